@@ -17,10 +17,11 @@ Here is everything that systems of one's own need; where it lies inside is FRED'
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fred.process import environment
-from fred.version import __version__ as __version__
+from fred.base import environment
+from fred.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from fred.base.errors import FredError as FredError
     from fred.cluster.cluster import Cluster as Cluster
     from fred.cluster.contention import Contention as Contention
     from fred.cluster.contention import Load as Load
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from fred.cluster.network import NOTHING as NOTHING
     from fred.cluster.network import Cost as Cost
     from fred.components.component import Component as Component
-    from fred.errors import FredError as FredError
     from fred.learning.codecs.codec import Codec as Codec
     from fred.learning.data.arrays import arrays as arrays
     from fred.learning.data.dataset import Data as Data
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 environment.prepare()
 
 _PUBLIC = {  # module -> what of it is public
-    "fred.errors": ("FredError",),
+    "fred.base.errors": ("FredError",),
     # scenarios and results
     "fred.specification.loading": ("load", "scenario"),
     "fred.results.experiment": ("run",),

@@ -3,12 +3,12 @@
 import sys
 from typing import NoReturn
 
-from fred.process import garbage, interruption
+from fred.base import garbage, signals
 
 
 def program() -> NoReturn:
     """The command line as a program, which says its exit code."""
-    interruption.at_once()
+    signals.at_once()
     garbage.seldom_looked_for()
     from fred.commands.cli import main  # takes a moment
 

@@ -5,7 +5,7 @@ import importlib
 import sys
 import textwrap
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 
 PAGES = {  # quick ones first
     "psp": "PSP-SGD: table 1, figures 3 and 4",

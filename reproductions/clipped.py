@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import special
 
 import fred
-from fred import streams
+from fred.base import streams
 from fred.learning.data.dataset import Dataset, Examples
 from reproductions.common import RESULTS, near, say, table, write
 

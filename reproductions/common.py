@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import fred
-from fred.process.cores import cores
-from fred.process.progress import of_runs
+from fred.base.cores import cores
+from fred.base.progress import of_runs
 from fred.specification.loading import Scenario
 
 ROOT = Path(__file__).parent.parent

@@ -13,8 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.errors import FredError
 from fred.fitting import behaviour
 from fred.fitting.fitted import Fitted, fit
 from fred.traces.reading import read

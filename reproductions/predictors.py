@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
-from fred.errors import FredError
 from fred.prediction import closed_loop, comparison
 from fred.prediction.auto import Auto
 from fred.prediction.comparison import Comparison, rule_named

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.from_optax import known
 from fred.learning.optimizer import Transformation
 from fred.running.execution import check

@@ -16,8 +16,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import check, execute
 from fred.specification.loading import load

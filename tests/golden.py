@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import fred
+from fred.base import environment
 from fred.outcomes.outcome import Outcome
 from fred.prediction import closed_loop
 from fred.prediction.deep.rule import DeepMarkov
-from fred.process import environment
 from fred.running.execution import execute
 from fred.specification.shape import Run
 from fred.traces.reading import read

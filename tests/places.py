@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fred.files import ownership, staging
-from fred.files.contents import MANIFEST
+from fred.base import ownership, staging
+from fred.base.contents import MANIFEST
 
 OLD = {"summary.json": "old", "asgd/seed-0/metrics.csv": "old", "ssgd/seed-0/metrics.csv": "old"}
 NEW = {"summary.json": "new", "asgd/seed-0/metrics.csv": "new", "sweep.csv": "new", "b/seed-0/metrics.csv": "new"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.data.arrays import arrays
 from fred.specification.loading import Scenario, load
 from tests.draws import Draws

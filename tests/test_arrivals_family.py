@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.layout import Layout

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fred import batch_indices
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.data.synthetic import Noise
 from fred.learning.models.quadratic import Quadratic
 from fred.outcomes.outcome import Outcome

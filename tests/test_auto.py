@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.prediction import closed_loop, validation
 from fred.prediction.auto import Auto
 from fred.prediction.contract import Chooser, CutoffRule, Deadline, Round

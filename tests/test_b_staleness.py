@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fred import batch_indices
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.result import Result

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.replay.blocks import Blocks
 from fred.replay.stack import Stack
 from fred.schedule.layout import Layout

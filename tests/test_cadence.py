@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.errors import FredError
 from fred.protocols.protocol import Protocol
 from fred.running.cadence import Cadence, Points, Watch
 from fred.running.recording import Recording

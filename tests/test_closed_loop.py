@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.errors import FredError
 from fred.prediction.closed_loop import run
 from fred.prediction.contract import AllWorkers, Choice, Chooser, CutoffRule, Deadline, Oracle, Round
 from fred.prediction.fixed import FixedCount

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import fft
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.learning.codecs.codec import Codec
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute

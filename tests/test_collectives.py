@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
-from fred.errors import FredError
 from fred.protocols.allreduce import Allreduce
 from tests.worlds import record
 

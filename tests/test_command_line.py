@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fred.base.errors import FredError
 from fred.commands import cli
-from fred.errors import FredError
 from fred.outcomes.outcome import digest
 from fred.results import figure_files, verify
 from fred.results.experiment import run as fred_run

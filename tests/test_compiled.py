@@ -16,8 +16,8 @@ import pytest
 from jax._src import compilation_cache
 
 import fred
-from fred.process import compiled, environment, remembered
-from fred.process.compiled import Programs
+from fred.base import cached, compiled, environment
+from fred.base.compiled import Programs
 from fred.running.execution import execute
 from tests.conftest import ROOT
 from tests.worlds import TASK, make_run
@@ -28,7 +28,7 @@ USERS_OWN = {"JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME
 WRITER = """
 import sys, time
 from pathlib import Path
-from fred.process.compiled import Programs
+from fred.base.compiled import Programs
 print("begun", flush=True)
 while True:
     for file in Path(sys.argv[1]).glob("*/*.program"):
@@ -100,7 +100,7 @@ def files(place: Path) -> list[Path]:
 
 def computed() -> tuple[str, str]:
     """A run's digests, traced and compiled anew, or read."""
-    remembered.forget(compiled=True)
+    cached.forget(compiled=True)
     outcome = execute("run", make_run("asgd"), 1)
     return outcome.schedule_digest, str(outcome.params_digest)
 
@@ -447,7 +447,7 @@ PROGRAM = """
 import json, warnings
 warnings.simplefilter("error")
 import fred
-from fred.process import environment
+from fred.base import environment
 environment.check()
 import jax, jax.numpy as jnp
 hits = []
@@ -495,7 +495,7 @@ def test_a_fresh_run_neither_reads_nor_keeps(kept, place, tmp_path):
         cluster={"workers": 2}, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"updates": 4}, task=TASK
     )
     for fresh, others in ((True, False), (False, True), (True, True)):
-        remembered.forget(compiled=True)
+        cached.forget(compiled=True)
         kept.forget()
         fred.run(scenario, out=tmp_path / f"{fresh}-{others}", fresh=fresh)
         assert kept.found

@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.components.component import Component, OneOf, options_of
-from fred.errors import FredError
 from fred.running.execution import execute
 from fred.specification.blame import blamed
 from fred.specification.loading import validated_anew
@@ -156,7 +156,7 @@ def test_classes_with_the_same_options_are_different():
         ({"compute": 3}, "expected a name or a mapping with the key `name`"),
         ({"compute": {"seconds": 3}}, "expected a name or a mapping with the key `name`"),
         ({"servers": True}, "found true or false; expected: parameter servers"),
-        ({"speeds": [1, True, 1]}, "found true or false; expected: one per worker"),
+        ({"speeds": [1, True, 1]}, "found true or false; expected: speed of each worker"),
     ],
 )
 def test_a_copy_is_refused_what_a_new_one_would_be(update, message):
@@ -215,7 +215,7 @@ def test_names_lead_to_classes_and_back():
 
 OWN = """
 import numpy as np
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.models.softmax import SoftmaxRegression
 from fred.cluster.contention import Contention
 from fred.cluster.latency import Constant, Latency

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import FOREVER, MarkovSwitching, RandomDelays
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.synchronous import Synchronous
 from fred.running.execution import execute
@@ -75,7 +75,7 @@ def test_a_limited_regime_does_to_its_workers_what_it_does_to_all_and_nothing_to
 
 def test_a_regime_limited_to_a_worker_that_is_not_there_is_refused():
     regime = {"name": "markov-switching", **SWITCHING, "only": [4]}
-    with pytest.raises(ValueError, match="there are 4 of those that a regime slows down, numbered from 0; `only` names 4"):
+    with pytest.raises(ValueError, match="a regime acts on 4 workers or servers here, numbered from 0; `only` names 4"):
         Cluster(workers=4, compute=SECOND, contention=[regime])
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import fred
+from fred.base.contents import WRITTEN, is_taken
+from fred.base.errors import FredError
 from fred.commands.cli import main
-from fred.errors import FredError
-from fred.files.contents import WRITTEN, is_taken
 from tests.worlds import TASK
 
 SETTINGS = {

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 import fred
+from fred.base.errors import FredError
 from fred.commands.optimizers import named, page
-from fred.errors import FredError
 from fred.learning.optimizer import Transformation
 from fred.outcomes.computed import Computed
 from fred.running.execution import check, execute

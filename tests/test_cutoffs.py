@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.errors import FredError
 from fred.prediction.auto import Auto
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.contract import AllWorkers, Oracle, Round

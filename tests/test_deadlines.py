@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.censored import Distribution
 from fred.prediction.contract import Deadline, Round

@@ -15,10 +15,10 @@ from numpyro.infer.util import log_density
 from scipy import special, stats
 
 import fred
+from fred.base.errors import FredError
 from fred.cluster.latency import Constant
 from fred.commands import train_cutoff
 from fred.commands.cli import main
-from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.contract import AllWorkers, Deadline
 from fred.prediction.deep import choosing, programs, saved

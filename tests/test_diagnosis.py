@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.commands.cli import main
 from fred.diagnosis import finding_tables, next_steps, remedies, spells
 from fred.diagnosis.findings import CANNOT_TELL, SAVES, Diagnosis, diagnose
 from fred.diagnosis.sentences import sections
 from fred.diagnosis.surety import Played, Surety
-from fred.errors import FredError
 from fred.specification.loading import load
 from fred.traces.reading import read
 from fred.traces.trace import Trace

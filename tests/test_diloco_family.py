@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fred import Cluster, Layout, Model, Params
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.running.execution import check, execute
 from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_shares
 from tests.philox import plain_word

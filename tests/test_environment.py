@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fred.process import environment
+from fred.base import environment
 from tests.cases import TABLES
 from tests.conftest import ROOT
 from tests.golden import GOLDEN, digests, locked, names, training

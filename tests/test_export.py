@@ -13,8 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
+from fred.base.errors import FredError
 from fred.commands.cli import main
-from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.sent_messages import messages
 from fred.outcomes.spans import spans

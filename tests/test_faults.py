@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.faults import Faults, Outage
 from fred.components import registry
-from fred.errors import FredError
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff
@@ -155,7 +155,7 @@ class TestReviewed:
 
     def test_who_crashes_all_the_time_is_told(self):
         often = {"name": "crashes", "mean_up": 0.01, "away": {"name": "constant", "seconds": 0.01}}
-        with pytest.raises(FredError, match="worker 0 is away 10,000 times before it can compute one gradient of 1 s"):
+        with pytest.raises(FredError, match="worker 0 is offline 10,000 times before it can compute one gradient of 1 s"):
             record(Allreduce(), cluster(often), seconds=20)
 
     def test_who_joins_late_averages_with_nobody_before(self):

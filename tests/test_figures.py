@@ -16,8 +16,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle, StepPatch
 
+from fred.base.errors import FredError
 from fred.commands.printing import print_summary, tables
-from fred.errors import FredError
 from fred.results import experiment, folder
 from fred.results.result import Result
 from fred.specification.loading import Scenario

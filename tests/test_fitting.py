@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands import cli
-from fred.errors import FredError
 from fred.fitting import behaviour
 from fred.fitting.block import cluster_block
 from fred.fitting.description import describe
@@ -307,7 +307,7 @@ def test_workers_that_never_vary_are_fitted(recwarn):
 
 
 def test_too_few_iterations_are_refused():
-    with pytest.raises(FredError, match="has 7 complete iterations; at least 8 are needed"):
+    with pytest.raises(FredError, match="has 7 complete iterations; expected at least 8"):
         fit(trace(np.ones((7, 3))))
 
 

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import fred
+from fred.base.errors import FredError
+from fred.base.inputs import write_arrays
 from fred.commands import printing
 from fred.commands.cli import main
-from fred.errors import FredError
-from fred.files.inputs import write_arrays
 from fred.results import folder
 from fred.running.stored import digest_of
 from fred.schedule.schedule import COLUMNS, SCALES, Intervals

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.commands import cutoff_tables
 from fred.commands.cli import main
-from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import RULES, Comparison, compare, rule_named
@@ -54,7 +54,7 @@ def test_one_json_object_says_what_the_closed_loop_says(trace, capsys):
     assert said["rules"]["all"]["cutoff"] == 30
     assert said["rules"]["count:20"]["cutoff"] == 20
     assert (said["train"], said["warm_up"], said["rounds"], said["groups"]) == (150, 20, 90, 3)
-    assert "A cutoff pays here: `hmm`" in said["verdict"]
+    assert "A cutoff saves time here: `hmm`" in said["verdict"]
 
 
 def test_the_table_has_every_rule_and_a_line_in_words(trace, capsys):
@@ -126,16 +126,16 @@ class TestVerdict:
         [
             (
                 noisy(0.8),
-                "A cutoff pays here: `ewma` does 12.5 gradients/s, waiting for all 20 workers 10 (+25.0%, 95% interval",
+                "A cutoff saves time here: `ewma` does 12.5 gradients/s, waiting for all 20 workers 10 (+25.0%, 95% interval",
             ),
-            (noisy(0.99), "A cutoff wins little here: `ewma`"),
-            (noisy(1.0), "A cutoff wins little or nothing here: `ewma`"),
-            (noisy(1.2), "A cutoff wins nothing here: `ewma`"),
-            ([1.0] * 64, "A cutoff wins nothing here: `ewma`"),
-            (noisy(0.95, by=0.9), "These 64 rounds cannot tell whether a cutoff pays: `ewma`"),
+            (noisy(0.99), "A cutoff saves little time here: `ewma`"),
+            (noisy(1.0), "A cutoff saves little or no time here: `ewma`"),
+            (noisy(1.2), "A cutoff saves no time here: `ewma`"),
+            ([1.0] * 64, "A cutoff saves no time here: `ewma`"),
+            (noisy(0.95, by=0.9), "These 64 rounds cannot tell whether a cutoff saves time: `ewma`"),
             (
                 noisy(0.8, rounds=7),
-                "These 7 rounds cannot tell yet whether a cutoff pays, 60 that count are needed: `ewma`",
+                "These 7 rounds cannot tell yet whether a cutoff saves time; 60 that count are needed: `ewma`",
             ),
         ],
     )
@@ -155,7 +155,7 @@ class TestVerdict:
     def test_the_rule_that_chooses_is_recommended_unless_it_is_told_worse_than_the_best_single_one(self):
         even, worse = (judged(ewma=noisy(0.8), auto=own) for own in (noisy(0.801, by=0.1), noisy(0.9)))
         assert (even.best, even.recommended) == ("ewma", "auto")
-        assert "pays here: `auto` does" in even.verdict()
+        assert "saves time here: `auto` does" in even.verdict()
         assert "The best single rule is `ewma` (`auto` against it: -0." in even.verdict()
         assert (worse.best, worse.recommended) == ("ewma", "ewma")
         assert "`auto` is worse (-11.1%, 95% interval" in worse.verdict()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
 from fred.specification.loading import load
@@ -96,7 +96,7 @@ def test_inline_equals_replay_in_a_few_random_runs(seed, tmp_path):
         ("title: " + "9" * 5000, "not valid YAML: .*digits"),
         ("stop: {updates: 0x" + "f" * 6000 + "}", "found a number with thousands of digits"),
         ('"\\ud800": 1', "surrogates not allowed"),
-        ("cluster: {workers: true}", "cluster.workers: found true or false; expected: how many"),
+        ("cluster: {workers: true}", "cluster.workers: found true or false; expected: number of workers"),
         ('title: "\\e[31mred"', "title: .*control character U.001B"),
         (
             "a: &a [1,1,1,1,1,1,1,1,1,1]\n"

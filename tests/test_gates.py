@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fred import Gate, Offer, batch_indices, streams
+from fred import Gate, Offer, batch_indices
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.protocols.dispatcher import Dispatcher
 from fred.protocols.gate_rules import Periodic

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fred
+from fred.base.errors import FredError
 from fred.commands.cli import main
-from fred.errors import FredError
 from fred.running.execution import execute
 from tests.recompute import gradient
 from tests.worlds import make_run

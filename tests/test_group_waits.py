@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred import Topology
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_models
 from fred.running.execution import execute

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import fred
+from fred.base.errors import FredError
+from fred.base.inputs import write_arrays
 from fred.cluster.cluster import Cluster
 from fred.cluster.recorded import Recorded
 from fred.commands.cli import main
 from fred.components import registry
 from fred.components.component import Component, inputs_of
 from fred.components.input_path import InputPath
-from fred.errors import FredError
-from fred.files.inputs import write_arrays
 from fred.learning.data.arrays import Arrays
 from fred.learning.data.language import Text
 from fred.running.unit import Unit

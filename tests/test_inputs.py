@@ -16,17 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import fred
+from fred.base import environment, inputs
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands.plan import _pairs
 from fred.components import registry
-from fred.errors import FredError
-from fred.files import inputs
 from fred.learning.data import cifar10
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.mnist import MNIST
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
-from fred.process import environment
 from fred.results.folder import load_result
 from fred.running import checkpoints, stored, work
 from fred.running.execution import Following, execute
@@ -460,7 +459,7 @@ class TestFaults:
 
     def test_absences_without_a_gap(self):
         fault = {"name": "crashes", "mean_up": 1e-9, "away": {"name": "constant", "seconds": 1.0}}
-        with pytest.raises(FredError, match=r"`cluster.faults`: worker 0 is away 10,000 times in a row"):
+        with pytest.raises(FredError, match=r"`cluster.faults`: worker 0 is offline 10,000 times in a row"):
             execute("run", make_run("ssgd", task=None, cluster={"workers": 2, "faults": [fault, fault]}), 0)
 
     def test_messages_that_are_always_lost(self):

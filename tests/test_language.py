@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fred
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.data.language import _RULES, _WORDS, WORDS, Bigrams, Grammar, Recall, ShuffleDyck
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import CrossEntropy, SquaredError

@@ -9,13 +9,13 @@ import pytest
 from scipy import stats
 
 import fred
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import durations
 from fred.cluster.latency import Constant, Latency
 from fred.cluster.measured import Empirical
 from fred.components import registry
 from fred.components.component import OneOf
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.running.cadence import Cadence
 from fred.running.execution import execute
@@ -120,7 +120,7 @@ def test_empirical_reads_a_column(tmp_path):
         ("seconds\n", r"trace.csv has no rows"),
         ("seconds\n1\n1_0\n", r"trace.csv:3: expected a time .*found '1_0'"),
         ("seconds\n1\n\u0661\n", r"trace.csv:3: expected a time"),
-        ("seconds\n" + "1\n" * 100_001, r"100,001 durations, and at most 100,000 are taken: .* one of every 2"),
+        ("seconds\n" + "1\n" * 100_001, r"100,001 durations; expected at most 100,000: .* one of every 2"),
         (None, "cannot read"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
 def test_draws_do_not_depend_on_numpys_instruction_set():
     program = """
 import hashlib, itertools, numpy as np
-from fred import streams
+from fred.base import streams
 from fred.components import registry
 from fred.protocols.selection import Shifting
 u = streams.uniforms(0, "test", 0, 0, 20_000)

@@ -12,7 +12,7 @@ from scipy import signal
 
 import fred
 from fred import batch_indices
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.data.cifar10 import CIFAR10
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.digits import Digits

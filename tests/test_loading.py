@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import fred
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.specification.loading import Scenario, load
 from fred.specification.schema import scenario_schema
 from fred.specification.source import merged

@@ -13,9 +13,9 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import NONE, Row, Verb

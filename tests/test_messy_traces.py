@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fred.base.errors import FredError
 from fred.commands.cli import main
-from fred.errors import FredError
 from fred.specification.loading import scenario
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.learning.data.synthetic import SyntheticClassification
 from fred.protocols.synchronous import Synchronous

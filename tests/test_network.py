@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
 from fred.cluster.regimes import Diurnal
-from fred.errors import FredError
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.gossip import Gossip

@@ -12,9 +12,9 @@ import jax
 import pytest
 
 import fred
+from fred.base import cached, environment, options
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
-from fred.process import environment, options, remembered
 from fred.running import agreement, on_dask, work
 from fred.running.execution import execute
 from fred.running.order import Order
@@ -73,14 +73,14 @@ def test_every_option_is_decided_once():
     assert sorted(set(decided)) == sorted(decided)
     parts = "import jax, jax._src.test_util, jax._src.test_loader, jax.experimental.pallas"
     undecided = {*printed(f"{parts}; print(*jax.config.values)").split(), *jax.config.values} - {*decided}
-    assert not undecided, f"decide in fred/process/options.py what {', '.join(sorted(undecided))} could do to the bits"
+    assert not undecided, f"decide in fred/base/options.py what {', '.join(sorted(undecided))} could do to the bits"
 
 
 def test_usual_values_are_those_of_jax_itself():
     program = """
 import jax
 found = dict(jax.config.values)
-from fred.process import options
+from fred.base import options
 known = options.fixed | options.refused | options.recorded
 print([option for option, usual in known.items() if found.get(option, usual[0]) not in usual])
 """
@@ -142,7 +142,7 @@ def test_variables_are_refused_recorded_or_put_right(variables, said):
     usual = environment.describe().keys()
     program = f"""
 import fred
-from fred.process import environment
+from fred.base import environment
 try:
     print(*(f"{{name}}: {{value}}" for name, value in environment.describe().items() if name not in {[*usual]}), sep="\\n")
 except fred.FredError as error:
@@ -177,7 +177,7 @@ def test_a_value_that_changes_between_two_runs_of_a_process_takes_effect():
     usual = params()
     with jax.enable_x64(True):
         found = params()
-        remembered.forget(compiled=True)
+        cached.forget(compiled=True)
         assert params() == found != usual
     assert params() == usual
 
@@ -192,7 +192,7 @@ def test_what_is_compiled_is_forgotten_even_where_jax_would_use_it_again():
         return x
 
     def traces() -> int:
-        remembered.forget(compiled=False)
+        cached.forget(compiled=False)
         function(1.0)
         return len(traced)
 

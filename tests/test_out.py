@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fred
+from fred.base.inputs import write_arrays
 from fred.commands.cli import main
-from fred.files.inputs import write_arrays
 from fred.views.figures import Picture
 
 LINES = ["algorithm: {name: ssgd, learning_rate: 0.1}", "cluster: {workers: 2}", "stop: {updates: 4}"]

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 
 import fred
+from fred.base import compiled
+from fred.base.errors import FredError
 from fred.commands import printing
-from fred.errors import FredError
 from fred.outcomes import computed
 from fred.outcomes.outcome import digest
-from fred.process import compiled
 from fred.results import folder
 from fred.results.result import Result
 from fred.running import checkpoints, on_dask, side_by_side, stored, work

@@ -10,9 +10,9 @@ import pytest
 from flax import linen, nnx
 
 import fred
+from fred.base.errors import FredError
 from fred.commands import cli
 from fred.components import registry
-from fred.errors import FredError
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.outcomes.computed import Computed

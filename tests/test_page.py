@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 import fred
+from fred.base.contents import REPORT as NAME
+from fred.base.errors import FredError
 from fred.commands.cli import main
 from fred.components.input_path import name_alone
-from fred.errors import FredError
-from fred.files.contents import REPORT as NAME
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
 from fred.outcomes.tables import Tables
 from fred.results.result import Result

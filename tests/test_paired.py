@@ -11,8 +11,8 @@ import pytest
 from scipy.special import stdtrit
 
 import fred
+from fred.base.errors import FredError
 from fred.commands.printing import print_summary
-from fred.errors import FredError
 from fred.outcomes.paired import compared, interval
 from fred.outcomes.tables import Tables
 from fred.views import paired_figure

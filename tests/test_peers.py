@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fred import batch_indices
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.faults import Faults
 from fred.cluster.network import Network
-from fred.errors import FredError
 from fred.outcomes import staleness
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.gossip import Gossip

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fred.errors import FredError
-from fred.files import exchange, staging
-from fred.files.contents import MANIFEST
-from fred.files.ownership import REPLACED, UNFINISHED
+from fred.base import exchange, staging
+from fred.base.contents import MANIFEST
+from fred.base.errors import FredError
+from fred.base.ownership import REPLACED, UNFINISHED
 from tests.conftest import ROOT
 from tests.places import NEW, OLD, complete, fill, put, tree
 
@@ -230,8 +230,9 @@ def test_what_has_come_into_the_place_meanwhile_stays(tmp_path):
 _KILLED = '''
 import os, shutil, sys
 from pathlib import Path
-from fred.files import ownership, staging
-from fred.files.contents import MANIFEST
+from fred.base import staging
+from fred.base import ownership
+from fred.base.contents import MANIFEST
 from tests import places
 
 CHANGES = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "ctypes.dlsym")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands.cli import main
 from fred.diagnosis import question
@@ -14,7 +15,6 @@ from fred.diagnosis.attribution import COMPUTING, Attribution, of_rounds
 from fred.diagnosis.candidates import POINTS, RATE, Candidate, of_cluster, that_apply
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Place, against, doubts, ranked
-from fred.errors import FredError
 from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
 from fred.specification.loading import load, scenario
@@ -179,7 +179,7 @@ class TestRanking:
         _, nothing = plan(cluster, [SYNC], budget=3.0, target=0.001)
         assert not nothing.places
         assert nothing.unreached["sync"] > 0.001
-        assert "nobody reached the target within 3 s" in doubts(nothing, 0.1, 3.0)[0]
+        assert "no system reached the target within 3 s" in doubts(nothing, 0.1, 3.0)[0]
 
 
 def test_a_system_is_surely_later_only_if_the_interval_says_so_where_misses_count_as_the_budget():

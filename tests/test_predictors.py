@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.prediction import baum_welch, closed_loop, forward
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.contract import AllWorkers, Best, Objective, Oracle

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.learning import rates
 from fred.learning.rates import RateSchedule
 from fred.learning.server import Server

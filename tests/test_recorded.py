@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import durations
 from fred.cluster.network import Network
 from fred.cluster.recorded import Recorded
 from fred.commands.cli import main
 from fred.components import registry
-from fred.errors import FredError
 from fred.outcomes.measures import run_times
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.synchronous import Synchronous
@@ -81,7 +81,7 @@ def test_blocks_keep_the_order_within_them(trace):
 
 def test_another_number_of_workers_is_refused_unless_said_how(trace):
     for workers in (2, 4):
-        with pytest.raises(FredError, match=f"has 3 workers, and {workers} are to take .*`workers: cycled`"):
+        with pytest.raises(FredError, match=f"has 3 workers, but {workers} take .*`workers: cycled`"):
             make_run(cluster={"workers": workers, "compute": trace})
         rows = drawn(Cluster(workers=workers, compute={**trace, "workers": "cycled"}), 4)
         assert np.array_equal(rows, np.hstack([TIMES, TIMES])[:, :workers])
@@ -93,7 +93,7 @@ def test_groups_may_have_traces_of_their_own(trace):
     assert np.array_equal(rows, np.hstack([np.full((4, 2), 7.0), TIMES]))
     shared = Cluster(groups=[{"workers": 1}, {"workers": 2, "speed": 2}], compute=trace)
     assert np.array_equal(drawn(shared, 4), TIMES / [1, 2, 2])
-    with pytest.raises(ValueError, match="has 3 workers, and 2 are to take"):
+    with pytest.raises(ValueError, match="has 3 workers, but 2 take"):
         Cluster(groups=[{"workers": 1, "compute": {"name": "constant", "seconds": 7}}, {"workers": 2}], compute=trace)
 
 
@@ -110,7 +110,7 @@ def test_messages_may_take_recorded_times_too(trace):
     schedule = record(Asynchronous(), Cluster(workers=3, network=Network(latency=trace)), gradients=3)
     pulls = schedule.rows(Verb.PULL)[:3]
     assert (schedule["end_ns"][pulls] / 1e9).tolist() == TIMES[0].tolist()
-    with pytest.raises(ValueError, match="has 3 workers, and 2 are to take"):
+    with pytest.raises(ValueError, match="has 3 workers, but 2 take"):
         Cluster(workers=2, network=Network(latency=trace))
 
 
@@ -191,7 +191,7 @@ def test_workers_that_end_before_others_leave_gaps_that_can_be_dropped(tmp_path)
     run = make_run("asgd", task=None, cluster={"workers": 5, "compute": {"name": "exponential", "scale": 1.0}})
     times = run_times(execute("run", run, 0).schedule, run.cluster)
     times.to_parquet(tmp_path / "run-times.parquet", index=False)
-    with pytest.raises(FredError, match=r"some workers end before others\. Say what becomes of that: `mend: drop`"):
+    with pytest.raises(FredError, match=r"some workers end before others\. Choose what to do: `mend: drop`"):
         read(tmp_path / "run-times.parquet")
     complete = read(tmp_path / "run-times.parquet", mend="drop")
     assert complete.iterations == times.groupby("worker").size().min()

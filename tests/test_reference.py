@@ -60,8 +60,10 @@ def test_the_page_of_a_kind_has_a_section_for_each(kind):
 
 def test_limits_units_and_defaults_are_told(capsys):
     text = told(capsys, "contention", "rare-delays")
-    assert re.search(r"probability +number, above 0, at most 1; required, such as 0.01\n +that a gradient is delayed\n", text)
-    assert re.search(r"seconds +latency, by name or with options; required.*\n +by how much, s\n", text)
+    assert re.search(
+        r"probability +number, above 0, at most 1; required, such as 0.01\n +probability that a gradient is delayed\n", text
+    )
+    assert re.search(r"seconds +latency, by name or with options; required.*\n +delay, s\n", text)
 
 
 def test_a_name_that_only_one_kind_has_is_enough(capsys):

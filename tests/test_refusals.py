@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import fred
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Contention
 from fred.cluster.faults import Fault
 from fred.cluster.network import Cost
 from fred.components import registry
-from fred.errors import FredError
 from fred.learning.models.model import Model
 from fred.learning.server import Server
 from fred.prediction.contract import CutoffRule, Round

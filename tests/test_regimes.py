@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load, Loads
 from fred.cluster.regimes import Diurnal, MovingJob, PersistentNoise, RareDelays
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff
 from fred.schedule.schedule import Verb
@@ -163,7 +163,8 @@ class Returns(Load):
 @pytest.mark.parametrize("found", [(float("nan"), 10), (2.0, 0), (0.0, 10), 2.0, None, ("two", 10)])
 def test_what_a_regime_of_ones_own_cannot_mean_is_said_with_its_line(found):
     with pytest.raises(
-        FredError, match=r"`slowdown` of `Returns` gives .* at 0 ns \(.*test_regimes\.py, line \d+\); expected a number above 0"
+        FredError,
+        match=r"`slowdown` of `Returns` returns .* at 0 ns \(.*test_regimes\.py, line \d+\); expected a factor above 0",
     ):
         Loads([Returns(found)]).finish(worker=0, step=0, begin=0, work=100)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions, _best_ring
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.outer_steps import OuterSteps
@@ -172,7 +172,7 @@ def test_tables_may_be_files(tmp_path):
     [
         ({"regions": {"bandwidth": [[1.0, 2.0], [1.0]]}}, r"`bandwidth` has rows of \[1, 2\] numbers; expected 2 of 2"),
         ({"regions": {"bandwidth": [[1.0]], "servers": 1}}, "`servers` names region 1; expected 0 to 0"),
-        ({"regions": {"bandwidth": [[1.0]], "workers": [0, 0]}}, "says where 2 workers are; expected 4"),
+        ({"regions": {"bandwidth": [[1.0]], "workers": [0, 0]}}, "gives the regions of 2 workers; expected 4"),
         ({"regions": {"bandwidth": [[0.0]]}}, "greater than 0"),
         ({"regions": {"bandwidth": [[1.0]]}, "bandwidth": 1e6}, "leave out `bandwidth`"),
         ({"regions": {"bandwidth": [[1.0]]}, "collective": "tree"}, "leave out `collective`"),

@@ -15,13 +15,13 @@ import pytest
 from rich.console import Console
 
 import fred
+from fred.base import progress
+from fred.base.errors import FredError
+from fred.base.progress import of_runs
 from fred.commands import printing
 from fred.components import registry
-from fred.errors import FredError
 from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import digest
-from fred.process import progress
-from fred.process.progress import of_runs
 from fred.results import experiment, folder, verify
 from fred.results.result import Result
 from fred.running.execution import execute

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import fred
+from fred.base.errors import FredError
 from fred.commands import cli
 from fred.commands.printing import print_comparison, print_summary, save_comparison
-from fred.errors import FredError
 from fred.results.compare import Compared
 from fred.results.verify import Verdict, verify
 from tests.counted import Counted

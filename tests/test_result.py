@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fred
+from fred.base.errors import FredError
 from fred.components import registry
 from fred.components.component import OneOf
-from fred.errors import FredError
 from fred.outcomes.computed import Computed
 from fred.outcomes.measures import summarise
 from fred.results import experiment

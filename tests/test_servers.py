@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred import batch_indices, streams
+from fred import batch_indices
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands.printing import print_summary
-from fred.errors import FredError
 from fred.outcomes.measures import copies, run_times, summarise
 from fred.outcomes.staleness import by_block, of_gradients
 from fred.protocols.asynchronous import Asynchronous

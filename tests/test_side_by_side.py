@@ -21,10 +21,10 @@ import joblib.externals.loky
 import pytest
 
 import fred
+from fred.base.errors import FredError
+from fred.base.lock import held
 from fred.commands import cli
 from fred.components import registry
-from fred.errors import FredError
-from fred.files.lock import held
 from fred.results import experiment
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
@@ -115,7 +115,7 @@ def test_a_dask_cluster_that_would_not_is_refused_and_so_is_what_it_lacks(tmp_pa
     there, here = tmp_path / "there", tmp_path / "here"
     shutil.copytree(ROOT / "fred", there / "fred", ignore=shutil.ignore_patterns("__pycache__"))
     here.mkdir()
-    with (there / "fred" / "streams.py").open("a") as file:
+    with (there / "fred" / "base/streams.py").open("a") as file:
         file.write("# changed\n")
     own = "from fred import ASGD\n\nclass Own(ASGD):\n    'Own.'\n"
     (here / "dasks_servers.py").write_text(own)

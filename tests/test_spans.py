@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.spans import KINDS, shares, spans
 from fred.running.execution import execute

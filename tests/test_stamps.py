@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fred import batch_indices, streams
+from fred import batch_indices
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.errors import FredError
 from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_gradients

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fred import streams
+from fred.base import streams
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import fred
+from fred.base.errors import FredError
 from fred.commands import cli
-from fred.errors import FredError
 from fred.outcomes import sweeps
 from fred.specification.loading import load
 from tests.worlds import make_run

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.prediction import closed_loop
 from fred.prediction.backup import DynamicBackup

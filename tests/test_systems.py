@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.errors import FredError
 from fred.learning.loss import initial_params
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_models

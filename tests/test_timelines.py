@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, StepPatch
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.results import experiment
 from fred.results.result import Result
 from fred.specification.loading import Scenario

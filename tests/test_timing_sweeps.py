@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import fred
+from fred.base.errors import FredError
 from fred.commands import cli, printing
-from fred.errors import FredError
 from fred.outcomes.measures import summarise
 from fred.results import experiment
 from fred.results.result import Result

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import fred
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower
 from fred.results import folder

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.errors import FredError
 from fred.protocols.gossip import Gossip
 from fred.protocols.topology import Complete, Edges, Exponential, Hypercube, Ring, Star, Topology
 from tests.worlds import make_run, record

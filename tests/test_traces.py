@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.recorded import Recorded
 from fred.commands.cli import main
 from fred.commands.trace_options import add_options, from_options
-from fred.errors import FredError
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
 
@@ -131,7 +131,7 @@ def test_any_trace_reads_back_the_same_from_any_format(tmp_path, data):
         ("a,b\n1,\n,2\n", {"mend": "drop", "unit": "s"}, "no iteration has all times"),
         ("rank,type,ms\na,x,15\na,y,15\nb,x,25\n", {}, "no column is called `iteration`"),
         ("step,rank,type,ms\n0,a,send,15\n0,a,all_gather,15\n", {}, "all rows are communication: send, all_gather"),
-        ("step,rank,time_ms\n" + "".join(f"{i},{w},{i * 10 + w}\n" for i in range(12) for w in range(3)), {}, "seem to be moments"),
+        ("step,rank,time_ms\n" + "".join(f"{i},{w},{i * 10 + w}\n" for i in range(12) for w in range(3)), {}, "look like timestamps"),
         (LONG, {"nodes": 3}, "`nodes` is 3; expected 1 to 2"),
         (LONG, {"nodes": [1, 2]}, r"`nodes` \(1, 2\) must be sizes that add up to the 2 workers"),
     ],
@@ -176,10 +176,10 @@ GAPS = "step,a_s,b_s,c_s\n0,1,2,4\n1,3,,9\n2,5,,7\n"
         (GAPS, {"mend": "drop"}, [[1, 2, 4]], "trace.csv:3: no time for iteration 1, worker b. 2 times of 9 missing",
          "2 iterations of 3 left out, for 2 missing times .iteration 1, worker b; iteration 2, worker b.$"),
         (GAPS, {"mend": "fill"}, [[1, 2, 4], [3, 2, 9], [5, 2, 7]], "some workers end before others",
-         "2 missing times .* filled in with the worker's time before: 22.2% of all, at most 67% of one worker's"),
+         "2 missing times .* filled in with the worker's previous time: 22.2% of all, at most 67% of one worker's"),
         (LONG.replace("0,a,1.5\n", ""), {"mend": "fill"}, [[2.5, 3.5], [4.5, 3.5]], "trace.csv: no time for iteration 0, worker a",
          "1 missing time"),
-        (LONG + "0,b,7\n1,b,8\n", {"mend": "drop"}, TABLE, "trace.csv:6: iteration 0, worker b: found a second time, after .*csv:3.* 2 times",
+        (LONG + "0,b,7\n1,b,8\n", {"mend": "drop"}, TABLE, "trace.csv:6: iteration 0, worker b: found a second time, after .*csv:3.* 2 duplicate times",
          "2 duplicates left out, the first of each kept: .*trace.csv:6: iteration 0, worker b; .*trace.csv:7"),
         (LONG.replace("2.5", "") + "0,b,2.5\n", {"mend": "fill"}, TABLE, "found a second time", "1 duplicate left out"),
         (LONG.replace("3.5", "-3"), {"mend": "fill"}, [[1.5, 2.5], [1.5, 4.5]], "trace.csv:4: iteration 1, worker a: found -3 s; expected",

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import fred
+from fred.base import staging
+from fred.base.errors import FredError
 from fred.commands import cli, printing
-from fred.errors import FredError
-from fred.files import staging
 from fred.results.folder import changed, load_result, read_manifest
 from fred.results.verify import Verdict, verify
 from fred.running import checkpoints, stored, work

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.results import experiment, folder
 from fred.running.execution import execute
 from fred.schedule.schedule import Intervals, Schedule, What

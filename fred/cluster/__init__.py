@@ -1,1 +1,1 @@
-"""The machines that are simulated, as a scenario describes them: how long things take, who shares what, who fails when."""
+"""The simulated machines, as a scenario describes them: compute times, networks, contention and faults."""

@@ -1,4 +1,4 @@
-"""The simulated machines: how many workers, how fast each is, and how they reach the servers."""
+"""The simulated machines: the number of workers, the speed of each, and their links to the servers."""
 
 import math
 from collections import Counter
@@ -20,22 +20,22 @@ from fred.traces.nodes import spread
 MOST_WORKERS = 10_000_000
 MOST_SERVERS = 10_000
 
-_LAWS: dict[str, Callable[[int], float]] = {"i": float, "sqrt(i)": math.sqrt}  # of workers' numbers, here from 1
+_LAWS: dict[str, Callable[[int], float]] = {"i": float, "sqrt(i)": math.sqrt}  # of the worker's number, counted from 1
 Times = Literal["i", "sqrt(i)"] | tuple[Positive, ...]
 
 
 class Group(Component):
-    """Workers of one kind."""
+    """A group of workers of one kind."""
 
     workers: Count = Field(examples=[4])
-    speed: Positive = Field(1.0, description="compute times are divided by it")
-    compute: AnyLatency | None = Field(None, description="of this group; absent: the cluster's")
+    speed: Positive = Field(1.0, description="factor that divides compute times")
+    compute: AnyLatency | None = Field(None, description="compute time of this group's gradients; absent: the cluster's")
 
 
 class Cluster(Component):
-    """Workers with their compute times, and the network between them and the servers.
+    """The workers with their compute times, and the network between workers and servers.
 
-    Example: two fast workers and a slow one on two machines, the second of which is busy from 10 s on:
+    Example: two fast workers and a slow one on two machines, of which the second is busy from 10 s on:
         >>> import fred
         >>> cluster = fred.Cluster(
         ...     groups=[{"workers": 2}, {"workers": 1, "speed": 0.5}],
@@ -49,22 +49,22 @@ class Cluster(Component):
         25.0
     """
 
-    workers: Count | None = Field(None, description="how many; may be left out where `groups` says it", examples=[4])
+    workers: Count | None = Field(None, description="number of workers; not needed with `groups`", examples=[4])
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
-    speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
+    speeds: tuple[Positive, ...] = Field((), description="speed of each worker; absent: all 1")
     times: Times = Field(
-        (), description="how many times `compute` each worker takes: a list, or `i` (1, 2, 3, ...) or `sqrt(i)` of its number"
+        (), description="multiple of `compute` that each worker takes: a list, or `i` (1, 2, 3, ...) or `sqrt(i)` of its number"
     )
-    groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
-    servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal parts of the model")
+    groups: tuple[Group, ...] = Field((), description="groups of workers, in the order of the workers' numbers")
+    servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal shards of the model")
     nodes: Count | tuple[Count, ...] = Field(
         1,
-        description="machines, among which the workers are spread evenly, in order; or how many workers each has",
+        description="number of machines, over which the workers are spread evenly, in order; or the number of workers on each",
         examples=[1],
     )
-    contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
-    network: Network | None = Field(None, description="absent: messages take no time")
-    faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field((), description="crashes, absences, lost messages")
+    contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="temporary slowdowns")
+    network: Network | None = Field(None, description="links between workers and servers; absent: messages take no time")
+    faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field((), description="crashes, offline times and lost messages")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Cluster":
@@ -113,22 +113,22 @@ class Cluster(Component):
 
     @cached_property
     def size(self) -> int:
-        """Number of workers."""
+        """Return the number of workers."""
         return self.workers or sum(group.workers for group in self.groups)
 
     @property
     def node_of(self) -> NodeOf:
-        """The node of each worker: [workers]."""
+        """Return the node of each worker: [workers]."""
         return spread(self.nodes, self.size)
 
     def latencies(self) -> list[Latency]:
-        """Compute time of each worker at speed 1: [workers]."""
+        """Return the compute time of each worker at speed 1: [workers]."""
         if not self.groups:
             return [self.compute] * self.size
         return [group.compute or self.compute for group in self.groups for _ in range(group.workers)]
 
     def worker_speeds(self) -> list[float]:
-        """Speed of each worker: [workers]."""
+        """Return the speed of each worker: [workers]."""
         if self.groups:
             return [group.speed for group in self.groups for _ in range(group.workers)]
         if self.times:
@@ -138,9 +138,10 @@ class Cluster(Component):
         return list(self.speeds) or [1.0] * self.size
 
     def worker_rates(self) -> list[float]:
-        """Gradients per second that each worker computes on average, or by the median where that is not finite: [workers].
+        """Return each worker's gradients per second, from the mean compute time, or the median if the mean is infinite:
+        [workers].
 
-        Contention is not known to it. Half a second, at two speeds:
+        This ignores contention. For example, with a compute time of 0.5 s and two speeds:
 
             >>> import fred
             >>> fred.Cluster(workers=2, compute={"name": "constant", "seconds": 0.5}, speeds=[1.0, 0.25]).worker_rates()
@@ -152,24 +153,24 @@ class Cluster(Component):
 
     @cached_property
     def gradients_per_second(self) -> float:
-        """About how many gradients all workers compute in a second of virtual time if they wait for messages only."""
+        """Return the approximate gradients per second of virtual time of all workers, if they wait for messages only."""
         messages = 0.0 if self.network is None else sum(map(_usual, (self.network.latency, self.network.pull_latency)))
         seconds = {latency: _usual(latency) for latency in set(self.latencies())}
         members = zip(self.latencies(), self.worker_speeds(), strict=True)
         return sum(1 / max(seconds[latency] / speed + messages, 1 / NANOSECONDS) for latency, speed in members)
 
     def loads(self, seed: int) -> list[Load]:
-        """Every contention regime at work, in the order of `contention`; `seed` is the run's."""
+        """Start every contention regime, in the order of `contention`; `seed` is the run's."""
         regimes = enumerate(self.contention)
         return [started(regime, seed, f"contention {number}", self.node_of) for number, regime in regimes]
 
     def fault_processes(self, seed: int) -> list[FaultProcess]:
-        """Every fault at work, in the order of `faults`; `seed` is the run's."""
+        """Start every fault process, in the order of `faults`; `seed` is the run's."""
         faults = enumerate(self.faults)
         return [fault.start(seed, f"fault {number}", self.size, self.servers) for number, fault in faults]
 
     def link_loads(self, of: Literal["workers", "servers"], seed: int) -> list[Load]:
-        """Every regime at work on the links `of` workers, or of servers; `seed` is the run's."""
+        """Start every regime on the links of workers or of servers; `seed` is the run's."""
         contention = self.network.contention if self.network else ()
         regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == of]
         return [started(regime, seed, f"links {number}", self._linked(of)) for number, regime in regimes]
@@ -179,11 +180,11 @@ class Cluster(Component):
 
 
 def _usual(latency: Latency | None) -> float:
-    """The mean duration, s; where there is none, the median."""
+    """Return the mean duration, s; without a finite mean, the median."""
     if latency is None:
         return 0.0
     try:
         mean = latency.mean
-    except Exception:  # a user's own, or one too large to compute
+    except Exception:  # in a user's class, or too large to compute
         mean = math.inf
     return mean if mean < math.inf else float(latency.sample(np.array([0.5]))[0])

@@ -1,6 +1,7 @@
-"""Collective operations as closed forms [Thakur, Rabenseifner, Gropp 2005, as in MPICH].
+"""Closed-form costs of collective operations [Thakur, Rabenseifner, Gropp 2005, as in MPICH].
 
-Messages of m bytes take alpha + beta m; a worker sends one and receives one at a time, both at once. Adding up takes no time.
+A message of m bytes takes alpha + beta m. A worker sends one and receives one at a time, both at once. Reductions take no
+time.
 
     >>> for name, effort in ALLREDUCE.items():  # eight members; with alpha = 1 and beta m = 10 or 0.1
     ...     print(f"{name:18} {effort(8).rounds + 10 * effort(8).volume:6.1f} {effort(8).rounds + 0.1 * effort(8).volume:6.1f}")
@@ -15,23 +16,23 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """What an operation comes to: along its longest path, and all members together. Volumes are in models (or messages).
+    """The cost of an operation, along its longest path and in total. Volumes are in models (or messages).
 
     Args:
-        rounds, volume: of the longest path.
-        messages, sent: of all members.
+        rounds, volume: sequential messages of the longest path, and the volume they move.
+        messages, sent: messages of all members, and the volume they send.
     """
 
-    rounds: int  # messages of the path, one after the other
-    volume: float  # that they move
+    rounds: int  # sequential messages of the longest path
+    volume: float  # moved along that path
     messages: int  # of all members
     sent: float  # by all members
 
     def times(self, factor: float) -> "Effort":
-        """The same operation with messages so many times as large.
+        """Return the same operation with messages `factor` times as large.
 
         Args:
-            factor: of their size.
+            factor: factor on the size of a message.
 
         >>> one_way(4).times(3)
         Effort(rounds=2, volume=6, messages=3, sent=9)
@@ -39,10 +40,10 @@ class Effort(NamedTuple):
         return self._replace(volume=factor * self.volume, sent=factor * self.sent)
 
     def then(self, other: "Effort") -> "Effort":
-        """This operation, followed by another.
+        """Return this operation followed by another.
 
         Args:
-            other: begins when this one is over.
+            other: operation that begins when this one ends.
 
         Example:
             >>> one_way(4).then(one_way(4)) == tree(4)
@@ -56,10 +57,10 @@ NOTHING_DONE = Effort(0, 0.0, 0, 0.0)
 
 
 def ring(members: int) -> Effort:
-    """Reduce-scatter, then allgather: each n - 1 messages of 1 / n from neighbour to neighbour.
+    """Reduce-scatter, then allgather, in a ring: each takes n - 1 messages of 1 / n between neighbours.
 
     Args:
-        members: how many; so in all of these.
+        members: number of members; the same for all operations here.
 
         >>> ring(4)
         Effort(rounds=6, volume=1.5, messages=24, sent=6.0)
@@ -69,7 +70,7 @@ def ring(members: int) -> Effort:
 
 
 def recursive_doubling(members: int) -> Effort:
-    """A butterfly: whole models are exchanged at distances 1, 2, 4, ...; before and after, the excess over a power of two.
+    """Exchange whole models in a butterfly, at distances 1, 2, 4, ...; members beyond a power of two fold in and out.
 
     >>> recursive_doubling(4), recursive_doubling(5)
     (Effort(rounds=2, volume=2.0, messages=8, sent=8.0), Effort(rounds=4, volume=4.0, messages=10, sent=10.0))
@@ -80,7 +81,7 @@ def recursive_doubling(members: int) -> Effort:
 
 
 def rabenseifner(members: int) -> Effort:
-    """Reduce-scatter by recursive halving, then allgather by recursive doubling; the excess as in recursive doubling.
+    """Reduce-scatter by recursive halving, then allgather by recursive doubling; members beyond a power of two fold in and out.
 
     >>> rabenseifner(4)
     Effort(rounds=4, volume=1.5, messages=16, sent=6.0)
@@ -92,7 +93,7 @@ def rabenseifner(members: int) -> Effort:
 
 
 def tree(members: int) -> Effort:
-    """A binomial tree: everything is reduced to a root, and broadcast from it.
+    """Reduce to a root and broadcast from it, each along a binomial tree.
 
     >>> tree(4)
     Effort(rounds=4, volume=4, messages=6, sent=6)
@@ -101,7 +102,7 @@ def tree(members: int) -> Effort:
 
 
 def gathered_in_a_ring(members: int) -> Effort:
-    """Allgather: every message goes from neighbour to neighbour until all have it.
+    """Allgather in a ring: every message goes from neighbour to neighbour until all members have it.
 
     >>> gathered_in_a_ring(4)
     Effort(rounds=3, volume=3.0, messages=12, sent=12.0)
@@ -111,7 +112,7 @@ def gathered_in_a_ring(members: int) -> Effort:
 
 
 def gathered_by_doubling(members: int) -> Effort:
-    """Allgather: at distances 1, 2, 4, ... everybody passes on all that it has and the other has not [Bruck et al. 1997].
+    """Allgather by doubling: at distances 1, 2, 4, ... every member sends what the other lacks [Bruck et al. 1997].
 
     >>> gathered_by_doubling(4), gathered_by_doubling(5)
     (Effort(rounds=2, volume=3.0, messages=8, sent=12.0), Effort(rounds=3, volume=4.0, messages=15, sent=20.0))
@@ -121,7 +122,7 @@ def gathered_by_doubling(members: int) -> Effort:
 
 
 def one_way(members: int) -> Effort:
-    """A reduction to a root, or a broadcast from it, down a binomial tree.
+    """Reduce to a root, or broadcast from it, along a binomial tree.
 
     >>> one_way(4)
     Effort(rounds=2, volume=2, messages=3, sent=3)
@@ -145,11 +146,11 @@ ALLGATHER: dict[str, Callable[[int], Effort]] = {
 
 
 def _butterfly(members: int) -> tuple[int, int]:
-    """The exchanges among the largest power of two of members, and how many are left over."""
+    """Return the exchanges among the largest power of two of members, and the number of members beyond it."""
     phases = members.bit_length() - 1
     return phases, members - (1 << phases)
 
 
 def _folded(excess: int) -> Effort:
-    """Each member in excess sends its model to one of the others first, and gets the result in the end."""
+    """Return the cost for members beyond a power of two: each sends its model to another first, and gets the result last."""
     return Effort(2, 2.0, 2 * excess, 2.0 * excess) if excess else NOTHING_DONE

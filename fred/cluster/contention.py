@@ -1,4 +1,4 @@
-"""Contention: what slows workers down from time to time, beside the randomness of each single compute time."""
+"""Contention: temporary slowdowns of workers, on top of the randomness of single compute times."""
 
 import math
 from abc import abstractmethod
@@ -12,28 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS, durations
 from fred.cluster.elementary import log
 from fred.cluster.latency import Constant, Latency, Mixture, Positive
 from fred.components import own_code
 from fred.components.component import Component, Count, Whole
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 
 FOREVER = 1 << 62  # ns
-_MOST_CHANGES = 100_000  # of the regimes during one gradient
-_MOST_SWITCHES = 4_000_000  # of one entity
-NodeOf = NDArray[np.int64]  # the node of each worker, by number
+_MOST_CHANGES = 100_000  # changes of the regimes during one gradient
+_MOST_SWITCHES = 4_000_000  # switches of one entity
+NodeOf = NDArray[np.int64]  # node number of each worker
 Scope = Literal["worker", "node", "cluster"]
 Slowdown = Annotated[float, Field(ge=1)]
 Dwell = Annotated[float, Field(gt=0, le=LONGEST)]  # s
 
 
 class Load:
-    """One regime at work on one run's cluster; by default it does nothing.
+    """A contention regime at work in one run; by default it does nothing.
 
-    `only`: the numbers of the workers that it acts on; None: all of them.
+    `only`: numbers of the workers that it acts on; None: all of them.
 
     Example: one worker warms up.
         >>> import fred
@@ -53,29 +53,29 @@ class Load:
     only: frozenset[int] | None = None
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
-        """By what the worker's compute times are multiplied now, and until when, ns.
+        """Return the worker's current slowdown factor, and the time (ns) until which it holds.
 
         Args:
-            worker: by number, from 0.
-            now: ns.
+            worker: number of the worker, from 0.
+            now: current time, ns.
         """
         return 1.0, FOREVER
 
     def stretch(self, worker: int, begin: int) -> float:
-        """By what a computation that begins then is multiplied, whatever happens while it goes on.
+        """Return a factor on the whole of a computation that begins at this time, whatever happens during it.
 
         Args:
-            worker: by number, from 0.
-            begin: ns.
+            worker: number of the worker, from 0.
+            begin: start of the computation, ns.
         """
         return 1.0
 
     def delay(self, worker: int, step: int) -> int:
-        """What is added to the worker's compute time of this step, ns.
+        """Return the delay added to the worker's compute time of this step, ns.
 
         Args:
-            worker: by number, from 0.
-            step: the worker's own count of gradients, from 0.
+            worker: number of the worker, from 0.
+            step: number of the worker's gradient, from 0.
         """
         return 0
 
@@ -83,7 +83,7 @@ class Load:
 class Contention(Component):
     """A regime; several may be at work at once.
 
-    Example: a regime of one's own has options, as every component, and says in a `Load` what it does on a run's cluster.
+    Example: a new regime has options, like every component, and a `Load` that defines its effect in a run.
         >>> import fred
         >>> class FirstStep(fred.Contention):
         ...     '''Everybody's first gradient takes longer: something is compiled.'''
@@ -103,7 +103,7 @@ class Contention(Component):
         >>> fred.run(scenario).outcomes[0].schedule.end_ns / 1e9
         5.0
 
-    Every regime may be limited to some workers. Only the second of two is slowed down here:
+    Every regime may be limited to some workers. Here it slows down only the second of two workers:
 
         >>> job = {"name": "job", "nodes": [0], "slowdown": 3.0, "only": [1]}
         >>> cluster = fred.Cluster(workers=2, compute={"name": "constant", "seconds": 1.0}, contention=[job])
@@ -113,17 +113,20 @@ class Contention(Component):
     """
 
     only: tuple[Whole, ...] = Field(
-        (), description="numbers of the workers that it slows down, from 0 (of links: of the workers or servers); absent: all"
+        (),
+        description="numbers, from 0, of the workers it slows down (or of the workers or servers with slow links); absent: all",
     )
 
     @abstractmethod
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
-        """The regime on a cluster, each worker on its node [workers]; what is random comes from the streams of this name.
+        """Start the regime on a cluster, given each worker's node [workers].
+
+        Random numbers come from the streams of this name.
 
         Args:
-            seed: the run's.
-            name: of the streams, for `streams.uniforms(seed, name, entity, start, count)`.
-            node_of: by number, from 0.
+            seed: seed of the run.
+            name: name of the streams, for `streams.uniforms(seed, name, entity, start, count)`.
+            node_of: node number of each worker, from 0 [workers].
         """
 
 
@@ -133,10 +136,10 @@ def started(regime: Contention, seed: int, name: str, node_of: NodeOf) -> Load:
     Raises ValueError if there is no such worker.
 
     Args:
-        regime: as a scenario describes it.
-        seed: the run's.
-        name: of the streams.
-        node_of: the node of each worker, by number from 0 [workers].
+        regime: regime as a scenario describes it.
+        seed: seed of the run.
+        name: name of the streams.
+        node_of: node number of each worker, from 0 [workers].
 
     >>> regime = MarkovSwitching(slowdown=2.0, fast_seconds=1.0, slow_seconds=1.0, only=[1])
     >>> sorted(started(regime, 0, "contention 0", np.array([0, 0])).only)
@@ -144,7 +147,7 @@ def started(regime: Contention, seed: int, name: str, node_of: NodeOf) -> Load:
     """
     if max(regime.only, default=0) >= len(node_of):
         raise ValueError(
-            f"there are {len(node_of)} of those that a regime slows down, numbered from 0; `only` names {max(regime.only)}"
+            f"a regime acts on {len(node_of)} workers or servers here, numbered from 0; `only` names {max(regime.only)}"
         )
     load = regime.start(seed, name, node_of)
     if regime.only:
@@ -153,12 +156,12 @@ def started(regime: Contention, seed: int, name: str, node_of: NodeOf) -> Load:
 
 
 class MarkovSwitching(Contention):
-    """A fast and a slow state, in which workers, nodes or the whole cluster dwell for exponential times, from stationarity."""
+    """Markov switching between a fast and a slow state, with exponential dwell times, started from stationarity."""
 
-    slowdown: Slowdown = Field(description="compute times are multiplied by it in the slow state", examples=[3.0])
+    slowdown: Slowdown = Field(description="factor on compute times in the slow state", examples=[3.0])
     fast_seconds: Dwell = Field(description="mean time in the fast state, s", examples=[20.0])
     slow_seconds: Dwell = Field(description="mean time in the slow state, s", examples=[10.0])
-    of: Scope = Field("worker", description="what is slow or fast as one")
+    of: Scope = Field("worker", description="unit that is slow or fast as a whole")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         return _Switching(self, seed, name, entities(self.of, node_of))
@@ -172,7 +175,7 @@ class _Switching(Load):
         entities = np.unique(entity_of)
         first = streams.uniforms(seed, name, entities, 0, 1)[:, 0] < share
         self._first_slow = dict(zip(entities.tolist(), first.tolist(), strict=True))
-        self._switches: dict[int, list[int]] = {e: [] for e in self._first_slow}  # times of change, ns
+        self._switches: dict[int, list[int]] = {e: [] for e in self._first_slow}  # times of switches, ns
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         entity = self._entity_of[worker]
@@ -199,12 +202,12 @@ class _Switching(Load):
 
 
 class Job(Contention):
-    """A competing job that slows some nodes down from one moment to another."""
+    """A competing job that slows some nodes down for a given interval."""
 
     nodes: tuple[Whole, ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
-    slowdown: Slowdown = Field(description="compute times are multiplied by it", examples=[2.0])
-    begin: float = Field(0.0, ge=0, description="s")
-    end: Positive | None = Field(None, description="s; absent: it never ends")
+    slowdown: Slowdown = Field(description="factor on compute times", examples=[2.0])
+    begin: float = Field(0.0, ge=0, description="start of the job, s")
+    end: Positive | None = Field(None, description="end of the job, s; absent: it never ends")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Job":
@@ -232,16 +235,19 @@ class _Occupied(Load):
 
 
 class RandomDelays(Contention):
-    """At every step some workers, drawn anew, take longer by a fixed time [Li et al. 2021, section 5.2].
+    """Fixed delays of a few random workers at every step [Li et al. 2021, section 5.2].
 
-    `exact`: always so many, as the paper says. `independent`: each with probability `workers` / n. `published`: as in the
-    paper's code, every worker draws up to `workers` numbers below n in each step, all from the same stream, and is delayed as
-    soon as one is its own; who was hit has drawn less often, so that they drift apart, and are nearly independent.
+    `exact`: delays exactly `workers` of them, as the paper says. `independent`: delays each with probability `workers` / n.
+    `published`: follows the paper's code. In each step every worker draws up to `workers` numbers below n, all workers from
+    the same stream, and is delayed as soon as one number is its own. A delayed worker has drawn fewer numbers, so the
+    workers drift apart in the stream and become nearly independent.
     """
 
-    workers: Count = Field(description="how many at each step; on average, or nearly, where `draw` says so", examples=[1])
-    seconds: Positive = Field(description="by how much longer they take, s", examples=[0.32])
-    draw: Literal["exact", "independent", "published"] = Field("exact", description="how they are drawn")
+    workers: Count = Field(
+        description="number of delayed workers per step; an average, exact or nearly, by `draw`", examples=[1]
+    )
+    seconds: Positive = Field(description="delay, s", examples=[0.32])
+    draw: Literal["exact", "independent", "published"] = Field("exact", description="how the delayed workers are drawn")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         if self.workers > len(node_of):
@@ -269,10 +275,10 @@ class _Delayed(Load):
 class _Injected(Load):
     def __init__(self, regime: RandomDelays, seed: int, name: str, workers: int):
         self._delay, self._tries = round(regime.seconds * NANOSECONDS), regime.workers
-        self._drawn: list[int] = []  # one stream for all
+        self._drawn: list[int] = []  # one stream for all workers
         self._draw = lambda start, count: streams.words(seed, name, 0, start + np.arange(count)) * workers >> np.uint64(32)
-        self._places = [0] * workers  # where each is in it
-        self._delayed: list[list[bool]] = [[] for _ in range(workers)]  # at each step
+        self._places = [0] * workers  # each worker's position in the stream
+        self._delayed: list[list[bool]] = [[] for _ in range(workers)]  # by worker and step
 
     def delay(self, worker: int, step: int) -> int:
         delayed = self._delayed[worker]
@@ -289,12 +295,12 @@ class _Injected(Load):
 
 
 class Drawn(Load):
-    """Each step of each worker is delayed with some probability, by a drawn time."""
+    """A load that delays each step of each worker with some probability, by a random time."""
 
     def __init__(self, seed: int, name: str, workers: int, probability: float, seconds: Latency):
         delay = Mixture(components=(Constant(seconds=0.0), seconds), weights=(1 - probability, probability))
         self._draws = durations(seed, name, [delay] * workers, [1.0] * workers)
-        self._delays: list[list[int]] = [[] for _ in range(workers)]  # of each worker's steps, ns
+        self._delays: list[list[int]] = [[] for _ in range(workers)]  # by worker and step, ns
 
     def delay(self, worker: int, step: int) -> int:
         delays = self._delays[worker]
@@ -304,7 +310,7 @@ class Drawn(Load):
 
 
 def entities(of: Scope, node_of: NodeOf) -> list[int]:
-    """The number of what each worker shares its state with: itself, its node, or the whole cluster.
+    """Return the number of the entity whose state each worker shares: the worker itself, its node, or the whole cluster.
 
     >>> node_of = np.array([0, 0, 1])
     >>> entities("worker", node_of), entities("node", node_of), entities("cluster", node_of)
@@ -314,7 +320,7 @@ def entities(of: Scope, node_of: NodeOf) -> list[int]:
 
 
 def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:
-    """Its `slowdown`; of a class of the user's, one that refuses what cannot be."""
+    """Return the load's `slowdown`; for a user's class, with a check of the returned values."""
     if type(load).__module__.startswith("fred."):
         return load.slowdown
     name, place = type(load).__name__, own_code.place_of(load.slowdown)
@@ -329,8 +335,8 @@ def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:
             possible = False
         if not possible:
             raise FredError(
-                f"`slowdown` of `{name}` gives {found!r} at {now} ns{where}; expected a number above 0 and until when that is "
-                "so, later than now, ns: such as (2.0, now + 1_000_000_000), or (1.0, FOREVER)"
+                f"`slowdown` of `{name}` returns {found!r} at {now} ns{where}; expected a factor above 0, and the time, later "
+                "than now, until which it holds, ns: such as (2.0, now + 1_000_000_000), or (1.0, FOREVER)"
             )
         return factor, until
 
@@ -338,14 +344,14 @@ def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:
 
 
 def _limited(function: Callable[[int, int], Any], only: frozenset[int] | None, nothing: Any) -> Callable[[int, int], Any]:
-    """The function for these workers, and `nothing` for others."""
+    """Limit the function to these workers, and return `nothing` for others."""
     if only is None:
         return function
     return lambda worker, moment: function(worker, moment) if worker in only else nothing
 
 
 class Loads:
-    """Every regime of one run, each asked only for what it overrides."""
+    """All contention regimes of one run; each is called only for the methods that it overrides."""
 
     def __init__(self, loads: list[Load]):
         slowdowns = ((_checked(load), load) for load in loads if type(load).slowdown is not Load.slowdown)
@@ -356,9 +362,10 @@ class Loads:
         self._delays = [_limited(function, load.only, 0) for function, load in delays]
 
     def finish(self, worker: int, step: int, begin: int, work: int) -> int:
-        """When a computation of `work` ns at full speed that begins then is over, ns.
+        """Return the time, ns, at which a computation of `work` ns at full speed ends that begins at `begin`.
 
-        Slowdowns multiply while they last; what it begins with multiplies all of it; delays add.
+        A slowdown multiplies the work done while it lasts. A stretch, taken at the beginning, multiplies all of it. Delays
+        are added.
         """
         now, remaining = begin, float(work)
         for stretch in self._stretches:

@@ -1,4 +1,4 @@
-"""Durations in integer nanoseconds, handed out one at a time from each entity's counter-based stream."""
+"""Durations in integer nanoseconds, returned one at a time from each entity's counter-based stream."""
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -8,22 +8,22 @@ from itertools import chain, count
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster.latency import Latency, Seconds
 from fred.components import registry
 from fred.components.input_path import UnreadError
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 
 NANOSECONDS = 1_000_000_000  # per second
-NEVER = 1 << 70  # ns: no moment of virtual time, which has 63 bits
-_WRONG = -1  # in the place of what is no duration
-_AT_THE_START = 1 << 18  # draws made for all entities in one vectorised call at most, but at least 16 each
-_FIRST_BLOCK = 256  # draws of an entity made at a time at first; then ever more, for many runs need few
-_TOGETHER, _AT_A_TIME = 32, 1 << 13  # entities whose later draws are made in one call; draws made there at most
+NEVER = 1 << 70  # ns: beyond virtual time, which has 63 bits
+_WRONG = -1  # marks an invalid duration
+_AT_THE_START = 1 << 18  # most draws for all entities in the first vectorised call, with at least 16 for each
+_FIRST_BLOCK = 256  # first block of an entity's draws; later blocks grow, since many runs need few draws
+_TOGETHER, _AT_A_TIME = 32, 1 << 13  # entities whose later draws are made in one call; most draws in that call
 
 
 def nanoseconds(seconds: float | NDArray[np.float64]) -> NDArray[np.int64]:
-    """Seconds rounded to whole nanoseconds.
+    """Return seconds rounded to whole nanoseconds.
 
     >>> nanoseconds(np.array([1e-9, 0.1, 2.5])).tolist()
     [1, 100000000, 2500000000]
@@ -32,15 +32,15 @@ def nanoseconds(seconds: float | NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Sequence[float]) -> list[Callable[[], int]]:
-    """For each entity a function that returns its next duration, ns: a draw of its latency divided by its speed.
+    """Return, for each entity, a function that returns its next duration, ns: a draw of its latency divided by its speed.
 
     The k-th call for entity i always returns the same value, whatever the other entities do. A call raises FredError if the
-    latency gives no duration there, or too long a one.
+    latency gives an invalid duration, or one that is too long.
 
     Args:
-        seed: the run's.
-        purpose: what the durations are for: names the streams.
-        latencies, speeds: one for each entity; entities may share a latency.
+        seed: seed of the run.
+        purpose: use of the durations, which names the streams.
+        latencies, speeds: latency and speed of each entity; entities may share a latency.
 
     Example: the second entity is twice as fast.
         >>> from fred.cluster.latency import Constant
@@ -64,7 +64,7 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
 
 
 def check_median(latency: Latency, speed: float) -> None:
-    """Refuse, with ValueError, a latency whose usual draw is no duration; rare draws are checked when they come up."""
+    """Raise ValueError if the latency's median draw is no valid duration; rare draws are checked when they occur."""
     try:
         draw = latency.sample(np.array([0.5])) / speed
     except UnreadError:
@@ -86,17 +86,17 @@ def _not_a_duration(latency: Latency) -> str:
 
 
 class _Supply:
-    """Durations of a few entities that share a latency, made together in blocks: quicker than for each by itself."""
+    """A supply of durations for a few entities that share a latency; it draws in blocks, which is faster than one by one."""
 
     def __init__(
         self, latency: Latency, draws: Callable[[int, int], Seconds], speeds: NDArray[np.float64], first: NDArray[np.int64]
     ):
         self._latency, self._draws, self._speeds = latency, draws, speeds
-        self._size = self._made = first.shape[1]  # of the last block, and of all so far
-        self._blocks = [self._own(first)]  # of each entity that has not come to it yet
+        self._size = self._made = first.shape[1]  # size of the last block; total size of all blocks
+        self._blocks = [self._own(first)]  # for each block, the entities that have not reached it yet
 
     def of(self, place: int) -> Iterator["array[int]"]:
-        """The blocks of one entity."""
+        """Yield the blocks of one entity."""
         for number in count():
             if number == len(self._blocks):
                 self._make()
@@ -107,12 +107,12 @@ class _Supply:
             yield block
 
     def _make(self) -> None:
-        """The next block of all."""
+        """Append the next block of all entities."""
         self._size = min(2 * self._size, max(_FIRST_BLOCK, _AT_A_TIME // len(self._speeds)))
         self._blocks.append(self._own(_whole(self._draws(self._made, self._size) / self._speeds)))
         self._made += self._size
 
     @staticmethod
     def _own(block: NDArray[np.int64]) -> dict[int, "array[int]"]:
-        """Close together in memory: with many workers each comes to its next number when it has long left the cache."""
+        """Copy each row to contiguous memory: with many workers, a worker's next number has long left the cache."""
         return {place: array("q", row.tobytes()) for place, row in enumerate(block)}

@@ -1,6 +1,6 @@
-"""Elementary functions, one number at a time by the C library: NumPy's own give other bits with other instruction sets.
+"""Elementary functions, computed one number at a time by the C library: NumPy's results depend on the instruction set.
 
-What is too large a number comes out as infinity.
+Results that are too large become infinity.
 """
 
 import math
@@ -23,7 +23,7 @@ def _elementwise(function: Callable[..., float], arguments: int) -> Callable[...
         try:
             return np.asarray(each(*x), np.float64)
         except OverflowError:
-            return np.asarray(each_or_infinity(*x), np.float64)  # which takes three times as long
+            return np.asarray(each_or_infinity(*x), np.float64)  # three times as slow
 
     return elementwise
 

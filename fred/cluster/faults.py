@@ -1,6 +1,6 @@
-"""Faults: workers and servers that are away for a while or for good, and messages that are lost.
+"""Faults: workers and servers that are offline for a time or for good, and lost messages.
 
-When they strike follows from the seed alone, whatever the protocol does; what comes of it is the protocol's to say.
+The times of faults follow from the seed alone, whatever the protocol does. The protocol decides what happens then.
 """
 
 from abc import abstractmethod
@@ -11,28 +11,28 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.contention import Dwell
 from fred.cluster.durations import NANOSECONDS, NEVER, check_median, durations
 from fred.cluster.elementary import log
 from fred.cluster.latency import AnyLatency, Constant, Positive
 from fred.components.component import Component, Whole
-from fred.errors import FredError
 
 Who = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]
-Span = tuple[int, int]  # from one moment to another, ns
+Span = tuple[int, int]  # begin and end, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
 _WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
-MOST_TRIES = 10_000  # of one gradient, one collective operation, or one message
+MOST_TRIES = 10_000  # attempts at one gradient, one collective operation, or one message
 _END = (1 << 63) - 1  # of virtual time, ns
-_MOST_CRASHES, _MOST_EARLY = 1 << 22, 64  # by one fault, in a run of an hour; of each who crashes, however many there are
-_FEWEST, _MOST_AT_ONCE = 4, 1 << 12  # crashes drawn at a time
-_AT_A_TIME = 64  # messages
+_MOST_CRASHES, _MOST_EARLY = 1 << 22, 64  # most crashes of one fault; at least this many for each entity
+_FEWEST, _MOST_AT_ONCE = 4, 1 << 12  # least and most crashes drawn at a time
+_AT_A_TIME = 64  # messages whose losses are drawn at a time
 
 
 class FaultProcess:
-    """One fault at work on one run's cluster; by default it does nothing.
+    """A fault at work in one run; by default it does nothing.
 
     Example:
         >>> import fred
@@ -51,28 +51,28 @@ class FaultProcess:
     """
 
     def away(self, kind: Who, number: int, after: int) -> Span:
-        """The first time that this worker or server is away and that ends after then, ns.
+        """Return the first offline interval of this worker or server that ends after `after`, ns.
 
         Args:
-            kind, number: which worker or server.
-            after: ns.
+            kind, number: worker or server, and its number.
+            after: time, ns.
         """
         return NOT_AT_ALL
 
     def lateness(self, way: Way, worker: int) -> tuple[int, int]:
-        """By how much the next message to or from this worker is late, ns (NEVER: lost), and how often it is sent again.
+        """Return the delay of the next message to or from this worker, ns (NEVER: lost), and the number of retransmissions.
 
         Args:
-            way: from where to where.
-            worker: who sends or receives it; of two workers, who sends.
+            way: direction of the message.
+            worker: worker that sends or receives it; between two workers, the sender.
         """
         return 0, 0
 
 
 class Fault(Component):
-    """One kind of fault; several may strike at once.
+    """A kind of fault; several may act at once.
 
-    Example: a fault of one's own has options, as every component, and says in a `FaultProcess` when it strikes.
+    Example: a new fault has options, like every component, and a `FaultProcess` that says when it strikes.
         >>> import fred
         >>> class LateStart(fred.Fault):
         ...     '''The last worker joins after a while.'''
@@ -101,27 +101,29 @@ class Fault(Component):
 
     @property
     def strikes_servers(self) -> bool:
-        """Whether servers are away."""
+        """Return True if servers can be offline."""
         return False
 
     @abstractmethod
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
-        """The fault at work; what is random comes from the streams of this name. Raises ValueError where it cannot be.
+        """Start the fault process; random numbers come from the streams of this name.
+
+        Raises ValueError if the fault is impossible on this cluster.
 
         Args:
-            seed: the run's.
-            name: of the streams.
-            workers, servers: how many there are.
+            seed: seed of the run.
+            name: name of the streams.
+            workers, servers: number of workers, and of servers.
         """
 
 
 class Outage(Fault):
-    """Workers or servers are away from one moment to another: they crash and restart, join late, or leave."""
+    """Workers or servers that are offline for a given interval: they crash and restart, join late, or leave."""
 
     workers: tuple[Whole, ...] = Field((), description="numbers of the workers, from 0", examples=[[0]])
     servers: tuple[Whole, ...] = Field((), description="numbers of the servers, from 0")
-    begin: float = Field(0.0, ge=0, description="s")
-    end: Positive | None = Field(None, description="s; absent: they never come back")
+    begin: float = Field(0.0, ge=0, description="start of the outage, s")
+    end: Positive | None = Field(None, description="end of the outage, s; absent: they never rejoin")
 
     @property
     def strikes_servers(self) -> bool:
@@ -151,11 +153,11 @@ class _Stated(FaultProcess):
 
 
 class Crashes(Fault):
-    """Workers or servers crash at random: each is up for an exponential time, and then away for some time."""
+    """Random crashes of workers or servers: each is up for an exponential time, and then offline for a random time."""
 
-    of: Literal["workers", "servers"] = Field("workers", description="who crashes")
+    of: Literal["workers", "servers"] = Field("workers", description="machines that crash")
     mean_up: Dwell = Field(description="mean time until the next crash, s", examples=[100.0])
-    away: AnyLatency = Field(Constant(seconds=10.0), description="how long one is away then, s")
+    away: AnyLatency = Field(Constant(seconds=10.0), description="offline time after a crash, s")
 
     @property
     def strikes_servers(self) -> bool:
@@ -175,7 +177,7 @@ class _AtRandom(FaultProcess):
         self._kind, self._mean = crashes.of[:-1], crashes.mean_up
         self._draw = lambda entity, start, count: streams.uniforms(seed, f"{name} up", entity, start, count)
         self._away = durations(seed, f"{name} away", [crashes.away] * number, [1.0] * number)
-        self._spans = [(array("q"), array("q")) for _ in range(number)]  # when each goes, and when it is back, ns
+        self._spans = [(array("q"), array("q")) for _ in range(number)]  # begin and end of each entity's offline times, ns
         self._made = 0
 
     def away(self, kind: Who, number: int, after: int) -> Span:
@@ -206,17 +208,18 @@ class _AtRandom(FaultProcess):
 
 
 class LostMessages(Fault):
-    """Each message is lost with some probability; its sender sends it again after a while, or never learns of it.
+    """Random loss of messages; the sender retransmits a lost message after a timeout, or never notices.
 
-    Collective operations are spared, and what a crash or an interruption cuts off is not sent again. A message to several
-    servers at once is lost as one. What is sent again counts as traffic, too, with the message that arrives in the end.
+    Collective operations lose no messages. Messages cut off by a crash or an interruption are not retransmitted. A message
+    to several servers at once is lost as a whole. Retransmissions count as traffic, booked with the message that arrives in
+    the end.
     """
 
-    share: float = Field(gt=0, lt=1, description="of the messages that are lost", examples=[0.01])
+    share: float = Field(gt=0, lt=1, description="share of messages that are lost", examples=[0.01])
     ways: tuple[Way, ...] = Field(
-        ("to-servers", "to-workers", "between-workers"), description="on which ways messages are lost"
+        ("to-servers", "to-workers", "between-workers"), description="directions in which messages are lost"
     )
-    again_after: Positive | None = Field(None, description="when a lost message is sent again, s; absent: never")
+    again_after: Positive | None = Field(None, description="retransmission timeout, s; absent: no retransmission")
 
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         return _Losing(self, seed, name)
@@ -227,7 +230,7 @@ class _Losing(FaultProcess):
         self._losses = losses
         self._again = NEVER if losses.again_after is None else round(losses.again_after * NANOSECONDS)
         self._draw = lambda way, worker, start: streams.uniforms(seed, f"{name} {way}", worker, start, _AT_A_TIME)
-        self._ahead: dict[tuple[Way, int], tuple[int, list[bool]]] = {}  # draws made, and those that are left, last first
+        self._ahead: dict[tuple[Way, int], tuple[int, list[bool]]] = {}  # number of draws made, and unused draws, last first
 
     def lateness(self, way: Way, worker: int) -> tuple[int, int]:
         if way not in self._losses.ways:
@@ -252,25 +255,25 @@ class _Losing(FaultProcess):
 
 
 class Faults:
-    """Everything that can go wrong in one run."""
+    """All fault processes of one run."""
 
     def __init__(self, processes: Sequence[FaultProcess]):
         self._away = [each.away for each in processes if type(each).away is not FaultProcess.away]
         self._lateness = [each.lateness for each in processes if type(each).lateness is not FaultProcess.lateness]
-        self._lost: list[str] = []  # messages, for good
+        self._lost: list[str] = []  # messages lost for good
 
     @property
     def loses(self) -> bool:
-        """Whether messages come late, or never."""
+        """Return True if messages can be late or lost."""
         return bool(self._lateness)
 
     def away(self, kind: Who, number: int, after: int) -> Span:
-        """The first time away that ends `after` then, of all faults together, ns; of a worker or server (`kind`, `number`)."""
+        """Return the first offline interval of a worker or server that ends after `after`, over all faults, ns."""
         span = min((each(kind, number, after) for each in self._away), default=NOT_AT_ALL)
         return span[0], self.back(kind, number, span[0]) if span[0] < NEVER else NEVER
 
     def absences(self, kind: Who, number: int, until: int) -> Iterator[Span]:
-        """All times that it (`kind`, `number`) is away that begin before `until`, ns."""
+        """Yield all offline intervals of a worker or server that begin before `until`, ns."""
         begin, end = self.away(kind, number, 0)
         while begin < until:
             yield begin, end
@@ -279,7 +282,7 @@ class Faults:
             begin, end = self.away(kind, number, end)
 
     def back(self, kind: Who, number: int, now: int) -> int:
-        """When it (`kind`, `number`) is there: `now`, unless it is away; NEVER: never again."""
+        """Return the first time, from `now` on, at which a worker or server is available, ns; NEVER if it never is."""
         for _ in range(MOST_TRIES):
             if now >= NEVER:
                 return NEVER
@@ -287,10 +290,10 @@ class Faults:
             if not ends:
                 return now
             now = max(ends)
-        raise FredError(f"`cluster.faults`: {kind} {number} is away {MOST_TRIES:,} times in a row: give a longer `mean_up`")
+        raise FredError(f"`cluster.faults`: {kind} {number} is offline {MOST_TRIES:,} times in a row: give a longer `mean_up`")
 
     def lateness(self, way: Way, worker: int, now: int) -> tuple[int, int]:
-        """By how much a message that is sent now is late, ns (NEVER: it is lost for good), and how often it is sent again."""
+        """Return the delay of a message sent now, ns (NEVER: lost for good), and the number of retransmissions."""
         drawn = [each(way, worker) for each in self._lateness]
         late = sum(each for each, _ in drawn)
         if late < NEVER:
@@ -305,9 +308,10 @@ class Faults:
         lasts: Callable[[int], int],
         lost: Callable[[Span], object] = lambda _: None,
     ) -> Span:
-        """When what needs all these workers, and starts anew whenever one crashes, begins for the last time, and ends.
+        """Return begin and end of the successful attempt at an operation that needs all these workers.
 
-        `lasts` says how long it takes if it begins then, ns; `lost` is told of each attempt that a crash ends.
+        It restarts whenever one of them crashes. `lasts` returns its duration if it begins at the given time, ns. `lost` is
+        called with each attempt that a crash ends.
         """
         for _ in range(MOST_TRIES):
             begin = max(self.back("worker", worker, begin) for worker in workers)
@@ -318,12 +322,12 @@ class Faults:
             begin = max(begin, away)
         lasting = f"{lasts(begin) / NANOSECONDS:g} s: give longer times between crashes"
         if len(workers) == 1:
-            who = f"worker {min(workers)} is away {MOST_TRIES:,} times"
+            who = f"worker {min(workers)} is offline {MOST_TRIES:,} times"
             raise FredError(f"`cluster.faults`: {who} before it can compute one gradient of {lasting}")
-        raise FredError(f"`cluster.faults`: somebody crashes in each of {MOST_TRIES:,} attempts at an average of {lasting}")
+        raise FredError(f"`cluster.faults`: a worker crashes in each of {MOST_TRIES:,} attempts at an average of {lasting}")
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:
-        """Who is away for good, or will be after the next time that it is there, and the last messages that were lost."""
+        """Describe workers and servers that never come back, now or after their next uptime, and the last lost messages."""
         everybody: list[tuple[Who, int]] = [("worker", worker) for worker in range(workers)]
         everybody += [("server", server) for server in range(servers)]
         spans = [(kind, number, *self.away(kind, number, now)) for kind, number in everybody]

@@ -1,6 +1,7 @@
-"""How long things take: distributions of a duration in seconds, each a function of one uniform draw per duration.
+"""Latencies: distributions of a duration in seconds, each a function of one uniform draw per duration.
 
-One uniform per duration keeps draws counter-based, and makes two distributions under the same seed comparable draw by draw.
+With one uniform per duration, draws are counter-based, and two distributions under the same seed are comparable draw by
+draw.
 
 Example: lower quartile, median and upper quartile of each, and its mean.
     >>> def told(latency):
@@ -40,7 +41,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.elementary import exp, log1p, power
 from fred.components.component import Component, OneOf
 
@@ -74,27 +75,27 @@ class Latency(Component):
 
     @abstractmethod
     def sample(self, u: Uniforms) -> Seconds:
-        """The durations that uniform draws `u` stand for, s, none negative; same shape. Mostly the quantile function."""
+        """Return the durations for uniform draws `u`, s, none negative, of the same shape; usually the quantile function."""
 
     @property
     @abstractmethod
     def mean(self) -> float:
-        """Expected duration, s (infinite where the distribution has none)."""
+        """Return the expected duration, s (infinite if the distribution has none)."""
 
     def draws(self, seed: int, purpose: str, members: ArrayLike, ranks: ArrayLike, position: int, size: int) -> Seconds:
-        """So many durations of each member (an entity's number) from a position on, s: shape of `members` + [size].
+        """Return `size` durations of each member from a position on, s: shape of `members` + [size].
 
-        Draws of their own, each from its stream, unless overridden. `ranks`: a member's place among those of this latency.
+        By default every member draws from its own stream.
 
         Args:
-            seed: the run's.
-            purpose: what the durations are for: names the streams.
-            members: entities' numbers, any shape.
-            ranks: of the same shape.
-            position: the first duration's number in each stream, from 0.
-            size: how many of each.
+            seed: seed of the run.
+            purpose: use of the durations, which names the streams.
+            members: numbers of the entities, any shape.
+            ranks: index of each member among those with this latency, same shape.
+            position: index of the first duration in each stream, from 0.
+            size: number of durations of each member.
 
-        Example: what comes later does not depend on what was asked for before.
+        Example: durations do not depend on earlier calls.
             >>> latency = Exponential(scale=1.0)
             >>> first, later = latency.draws(0, "compute", [0, 1], [0, 1], 0, 4), latency.draws(0, "compute", [1], [1], 2, 2)
             >>> first.shape, bool((first[1, 2:] == later[0]).all())
@@ -103,14 +104,14 @@ class Latency(Component):
         return self.sample(streams.uniforms(seed, purpose, members, position, size))
 
     def check(self, members: int) -> None:
-        """Refuse, with ValueError, a number of `members` that it has no durations for."""
+        """Raise ValueError if the latency has no durations for this number of `members`."""
 
 
 AnyLatency = Annotated[Latency, OneOf("latency")]
 
 
 class Constant(Latency):
-    """Always the same duration."""
+    """A constant duration."""
 
     seconds: NonNegative = Field(examples=[0.1], description="duration, s")
 
@@ -143,7 +144,7 @@ class Uniform(Latency):
 
 
 class Exponential(Latency):
-    """Memoryless durations."""
+    """An exponential distribution: memoryless durations."""
 
     scale: Positive = Field(examples=[0.1], description="mean, s")
 
@@ -156,7 +157,7 @@ class Exponential(Latency):
 
 
 class ShiftedExponential(Latency):
-    """A fixed minimum plus an exponential rest: the usual model of a straggling worker."""
+    """A fixed minimum plus an exponential rest: the usual model of a straggler."""
 
     shift: NonNegative = Field(examples=[0.1], description="shortest duration, s")
     scale: Positive = Field(examples=[0.05], description="mean of the exponential rest, s")
@@ -170,10 +171,10 @@ class ShiftedExponential(Latency):
 
 
 class Normal(Latency):
-    """A normal distribution cut off below a positive floor (conditioned on lying above it, not clipped to it)."""
+    """A normal distribution truncated below at a positive floor (conditioned on exceeding it, not clipped to it)."""
 
-    mu: Positive = Field(examples=[0.1], description="mean before the cut, s")
-    sigma: Positive = Field(examples=[0.02], description="standard deviation before the cut, s")
+    mu: Positive = Field(examples=[0.1], description="mean before truncation, s")
+    sigma: Positive = Field(examples=[0.02], description="standard deviation before truncation, s")
     floor: Positive = Field(1e-3, description="shortest duration, s")
 
     @model_validator(mode="after")
@@ -196,7 +197,7 @@ class Normal(Latency):
 
 
 class HalfNormal(Latency):
-    """A fixed minimum plus the size of a normal number: few are much longer than the others."""
+    """A half-normal distribution: a fixed minimum plus the absolute value of a normal number."""
 
     shift: NonNegative = Field(0.0, description="shortest duration, s")
     scale: Positive = Field(examples=[0.1], description="standard deviation of the normal number, s")
@@ -210,12 +211,12 @@ class HalfNormal(Latency):
 
 
 class LogNormal(Latency):
-    """A fixed minimum plus a rest whose logarithm is normal: what grows with the length of a sentence, or of an episode."""
+    """A log-normal distribution above a fixed minimum, as for work that grows with the length of a sentence or an episode."""
 
     median: Positive = Field(examples=[0.1], description="median of the rest, s")
     sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm of the rest")
     shift: NonNegative = Field(0.0, description="shortest duration, s")
-    longest: Positive | None = Field(None, description="no duration is longer (conditioned on that, not clipped), s")
+    longest: Positive | None = Field(None, description="longest duration (conditioned on it, not clipped), s; absent: no limit")
 
     @model_validator(mode="after")
     def _not_all_cut(self) -> "LogNormal":
@@ -225,7 +226,7 @@ class LogNormal(Latency):
 
     @cached_property
     def _highest(self) -> float:
-        """The rest's longest duration, in standard deviations of its logarithm above the median."""
+        """Return the longest rest, in standard deviations of its logarithm above the median."""
         if self.longest is None:
             return math.inf
         rest = self.longest - self.shift
@@ -241,9 +242,9 @@ class LogNormal(Latency):
 
 
 class Gamma(Latency):
-    """The time of several memoryless stages in a row."""
+    """A gamma distribution: the time of several memoryless stages in a row."""
 
-    shape: Positive = Field(examples=[4.0], description="number of stages, need not be whole")
+    shape: Positive = Field(examples=[4.0], description="number of stages, not necessarily whole")
     scale: Positive = Field(examples=[0.025], description="mean of one stage, s")
 
     def sample(self, u: Uniforms) -> Seconds:
@@ -255,7 +256,7 @@ class Gamma(Latency):
 
 
 class Weibull(Latency):
-    """Durations with a hazard that falls (shape < 1, heavy tail) or rises (shape > 1)."""
+    """A Weibull distribution, with a hazard that falls (shape < 1, heavy tail) or rises (shape > 1)."""
 
     shape: Positive = Field(examples=[1.5], description="exponent of the hazard plus one")
     scale: Positive = Field(examples=[0.1], description="63rd percentile, s")
@@ -269,7 +270,7 @@ class Weibull(Latency):
 
 
 class Pareto(Latency):
-    """A power-law tail: rare durations many times the shortest."""
+    """A Pareto distribution: a power-law tail, with rare durations many times the shortest."""
 
     minimum: Positive = Field(examples=[0.1], description="shortest duration, s")
     alpha: Positive = Field(examples=[2.5], description="tail exponent; the mean is infinite for alpha <= 1")
@@ -283,11 +284,11 @@ class Pareto(Latency):
 
 
 class Bimodal(Latency):
-    """One of two fixed durations: most are fast, some are slow."""
+    """A two-point distribution: most durations are fast, some are slow."""
 
-    fast: NonNegative = Field(examples=[0.1], description="the usual duration, s")
-    slow: NonNegative = Field(examples=[1.0], description="the other duration, s")
-    slow_fraction: Fraction = Field(examples=[0.05], description="share of slow ones")
+    fast: NonNegative = Field(examples=[0.1], description="usual duration, s")
+    slow: NonNegative = Field(examples=[1.0], description="slow duration, s")
+    slow_fraction: Fraction = Field(examples=[0.05], description="share of slow durations")
 
     def sample(self, u: Uniforms) -> Seconds:
         return np.where(u < 1 - self.slow_fraction, self.fast, self.slow)
@@ -298,14 +299,14 @@ class Bimodal(Latency):
 
 
 class Mixture(Latency):
-    """Each duration comes from one of several distributions, chosen with given weights."""
+    """A mixture: each duration comes from one of several distributions, chosen with given weights."""
 
     components: tuple[AnyLatency, ...] = Field(
         min_length=1,
-        description="the distributions",
+        description="distributions",
         examples=[[{"name": "constant", "seconds": 0.1}, {"name": "exponential", "scale": 1.0}]],
     )
-    weights: tuple[NonNegative, ...] = Field(examples=[[0.9, 0.1]], description="one per component; scaled to sum to 1")
+    weights: tuple[NonNegative, ...] = Field(examples=[[0.9, 0.1]], description="weight of each component; scaled to sum to 1")
 
     @model_validator(mode="after")
     def _matched(self) -> "Mixture":

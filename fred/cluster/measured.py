@@ -1,4 +1,4 @@
-"""Durations that were measured, each as likely as it came up; from a list or from a file.
+"""An empirical distribution of measured durations, from a list or from a file.
 
 Example:
     >>> latency = Empirical(values=(0.1, 0.2, 0.2, 0.5))
@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationInfo, model_validator
 
+from fred.base.errors import FredError
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.input_path import InputPath
-from fred.errors import FredError
 from fred.traces.columns import CSVFile
 from fred.traces.words import listed
 
-_MOST = 100_000  # durations, for all of them stand in every manifest
+_MOST = 100_000  # durations; all of them are stored in every manifest
 
 
 class Empirical(Latency):
-    """Durations drawn, with replacement, from a list or from one column of a CSV file with a header."""
+    """An empirical distribution: draws with replacement from a list or from one column of a CSV file with a header."""
 
-    values: tuple[NonNegative, ...] = Field((), description="the durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]])
-    csv: InputPath | None = Field(None, description="file with a header line; relative to the scenario file")
-    column: str = Field("seconds", description="the column of `csv` that holds the durations, s")
+    values: tuple[NonNegative, ...] = Field((), description="durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]])
+    csv: InputPath | None = Field(None, description="file with a header line, relative to the scenario file")
+    column: str = Field("seconds", description="column of `csv` with the durations, s")
 
     @model_validator(mode="before")
     @classmethod
@@ -39,7 +39,7 @@ class Empirical(Latency):
             raise ValueError("give `values` or `csv`, not both")
         path = InputPath.of(options["csv"], info).located()
         others = {key: value for key, value in options.items() if key not in ("csv", "column")}
-        return {**others, "values": _read_column(path, str(options.get("column", "seconds")))}  # a manifest needs no other file
+        return {**others, "values": _read_column(path, str(options.get("column", "seconds")))}  # self-contained manifest
 
     @model_validator(mode="after")
     def _some(self) -> "Empirical":
@@ -47,8 +47,8 @@ class Empirical(Latency):
             raise ValueError("needs durations: give `values`, or `csv` with a `column`")
         if len(self.values) > _MOST:
             raise ValueError(
-                f"{len(self.values):,} durations, and at most {_MOST:,} are taken: sort them and keep one of every "
-                f"{-(-len(self.values) // _MOST)}, or take a `trace`, of which a manifest holds the digest only"
+                f"{len(self.values):,} durations; expected at most {_MOST:,}: sort them and take one of every "
+                f"{-(-len(self.values) // _MOST)}, or use a `trace`, of which a manifest stores only the digest"
             )
         return self
 
@@ -65,7 +65,7 @@ class Empirical(Latency):
 
 
 def _read_column(path: Path, column: str) -> list[float]:
-    """The numbers in one column of a CSV file; ValueError names the file and line of whatever is not a duration."""
+    """Return the numbers in one column of a CSV file. Raises ValueError with file and line of an invalid duration."""
     try:
         file = CSVFile(path)
         if column not in file.header:

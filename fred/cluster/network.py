@@ -1,6 +1,6 @@
-"""What connects workers with servers and with each other, as a scenario says it.
+"""The network that connects workers with servers and with each other.
 
-Example: 1 MB from two workers, who share a server's card of 10 MB/s.
+Example: two workers send and receive 1 MB each through a server's shared network card of 10 MB/s.
     >>> import fred
     >>> scenario = fred.scenario({
     ...     "cluster": {
@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from fred.base.errors import FredError
 from fred.cluster.collectives import ALLGATHER, ALLREDUCE, Effort, one_way
 from fred.cluster.contention import Contention
 from fred.cluster.durations import NANOSECONDS
@@ -32,22 +33,21 @@ from fred.cluster.regions import Regions
 from fred.components import registry
 from fred.components.component import Component, Count, OneOf, Whole
 from fred.components.limits import MOST_BYTES
-from fred.errors import FredError
 
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree"]
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
 
 
 class Cost(NamedTuple):
-    """What one worker spends on a message, or on its part in a collective operation (the members' mean).
+    """The cost of a message, or of one worker's part in a collective operation (the mean over members).
 
     Args:
-        nanoseconds: from when it begins until it is done, ns.
-        bytes: that this worker sends.
-        messages: that this worker sends.
-        moving: ns of it in which models are on their way in a collective operation; the rest is waiting.
+        nanoseconds: duration, ns.
+        bytes: bytes sent by this worker.
+        messages: messages sent by this worker.
+        moving: part of the duration in which a collective operation moves models, ns; the rest is waiting.
 
-    Example: what `Simulation.push` and `sync` are told of, and `Simulation.allreduce` returns.
+    Example: `Simulation.push` and `sync` take a cost, and `Simulation.allreduce` returns one.
         >>> import fred
         >>> fred.Cost(nanoseconds=2_000_000, bytes=500, messages=2)
         Cost(nanoseconds=2000000, bytes=500, messages=2, moving=0)
@@ -58,78 +58,79 @@ class Cost(NamedTuple):
     nanoseconds: int
     bytes: int  # sent
     messages: int
-    moving: int = 0  # ns, as long as models are on their way in a collective operation; the rest is waiting
+    moving: int = 0  # ns in which a collective operation moves models; the rest is waiting
 
 
 NOTHING = Cost(0, 0, 0)
 
 
 class Within(Component):
-    """Messages between workers of one node."""
+    """The links between workers of one node."""
 
     latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
-    bandwidth: Bandwidth | None = Field(None, description="of a worker's link inside its node, bytes/s; absent: unlimited")
+    bandwidth: Bandwidth | None = Field(None, description="worker's bandwidth inside its node, bytes/s; absent: unlimited")
 
 
 class SomeServers(Component):
-    """Servers that are reached otherwise than the rest."""
+    """Servers with links different from the others'."""
 
-    servers: tuple[Whole, ...] = Field(min_length=1, description="numbers, from 0", examples=[[0]])
-    latency: AnyLatency | None = Field(None, description="of messages to them, s; absent: the network's")
-    pull_latency: AnyLatency | None = Field(None, description="of their messages; absent: `latency` here, or the network's")
-    bandwidth: Bandwidth | None = Field(None, description="of the card of each, bytes/s; absent: `server_bandwidth`")
+    servers: tuple[Whole, ...] = Field(min_length=1, description="numbers of the servers, from 0", examples=[[0]])
+    latency: AnyLatency | None = Field(None, description="propagation time of messages to them, s; absent: the network's")
+    pull_latency: AnyLatency | None = Field(
+        None, description="propagation time of messages from them, s; absent: `latency` here, or the network's"
+    )
+    bandwidth: Bandwidth | None = Field(None, description="bandwidth of each card, bytes/s; absent: `server_bandwidth`")
 
 
 class SlowLinks(Component):
-    """A contention regime under which links are slow, not processors."""
+    """A contention regime that slows links down instead of processors."""
 
-    of: Literal["workers", "servers"] = Field("workers", description="whose links; a server is on a node of its own")
+    of: Literal["workers", "servers"] = Field("workers", description="owners of the links; each server is on its own node")
     regime: Annotated[Contention, OneOf("contention")] = Field(
-        description="multiplies latencies and transfer times; delays are added to single messages",
+        description="regime that multiplies latencies and transfer times; its delays are added to single messages",
         examples=[{"name": "job", "nodes": [0], "slowdown": 2.0}],
     )
 
 
 class Network(Component):
-    """Links of workers and servers, and the cards where messages queue. Absent: messages take no time.
+    """The links of workers and servers, and the network cards where messages queue. Absent: messages take no time.
 
-    A message takes a latency, drawn for each message, plus size / bandwidth: what a worker sends passes its link one message
-    at a time, first come first served, what it receives likewise. Messages between workers pass the sender's link and the
-    receiver's, at the same time: unhindered, size / bandwidth once. Where `server_bandwidth` is given, messages to (and, on
-    their own, from) a server pass its card, too; whatever is passed, an unhindered message takes the slowest of it.
+    A message takes a latency, drawn for each message, plus size / bandwidth. A worker's link sends one message at a time,
+    first come first served, and receives likewise. A message between workers occupies the sender's link and the receiver's
+    at the same time; without queueing it takes size / bandwidth once. With `server_bandwidth`, messages to a server also
+    pass its card, and messages from it pass the card's other direction. Without queueing, a message takes as long as the
+    slowest of these.
 
-    `within` and `node_bandwidth` make two levels: messages inside a node take what `within` says, all others also pass
-    their nodes' cards, each of which its workers share. Collectives are hierarchical then: reduced to one worker in each
-    node by a binomial tree, allreduced among these, broadcast in each node.
+    `within` and `node_bandwidth` define two levels. Messages inside a node follow `within`. All others also pass the cards
+    of their nodes, which the node's workers share. Collectives are then hierarchical: reduce to one worker in each node
+    along a binomial tree, allreduce among these workers, and broadcast in each node.
 
-    Collectives take mean latencies, and `bandwidth` in closed form (`collectives.py`).
+    Collectives take mean latencies and `bandwidth` in closed form (`collectives.py`).
     """
 
     latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
-    pull_latency: AnyLatency | None = Field(None, description="of servers' messages to workers; absent: `latency`")
-    bandwidth: Bandwidth | None = Field(None, description="of a worker's link, bytes/s; absent: unlimited")
-    server_bandwidth: Bandwidth | None = Field(None, description="of a server's card, bytes/s; absent: no queueing")
-    servers: tuple[SomeServers, ...] = Field((), description="servers that differ from the rest")
-    within: Within | None = Field(None, description="messages inside a node; absent: as those between nodes")
-    node_bandwidth: Bandwidth | None = Field(None, description="of a node's card, bytes/s; absent: no queueing")
-    contention: tuple[SlowLinks, ...] = Field((), description="what slows links down from time to time")
+    pull_latency: AnyLatency | None = Field(None, description="propagation time from servers to workers; absent: `latency`")
+    bandwidth: Bandwidth | None = Field(None, description="bandwidth of a worker's link, bytes/s; absent: unlimited")
+    server_bandwidth: Bandwidth | None = Field(None, description="bandwidth of a server's card, bytes/s; absent: no queueing")
+    servers: tuple[SomeServers, ...] = Field((), description="servers with other links")
+    within: Within | None = Field(None, description="links inside a node; absent: as between nodes")
+    node_bandwidth: Bandwidth | None = Field(None, description="bandwidth of a node's card, bytes/s; absent: no queueing")
+    contention: tuple[SlowLinks, ...] = Field((), description="temporary slowdowns of links")
     message_bytes: int | None = Field(
         None,
         ge=1,
         le=MOST_BYTES,
-        description="size of each model and message, whatever is sent; absent: of its arrays, 4 per parameter",
+        description="size of every model and message, bytes, whatever it holds; absent: of its arrays, 4 per parameter",
     )
-    collective: Collective = Field("ring", description="how an allreduce is done")
-    regions: Regions | None = Field(
-        None, description="where workers and servers are, and how wide the way is from each to each"
-    )
+    collective: Collective = Field("ring", description="algorithm of allreduces")
+    regions: Regions | None = Field(None, description="regions of workers and servers, with the bandwidth between each pair")
     buckets: Count = Field(
         1,
-        description="equal parts in which allreduces begin while the backward pass, the last two thirds of a gradient's time, "
-        "still makes the next part; 1: when it is over",
+        description="equal parts of a model that are allreduced one by one, each as soon as the backward pass (the last two "
+        "thirds of a gradient's time) has computed it; 1: all after the backward pass",
     )
     efficiency: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="the share of every bandwidth that links really reach"
+        1.0, description="share of every bandwidth that links actually reach"
     )
 
     @model_validator(mode="after")
@@ -144,12 +145,12 @@ class Network(Component):
         others = {name: getattr(self, name) for name in ("bandwidth", "within", "node_bandwidth", "servers")}
         others["collective"] = None if self.collective == "ring" else self.collective
         if self.regions is not None and (given := [name for name, value in others.items() if value]):
-            raise ValueError(f"`regions` say how wide links are, and how an allreduce is done: leave out `{given[0]}`")
+            raise ValueError(f"`regions` define bandwidths and the algorithm of allreduces: leave out `{given[0]}`")
         return self
 
     @property
     def effective(self) -> "Network":
-        """The network with the bandwidths that are really reached.
+        """Return the network with the bandwidths that links actually reach.
 
         >>> Network(bandwidth=1e6, efficiency=0.5).effective.bandwidth
         500000.0
@@ -172,25 +173,25 @@ class Network(Component):
         return self.model_copy(update={**changes, "efficiency": 1.0})
 
     def latencies(self) -> Iterable[Latency]:
-        """Of all kinds of messages."""
+        """Return the latencies of all kinds of messages."""
         given = [self.latency, self.pull_latency, None if self.within is None else self.within.latency]
         given += [latency for some in self.servers for latency in (some.latency, some.pull_latency)]
         return [latency for latency in given if latency is not None]
 
     @property
     def two_levels(self) -> bool:
-        """Whether it matters on which nodes workers are."""
+        """Return True if the cost of a message depends on the workers' nodes."""
         return self.within is not None or self.node_bandwidth is not None
 
     def allreduce(self, members: int | Collection[int], size: int, algorithm: Collective | None = None) -> Cost:
-        """The cost of an allreduce of `size` bytes among so many workers, or so many on each node; see `collective`.
+        """Return the cost of an allreduce of `size` bytes among workers.
 
         Args:
-            members: how many, or how many on each node.
-            size: bytes.
-            algorithm: absent: `collective`.
+            members: number of workers, or number on each node.
+            size: size, bytes.
+            algorithm: algorithm of the allreduce; absent: `collective`.
 
-        Example: eight workers on two nodes, whose links inside are ten times as fast.
+        Example: eight workers on two nodes, with links inside nodes ten times as fast.
             >>> flat = Network(bandwidth=1e6)
             >>> two_levels = Network(bandwidth=1e6, within=Within(bandwidth=1e7))
             >>> flat.allreduce(8, 1_000_000).nanoseconds / 1e9, two_levels.allreduce([4, 4], 1_000_000).nanoseconds / 1e9
@@ -207,21 +208,22 @@ class Network(Component):
         nodes = [1] * number if isinstance(members, int) else list(members)
         if len(nodes) == 1:
             return self._cost(number, size, [(form(number), True)])
-        others = number - len(nodes)  # than the nodes' leaders
+        others = number - len(nodes)  # workers that are not leaders of their node
         inside = one_way(max(nodes))._replace(messages=others, sent=others)
         return self._cost(number, size, [(inside, True), (form(len(nodes)), False), (inside, True)])
 
     def allgather(self, members: int | Collection[int], size: int) -> Cost:
-        """What it costs that each of so many workers, or so many on each node, gets the `size` bytes of every other one.
+        """Return the cost of an allgather: every worker gets the `size` bytes of every other one.
 
-        `collective` says how: in a ring, or else by doubling. On two levels everybody's message goes to one worker in its node;
-        these exchange what their nodes have, and all of it goes down a tree in each node.
+        With `collective: ring` it goes in a ring, otherwise by doubling. On two levels, each node first gathers its
+        messages at one worker. These workers exchange the messages of their nodes, and each node broadcasts all of them
+        down a tree.
 
         Args:
-            members: how many, or how many on each node.
-            size: bytes of each.
+            members: number of workers, or number on each node.
+            size: size of each message, bytes.
 
-        Example: eight workers on two nodes, whose links inside are ten times as fast.
+        Example: eight workers on two nodes, with links inside nodes ten times as fast.
             >>> flat = Network(bandwidth=1e6)
             >>> two_levels = Network(bandwidth=1e6, within=Within(bandwidth=1e7))
             >>> flat.allgather(8, 1_000_000).nanoseconds / 1e9, two_levels.allgather([4, 4], 1_000_000).nanoseconds / 1e9
@@ -238,14 +240,14 @@ class Network(Component):
         nodes = [1] * number if isinstance(members, int) else list(members)
         if len(nodes) == 1:
             return self._cost(number, size, [(form(number), True)])
-        most, others = max(nodes), number - len(nodes)  # on a node; than the nodes' leaders
+        most, others = max(nodes), number - len(nodes)  # on one node; not leaders of their node
         collected = Effort(most - 1, most - 1, others, others)
         exchanged = form(len(nodes)).times(most)._replace(sent=(len(nodes) - 1) * number)
         spread = one_way(most).times(number)._replace(messages=others, sent=others * number)
         return self._cost(number, size, [(collected, True), (exchanged, False), (spread, True)])
 
     def _cost(self, members: int, size: int, parts: list[tuple[Effort, bool]]) -> Cost:
-        """Operations one after the other, each inside nodes or not."""
+        """Return the cost of operations in sequence; each is paired with True if it stays inside nodes."""
         seconds = sum(self._seconds(effort, size, inside) for effort, inside in parts)
         messages, sent = (sum(getattr(effort, name) for effort, _ in parts) / members for name in ("messages", "sent"))
         return _cost_of(seconds, sent * size, messages)
@@ -264,12 +266,12 @@ def _cost_of(seconds: float, size: float, messages: float) -> Cost:
 
 
 def mean_latency(link: Network | Within) -> float:
-    """Of one message, s. Raises FredError where it is infinite."""
+    """Return the mean latency of a message, s. Raises FredError if it is infinite."""
     mean = link.latency.mean
     if not mean < math.inf:
         name = registry.name_of("latency", link.latency)
         raise FredError(
-            f"the network's latency `{name}` has no finite mean, which averagings and `exchanges` are reckoned in: "
-            "take another latency, or a thinner tail"
+            f"the network's latency `{name}` has no finite mean, which allreduces and `exchanges` need: "
+            "choose another latency, or a thinner tail"
         )
     return mean

@@ -1,7 +1,7 @@
-"""Compute times as they were recorded: what makes a cluster's stragglers predictable is in them, unlike in independent draws.
+"""Recorded compute times. Unlike independent draws, they keep what makes a cluster's stragglers predictable.
 
-Blocks of rows are drawn circularly [Politis, Romano 1992, "A circular block-resampling procedure for stationary data"], so that
-every row is as likely as any other.
+Blocks of rows are drawn circularly [Politis, Romano 1992, "A circular block-resampling procedure for stationary data"], so
+that every row is equally likely.
 """
 
 from functools import cached_property, lru_cache
@@ -12,39 +12,39 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.latency import Latency, Seconds, Uniforms
 from fred.components.component import Count
 from fred.components.input_path import InputPath, UnreadError
-from fred.errors import FredError
 from fred.traces.columns import EXAMPLE
 from fred.traces.reading import Reading
 from fred.traces.trace import Trace
 
 
 class TraceFile(InputPath):
-    """The path of a trace, or the word for the one that comes with FRED."""
+    """The path of a trace, or the name of the one that comes with FRED."""
 
     words: ClassVar[tuple[str, ...]] = (EXAMPLE,)
 
 
 class Recorded(Reading, Latency):
-    """A recorded trace: the i-th worker's k-th gradient takes what it took the trace's i-th worker in a row of the trace."""
+    """A recorded trace: the i-th worker's k-th gradient takes the time of the trace's i-th worker in one row of the trace."""
 
     file: TraceFile = Field(
-        description="CSV or Parquet file of the trace, relative to the scenario file; `example`: one that comes with FRED",
+        description="CSV or Parquet file of the trace, relative to the scenario file; `example`: the one that comes with FRED",
         examples=[EXAMPLE],
     )
     more: tuple[TraceFile, ...] = Field((), description="further files of the trace, such as one for each node or day")
-    digest: str = Field("", description="SHA-256 of the trace's times; filled in, so that a manifest tells when they changed")
+    digest: str = Field("", description="SHA-256 of the trace's times; filled in, so that a manifest detects changes")
     rows: Literal["cycled", "resampled", "block"] = Field(
         "cycled",
-        description="rows in order and over again; drawn one by one; or drawn in blocks. Always whole, for all workers",
+        description="rows, each for all workers: in order and repeated; drawn one by one; or drawn in blocks",
     )
-    block: Count | None = Field(None, description="length of a block, rows")
+    block: Count | None = Field(None, description="length of a block, in rows")
     workers: Literal["refuse", "cycled"] = Field(
         "refuse",
-        description="cycled: fewer workers than in the trace are its first ones, more begin with the first again",
+        description="`cycled`: fewer workers than in the trace take its first ones, more start over with the first",
         examples=["cycled"],
     )
 
@@ -60,12 +60,12 @@ class Recorded(Reading, Latency):
             raise ValueError(str(error)) from error
         if (self.block or 1) > trace.iterations:
             raise ValueError(f"`block` ({self.block}) must not exceed the trace's {trace.iterations} iterations")
-        object.__setattr__(self, "digest", trace.digest)  # found out, not changed
+        object.__setattr__(self, "digest", trace.digest)  # fills in a blank, so the frozen latency stays the same
         return self
 
     @cached_property
     def trace(self) -> Trace:
-        """What the file holds. Raises FredError, also where that is not what was recorded."""
+        """Return the trace in the file. Raises FredError, also if it differs from the recorded digest."""
         options = {name: getattr(self, name) for name in Reading.model_fields}
         paths = tuple(file.located() for file in (self.file, *self.more))
         trace = _read(Reading.model_validate(options), paths, tuple(map(_state, paths)))
@@ -79,17 +79,17 @@ class Recorded(Reading, Latency):
     def check(self, members: int) -> None:
         if self.workers == "refuse" and members != len(self.trace.workers):
             raise ValueError(
-                f"{self.file} has {len(self.trace.workers)} workers, and {members} are to take their times: change their "
-                "number, or say `workers: cycled`, by which fewer are the first ones, and more begin with the first again"
+                f"{self.file} has {len(self.trace.workers)} workers, but {members} take their times: change the number, or "
+                "set `workers: cycled`, by which fewer take the first ones, and more start over with the first"
             )
 
     def draws(self, seed: int, purpose: str, members: ArrayLike, ranks: ArrayLike, position: int, size: int) -> Seconds:
-        """By rank: the worker's times in the rows of these positions, which are the same for all workers."""
+        """Return, by rank, the worker's times in the rows at these positions, which are the same for all workers."""
         columns = np.asarray(ranks) % len(self.trace.workers)
         return self.trace.seconds[self._rows(seed, f"{purpose} rows", position, size), columns[..., None]]
 
     def _rows(self, seed: int, purpose: str, position: int, size: int) -> NDArray[np.int64]:
-        """Rows of the trace, in the order in which they are used."""
+        """Return the rows of the trace, in the order of use."""
         iterations, positions = self.trace.iterations, position + np.arange(size)
         if self.rows == "cycled":
             return positions % iterations
@@ -100,7 +100,7 @@ class Recorded(Reading, Latency):
         return (starts[blocks - blocks[0]] + positions % length) % iterations
 
     def sample(self, u: Uniforms) -> Seconds:
-        """Any of the times, whoever's and whenever: what is left of a trace where workers and their order do not count."""
+        """Return any of the times, whatever the worker or row: the marginal distribution of the trace."""
         return self._sorted[(u * len(self._sorted)).astype(np.intp)]
 
     @cached_property
@@ -113,15 +113,15 @@ class Recorded(Reading, Latency):
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """What tells whether a file has been written anew."""
+    """Return a stamp that changes when a file is written again."""
     try:
         found = path.stat()
         return found.st_mtime_ns, found.st_size
-    except OSError:  # reading it says why
+    except OSError:  # reading the file reports the reason
         return 0, 0
 
 
 @lru_cache(maxsize=8)
 def _read(reading: Reading, paths: tuple[Path, ...], states: tuple[tuple[int, int], ...]) -> Trace:
-    """Files are read once for all runs of a scenario."""
+    """Read the files, once for all runs of a scenario."""
     return reading.read(paths)

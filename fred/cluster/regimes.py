@@ -1,6 +1,6 @@
-"""More contention: noise that persists, the time of day, rare delays, a job that moves from node to node.
+"""More contention: noise that persists, the time of day, rare delays, and a job that moves from node to node.
 
-Example: by what two workers, each on a node of its own, are slowed down at some times, s.
+Example: slowdown factors of two workers, each on its own node, at some times in s.
     >>> def told(regime, times):
     ...     load = regime.start(seed=0, name="contention 0", node_of=np.array([0, 1]))
     ...     return [[round(load.slowdown(worker, time * NANOSECONDS)[0], 2) for worker in (0, 1)] for time in times]
@@ -11,7 +11,7 @@ Example: by what two workers, each on a node of its own, are slowed down at some
     >>> told(MovingJob(slowdown=2.0, dwell=6.0, rest=3.0), times=(0, 6, 12, 15))
     [[2.0, 1.0], [1.0, 2.0], [1.0, 1.0], [2.0, 1.0]]
 
-    What persists is told of a computation's beginning, and what is rare of a worker's single gradients:
+    Persistent noise depends on when a computation begins, and rare delays on the worker's step:
     >>> noise = PersistentNoise(deviation=0.1, persistence=0.9).start(0, "contention 0", np.array([0, 1]))
     >>> [round(noise.stretch(0, second * NANOSECONDS), 2) for second in range(6)]
     [0.81, 0.89, 0.9, 0.88, 0.9, 0.96]
@@ -31,28 +31,28 @@ import scipy
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.contention import FOREVER, Contention, Drawn, Dwell, Load, NodeOf, Scope, Slowdown, entities
 from fred.cluster.durations import NANOSECONDS, check_median
 from fred.cluster.elementary import cos, exp
 from fred.cluster.latency import AnyLatency, NonNegative, Positive
-from fred.errors import FredError
 
-_MOST_STEPS = 4_000_000  # of one entity's noise
+_MOST_STEPS = 4_000_000  # steps of one entity's noise
 Persistence = Annotated[float, Field(ge=0, lt=1)]
 
 
 class PersistentNoise(Contention):
-    """Autoregressive noise: a compute time is multiplied by exp(x), x normal and correlated in time; it may speed up, too.
+    """Autoregressive noise: exp(x) multiplies a compute time, with x normal and correlated in time; it may speed up, too.
 
-    x is constant for `every` seconds, then x := persistence x + sqrt(1 - persistence^2) deviation N(0, 1), from stationarity.
-    What counts is x when the computation begins, so that noise is not averaged away in long ones.
+    x is constant for `every` seconds, then x := persistence x + sqrt(1 - persistence^2) deviation N(0, 1), started from the
+    stationary distribution. A computation uses the x at its beginning, so long computations do not average the noise away.
     """
 
     deviation: Positive = Field(description="standard deviation of the logarithm of the factor", examples=[0.1])
     persistence: Persistence = Field(description="correlation of the logarithm with that of the next step", examples=[0.9])
     every: Dwell = Field(1.0, description="length of a step, s")
-    of: Scope = Field("worker", description="what is slow or fast as one")
+    of: Scope = Field("worker", description="unit that is slow or fast as a whole")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         return _Noise(self, seed, name, entities(self.of, node_of))
@@ -90,16 +90,16 @@ class _Noise(Load):
 
 
 class Diurnal(Contention):
-    """A daily cycle: the whole cluster is slowest once a period, at full speed half a period later, a cosine between.
+    """A daily cycle of the whole cluster: slowest once a period, at full speed half a period later, a cosine between.
 
-    Half a period is a drift. With `shape: linear` it is as fast in each second.
+    Half a period is a drift. With `shape: linear`, the slowdown changes linearly between full speed and the peak.
     """
 
-    slowdown: Slowdown = Field(description="compute times are multiplied by it at the worst time of the day", examples=[1.5])
+    slowdown: Slowdown = Field(description="factor on compute times at the worst time of the day", examples=[1.5])
     period: Dwell = Field(86400.0, description="length of a day, s")
-    peak: NonNegative = Field(0.0, description="the worst time of the first day, s")
-    steps: int = Field(96, ge=2, le=100_000, description="of constant speed in a day")
-    shape: Literal["cosine", "linear"] = Field("cosine", description="of the way from full speed to the peak, and back")
+    peak: NonNegative = Field(0.0, description="worst time of the first day, s")
+    steps: int = Field(96, ge=2, le=100_000, description="number of steps of constant speed in a day")
+    shape: Literal["cosine", "linear"] = Field("cosine", description="shape of the cycle between full speed and the peak")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         return _Day(self)
@@ -120,10 +120,10 @@ class _Day(Load):
 
 
 class RareDelays(Contention):
-    """Now and then a gradient takes longer by a random time: a lost packet, a restart, a page fault."""
+    """Rare random delays of single gradients, as from a lost packet, a restart or a page fault."""
 
-    probability: float = Field(gt=0, le=1, description="that a gradient is delayed", examples=[0.01])
-    seconds: AnyLatency = Field(description="by how much, s", examples=[{"name": "exponential", "scale": 1.0}])
+    probability: float = Field(gt=0, le=1, description="probability that a gradient is delayed", examples=[0.01])
+    seconds: AnyLatency = Field(description="delay, s", examples=[{"name": "exponential", "scale": 1.0}])
 
     @model_validator(mode="after")
     def _are_durations(self) -> "RareDelays":
@@ -135,13 +135,13 @@ class RareDelays(Contention):
 
 
 class MovingJob(Contention):
-    """A competing job that slows one node down, then the next, until it has been on all; then it rests, and starts again."""
+    """A competing job that slows one node after another down; after the last node it pauses and starts again."""
 
-    slowdown: Slowdown = Field(description="compute times of the node are multiplied by it", examples=[2.0])
-    dwell: Dwell = Field(description="how long it stays on a node, s", examples=[6.0])
-    rest: NonNegative = Field(0.0, description="how long it is nowhere after each round, s")
+    slowdown: Slowdown = Field(description="factor on compute times of the node", examples=[2.0])
+    dwell: Dwell = Field(description="time on each node, s", examples=[6.0])
+    rest: NonNegative = Field(0.0, description="pause after each round over the nodes, s")
     order: Literal["numbers", "random"] = Field(
-        "numbers", description="of the nodes in a round; `random`: drawn for each round"
+        "numbers", description="order of the nodes in a round; `random`: drawn for each round"
     )
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
@@ -155,7 +155,7 @@ class _Moving(Load):
         self._dwell, rest = max(1, round(job.dwell * NANOSECONDS)), round(job.rest * NANOSECONDS)
         self._round = self._nodes * self._dwell + rest
         self._order: Callable[[int], NDArray[np.int64]] | None = None
-        self._visited: tuple[int, list[int]] = (-1, list(range(self._nodes)))  # in this round, these nodes one by one
+        self._visited: tuple[int, list[int]] = (-1, list(range(self._nodes)))  # a round, and its order of nodes
         if job.order == "random":
             numbers = np.arange(self._nodes)
             self._order = lambda number: np.argsort(streams.words(seed, name, number, numbers), kind="stable")

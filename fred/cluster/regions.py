@@ -1,6 +1,6 @@
-"""Networks of regions: how wide, and how long, the way is from each to each, and collectives over it.
+"""Networks of regions: bandwidth and latency between each pair of regions, and collectives over them.
 
-Point to point as in HALoS's simulator [Kim et al. 2025, arXiv:2506.04531]; a ring is as fast as its slowest link lets it be.
+Point-to-point messages follow HALoS's simulator [Kim et al. 2025, arXiv:2506.04531]; a ring is as fast as its slowest link.
 """
 
 import math
@@ -11,26 +11,27 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.cluster.collectives import one_way
 from fred.components.component import Component, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST
-from fred.errors import FredError
-from fred.files import inputs
 
-MOST_REGIONS = 12  # of which all rings are looked at
+MOST_REGIONS = 12  # the search for the best ring is exponential in their number
 _Widths = tuple[tuple[Annotated[float, Field(gt=0)], ...], ...]
 _Seconds = tuple[tuple[Annotated[float, Field(ge=0, le=LONGEST)], ...], ...]
 
 
 class Regions(Component):
-    """Where workers and servers are, and what lies between: bytes per second, and seconds, from each region (row) to each.
+    """The regions of workers and servers, with bandwidth (bytes/s) and latency (s) from each region (row) to each (column).
 
-    The diagonal is what lies between workers of one region. Each worker has a link of its own to each region, so messages of
-    several workers do not hinder each other. Both tables may be files of comma-separated numbers. Allreduces are done as
-    `collective` says here, whatever a protocol asks for.
+    The diagonal applies between workers of one region. Each worker has its own link to each region, so messages of
+    different workers do not slow each other down. Both tables may be CSV files. All allreduces use the `collective` given
+    here, whatever a protocol asks for.
 
-    Two regions with a narrow link between them; a ring of four takes six messages of a quarter, and is as slow as that:
+    Example: two regions with a narrow link between them. A ring of four workers takes six messages of a quarter of the
+    model at the speed of that link:
 
         >>> from fred.cluster.regions import Regions
         >>> regions = Regions(bandwidth=[[1e8, 1e6], [1e6, 1e8]])
@@ -39,16 +40,16 @@ class Regions(Component):
     """
 
     bandwidth: _Widths = Field(
-        description="from each region to each, bytes/s; or a CSV file of them", examples=[[[1.0e8, 1.0e6], [1.0e6, 1.0e8]]]
+        description="bandwidth from each region to each, bytes/s; or a CSV file", examples=[[[1.0e8, 1.0e6], [1.0e6, 1.0e8]]]
     )
     latency: _Seconds | None = Field(
-        None, description="of a message from each region to each, s, or a CSV file; absent: the network's"
+        None, description="latency from each region to each, s; or a CSV file of it; absent: the network's"
     )
-    workers: tuple[Whole, ...] = Field((), description="the region of each worker; absent: as many in each, in order")
-    servers: Whole | tuple[Whole, ...] = Field(0, description="the region in which all servers are, or that of each")
+    workers: tuple[Whole, ...] = Field((), description="region of each worker; absent: equal numbers in each, in order")
+    servers: Whole | tuple[Whole, ...] = Field(0, description="region of all servers, or of each")
     collective: Literal["ring", "hierarchical"] = Field(
         "ring",
-        description="allreduces: a ring whose slowest link is the fastest, or trees in regions and a ring of these",
+        description="how to allreduce: in the ring whose slowest link is fastest, or trees in regions and a ring of them",
     )
 
     @field_validator("bandwidth", "latency", mode="before")
@@ -73,21 +74,21 @@ class Regions(Component):
         return self
 
     def of(self, workers: int) -> tuple[int, ...]:
-        """The region of each of so many `workers`. Raises ValueError if others are given."""
+        """Return the region of each of the `workers`. Raises ValueError if regions are given for another number of workers."""
         if self.workers and len(self.workers) != workers:
-            raise ValueError(f"`network.regions.workers` says where {len(self.workers)} workers are; expected {workers}")
+            raise ValueError(f"`network.regions.workers` gives the regions of {len(self.workers)} workers; expected {workers}")
         return self.workers or tuple(worker * len(self.bandwidth) // workers for worker in range(workers))
 
     def of_servers(self, servers: int) -> tuple[int, ...]:
-        """The region of each of so many `servers`. Raises ValueError if others are given."""
+        """Return the region of each of the `servers`. Raises ValueError if regions are given for another number of servers."""
         if isinstance(self.servers, int):
             return (self.servers,) * servers
         if len(self.servers) != servers:
-            raise ValueError(f"`network.regions.servers` says where {len(self.servers)} servers are; expected {servers}")
+            raise ValueError(f"`network.regions.servers` gives the regions of {len(self.servers)} servers; expected {servers}")
         return self.servers
 
     def seconds(self, members: Sequence[int], size: int) -> float:
-        """How long an allreduce of `size` bytes takes among so many `members` of each region [regions]."""
+        """Return the duration of an allreduce of `size` bytes, s, with this number of `members` in each region [regions]."""
         there = tuple(region for region, number in enumerate(members) if number)
         if self.collective == "ring":
             number = sum(members)
@@ -97,13 +98,13 @@ class Regions(Component):
         return 2 * inside + 2 * (len(there) - 1) * self._ring(there, size / len(there))
 
     def gathering(self, members: Sequence[int], size: int) -> float:
-        """How long it takes in a ring that all `members` [regions] get the `size` bytes of every other one, s."""
+        """Return the duration of an allgather of `size` bytes each in a ring, s, with these `members` per region [regions]."""
         there = tuple(region for region, number in enumerate(members) if number)
         within = [self.link(region, region, size) for region in there if members[region] > 1]
         return (sum(members) - 1) * max([*within, self._ring(there, size)])
 
     def sent(self, members: Sequence[int]) -> tuple[float, float]:
-        """Messages, and models, that each member of an allreduce sends on average."""
+        """Return the messages, and models, that each member of an allreduce sends on average."""
         number, there = sum(members), sum(1 for each in members if each)
         if self.collective == "ring":
             return 2.0 * (number - 1), 2 * (number - 1) / number
@@ -111,11 +112,11 @@ class Regions(Component):
         return (2 * others + 2 * there * (there - 1)) / number, (2 * others + 2 * (there - 1)) / number
 
     def link(self, sender: int, receiver: int, size: float) -> float:
-        """How long a message takes from one region to another, s."""
+        """Return the duration of a message from one region to another, s."""
         return (self.latency[sender][receiver] if self.latency else 0.0) + size / self.bandwidth[sender][receiver]
 
     def _ring(self, regions: tuple[int, ...], part: float) -> float:
-        """How long the slowest message takes in the best ring of these regions, s; of one region: none."""
+        """Return the duration of the slowest message in the best ring of these regions, s; 0 for one region."""
         if len(regions) == 1:
             return 0.0
         return _best_ring(tuple(tuple(self.link(a, b, part) for b in regions) for a in regions))
@@ -123,7 +124,7 @@ class Regions(Component):
 
 @lru_cache(maxsize=4096)
 def _best_ring(links: tuple[tuple[float, ...], ...]) -> float:
-    """The least that the largest number can be on a way through all rows and back, by those that are visited and the last.
+    """Return the smallest bottleneck of a ring through all rows, by dynamic programming over visited sets and the last row.
 
     >>> _best_ring(((0, 1, 9), (9, 0, 2), (3, 9, 0)))
     3
@@ -144,7 +145,7 @@ def _best_ring(links: tuple[tuple[float, ...], ...]) -> float:
 
 
 def _numbers(path: Path) -> list[list[float]]:
-    """The rows of a file of comma-separated numbers. Raises ValueError with file and line."""
+    """Return the rows of a CSV file of numbers. Raises ValueError with file and line."""
     rows = []
     try:
         lines = inputs.text(path).splitlines()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fred import __version__
+from fred.base import signals
+from fred.base.cores import cores
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
-from fred.process import interruption
-from fred.process.cores import cores
 from fred.running import companions
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, more = parser.parse_known_args(arguments)
         if more:
             options.asked.refuse(more)
-        with interruption.heeded(), companions.ended():
+        with signals.heeded(), companions.ended():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -90,8 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fred: not enough memory: {error}", file=sys.stderr)
         return _CANNOT
     except KeyboardInterrupt as error:
-        code = interruption.exit_code()
-        print(f"\nfred: {'; '.join(('interrupted', *interruption.said_by(error)))}", file=sys.stderr)
+        code = signals.exit_code()
+        print(f"\nfred: {'; '.join(('interrupted', *signals.said_by(error)))}", file=sys.stderr)
         return code
 
 
@@ -218,7 +218,7 @@ def _jobs(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fred.files import staging
+    from fred.base import staging
 
     if options.scenario is None:
         raise FredError(
@@ -227,9 +227,9 @@ def _run(options: argparse.Namespace) -> int:
         )
     only = tuple(dict.fromkeys(options.only))
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
-    with interruption.saying(lambda: staging.left(out)):
+    with signals.saying(lambda: staging.left(out)):
         outcome = _into(out, only, options)
-    with interruption.saying(lambda: f"the result is complete: {out}"):
+    with signals.saying(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
         companions.end()  # inside this `with`, so that an interrupt reports the complete result
@@ -239,14 +239,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
-    from fred.files import staging
+    from fred.base import staging
 
     jobs = options.jobs or (1 if options.dask else options.usual_jobs)
     all_to_do = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
     one = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
     if all_to_do and jobs == 2 and not one:  # start one process now; whether more help is known once the scenario is read
         companions.begin(1)
-    from fred.process.progress import of_runs
+    from fred.base.progress import of_runs
     from fred.running.units import doubts_of, number_at_first, number_of_units
     from fred.specification.loading import load
     from fred.specification.shipped import located
@@ -267,7 +267,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fred.process.progress import of_runs
+    from fred.base.progress import of_runs
     from fred.results.verify import verify
 
     with of_runs() as progress:

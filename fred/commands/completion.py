@@ -13,8 +13,8 @@ import argcomplete
 from argcomplete.completers import BaseCompleter, FilesCompleter
 from argcomplete.shell_integration import shellcode
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.specification import shipped
 
 _HOW = """add to your shell's start-up file:

@@ -2,12 +2,12 @@
 
 import argparse
 
+from fred.base.progress import bars
 from fred.commands import cutoff_tables, trace_options
 from fred.components import registry
 from fred.prediction.closed_loop import WARM_UP
 from fred.prediction.comparison import RULES, compare
 from fred.prediction.rolling import rolling
-from fred.process.progress import bars
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

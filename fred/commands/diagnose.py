@@ -4,15 +4,15 @@ import argparse
 import json
 from pathlib import Path
 
+from fred.base import places
+from fred.base.errors import FredError
+from fred.base.numbers import finite
+from fred.base.progress import bars
 from fred.commands import plan_for, trace_options
 from fred.diagnosis import next_steps
 from fred.diagnosis.findings import Diagnosis, diagnose
 from fred.diagnosis.printed import print_diagnosis
 from fred.diagnosis.ranking_tables import Answer, ranking_json, sentences
-from fred.errors import FredError
-from fred.files import places
-from fred.files.numbers import finite
-from fred.process.progress import bars
 
 _FILES = (next_steps.SCENARIO, next_steps.CLUSTER, next_steps.TRACE, next_steps.NUMBERS, next_steps.PAGE)
 _OUT = Path("results") / "diagnosis"

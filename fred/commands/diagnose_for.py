@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fred.base import places
 from fred.cluster.cluster import Cluster
 from fred.commands import plan_for
 from fred.diagnosis import next_steps, question
@@ -14,7 +15,6 @@ from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import doubts, ranked
 from fred.diagnosis.ranking_tables import Answer
 from fred.diagnosis.remedies import Remedy
-from fred.files import places
 from fred.specification.loading import load
 from fred.specification.text import written
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fred.base.contents import FIGURES
+from fred.base.errors import FredError
+from fred.base.places import check_free
 from fred.components import registry
-from fred.errors import FredError
-from fred.files.contents import FIGURES
-from fred.files.places import check_free
 from fred.views.view import AXES, WIDTHS, View
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     Args:
         options: options of the command line.
     """
-    from fred.files.staging import said
+    from fred.base.staging import said
     from fred.results.folder import load_result
 
     registry.allow_import(options.imports)

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
+from fred.base import places
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
 from fred.components import registry
-from fred.errors import FredError
-from fred.files import places
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fred.base.progress import bars
 from fred.commands import trace_options
 from fred.fitting import fit_report
 from fred.fitting.fitted import fit
-from fred.process.progress import bars
 from fred.traces.columns import EXAMPLE
 
 

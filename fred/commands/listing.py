@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 
 _PYTHON = "python"
 

@@ -10,8 +10,8 @@ import os
 import re
 from pathlib import Path
 
-from fred.errors import FredError
-from fred.files import places
+from fred.base import places
+from fred.base.errors import FredError
 from fred.specification import shipped
 
 SCHEMA = "fred.schema.json"

@@ -4,14 +4,14 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
+from fred.base.errors import FredError
+from fred.base.places import check_free
 from fred.commands import plan_for
 from fred.components import registry
 from fred.diagnosis.backup_figure import picture
 from fred.diagnosis.backup_table import print_plan
 from fred.diagnosis.backup_workers import mean_arrivals, plan
 from fred.diagnosis.result_rounds import iterations_of, rounds_of
-from fred.errors import FredError
-from fred.files.places import check_free
 from fred.results.folder import load_result
 
 _MOST = 1 << 31  # upper bound on N, the number of averaged gradients

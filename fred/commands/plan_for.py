@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fred.base import places
+from fred.base.cores import cores
+from fred.base.errors import FredError
+from fred.base.progress import of_runs
 from fred.cluster.cluster import Cluster
 from fred.diagnosis import attribution, question
 from fred.diagnosis.attribution import Attribution
@@ -13,11 +17,7 @@ from fred.diagnosis.candidates import SYNC, not_considered, that_apply
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import doubts, ranked
 from fred.diagnosis.ranking_tables import Answer, Names, as_json, print_answer
-from fred.errors import FredError
-from fred.files import places
 from fred.outcomes.tables import Tables
-from fred.process.cores import cores
-from fred.process.progress import of_runs
 from fred.running.units import number_of_units
 from fred.specification import shipped
 from fred.specification.loading import Scenario, scenario

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
-from fred.errors import FredError
-from fred.files.contents import ASIDE, PAIRED, REPORT
-from fred.files.staging import said
+from fred.base.contents import ASIDE, PAIRED, REPORT
+from fred.base.errors import FredError
+from fred.base.staging import said
 from fred.outcomes import sweeps
 from fred.outcomes.paired import shared_seeds
 from fred.results import result

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import fred
+from fred.base.errors import FredError
 from fred.components.registry import nearest
-from fred.errors import FredError
 
 _MODULES = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(\w+)")  # qualifies the name of a type
 

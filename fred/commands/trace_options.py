@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any, get_args
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.traces.mending import Mend
 from fred.traces.reading import Nodes, Reading, read
 from fred.traces.roles import Role, Unit

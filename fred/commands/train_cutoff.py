@@ -7,14 +7,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from fred.base.errors import FredError
+from fred.base.places import check_places
+from fred.base.progress import bars
 from fred.commands import trace_options
 from fred.components import registry
-from fred.errors import FredError
-from fred.files.places import check_places
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov
-from fred.process.progress import bars
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 

@@ -21,9 +21,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from fred.base.errors import FredError
 from fred.components import own_code, registry
 from fred.components.input_path import InputPath, UnreadError
-from fred.errors import FredError
 
 C = TypeVar("C", bound="Component")
 _MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # by class, the last whose options are right

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, SerializationInfo, ValidationInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 
 SHIPPED = Path(__file__).parents[1] / "scenarios"  # in a checkout a link to `scenarios/`, which lies beside `fred/`
 

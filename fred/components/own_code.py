@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 
 _MAIN = ("__main__", "__mp_main__")  # as the program is called, also in the processes that it starts
 _FRED = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"

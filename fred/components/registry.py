@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fred.base import options
+from fred.base.errors import FredError
 from fred.components import own_code, pages
-from fred.errors import FredError
-from fred.process import options
 
 _ROWS = "fred.systems.rows"  # whose attributes are the classes made from rows
 REGISTRY: dict[str, dict[str, str]] = {
@@ -216,7 +216,7 @@ def lookup(kind: str, name: str) -> type[Any]:
     'asgd'
     >>> registry.lookup("algorithm", "my_servers:Patient")
     Traceback (most recent call last):
-    fred.errors.FredError: a scenario alone never makes FRED import code: allow it with `--import my_servers`
+    fred.FredError: a scenario alone never makes FRED import code: allow it with `--import my_servers`
     """
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])

@@ -1,1 +1,1 @@
-"""One answer from a trace: the loss, its causes, remedies with their gains and costs, and intervals. NumPy and SciPy only."""
+"""Diagnosis of a trace: the loss, its causes, and remedies with gains, costs and intervals. Imports NumPy and SciPy only."""

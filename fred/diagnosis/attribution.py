@@ -1,18 +1,18 @@
-"""Where the time of rounds that wait for all workers is lost: what-if analysis [Lin et al. 2025, OSDI, arXiv:2505.05713].
+"""Attribution of lost time in rounds that wait for all: what-if analysis [Lin et al. 2025, OSDI, arXiv:2505.05713].
 
-Each round is computed again with some of its times *ideal*: in this round and phase those of the median worker, so that
-what all workers share (a large batch, a busy network) is nobody's straggling. With T the time of all rounds, T_ideal if all is
-ideal:
+Rounds are recomputed with some times replaced by *ideal* ones: those of the median worker in the same round and phase. So a
+cost shared by all workers (a large batch, a busy network) is not straggling. T is the time of all rounds, T_ideal the time
+if all is ideal:
 
-| quantity        | formula                               | in words                                                         |
-|-----------------|---------------------------------------|------------------------------------------------------------------|
-| slowdown        | S = T / T_ideal                       | what stragglers cost                                             |
-| of a worker w   | S_w = T(only w as it was) / T_ideal   | what w alone would cost; likewise of a node, and of a phase      |
-| share of some W | (T - T(W ideal)) / (T - T_ideal)      | how much of the slowdown goes when W no longer straggles         |
-| lasting         | S, all always as slow as they mostly are | what is not chance: the same workers, round after round       |
-| network         | 1 - T(without it) / T                 | of the whole time, whether anybody straggles or not              |
+| quantity           | formula                                  | meaning                                                  |
+|--------------------|------------------------------------------|----------------------------------------------------------|
+| slowdown           | S = T / T_ideal                          | cost of stragglers                                       |
+| of a worker w      | S_w = T(only w as it was) / T_ideal      | cost of w alone; the same for a node, and for a phase    |
+| share of workers W | (T - T(W ideal)) / (T - T_ideal)         | part of the slowdown that goes if W no longer straggle   |
+| lasting            | S with every worker at its usual speed   | part that is not chance: the same workers in every round |
+| network            | 1 - T(without it) / T                    | part of the whole time, with or without stragglers       |
 
-Shares need not add up to 1: of two workers that are slow in the same rounds, neither alone would help.
+Shares need not add up to 1: if two workers are slow in the same rounds, repairing one alone does not help.
 """
 
 import itertools
@@ -27,21 +27,21 @@ from numpy.typing import NDArray
 from fred.cluster.durations import NANOSECONDS
 from fred.schedule.schedule import Schedule, Verb
 
-WORST = 0.03  # of the workers, but at least one
+WORST = 0.03  # share of the workers that count as the worst; at least one
 COMPUTING = "computing"
-_EQUAL = 1e-9  # relative: a slowdown that is rounding
+_EQUAL = 1e-9  # relative loss below which a slowdown is rounding
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """Who and what rounds that wait for all lose time to.
+    """The workers, nodes and phases that cost the time of rounds that wait for all.
 
     Args:
-        phases: how long each phase of each round took each worker, one after the other, s [rounds, workers]; all but
-            `computing` are the network's.
-        node_of: the node of each worker, by number from 0 [workers].
+        phases: duration of each phase for each worker in each round, in sequence, s [rounds, workers]; all phases except
+            `computing` belong to the network.
+        node_of: node number of each worker, from 0 [workers].
 
     Example: the last of four workers is twice as slow as the others.
         >>> found = Attribution({"computing": np.array([[1.0, 1.0, 1.0, 2.0]])}, np.array([0, 0, 1, 1]))
@@ -54,71 +54,71 @@ class Attribution:
 
     @cached_property
     def seconds(self) -> float:
-        """T: what all rounds take together, s."""
+        """Return T, the total time of all rounds, s."""
         return self._seconds(self._all)
 
     @cached_property
     def ideal_seconds(self) -> float:
-        """T_ideal: what they would take if all workers were as the median one, s."""
+        """Return T_ideal, the total time if all workers were as fast as the median worker, s."""
         return self._seconds(np.broadcast_to(self._ideal, self._all.shape))
 
     @property
     def slowdown(self) -> float:
-        """S."""
+        """Return S, the slowdown."""
         return self._relative(self.seconds)
 
     @cached_property
     def of_workers(self) -> Floats:
-        """S_w: [workers]."""
+        """Return S_w: [workers]."""
         ideal, whole = self._ideal.sum(axis=0), self._all.sum(axis=0)
         return np.maximum(ideal, whole).sum(axis=0) / self.ideal_seconds
 
     @cached_property
     def of_nodes(self) -> Floats:
-        """S if only the workers of one node are as they were: [nodes]."""
+        """Return S if only the workers of one node keep their times: [nodes]."""
         return np.array([self._relative(self._only(self.node_of == node)) for node in range(int(self.node_of.max()) + 1)])
 
     @cached_property
     def of_phases(self) -> dict[str, float]:
-        """S if only one phase is as it was, by phase."""
+        """Return S if only one phase keeps its times, by phase."""
         chosen = np.eye(len(self.phases), dtype=bool)
         parts = [np.where(own[:, None, None], self._all, self._ideal) for own in chosen]
         return {name: self._relative(self._seconds(part)) for name, part in zip(self.phases, parts, strict=True)}
 
     @cached_property
     def worst(self) -> list[int]:
-        """The worst 3 % of the workers by S_w, but at least one, the worst first."""
+        """Return the worst 3 % of the workers by S_w, but at least one, worst first."""
         number = max(1, math.ceil(WORST * len(self.of_workers)))
         return [int(worker) for worker in np.argsort(-self.of_workers, kind="stable")[:number]]
 
     @cached_property
     def share_of_worst(self) -> float:
-        """How much of the slowdown is due to the worst 3 % of the workers; NaN without a slowdown."""
+        """Return the share of the slowdown due to the worst 3 % of the workers; NaN without a slowdown."""
         return self.share(self.worst)
 
     @cached_property
     def share_of_nodes(self) -> list[float]:
-        """How much of the slowdown is due to each node; NaN without a slowdown: [nodes]."""
+        """Return the share of the slowdown due to each node; NaN without a slowdown: [nodes]."""
         return [self.share(np.flatnonzero(self.node_of == node).tolist()) for node in range(len(self.of_nodes))]
 
     @cached_property
     def lasting(self) -> float:
-        """S if each worker always took what it takes in the median, relative to the median worker."""
+        """Return S if each worker always took its median time, relative to the median worker."""
         whole = self._all.sum(axis=0)
         usual = np.median(whole, axis=1)
         return float(np.max(np.median(whole / usual[:, None], axis=0))) if (usual > 0).all() else math.nan
 
     @cached_property
     def network(self) -> float:
-        """The share of the time that would be saved if messages took none."""
+        """Return the share of the time that would be saved if messages took no time."""
         computing = np.array([name == COMPUTING for name in self.phases])
         return 1 - self._seconds(self._all * computing[:, None, None]) / self.seconds
 
     def share(self, workers: Collection[int]) -> float:
-        """How much of the slowdown goes when these workers no longer straggle; NaN without a slowdown.
+        """Return the share of the slowdown that goes if these workers no longer straggle; NaN without a slowdown.
 
         Args:
-            workers: their numbers.
+            workers: numbers of the workers.
         """
         lost = self.seconds - self.ideal_seconds
         if lost <= _EQUAL * self.seconds:
@@ -135,7 +135,7 @@ class Attribution:
         return np.median(self._all, axis=2, keepdims=True)
 
     def _only(self, workers: NDArray[np.bool_]) -> float:
-        """The time if only these are as they were."""
+        """Return the total time if only these workers keep their times, s."""
         return self._seconds(np.where(workers, self._all, self._ideal))
 
     def _relative(self, seconds: float) -> float:
@@ -143,18 +143,19 @@ class Attribution:
 
     @staticmethod
     def _seconds(lengths: Floats) -> float:
-        """A round ends when the last worker has been through all phases."""
+        """Return the total time of rounds that end when the last worker has finished all phases, s."""
         return float(lengths.sum(axis=0).max(axis=1).sum())
 
 
 def of_rounds(schedule: Schedule, node_of: NDArray[np.int64]) -> Attribution:
-    """Of a synchronous run without backup workers: what reading, computing and sending took. Raises ValueError.
+    """Return the attribution of a synchronous run without backup workers, by reading, computing and sending.
 
-    Of the first block, and of complete rounds. Absences and lost attempts count as computing, or as reading before it.
+    It covers complete rounds of the first block. Absences and lost attempts count as computing, or as reading before it.
+    Raises ValueError if there are no complete rounds, or rounds without some worker.
 
     Args:
-        schedule: of the run.
-        node_of: the node of each worker, by number from 0 [workers].
+        schedule: schedule of the run.
+        node_of: node number of each worker, from 0 [workers].
     """
     first = schedule["block"] == 0
     adds, commits, pulls = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT, Verb.PULL))

@@ -1,14 +1,14 @@
-"""How many workers to wait for, in one picture: what each number would take to the target."""
+"""A figure of the number of workers to wait for: the time to the target for each number."""
 
 from fred.diagnosis.backup_workers import Plan
 from fred.views.figures import COLOURS, Picture, style
 
 
 def picture(found: Plan) -> Picture:
-    """Iterations, time of the N-th arrival, and their product, against N; a star at the best.
+    """Plot iterations, mean time of the N-th arrival, and their product against N, with a star at the best N.
 
     Args:
-        found: a plan: iterations, mean arrival (s) and time to the target (s) by N, the number of workers that are waited for.
+        found: plan with iterations, mean arrival (s) and time to the target (s) by N, the number of workers waited for.
     """
     best = found.best
     panels = (("iterations to the target", found.iterations), ("mean time of the N-th, s", found.arrival))

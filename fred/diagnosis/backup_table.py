@@ -1,15 +1,15 @@
-"""The table that `fred plan` shows."""
+"""The table of backup workers that `fred plan` prints."""
 
 import numpy as np
 
 from fred.diagnosis.backup_workers import Plan
 from fred.views.table import Cell, Table, show, terminal
 
-_SHOWN = 20  # plans beside those around the best one
+_SHOWN = 20  # plans shown, apart from those around the best
 
 
 def print_plan(found: Plan, source: str) -> None:
-    """Some plans, those around the best one among them, and in words what that would win; `source`: of the arrivals."""
+    """Print plans, those around the best included, and the gain of the best in words; `source` names the arrivals."""
     best, last = found.best, len(found.waited_for) - 1
     shown = {*np.linspace(0, last, min(_SHOWN, last + 1)).round().astype(int).tolist(), *range(max(0, best - 2), best + 3)}
     rows = []

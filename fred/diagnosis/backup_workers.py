@@ -1,4 +1,4 @@
-"""How many of N + b workers to wait for [Chen, Pan, Monga, Bengio, Jozefowicz 2017, sections 3.1-3.2, figures 3-6]."""
+"""The number N of N + b workers to wait for [Chen, Pan, Monga, Bengio, Jozefowicz 2017, sections 3.1-3.2, figures 3-6]."""
 
 import json
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from fred.cluster.latency import Latency
 
 Floats = NDArray[np.float64]
 Curve = Literal["linear", "fitted"]
-_CELLS, _REACH = 8192, 36.0  # of the integral over quantiles: number; log-odds of the outermost
+_CELLS, _REACH = 8192, 36.0  # integral over quantiles: number of cells; outermost log-odds
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What every N that has a number of iterations would take of so many workers; the others are backups."""
+    """The time to the target for every N with a known number of iterations; the other workers are backups."""
 
     workers: int  # N + b
     waited_for: NDArray[np.int64]  # N [plans]
@@ -28,25 +28,25 @@ class Plan:
 
     @property
     def seconds(self) -> Floats:
-        """Time to the target [plans]."""
+        """Return the time to the target, s [plans]."""
         return self.iterations * self.arrival
 
     @property
     def best(self) -> int:
-        """Which plan converges first."""
+        """Return the index of the plan that converges first."""
         return int(np.argmin(self.seconds))
 
     def json(self) -> str:
-        """All of it as one JSON object."""
+        """Return all of it as one JSON object."""
         columns = {name: getattr(self, name).tolist() for name in ("waited_for", "iterations", "arrival", "seconds")}
         plans = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return json.dumps({"workers": self.workers, "best": plans[self.best], "plans": plans}, indent=2)
 
 
 def plan(arrivals: Floats, table: Mapping[int, float], curve: Curve = "linear") -> Plan:
-    """Iterations to the target at N x mean time of the N-th arrival, for every N that both are known of.
+    """Return, for every N where both are known, iterations to the target times mean time of the N-th arrival.
 
-    `arrivals`: mean times of the first to the last of N + b arrivals, s [workers]; `table`: iterations at some N. Raises
+    `arrivals`: mean times of the first to the last of N + b arrivals, s [workers]. `table`: iterations at some N. Raises
     ValueError if no N is left.
     """
     counts = np.arange(1, len(arrivals) + 1)
@@ -58,11 +58,12 @@ def plan(arrivals: Floats, table: Mapping[int, float], curve: Curve = "linear") 
 
 
 def iterations_at(counts: NDArray[np.int64], table: Mapping[int, float], curve: Curve = "linear") -> Floats:
-    """Iterations to the target when N gradients are averaged, from a table of some N.
+    """Return the iterations to the target when N gradients are averaged, from a table of some N.
 
-    `linear` interpolates, as the paper does, and says NaN beyond the table. `fitted` is least + noise / N, with the smallest
-    relative squares and neither below 0: what is left with the whole gradient, and what the gradient's noise adds [McCandlish
-    et al. 2018]. Raises ValueError for a table that is empty, has too few N to fit, or what is not positive.
+    `linear` interpolates, as the paper does, and returns NaN beyond the table. `fitted` is least + noise / N, fitted to the
+    smallest relative squares with neither below 0. `least` is what the exact gradient would need; noise / N is what
+    gradient noise adds [McCandlish et al. 2018]. Raises ValueError for a table that is empty, has too few N to fit, or has
+    values that are not positive.
     """
     known = np.array(sorted(table), float)
     measured = np.array([table[int(count)] for count in known], float)
@@ -79,16 +80,17 @@ def iterations_at(counts: NDArray[np.int64], table: Mapping[int, float], curve: 
 
 
 def mean_arrivals(seconds: Floats, workers: int | None = None) -> Floats:
-    """Mean time of the k-th arrival in recorded rounds, s [workers]; `seconds`: [rounds, workers], in any order.
+    """Return the mean time of the k-th arrival in recorded rounds, s [workers]; `seconds`: [rounds, workers], in any order.
 
-    `workers`: what fewer of them would show, the mean over all ways to choose so many: the k-th of m is the i-th of n in
-    (i-1 over k-1) (n-i over m-k) of (n over m) cases. Raises ValueError for more workers than were recorded.
+    `workers`: number of workers, by default all that were recorded. Fewer are averaged over all ways to choose them. The
+    k-th of m is the i-th of n in (i-1 over k-1) (n-i over m-k) of (n over m) cases. Raises ValueError for more workers than
+    were recorded.
     """
     ordered = np.sort(seconds, axis=1).mean(axis=0)
     recorded = len(ordered)
     chosen = recorded if workers is None else workers
     if not 1 <= chosen <= recorded:
-        raise ValueError(f"expected 1 to {recorded} workers, as many as were recorded, found {workers}")
+        raise ValueError(f"expected 1 to {recorded} workers, the number recorded; found {workers}")
     if chosen == recorded:
         return ordered
     i, k = np.arange(1, recorded + 1), np.arange(1, chosen + 1)[:, None]
@@ -99,13 +101,13 @@ def mean_arrivals(seconds: Floats, workers: int | None = None) -> Floats:
 
 
 def expected_arrivals(latency: Latency, workers: int) -> Floats:
-    """E[x_(1)] .. E[x_(n)] of n independent durations of one latency, s [workers].
+    """Return E[x_(1)] .. E[x_(n)] of n independent durations of one latency, s [workers].
 
-    The k-th smallest of n uniform draws has a beta distribution of k and n - k + 1: its probabilities, times the quantiles.
-    Raises ValueError if the latency has no mean: then the last arrivals have none.
+    The k-th smallest of n uniform draws has a Beta(k, n - k + 1) distribution. The result integrates the quantiles over it.
+    Raises ValueError if the latency has an infinite mean: then the last arrivals have no expected time.
     """
     if not np.isfinite(latency.mean):
-        raise ValueError("the latency has an infinite mean, so no time can be expected of the last arrivals")
+        raise ValueError("the latency has an infinite mean, so the last arrivals have no expected time")
     odds = np.linspace(-_REACH, _REACH, _CELLS + 1)
     quantiles = latency.sample(np.clip(expit((odds[:-1] + odds[1:]) / 2), 2.0**-53, 1 - 2.0**-53))
     k = np.arange(1, workers + 1)[:, None]
@@ -118,6 +120,6 @@ def expected_arrivals(latency: Latency, workers: int) -> Floats:
 def _log_choices(
     of: NDArray[np.int64] | int, some: NDArray[np.int64] | int, possible: NDArray[np.bool_] | bool = True
 ) -> Floats:
-    """log of (of over some), where that is possible."""
+    """Return log of (of over some), where that is possible."""
     kept, left = np.where(possible, some, 0), np.where(possible, np.subtract(of, some), 0)
     return gammaln(kept + left + 1) - gammaln(kept + 1) - gammaln(left + 1)

@@ -1,40 +1,41 @@
-"""Which systems are tried on a cluster, with which of their knobs, and which are not, because of what.
+"""The systems to try on a cluster, with their knobs, and reasons why others are not tried.
 
-Every system has as many points: those without a knob try more learning rates. Rates lie around one of synchronous SGD; where
-every gradient is an update of its own, that is shared among the workers, so that a step of all of them goes about as far.
+Every system gets the same number of points; systems without a knob try more learning rates. Learning rates lie around one
+for synchronous SGD. Where every gradient is an update of its own, the rate is divided by the number of workers. Then one
+update from each worker moves the model about as far.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.errors import FredError
 from fred.specification.loading import scenario
 
-POINTS = 12  # tried of each system
-SYNC = "sync"  # who waits for all, with which the others are compared
+POINTS = 12  # points tried of each system
+SYNC = "sync"  # the baseline, which waits for all
 RATE = "algorithm.learning_rate"
-_SPAN = 5.0  # rates from so many times less to so many times more
+_SPAN = 5.0  # rates go from this factor below to this factor above
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A system with at most one knob."""
 
-    run: str  # what it is called
+    run: str  # name of the run
     algorithm: str
     knob: str = ""  # `protocol.key`
-    values: tuple[Any, ...] = ()  # of the knob
-    natural: tuple[Any, ...] = ()  # values that are no edge: beyond them is nothing, or another of the systems
-    shared_by: float = 1.0  # by what the rate of synchronous SGD is divided
-    protocol: str = ""  # absent: the algorithm's own
+    values: tuple[Any, ...] = ()  # values of the knob
+    natural: tuple[Any, ...] = ()  # natural limits, which do not count as edges of the search
+    shared_by: float = 1.0  # divisor of synchronous SGD's learning rate
+    protocol: str = ""  # absent: the algorithm's default protocol
 
     def settings(self, rate: float) -> dict[str, Any]:
-        """The run as a scenario has it, swept over the knob and learning rates around one.
+        """Return the run as part of a scenario: a sweep over the knob and learning rates around `rate`.
 
         Args:
-            rate: of synchronous SGD.
+            rate: learning rate of synchronous SGD.
         """
         number = POINTS // max(1, len(self.values))
         centre = rate / self.shared_by
@@ -44,14 +45,14 @@ class Candidate:
 
 
 def of_cluster(cluster: Cluster) -> list[Candidate]:
-    """All systems that may apply; knobs fit the number of workers.
+    """Return all systems that may apply, with knobs that suit the number of workers.
 
     Args:
-        cluster: on which they are tried.
+        cluster: cluster on which they are tried.
     """
     workers = cluster.size
     backups = tuple(sorted({1, workers // 4, workers // 2} & set(range(1, workers))))
-    splits = tuple(n for n in (2, 4, 8) if workers // n > 1)  # or every gradient is an update, as with asgd
+    splits = tuple(n for n in (2, 4, 8) if workers // n > 1)  # otherwise every gradient is an update, as with asgd
     groups = tuple(size for size in (2, 4, 8) if size < workers)
     sizes = tuple(sorted({max(1, workers // 2), workers, 4 * workers}))
     several = [
@@ -76,19 +77,19 @@ def of_cluster(cluster: Cluster) -> list[Candidate]:
 
 
 def that_apply(cluster: Cluster, parts: dict[str, Any], rate: float) -> tuple[list[Candidate], dict[str, str]]:
-    """The systems that can be run, and why others cannot, by name.
+    """Return the systems that can run, and by name the reasons why others cannot.
 
     Args:
-        cluster: on which they are tried.
-        parts: what all runs share, as a scenario has it.
-        rate: of synchronous SGD.
+        cluster: cluster on which they are tried.
+        parts: scenario fields shared by all runs.
+        rate: learning rate of synchronous SGD.
     """
     can, cannot = list[Candidate](), dict[str, str]()
     for each in of_cluster(cluster):
         try:
             scenario(parts, runs={each.run: each.settings(rate)})
         except FredError as error:
-            if each.run == SYNC:  # what is wrong is wrong with all
+            if each.run == SYNC:  # an error of the baseline affects all systems
                 raise
             cannot[each.run] = str(error).splitlines()[0].partition(": ")[2]
         else:
@@ -97,9 +98,9 @@ def that_apply(cluster: Cluster, parts: dict[str, Any], rate: float) -> tuple[li
 
 
 def not_considered(cluster: Cluster) -> list[str]:
-    """The algorithms that FRED has and no candidate names.
+    """Return the names of FRED's algorithms without a candidate.
 
     Args:
-        cluster: on which those are tried.
+        cluster: cluster on which the candidates are tried.
     """
     return sorted(set(registry.REGISTRY["algorithm"]) - {each.algorithm for each in of_cluster(cluster)})

@@ -1,4 +1,4 @@
-"""A diagnosis in pictures: times by worker and iteration, gains of the remedies, and gradients that are used."""
+"""Figures of a diagnosis: times by worker and iteration, gains of the remedies, and used gradients."""
 
 import numpy as np
 from matplotlib.colors import LogNorm
@@ -7,18 +7,18 @@ from fred.diagnosis.findings import Diagnosis, Gain
 from fred.diagnosis.spells import runs
 from fred.views.figures import COLOURS, FAINT, Picture, style
 
-_MOST_CELLS = 600  # of the picture in each direction
+_MOST_CELLS = 600  # workers up to which the image is not smoothed
 _KINDS = {  # kind of a remedy -> number of its colour
     **{"repair": 2, "remove": 2, "backup": 0, "deadline": 0, "rule": 0, "local": 3, "asynchronous": 3},
 }
-_MOST_TIMES = 8.0  # shown: times as slow as the median worker
+_MOST_TIMES = 8.0  # largest time shown, relative to the median worker
 
 
 def slow_when(found: Diagnosis) -> Picture:
-    """Draw each worker's time relative to the median worker's, round by round, and the time that each round loses.
+    """Draw each worker's time relative to the median worker, round by round, and the share of time lost in each round.
 
     Args:
-        found: the findings about a trace.
+        found: findings about a trace.
     """
     seconds = found.trace.seconds
     relative = seconds / np.median(seconds, axis=1, keepdims=True)
@@ -51,10 +51,10 @@ def slow_when(found: Diagnosis) -> Picture:
 
 
 def gains(found: Diagnosis) -> Picture:
-    """Draw what each remedy gains over waiting for all, with its 95 % interval, and the upper bound.
+    """Draw the gain of each remedy over waiting for all, with its 95 % interval, and the upper bound.
 
     Args:
-        found: the findings about a trace.
+        found: findings about a trace.
     """
     shown = found.gains[::-1]
     with style():
@@ -77,10 +77,10 @@ def gains(found: Diagnosis) -> Picture:
 
 
 def used(found: Diagnosis) -> Picture:
-    """Draw which part of each worker's gradients the recommended cutoff uses.
+    """Draw the share of each worker's gradients that the recommended cutoff uses.
 
     Args:
-        found: the findings about a trace.
+        found: findings about a trace.
     """
     parts = found.recommended.remedy.used
     with style():

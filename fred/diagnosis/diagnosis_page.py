@@ -1,4 +1,4 @@
-"""A diagnosis on one page: the sentences, the pictures, the tables. One file without scripts or links."""
+"""A diagnosis as one HTML page of sentences, figures and tables: a single file without scripts or links."""
 
 import base64
 import io
@@ -7,10 +7,10 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from fred.base.version import __version__
 from fred.diagnosis import diagnosis_figures, finding_tables
 from fred.diagnosis.findings import Diagnosis
 from fred.diagnosis.sentences import sections
-from fred.version import __version__
 from fred.views.figures import Picture
 from fred.views.page_tables import html
 from fred.views.table import Table
@@ -18,8 +18,8 @@ from fred.views.table import Table
 _PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
     "Who is slow, and when": (
         diagnosis_figures.slow_when,
-        "Above: each worker's time, relative to the median worker of the iteration. Below: the share of each iteration that is "
-        "lost to its slowest worker.",
+        "Above: each worker's time, relative to the median worker of the iteration. Below: the share of each iteration lost to "
+        "its slowest worker.",
     ),
     "What each remedy gains": (
         diagnosis_figures.gains,
@@ -27,17 +27,17 @@ _PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
     ),
     "Whose gradients are used": (
         diagnosis_figures.used,
-        "Relative to the worker of whom most are used; orange: fewer than half.",
+        "Share of each worker's gradients, relative to the most used worker; orange: fewer than half.",
     ),
 }
 
 
 def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}) -> str:
-    """Return a whole HTML file: the same text for the same trace.
+    """Return a complete HTML file; the same trace gives the same text.
 
     Args:
-        found: the findings about a trace.
-        more: sentences below further headings.
+        found: findings about a trace.
+        more: sentences for further headings.
     """
     said = {**sections(found), **more}
     parts = {

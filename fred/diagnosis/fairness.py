@@ -1,7 +1,8 @@
-"""The cost of a remedy: the workers whose gradients it drops, and whose data so count for little.
+"""The cost of a remedy: it drops gradients of some workers, whose data then count less.
 
-The effective number of workers is that of Kish's design effect, (sum of u)^2 / sum of u^2, with u the part of each worker's
-gradients that is used [Kish 1965, Survey Sampling]: 10 where ten workers count alike, 5 where five of them count for nothing.
+The effective number of workers follows Kish's design effect, (sum of u)^2 / sum of u^2, where u is the used share of each
+worker's gradients [Kish 1965, Survey Sampling]. It is 10 if ten workers count equally, and 5 if five of them count for
+nothing.
 """
 
 from collections import Counter
@@ -10,18 +11,18 @@ from functools import cached_property
 
 from fred.diagnosis.remedies import Remedy
 
-GIVEN_UP = 0.05  # part of a worker's gradients, below which it may as well be switched off
-RARE = 0.5  # likewise, below which its data count for little
+GIVEN_UP = 0.05  # used share of gradients below which a worker might as well be switched off
+RARE = 0.5  # used share of gradients below which a worker's data count for little
 
 
 @dataclass(frozen=True, eq=False)
 class Fairness:
-    """The part of each worker's gradients that a remedy uses.
+    """The share of each worker's gradients that a remedy uses.
 
     Args:
-        remedy: that uses them.
+        remedy: remedy that uses them.
 
-    Two of four workers are always late:
+    Here two of four workers are always late:
 
         >>> import numpy as np
         >>> from fred.diagnosis.remedies import backups
@@ -40,12 +41,12 @@ class Fairness:
 
     @cached_property
     def given_up(self) -> list[int]:
-        """Return the workers of whose gradients fewer than 5 % are used."""
+        """Return the workers with less than 5 % of their gradients used."""
         return [worker for worker, used in enumerate(self.remedy.used.tolist()) if used < GIVEN_UP]
 
     @cached_property
     def rare(self) -> list[int]:
-        """Return the workers of whose gradients between 5 % and a half are used."""
+        """Return the workers with between 5 % and half of their gradients used."""
         return [worker for worker, used in enumerate(self.remedy.used.tolist()) if GIVEN_UP <= used < RARE]
 
     @cached_property
@@ -55,7 +56,7 @@ class Fairness:
 
     @cached_property
     def same(self) -> float:
-        """Return the share of rounds that take the same workers, the most frequent choice of fewer than all; 0 without one."""
+        """Return the share of rounds that take the most frequent set of fewer than all workers; 0 without one."""
         if self.remedy.taken is None:
             return 0.0
         rows = Counter(row.tobytes() for row in self.remedy.taken if not row.all())

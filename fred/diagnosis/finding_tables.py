@@ -1,4 +1,4 @@
-"""The tables of a diagnosis, as the terminal and the page show them: the numbers of its JSON, rounded."""
+"""The tables of a diagnosis for the terminal and the page: the numbers of its JSON, rounded."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ def of(found: Diagnosis) -> Iterator[Table]:
     """Yield the tables: slow workers and nodes, if there are any, and all remedies.
 
     Args:
-        found: the findings about a trace.
+        found: findings about a trace.
     """
     if found.slowness.slow:
         yield _slow(found)
@@ -38,8 +38,8 @@ def _slow(found: Diagnosis) -> Table:
         ("who", "when", "times", "of the time", "spells", "slowdown", "of the loss"),
         rows,
         "Who is slow",
-        "times: slower than the others; slowdown: of all rounds, if only these were slow; of the loss: what goes if only these "
-        "are repaired, which may add up to more or less than 100 %",
+        "times: slower than the others; slowdown: of all rounds, if only these were slow; of the loss: part that goes if only "
+        "these are repaired, which may add up to more or less than 100 %",
         words=2,
     )
 
@@ -52,9 +52,9 @@ def _remedies(found: Diagnosis) -> Table:
         ("remedy", "gain", "95 % interval", "dropped", "data of", "gives up"),
         rows,
         "What helps",
-        f"gain: gradients per second, against waiting for all ({found.every.played.throughput():,.4g}), of the same "
-        f"{found.rounds} rounds; data of: effective number of workers whose data are used; gives up: workers of whom fewer "
-        "than 5 % of the gradients are used",
+        f"gain: gradients per second, relative to waiting for all ({found.every.played.throughput():,.4g}), in the same "
+        f"{found.rounds} rounds; data of: effective number of workers whose data are used; gives up: workers with fewer than "
+        "5 % of their gradients used",
     )
 
 

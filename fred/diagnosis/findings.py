@@ -1,4 +1,4 @@
-"""One answer from a trace: every number of `fred diagnose`, computed once from the same rounds."""
+"""The findings of `fred diagnose`: every number, computed once from the same rounds."""
 
 import math
 from collections.abc import Iterator
@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 
+from fred.base.errors import FredError
+from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis import remedies, spells
 from fred.diagnosis.fairness import Fairness
 from fred.diagnosis.remedies import Remedy
 from fred.diagnosis.slowness import Slowness, slowness
 from fred.diagnosis.surety import Surety
-from fred.errors import FredError
 from fred.prediction.comparison import nodes_of
 from fred.prediction.intervals import Ratio
-from fred.process.progress import Show
 from fred.traces.trace import Trace
 
-FEWEST = 8  # iterations that can be looked at
-ENOUGH = 100  # rounds, from which on a verdict is given
-QUIET = 1000  # rounds without a spell, from which on none is expected: with 95 % they begin in fewer than 3 of so many
-LITTLE = 1.05  # times the throughput: less is little
+FEWEST = 8  # iterations needed for a diagnosis
+ENOUGH = 100  # iterations needed for a verdict
+QUIET = 1000  # iterations without a spell after which none is expected: 95 % bound of 3 beginnings in this number
+LITTLE = 1.05  # relative throughput below which a gain is little
 SAVES, SAVES_LITTLE, CANNOT_TELL = "saves time", "saves little", "cannot tell"
-_WORTH = 1.02  # times the throughput, at least, where time is said to be saved
-_MOST_MORE = 20  # times as many rounds again: what would take longer is not worth recording
-_FAIR = 0.75  # of the workers are effective, at least, where a remedy is fair
+_WORTH = 1.02  # relative throughput from which a remedy saves time
+_MOST_MORE = 20  # most further iterations recommended, as a multiple of those recorded
+_FAIR = 0.75  # least share of effective workers for a fair remedy
 _LEARNING = ("deadline", "rule")
 _CUTOFFS = ("backup", "deadline", "rule")
 
@@ -37,9 +37,9 @@ class Gain:
     """A remedy with its gain and its cost.
 
     Args:
-        remedy: the way of using the rounds.
-        ratio: its throughput relative to waiting for all, with the interval of the long run.
-        fairness: the gradients that it uses.
+        remedy: way of using the rounds.
+        ratio: throughput relative to waiting for all, with an interval for the long run.
+        fairness: share of gradients used.
     """
 
     remedy: Remedy
@@ -52,15 +52,15 @@ class Diagnosis:
     """All findings about a trace.
 
     Args:
-        trace: that was read, its times in whole nanoseconds.
-        first: iterations that rules learn from at first, and that do not count.
-        told: whether the trace says the workers' nodes.
+        trace: the trace, with times in whole nanoseconds.
+        first: number of first iterations that only train rules and do not count.
+        told: True if the trace gives the workers' nodes.
         slowness: the loss and its causes.
-        surety: of all intervals.
+        surety: source of all intervals.
         every: waiting for all.
         gains: all remedies, in the order of the table.
-        bound: the upper bound of all remedies that drop gradients.
-        recommended: the cutoff that the verdict is about.
+        bound: upper bound of all remedies that drop gradients.
+        recommended: cutoff that the verdict is about.
     """
 
     trace: Trace
@@ -75,7 +75,7 @@ class Diagnosis:
 
     @property
     def rounds(self) -> int:
-        """Return how many rounds count."""
+        """Return the number of rounds that count."""
         return self.trace.iterations - self.first
 
     @cached_property
@@ -93,7 +93,7 @@ class Diagnosis:
 
     @cached_property
     def more(self) -> int:
-        """Return about how many more iterations would tell; 0 where these do, or where no number is enough."""
+        """Return the approximate number of further iterations needed for a verdict; 0 if there is one, or none would do."""
         if self.verdict != CANNOT_TELL:
             return 0
         found, have = self.recommended.ratio, self.trace.iterations
@@ -101,7 +101,7 @@ class Diagnosis:
         return max(_rounded(least - have), min(self._narrower(found), _rounded(_MOST_MORE * have)))
 
     def _narrower(self, found: Ratio) -> int:
-        """Return how many more iterations make the interval narrow enough: it shrinks as 1 / sqrt(iterations)."""
+        """Return the number of further iterations for a narrow interval, whose width shrinks as 1 / sqrt(iterations)."""
         if not found.known or found.above or found.high < LITTLE:
             return 0
         up = found.value >= math.sqrt(LITTLE)
@@ -111,7 +111,7 @@ class Diagnosis:
 
     @property
     def fair(self) -> list[Gain]:
-        """Return the remedies that gain and use the data of all, without a change of machines, the best first."""
+        """Return remedies with a gain that use all workers' data on the same machines, best first."""
         able = [each for each in self.gains if each.remedy.kind not in ("repair", "remove") and each.ratio.value > _WORTH]
         enough = _FAIR * len(self.trace.workers)
         kept = [each for each in able if not each.fairness.given_up and each.fairness.effective >= enough]
@@ -170,8 +170,8 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
     """Return the loss of a trace, its causes, and the remedies with their gains, costs and intervals. Raises FredError.
 
     Args:
-        trace: compute times of eight iterations or more, of two workers or more.
-        progress: receives the name of each task, and the share that is done.
+        trace: compute times of at least eight iterations and two workers.
+        progress: called with the name of each task, and the share that is done.
 
     >>> from fred.traces.reading import read
     >>> found = diagnose(read("example"))
@@ -218,7 +218,7 @@ def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show
 
 
 def _recommended(gains: tuple[Gain, ...], surety: Surety) -> Gain:
-    """Return the rule that chooses by itself, or the best other cutoff where that is surely better."""
+    """Return the rule that chooses by itself, or the best other cutoff if that is significantly better."""
     own = next(each for each in gains if each.remedy.kind == "rule")
     best = max((each for each in gains if each.remedy.kind in _CUTOFFS), key=lambda each: each.ratio.value)
     return best if surety.ratio(best.remedy.played, own.remedy.played).above else own
@@ -229,7 +229,7 @@ def _ratio(found: Ratio) -> dict[str, Any]:
 
 
 def _rounded(number: float) -> int:
-    """Return two digits of a number of iterations, rounded up; 0 if it is not positive."""
+    """Return a number of iterations rounded up to two digits; 0 if it is not positive."""
     if number <= 0:
         return 0
     digits = 10 ** max(0, math.floor(math.log10(number)) - 1)

@@ -1,4 +1,4 @@
-"""What next: the trace, the cluster and the remedies as files that run."""
+"""Files to go on with after a diagnosis: the trace, its cluster, and the remedies as a scenario."""
 
 import csv
 import io
@@ -14,15 +14,15 @@ from fred.specification.text import written
 from fred.traces.trace import Trace
 
 TRACE, SCENARIO, CLUSTER, NUMBERS, PAGE = "trace.csv", "scenario.yaml", "cluster.yaml", "diagnosis.json", "report.html"
-FIRST = "Written by `fred diagnose"  # by which files are known
-_RATE = 0.1  # learning rate, which timing does not depend on
+FIRST = "Written by `fred diagnose"  # identifies FRED's own files
+_RATE = 0.1  # learning rate, which does not affect timing
 
 
 def trace_text(trace: Trace) -> str:
-    """Return the trace as FRED's long table, mended as it was read.
+    """Return the trace as FRED's long table, including all repairs.
 
     Args:
-        trace: to write.
+        trace: trace to write.
 
     >>> print(trace_text(Trace(np.array([[1.0, 2.5]]), ("a", "b"))), end="")
     iteration,worker,seconds
@@ -42,11 +42,11 @@ def trace_text(trace: Trace) -> str:
 
 
 def cluster(trace: Trace, file: str = TRACE) -> dict[str, Any]:
-    """Return the cluster that repeats the trace, iteration by iteration, as a scenario has it.
+    """Return a cluster, as a scenario has it, that repeats the trace iteration by iteration.
 
     Args:
-        trace: of the cluster.
-        file: that holds it; by default the one next to the scenario.
+        trace: trace of the cluster.
+        file: file of the trace; by default the one next to the scenario.
 
     >>> cluster(Trace(np.ones((1, 3)), tuple("abc"), node_of=np.array([0, 0, 1])))["nodes"]
     [2, 1]
@@ -59,24 +59,24 @@ def cluster(trace: Trace, file: str = TRACE) -> dict[str, Any]:
 
 
 def cluster_text(found: Diagnosis) -> str:
-    """Return the file of the cluster.
+    """Return the text of the cluster's file.
 
     Args:
-        found: the findings about the trace.
+        found: findings about the trace.
     """
     trace = found.trace
     return written(
         {"cluster": cluster(trace)},
-        f"{FIRST} {trace.source}`: the trace itself, its {trace.iterations:,} iterations in order, again and again.",
-        "`fred fit` makes a cluster of random times that is like it.",
+        f"{FIRST} {trace.source}`: the trace itself, its {trace.iterations:,} iterations in order, repeated.",
+        "`fred fit` makes a similar cluster with random times.",
     )
 
 
 def scenario(found: Diagnosis) -> dict[str, Any]:
-    """Return the remedies that change no machine as runs of a scenario, without anything to learn.
+    """Return a timing-only scenario whose runs are the remedies that change no machine.
 
     Args:
-        found: the findings about the trace.
+        found: findings about the trace.
     """
     able = [found.every, *(each.remedy for each in found.gains)]
     runs = {name(each): _run(each.run) for each in able if each.run}
@@ -90,15 +90,15 @@ def scenario(found: Diagnosis) -> dict[str, Any]:
 
 
 def scenario_text(found: Diagnosis) -> str:
-    """Return the file of the scenario.
+    """Return the text of the scenario's file.
 
     Args:
-        found: the findings about the trace.
+        found: findings about the trace.
     """
     return written(
         scenario(found),
-        f"{FIRST} {found.trace.source}`: as many gradients as were recorded, in every way that changes no machine.",
-        "Look for: gradients per second. `fred run` runs it; with a `task` it learns.",
+        f"{FIRST} {found.trace.source}`: the remedies that change no machine, each with the number of gradients recorded.",
+        "Look for: gradients per second. `fred run` runs it; add a `task` to train a model.",
     )
 
 
@@ -107,10 +107,10 @@ def _node(trace: Trace, number: int) -> str:
 
 
 def name(remedy: Remedy) -> str:
-    """Return what a run of a remedy is called.
+    """Return the run name of a remedy.
 
     Args:
-        remedy: that a scenario can name.
+        remedy: remedy that a scenario can express.
 
     >>> from fred.diagnosis.remedies import backups
     >>> name(backups(np.ones((1, 4)), 2))

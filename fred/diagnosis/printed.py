@@ -1,4 +1,4 @@
-"""What `fred diagnose` prints: the sentences first, then the tables."""
+"""The output of `fred diagnose`: first sentences, then tables."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from fred.views.table import show, terminal
 
 
 def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -> None:
-    """Print the answer.
+    """Print the diagnosis.
 
     Args:
-        found: the findings about a trace.
-        answer: how soon remedies reach a target, if that was asked.
-        out: the folder that holds all of it, if there is one.
+        found: findings about a trace.
+        answer: time to a target with each remedy, if that was asked for.
+        out: folder with all files, if there is one.
     """
     console = terminal()
     for line in found.trace.said:
@@ -33,4 +33,4 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
     if answer is not None and answer.ranking.places:
         print_ranking(answer, console)
     where = f"Written: {out}/report.html; `fred run {out}/scenario.yaml` runs the remedies that change no machine."
-    console.print(Text(where if out else "With --out DIR: a page to look at, and a scenario that runs these remedies."))
+    console.print(Text(where if out else "Add --out DIR for an HTML page and a scenario that runs these remedies."))

@@ -1,4 +1,4 @@
-"""Which system reached the target first, how surely, and whether the answer lies inside what was simulated."""
+"""The ranking of systems by time to the target, its uncertainty, and warnings about the limits of the search."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,22 +11,22 @@ from fred.diagnosis.candidates import Candidate
 from fred.outcomes.paired import interval
 from fred.outcomes.tables import Tables
 
-_FEWEST_LOOKS = 10  # until the target, so that it is known when it was reached
+_FEWEST_LOOKS = 10  # evaluations before the target needed to time it well
 _COLUMN = "target_seconds"
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a system's best point came to, on other seeds than it was chosen on.
+    """The result of a system's best point, on other seeds than those that selected it.
 
     Args:
-        run: the system.
-        point: its best point.
-        values: of the knob and the learning rate, by key.
-        points: how many were tried.
-        edges: the keys whose best value is at the edge of those tried.
-        seconds: to the target, s [seeds]; infinite where it was not reached.
-        against: how many times as long it took as the first, as `against` says; none of the first.
+        run: name of the system.
+        point: name of its best point.
+        values: values of the knob and the learning rate, by key.
+        points: number of points tried.
+        edges: keys whose best value is at the edge of those tried.
+        seconds: time to the target, s [seeds]; infinite if it was not reached.
+        against: time relative to the first system, as from `against`; None for the first.
     """
 
     run: str
@@ -39,27 +39,27 @@ class Place:
 
     @property
     def reached(self) -> int:
-        """With how many seeds."""
+        """Return the number of seeds that reached the target."""
         return sum(map(math.isfinite, self.seconds))
 
     @property
     def median(self) -> float:
-        """Of the times, s; infinite where most seeds did not reach the target."""
+        """Return the median time to the target, s; infinite if most seeds did not reach it."""
         return float(np.quantile(self.seconds, 0.5, method="inverted_cdf"))
 
     @property
     def told_apart(self) -> bool:
-        """Whether it is surely later than the first."""
+        """Return True if the system is significantly slower than the first."""
         return self.against is not None and bool(self.against["low"] > 1)
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """All systems that were tried.
+    """A ranking of all systems that were tried.
 
     Args:
-        places: those that reached the target while their points were chosen, the first first.
-        unreached: the others, and the lowest error (or loss, or norm) that any of their points ended with, mean over the seeds.
+        places: systems whose points reached the target in the search, fastest first.
+        unreached: the other systems, with the lowest final error (or loss, or norm) of their points, mean over the seeds.
     """
 
     places: Sequence[Place]
@@ -67,12 +67,12 @@ class Ranking:
 
 
 def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
-    """The systems by the median time to the target, over the seeds that are reported.
+    """Return the systems ranked by median time to the target, over the reported seeds.
 
     Args:
-        tables: what the runs came to.
-        tried: the systems, by whose names the runs are called.
-        measure: `error`, `loss` or `gradient_norm`, of which the target is.
+        tables: results of the runs.
+        tried: systems, by the names of the runs.
+        measure: `error`, `loss` or `gradient_norm`, the measure of the target.
     """
     best = tables.best
     if not len(best):
@@ -95,24 +95,24 @@ def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
 
 
 def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
-    """In words, why the first place may not be the answer: what lies outside of what was simulated.
+    """Return warnings, in words, that the answer may be wrong because of the limits of the simulation.
 
     Args:
-        ranking: of the systems.
-        look: time between two looks at the error, s.
-        budget: that every run had, s.
+        ranking: ranking of the systems.
+        look: time between two evaluations, s.
+        budget: virtual time of every run, s.
     """
     if not ranking.places:
-        return [f"nobody reached the target within {budget:,.4g} s: give a longer --budget, or another target"]
+        return [f"no system reached the target within {budget:,.4g} s: give a longer --budget, or another target"]
     first, *others = ranking.places
     found = [
         f"the best {key.rpartition('.')[2]} of {first.run} ({first.values[key]:g}) is at the edge of what was tried"
         for key in first.edges
     ]
     if first.reached < len(first.seconds):
-        found.append(f"{first.run} itself reached the target with {first.reached} of {len(first.seconds)} seeds only")
+        found.append(f"{first.run} itself reached the target with only {first.reached} of {len(first.seconds)} seeds")
     if first.median < _FEWEST_LOOKS * look:
-        found.append(f"the error was looked at every {look:.3g} s only: a shorter --budget tells times apart better")
+        found.append(f"the error was evaluated only every {look:.3g} s: a shorter --budget separates the times better")
     alike = [place.run for place in others if not place.told_apart]
     if alike:
         found.append(f"{len(first.seconds)} seeds cannot tell {first.run} from {', '.join(alike)}")
@@ -120,14 +120,14 @@ def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
 
 
 def _seconds(tables: Tables) -> dict[str, tuple[float, ...]]:
-    """To the target, by reported point."""
+    """Return the times to the target, s [seeds], by reported point."""
     frame = tables.with_its_best().summary
     column = frame[_COLUMN].astype(float).fillna(math.inf)
     return {str(point): tuple(own) for point, own in column.groupby(frame["name"])}
 
 
 def _edges(tables: Tables, run: str, values: Mapping[str, Any], natural: Sequence[Any]) -> tuple[str, ...]:
-    """The keys, of those with several numbers, whose value is the least or the largest."""
+    """Return the swept numeric keys whose value is the smallest or the largest tried, natural limits excepted."""
     points = [point.values for point in tables.scenario.points.values() if point.of == run]
     found = []
     for key, value in values.items():
@@ -138,14 +138,14 @@ def _edges(tables: Tables, run: str, values: Mapping[str, Any], natural: Sequenc
 
 
 def against(seconds: Sequence[float], first: Sequence[float], budget: float) -> dict[str, Any]:
-    """How many times as long it took as the first, seed by seed; who was not there counts as there when the budget ended.
+    """Return the time relative to the first system, seed by seed; a seed that missed the target counts as the whole budget.
 
-    So where the first always was, and this one was not, it is at least as much later as is said.
+    So if only this system missed the target, it is at least as much slower as reported.
 
     Args:
-        seconds: of the one, s [seeds]; infinite where it was not there.
-        first: of the first.
-        budget: until when they were waited for, s.
+        seconds: time of this system, s [seeds]; infinite if it missed the target.
+        first: time of the first system, s [seeds].
+        budget: virtual time of every run, s.
 
     >>> found = against([3.0, 3.0, 4.0, 4.0, math.inf], [2.0, 2.0, 2.0, 2.0, 2.0], budget=6.0)
     >>> round(found["mean"], 2), found["low"] > 1
@@ -158,7 +158,7 @@ def against(seconds: Sequence[float], first: Sequence[float], budget: float) -> 
 
 
 def _lowest(tables: Tables, runs: set[str], measure: str) -> dict[str, float]:
-    """What the best of these runs' points ended with."""
+    """Return the lowest final value among the points of each of these runs."""
     summary = tables.summary
     of = summary["name"].map(lambda name: tables.scenario.points[name].of if name in tables.scenario.points else name)
     means = summary[of.isin(runs)].groupby([of, "name"])[measure].mean().groupby(level=0).min()

@@ -1,4 +1,4 @@
-"""What `fred plan` and `fred diagnose --for TASK` show of systems that were run to a target."""
+"""The output of `fred plan` and `fred diagnose --for TASK`: systems ranked by time to a target."""
 
 import json
 import math
@@ -9,26 +9,26 @@ from typing import Any
 
 from rich.console import Console
 
+from fred.base.numbers import finite
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.candidates import RATE
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Place, Ranking
-from fred.files.numbers import finite
 from fred.outcomes.paired import FEWEST
 from fred.views.paired_table import said
 from fred.views.table import NONE, Cell, Table, show, terminal
 
-_SHOWN = 4  # workers, and nodes, with the largest slowdowns
+_SHOWN = 4  # number of workers, and of nodes, shown
 _OF_THE_LOST = (
-    "slowdown: how many times as long rounds take as if all were as the median worker; of one worker, node or phase: if only "
-    "that one were as it is; share: of what the slowdown costs, what goes if that one were as the median worker; they may "
-    "make up more or less than 100 %"
+    "slowdown: time of rounds relative to rounds in which all are as fast as the median worker; for one worker, node or phase: "
+    "if only that one keeps its times; share: part of the cost that goes if that one is as fast as the median worker; "
+    "shares may add up to more or less than 100 %"
 )
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a sentence calls the workers and nodes of `lost`, in the order of their numbers."""
+    """The names of the workers and nodes in `lost`, in the order of their numbers."""
 
     workers: Sequence[str]
     nodes: Sequence[str]
@@ -36,17 +36,17 @@ class Names:
 
 @dataclass(frozen=True)
 class Answer:
-    """All that a plan came to.
+    """The complete answer of a plan.
 
     Args:
-        about: the cluster, in words.
-        question: what was asked.
-        ranking: of the systems that were tried.
-        doubts: what speaks against the answer, in words.
-        lost: where rounds that wait for all lose time; None if none was complete, or nobody asked.
-        cannot: why systems were not tried, by name.
-        others: algorithms of FRED's that were not considered.
-        names: of workers and nodes.
+        about: description of the cluster.
+        question: the question.
+        ranking: ranking of the systems tried.
+        doubts: warnings about the answer, in words.
+        lost: attribution of lost time in rounds that wait for all; None if no round was complete, or it was not asked for.
+        cannot: reasons why systems were not tried, by name.
+        others: algorithms of FRED that were not considered.
+        names: names of workers and nodes.
     """
 
     about: str
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """The answer."""
+        """Return the answer in a sentence."""
         aim = self.question.aim
         if not self.ranking.places or self.ranking.places[0].median == math.inf:
             return f"No system reached {aim} within {self.question.budget:,.4g} s."
@@ -69,20 +69,20 @@ class Answer:
         later = next((place for place in others if place.told_apart), None)
         if later and later.against and later.against["low"] > 1:
             mean, low, high = (later.against[name] for name in ("mean", "low", "high"))
-            words += f"; {later.run}, the next that is surely later, takes {mean:.2f} times as long ({low:.2f} to {high:.2f})"
+            words += f"; {later.run}, the next that is surely slower, takes {mean:.2f} times as long ({low:.2f} to {high:.2f})"
         return f"{words}."
 
 
 def print_answer(answer: Answer, out: Path) -> None:
-    """Print where time is lost, who was first, what was not tried, and what speaks against it.
+    """Print the lost time, the ranking, the systems that were not tried, and warnings.
 
     Args:
-        answer: what is shown.
-        out: the folder that holds all of it.
+        answer: answer to print.
+        out: folder with all files.
     """
     console = terminal()
     if answer.lost is None:
-        console.print("No round that waits for all was complete: nothing can be said of the time lost.")
+        console.print("No round that waits for all was complete, so the lost time is unknown.")
     else:
         show(_lost(answer.lost, answer), console)
     if answer.ranking.places:
@@ -90,7 +90,7 @@ def print_answer(answer: Answer, out: Path) -> None:
     lines = sentences(answer) + [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
     lines += [
         f"Not considered: {', '.join(answer.others)}.",
-        f"All runs: {out}/result/report.html; go on from {out}/scenario.yaml.",
+        f"All runs: {out}/result/report.html; to continue, edit {out}/scenario.yaml.",
     ]
     for line in lines:
         console.print(line, highlight=False, markup=False)
@@ -100,29 +100,29 @@ def print_ranking(answer: Answer, console: Console) -> None:
     """Print a row for each system that reached the target.
 
     Args:
-        answer: of runs, of which at least one did.
-        console: where.
+        answer: answer with at least one such system.
+        console: terminal to print to.
     """
     show(_ranking(answer), console)
 
 
 def sentences(answer: Answer) -> list[str]:
-    """Return who was first, what speaks against it, and who did not reach the target.
+    """Return the answer, the warnings, and the systems that did not reach the target, in sentences.
 
     Args:
-        answer: of runs.
+        answer: answer of a plan.
     """
     measure = answer.question.measure.replace("_", " ")
     unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
-    never = [f"Not reached with every seed that chooses, at any of their points: {unreached}."] if unreached else []
+    never = [f"Target not reached with all tuning seeds at any point: {unreached}."] if unreached else []
     return [answer.sentence, *(f"But {doubt}." for doubt in answer.doubts), *never]
 
 
 def as_json(answer: Answer) -> str:
-    """Return all of it as one JSON object; what is infinite or unknown is null.
+    """Return all of it as one JSON object; infinite or unknown values are null.
 
     Args:
-        answer: of runs.
+        answer: answer of a plan.
     """
     told = {
         "cluster": answer.about,
@@ -134,10 +134,10 @@ def as_json(answer: Answer) -> str:
 
 
 def ranking_json(answer: Answer) -> dict[str, Any]:
-    """Return who was first, and what speaks against it, as a JSON object.
+    """Return the ranking and the warnings as a JSON object.
 
     Args:
-        answer: of runs.
+        answer: answer of a plan.
     """
     places = [
         {
@@ -162,7 +162,7 @@ def _lost_json(lost: Attribution, names: Names) -> dict[str, Any]:
 
 
 def _lost(lost: Attribution, answer: Answer) -> Table:
-    """Return a row for each of whom, and what, rounds wait for."""
+    """Return the table of lost time: slowdown and share by worker, node and phase."""
     rows = [
         [name, f"× {slowdown:.3f}" if math.isfinite(slowdown) else NONE, _percent(share)]
         for name, slowdown, share in _rows(lost, answer.names)
@@ -173,7 +173,7 @@ def _lost(lost: Attribution, answer: Answer) -> Table:
 
 def _rows(lost: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
     yield "all workers", lost.slowdown, math.nan
-    yield "what of it lasts: each as slow as it mostly is", lost.lasting, math.nan
+    yield "lasting part: each worker at its usual speed", lost.lasting, math.nan
     named = ", ".join(names.workers[worker] for worker in lost.worst[:_SHOWN])
     more = ", ..." if len(lost.worst) > _SHOWN else ""
     yield f"the worst {WORST:.0%} of the workers: {named}{more}", math.nan, lost.share_of_worst
@@ -193,7 +193,7 @@ def _largest(values: list[float]) -> list[int]:
 
 
 def _ranking(answer: Answer) -> Table:
-    """Return a row per system that reached the target."""
+    """Return the table with a row for each system that reached the target."""
     knobs = any(_knob(place) for place in answer.ranking.places)
     rows = []
     for rank, place in enumerate(answer.ranking.places):
@@ -211,13 +211,13 @@ def _ranking(answer: Answer) -> Table:
 
 
 def _of_the_ranking(answer: Answer) -> str:
-    """What the columns mean."""
+    """Return the note on the columns of the ranking."""
     choose, report = (", ".join(map(str, answer.question.parts[name])) for name in ("seeds", "report_seeds"))
     number = answer.question.seeds[1]
     brackets = "95 % interval" if number >= FEWEST else f"range: {FEWEST} seeds or more have an interval"
     return (
-        f"each with the best of its points on seeds {choose}, reported on others: {report}; * at the edge of what was tried; "
-        f"relative to the first, seed by seed, geometric mean, who was not there within the budget as if at its end; "
+        f"best point of each on seeds {choose}, reported on other seeds: {report}; *: at the edge of what was tried; relative "
+        f"to the first: geometric mean of per-seed ratios, where a run that missed the target counts as the whole budget; "
         f"in brackets: {brackets}"
     )
 

@@ -1,18 +1,18 @@
 """Remedies: ways of using the recorded rounds, each with its throughput in the same rounds.
 
-| way            | a round                                                                                       |
-|----------------|-----------------------------------------------------------------------------------------------|
-| all            | ends with the slowest worker                                                                  |
-| repair X       | ends with the slowest worker, X as fast as the median worker                                  |
-| remove X       | ends with the slowest of the others                                                           |
-| b backups      | ends with the worker n - b                                                                    |
-| deadline       | ends at the best deadline of the rounds before                                                |
-| auto           | ends as the rule says, which is trained on the rounds before                                  |
-| H local steps  | H of them end together, with the worker that is the slowest in their sum                      |
-| asynchronous   | does not end: each worker goes on at its own pace                                             |
-| bound          | ends as is best for the throughput of all rounds, all times known in advance [Dinkelbach 1967] |
+| remedy         | a round                                                                                            |
+|----------------|----------------------------------------------------------------------------------------------------|
+| all            | ends with the slowest worker                                                                       |
+| repair X       | ends with the slowest worker, with X as fast as the median worker                                  |
+| remove X       | ends with the slowest worker other than X                                                          |
+| b backups      | ends with the worker n - b                                                                         |
+| deadline       | ends at the deadline that was best in earlier rounds                                               |
+| auto           | ends as the cutoff rule `auto` decides, trained on earlier rounds                                  |
+| H local steps  | is one of H rounds that end together, with the worker whose sum of times is largest                |
+| asynchronous   | does not end: each worker continues at its own pace                                                |
+| bound          | ends optimally for the total throughput, with all times known in advance [Dinkelbach 1967]         |
 
-Times are those of the record: how long a gradient takes is supposed not to depend on how rounds end.
+All remedies use the recorded times, assuming that compute times do not depend on how rounds end.
 """
 
 import itertools
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis.spells import Bools, Floats
 from fred.diagnosis.surety import Played
@@ -31,12 +32,11 @@ from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import nodes_of, rule_named
 from fred.prediction.contract import CutoffRule
 from fred.prediction.fixed import FixedDeadline
-from fred.process.progress import Show
 from fred.traces.trace import Trace
 
-RULE = "auto"  # the rule that is tried
-LEARNING = 20  # rounds that rules learn from at first, at most; they count for nobody
-_SHARE_LEARNING = 4  # or one of so many
+RULE = "auto"  # cutoff rule that is tried
+LEARNING = 20  # most first rounds that only train rules and do not count
+_SHARE_LEARNING = 4  # at most one round in this many trains rules
 LOCAL_STEPS = (4, 16)
 
 
@@ -45,13 +45,13 @@ class Remedy:
     """A way of using the recorded rounds.
 
     Args:
-        name: in words.
-        kind: `repair`, `remove`, `backup`, `deadline`, `rule`, `local` or `asynchronous`; `all` and `bound` are what
-            the others are compared with.
+        name: name in words.
+        kind: `repair`, `remove`, `backup`, `deadline`, `rule`, `local` or `asynchronous`; `all` and `bound` for the two
+            references.
         played: gradients and seconds of the rounds.
-        used: the part of each worker's gradients that is used, relative to the worker with most [workers].
-        taken: whose gradients each round takes [rounds, workers]; None where rounds drop none.
-        run: a run of a scenario that does so; None where no scenario can.
+        used: used share of each worker's gradients, relative to the most used worker [workers].
+        taken: True for workers whose gradients the round takes [rounds, workers]; None if no gradients are dropped.
+        run: equivalent run of a scenario; None if there is none.
     """
 
     name: str
@@ -66,7 +66,7 @@ def learning(iterations: int) -> int:
     """Return the number of first rounds that only train rules and do not count.
 
     Args:
-        iterations: of the trace.
+        iterations: number of iterations in the trace.
 
     >>> learning(400), learning(30)
     (20, 7)
@@ -75,7 +75,7 @@ def learning(iterations: int) -> int:
 
 
 def waiting_for_all(seconds: Floats) -> Remedy:
-    """Return waiting for all, which the others are compared with.
+    """Return waiting for all, the baseline.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -88,12 +88,12 @@ def waiting_for_all(seconds: Floats) -> Remedy:
 
 
 def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Remedy]:
-    """Yield two remedies: some workers become as fast as the median worker of each round; or they are removed.
+    """Yield two remedies: some workers become as fast as the median worker of each round, or they are removed.
 
     Args:
         seconds: compute times, s [rounds, workers].
-        workers: their numbers.
-        name: what they are called.
+        workers: numbers of the workers.
+        name: name of the workers in a sentence.
 
     >>> repair, remove = repaired(np.array([[1.0, 1.0, 1.0, 2.0]]), [3], "worker 3")
     >>> repair.played.throughput(), remove.played.throughput()
@@ -108,11 +108,11 @@ def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Rem
 
 
 def backups(seconds: Floats, number: int) -> Remedy:
-    """Return a number of backup workers: each round ends when all but that many are done.
+    """Return the remedy of backup workers: each round ends when all but `number` workers are done.
 
     Args:
         seconds: compute times, s [rounds, workers].
-        number: of backup workers.
+        number: number of backup workers.
 
     >>> backups(np.array([[1.0, 1.0, 1.0, 2.0]]), 1).played.throughput()
     3.0
@@ -124,7 +124,7 @@ def backups(seconds: Floats, number: int) -> Remedy:
 
 
 def best_backups(seconds: Floats) -> int:
-    """Return the number of backup workers with most gradients per second; 0 where waiting for all is best.
+    """Return the number of backup workers with the most gradients per second; 0 if waiting for all is best.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -151,11 +151,11 @@ def numbers_of_backups(seconds: Floats) -> list[int]:
 
 
 def local_steps(seconds: Floats, period: int) -> Remedy:
-    """Return local steps: workers meet after several of them, so that a late step is made up for by quick ones.
+    """Return the remedy of local steps: workers synchronise after several steps, so fast steps make up for a slow one.
 
     Args:
         seconds: compute times, s [rounds, workers].
-        period: steps between two meetings.
+        period: steps between two synchronisations.
 
     >>> local_steps(np.array([[1.0, 3.0], [3.0, 1.0]]), 2).played.throughput()
     1.0
@@ -169,7 +169,7 @@ def local_steps(seconds: Floats, period: int) -> Remedy:
 
 
 def asynchronous(seconds: Floats) -> Remedy:
-    """Return asynchronous workers: none waits, and gradients are stale.
+    """Return the asynchronous remedy: no worker waits, and gradients are stale.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -184,11 +184,11 @@ def asynchronous(seconds: Floats) -> Remedy:
 
 
 def deadline(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
-    """Return a deadline: in each part of the record, the best one of the rounds before.
+    """Return the remedy of a deadline: each part of the record uses the best deadline of the rounds before it.
 
     Args:
-        trace: all of its iterations.
-        progress: receives the name of the task, and the share that is done.
+        trace: trace with all its iterations.
+        progress: called with the name of the task, and the share that is done.
     """
     rounds = _rolling(FixedDeadline(), trace, "deadline", progress)
     now = FixedDeadline().trained(trace.seconds, nodes_of(trace, trace.iterations)).seconds
@@ -198,11 +198,11 @@ def deadline(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
 
 
 def rule(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
-    """Return the rule `auto`, trained again whenever the rounds so far have doubled.
+    """Return the remedy of the cutoff rule `auto`, trained again whenever the number of rounds so far has doubled.
 
     Args:
-        trace: all of its iterations.
-        progress: receives the name of the task, and the share that is done.
+        trace: trace with all its iterations.
+        progress: called with the name of the task, and the share that is done.
     """
     rounds = _rolling(rule_named(RULE), trace, RULE, progress)
     run = {"algorithm": {"name": "cutoff-sgd"}, "protocol": {"name": "cutoff", "rule": RULE}}
@@ -210,12 +210,12 @@ def rule(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
 
 
 def bound(seconds: Floats) -> Remedy:
-    """Return the upper bound of all ways that drop gradients: the best number in each round for the throughput of all.
+    """Return the upper bound of all remedies that drop gradients: the number per round that maximises the total throughput.
 
     Args:
         seconds: compute times, s [rounds, workers].
 
-    In the second round the first gradient alone is best, as three more seconds for the second one lower the rate:
+    In the second round the first gradient alone is best, as three more seconds for the second one would lower the rate:
 
         >>> bound(np.array([[1.0, 1.0, 1.0], [1.0, 4.0, 9.0]])).played.throughput()
         2.0
@@ -231,7 +231,7 @@ def bound(seconds: Floats) -> Remedy:
 
 
 def _rolling(rule: CutoffRule, trace: Trace, name: str, progress: Show) -> Rounds:
-    """Return the rounds that count under a rule, trained on all before whenever these have doubled."""
+    """Return the counted rounds under a rule that is trained again whenever the rounds before have doubled."""
     first, parts = learning(trace.iterations), []
     origins = list(itertools.takewhile(lambda at: at < trace.iterations, (first * 2**power for power in itertools.count())))
     for number, (begin, end) in enumerate(itertools.pairwise([*origins, trace.iterations])):
@@ -248,12 +248,12 @@ def _played(rounds: Rounds, trace: Trace, name: str, kind: str, run: dict[str, A
 
 
 def _rounds(seconds: Floats, ends: Floats) -> Played:
-    """Return rounds that take all of some workers' gradients."""
+    """Return rounds that take all gradients of some workers."""
     return Played(np.full((len(seconds), 1), float(seconds.shape[1])), ends[:, None])
 
 
 def _cut(seconds: Floats, counts: NDArray[np.int64], ends: Floats, name: str, kind: str, run: dict[str, Any] | None) -> Remedy:
-    """Return rounds that end after some of the gradients, taken in the order in which they come."""
+    """Return a remedy whose rounds end after some of the gradients, taken in order of arrival."""
     times = nanoseconds(seconds)
     ranks = np.argsort(np.argsort(times, axis=1, kind="stable"), axis=1)
     taken = ranks < counts[:, None]

@@ -1,4 +1,4 @@
-"""What the rounds of synchronous runs came to: when gradients arrived, and how many rounds it took to the target."""
+"""Measurements of synchronous runs: arrival times of gradients, and rounds to the target."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
-from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Schedule, Verb
 
 
 def arrivals(schedule: Schedule) -> NDArray[np.float64]:
-    """When each round's first to last gradient arrived, s after the round before was complete [rounds, gradients].
+    """Return the arrival times of each round's gradients, s since the previous round was complete [rounds, gradients].
 
-    Of the first block, and of complete rounds. Raises ValueError if there is none, or if they differ in size.
+    They cover complete rounds of the first block. Raises ValueError if there is none, or if rounds differ in size.
 
     Args:
-        schedule: of a synchronous run.
+        schedule: schedule of a synchronous run.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -36,21 +36,23 @@ def arrivals(schedule: Schedule) -> NDArray[np.float64]:
     round_of = np.searchsorted(commits, adds)
     sizes = np.bincount(round_of, minlength=len(commits))[: len(commits)]
     if len(set(sizes.tolist())) != 1:
-        raise ValueError("expected complete rounds of as many gradients each")
+        raise ValueError("expected complete rounds with the same number of gradients each")
     began = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))
     arrived = schedule["time_ns"][adds[round_of < len(commits)]].reshape(len(commits), -1)
     return (arrived - began[:, None]) / NANOSECONDS
 
 
 def rounds_of(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
-    """When gradients arrived in the runs that wait for all of most workers, s [rounds, workers]. Raises FredError.
+    """Return the arrival times in the largest runs that wait for all workers, s [rounds, workers]. Raises FredError.
 
     Args:
-        outcomes: of which those of the protocol `synchronous` without backup workers are read.
+        outcomes: outcomes, of which those with the protocol `synchronous` without backup workers are used.
     """
     waiting = [each for each in outcomes if each.run.protocol == Synchronous()]
     if not waiting:
-        raise FredError("no run of the protocol `synchronous` without backup workers here, whose arrivals could be timed")
+        raise FredError(
+            "expected a run with the protocol `synchronous` without backup workers, to measure arrivals; found none"
+        )
     most = max(each.run.cluster.size for each in waiting)
     try:
         return np.concatenate([arrivals(each.schedule) for each in waiting if each.run.cluster.size == most])
@@ -59,10 +61,10 @@ def rounds_of(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
 
 
 def iterations_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
-    """Updates to the target by how many gradients each averages, mean over runs and seeds. Raises FredError.
+    """Return updates to the target by number of averaged gradients, mean over runs and seeds. Raises FredError.
 
     Args:
-        outcomes: of which those of the protocol `synchronous` with a target are read; all must have reached it.
+        outcomes: outcomes, of which those with the protocol `synchronous` and a target are used; all must have reached it.
     """
     counted: dict[int, list[int]] = defaultdict(list)
     for each in outcomes:
@@ -70,7 +72,7 @@ def iterations_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
         if not isinstance(protocol, Synchronous) or target is None:
             continue
         if target["updates"] is None:
-            raise FredError(f"run {each.name}, seed {each.seed}, did not reach its target: let it go on for longer")
+            raise FredError(f"run {each.name}, seed {each.seed}, did not reach its target: run it for longer")
         counted[each.run.cluster.size - protocol.backup_workers].append(target["updates"])
     if not counted:
         raise FredError("no run of the protocol `synchronous` with a target here; give --iterations, or `evaluate.target_loss`")

@@ -1,4 +1,4 @@
-"""The answer in sentences, with the trace's own names."""
+"""A diagnosis in sentences, with the trace's own names."""
 
 import math
 from collections.abc import Iterator
@@ -8,17 +8,16 @@ from fred.diagnosis.slowness import Slow
 from fred.diagnosis.worker_names import several
 from fred.prediction.intervals import Ratio
 
-_LITTLE_LOST = 0.05  # of the time
-_UNLIKE = 0.2  # of the time: quarters of the record that lose so much more than others
-_MOST_USED = 0.95  # rounds that take the same workers
+_LITTLE_LOST = 0.05  # share of the time below which a loss is not explained
+_UNLIKE = 0.2  # difference between quarters of the record, in share of time lost, that is reported
+_MOST_USED = 0.95  # share of rounds with the same workers that is reported
 
 
 def sections(found: Diagnosis) -> dict[str, list[str]]:
     """Return the sentences below each heading.
 
     Args:
-        found: the findings about a trace.
-
+        found: findings about a trace.
     >>> import numpy as np
     >>> from fred.diagnosis.findings import diagnose
     >>> from fred.traces.trace import Trace
@@ -40,8 +39,7 @@ def gain(found: Ratio) -> str:
     """Return a gain in words.
 
     Args:
-        found: times the throughput of waiting for all.
-
+        found: throughput relative to waiting for all.
     >>> gain(Ratio(1.25, 1.1, 1.4)), gain(Ratio(3.0, 0.0, math.inf)), gain(Ratio(1.0, 1.0, 1.0))
     ('+25 % (+10 to +40 %)', '+200 %', '+0 %')
     """
@@ -51,11 +49,10 @@ def gain(found: Ratio) -> str:
 
 
 def percent(times: float) -> str:
-    """Return a ratio as a difference in per cent, with a decimal where it is small.
+    """Return a ratio as a difference in per cent, with one decimal if it is small.
 
     Args:
         times: the ratio.
-
     >>> percent(1.25), percent(0.996), percent(1.0)
     ('+25', '-0.4', '+0')
     """
@@ -73,11 +70,11 @@ def _lost(found: Diagnosis) -> Iterator[str]:
     if len(lost.slow) > 1:
         yield f"All of these together make up {_share(lost.together)} of the loss."
     elif not lost.slow and lost.lost >= _LITTLE_LOST:
-        yield "No worker or node stands out: the slowest is another one from round to round."
+        yield "No worker or node stands out: the slowest worker changes from round to round."
     least, most = min(lost.parts), max(lost.parts)
     if most - least > _UNLIKE:
         parts = ", ".join(f"{part:.0%}".replace("%", " %") for part in lost.parts)
-        yield f"The record is not alike throughout: its quarters lose {parts} of their time."
+        yield f"The record is not homogeneous: its quarters lose {parts} of their time."
 
 
 def _pattern(slow: Slow, found: Diagnosis) -> str:
@@ -118,17 +115,17 @@ def _helps(found: Diagnosis) -> Iterator[str]:
 
 
 def _the(each: Gain) -> str:
-    """Return what a sentence calls a remedy."""
+    """Return the name of a remedy in a sentence."""
     return {
         "rule": f"the {each.remedy.name}",
         "deadline": f"a {each.remedy.name}",
-        "local": f"{each.remedy.name} between two meetings",
+        "local": f"{each.remedy.name} between two synchronisations",
         "asynchronous": "workers that never wait",
     }.get(each.remedy.kind, each.remedy.name)
 
 
 def _machines(found: Diagnosis) -> list[Gain]:
-    """Return the change of machines that gains most."""
+    """Return the repair or removal with the largest gain, if any gains: a list of at most one."""
     own = [each for each in found.gains if each.remedy.kind in ("repair", "remove") and each.ratio.value > 1]
     return sorted(own, key=lambda each: -each.ratio.value)[:1]
 
@@ -137,8 +134,8 @@ def _costs(found: Diagnosis) -> Iterator[str]:
     fair, trace = found.recommended.fairness, found.trace
     workers = len(trace.workers)
     yield (
-        f"With {_the(found.recommended)}, {_share(fair.dropped)} of the gradients are dropped; what is used is worth the data "
-        f"of {fair.effective:.1f} of {workers} workers."
+        f"With {_the(found.recommended)}, {_share(fair.dropped)} of the gradients are dropped; the used ones are worth the "
+        f"data of {fair.effective:.1f} of {workers} workers."
     )
     if fair.given_up:
         names = several(trace, fair.given_up)
@@ -146,7 +143,7 @@ def _costs(found: Diagnosis) -> Iterator[str]:
         same = f", and takes the same workers in {_share(fair.same)} of the rounds" if fair.same >= _MOST_USED else ""
         yield (
             f"It gives up {number} of {workers} workers and their data{same}: fewer than 5 % of the gradients of {names} are "
-            "used. What only their data show is not learned."
+            "used. The model does not learn what only their data show."
         )
         yield _instead(found)
     if fair.rare:
@@ -154,11 +151,11 @@ def _costs(found: Diagnosis) -> Iterator[str]:
 
 
 def _instead(found: Diagnosis) -> str:
-    """Say what gains without giving up anybody."""
+    """Name the best remedies that give up no worker."""
     repair = [each for each in found.gains if each.remedy.kind == "repair"]
     ways = [*sorted(repair, key=lambda each: -each.ratio.value)[:1], *found.fair[:3]]
     if not ways:
-        return "Nothing else that was tried gains and uses the data of all."
+        return "No other remedy gains time and uses the data of all."
     told = [f"{each.remedy.name} ({percent(each.ratio.value)} %)" for each in ways]
     return f"With the data of all: {', or '.join(told)}."
 
@@ -166,35 +163,35 @@ def _instead(found: Diagnosis) -> str:
 def _surely(found: Diagnosis) -> Iterator[str]:
     spells, rounds = found.surety.spells, found.rounds
     if found.first:
-        yield f"All numbers are of {rounds} rounds; rules learned from the first {found.first} before that."
+        yield f"All numbers refer to {rounds} rounds; the first {found.first} iterations only trained the rules."
     else:
-        yield f"All numbers are of {rounds} rounds."
+        yield f"All numbers refer to {rounds} rounds."
     if not found.recommended.ratio.known:
-        yield "So few rounds tell no interval."
+        yield "There are too few rounds for intervals."
     elif spells:
         number = "1 spell" if spells == 1 else f"{spells} spells"
         yield (
-            f"In brackets: 95 % intervals of the long run, for which the {number} of the record count, more than its rounds: "
-            f"rounds in spells are {_share(found.slowness.share)}."
+            f"In brackets: 95 % intervals of the long run. They depend on the {number} of the record more than on its rounds: "
+            f"{_share(found.slowness.share)} of the rounds are in spells."
         )
     else:
         yield (
-            "In brackets: 95 % intervals of the long run, as long as no spell of slowness comes: the record has none, so they "
-            f"begin in fewer than 1 of {max(1, rounds // 3)} rounds."
+            "In brackets: 95 % intervals of the long run, as long as no spell of slowness occurs. The record has none, so "
+            f"spells begin in fewer than 1 of {max(1, rounds // 3)} rounds."
         )
     if found.verdict == CANNOT_TELL:
         yield _why_not(found)
 
 
 def _why_not(found: Diagnosis) -> str:
-    """Say why there is no verdict, and what would give one."""
+    """Return the reason why there is no verdict, and what would give one."""
     have = found.trace.iterations
     if have < ENOUGH:
         why = f"{have} iterations are too few"
     elif found.recommended.ratio.high < 1.05:
-        why = f"{have} iterations without a spell of slowness show little about spells: {QUIET} do"
+        why = f"{have} iterations without a spell of slowness say little about spells; {QUIET} would do"
     else:
-        why = "the interval holds both a gain and none"
+        why = "the interval includes both a gain and none"
     return f"Cannot tell yet, because {why}: record about {found.more:,} more iterations."
 
 
@@ -205,7 +202,7 @@ def _share(share: float) -> str:
 
 
 def _are(slow: Slow) -> bool:
-    """Return whether a sentence takes them for several: workers, not a node."""
+    """Return True if a sentence treats them as several: workers, not a node."""
     return len(slow.workers) > 1 and (" and " in slow.name or "(" in slow.name)
 
 

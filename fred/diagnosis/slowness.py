@@ -1,8 +1,8 @@
-"""The loss and its causes: the time that rounds wait for the slowest, by worker, node, spell and part of the record.
+"""The loss and its causes: time spent waiting for the slowest worker, by worker, node, spell and part of the record.
 
-The loss is that against rounds in which all workers are as fast as the median one (`diagnosis/attribution.py`). A worker, or a
-node, is named where it differs from the others for long: always, or in spells. Workers that are late by chance, each in
-turn, are not named.
+The loss is relative to rounds in which all workers are as fast as the median one (`diagnosis/attribution.py`). A worker or
+node is named if it differs from the others for long: always, or in spells. Workers that are late by chance, each in turn,
+are not named.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from fred.diagnosis.spells import Floats
 from fred.diagnosis.worker_names import several
 from fred.traces.trace import Trace
 
-PARTS = 4  # of the record, each with its own loss
-_MOST = 6  # workers and nodes that are named
-_SLOWER = 1.15  # times as slow as the median worker, from which on somebody is named
-_MOSTLY = 0.5  # of the loss, that somebody would cost alone: named even where others hide it
-_COSTS = 0.05  # of the loss, from which on somebody is named
-_LATE = 1.3  # times the median worker: late in a round
-_NOTHING = 1e-9  # of the time: rounding
-_BY_CHANCE = 3.0  # times what the median worker costs alone: rare delays of one worker that are not by chance
+PARTS = 4  # parts of the record, each with its own loss
+_MOST = 6  # most workers and nodes that are named
+_SLOWER = 1.15  # time relative to the median worker from which a worker is named
+_MOSTLY = 0.5  # share of the loss as a cost alone from which a worker is named, even if others hide it
+_COSTS = 0.05  # share of the loss from which a worker is named
+_LATE = 1.3  # time relative to the median worker from which a worker is late in a round
+_NOTHING = 1e-9  # relative loss below which a slowdown is rounding
+_BY_CHANCE = 3.0  # multiple of the median worker's cost from which rare delays are not chance
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Slow:
     """A worker, or the workers of a node, that rounds wait for.
 
     Args:
-        name: the trace's own.
-        workers: their numbers.
+        name: name in the trace.
+        workers: numbers of the workers.
         pattern: `always`, in `spells`, or `rarely`.
-        times: how many times slower than the others; in spells than outside them.
-        share: of the rounds, in which they are slow.
+        times: how many times slower than the others; with spells, slower than outside them.
+        share: share of the rounds in which they are slow.
         spells: first iteration of each spell, and the one after its last.
-        alone: slowdown of all rounds if only these were as slow as they are.
-        lost: part of the loss that goes if only these were as fast as the median worker.
+        alone: slowdown of all rounds if only these keep their times.
+        lost: part of the loss that goes if only these become as fast as the median worker.
     """
 
     name: str
@@ -54,18 +54,18 @@ class Slow:
 
 @dataclass(frozen=True)
 class Slowness:
-    """What a trace loses to its slowest workers.
+    """The time that a trace loses to its slowest workers.
 
     Args:
-        rounds: that count.
-        waiting: share of the workers' time that they wait for the slowest.
-        slowdown: how many times as long rounds take as if all workers were as the median one.
-        lasting: the same if each was always as slow as it mostly is.
-        parts: share of the time that is lost in each quarter of the record.
-        spells: rounds of each spell in which waiting for all costs more than at other times.
-        share: of the rounds, in such spells.
-        slow: slow workers and nodes, the most costly first.
-        together: part of the loss that goes if all of them were as fast as the median worker.
+        rounds: number of counted rounds.
+        waiting: share of the workers' time spent waiting for the slowest.
+        slowdown: time of rounds, relative to rounds with all workers as fast as the median one.
+        lasting: the same with each worker at its usual speed.
+        parts: share of the time lost in each quarter of the record.
+        spells: number of rounds in each spell in which waiting for all costs more than at other times.
+        share: share of the rounds in such spells.
+        slow: slow workers and nodes, most costly first.
+        together: part of the loss that goes if all of them become as fast as the median worker.
     """
 
     rounds: int
@@ -88,12 +88,12 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bo
     """Return the loss of recorded rounds, and its causes.
 
     Args:
-        trace: for its names.
-        seconds: compute times of the rounds that count, s [rounds, workers].
-        node_of: the node of each worker, by number from 0 [workers].
-        told: whether the trace says the nodes; else they are groups of workers that are slow together.
+        trace: trace with the names.
+        seconds: compute times of the counted rounds, s [rounds, workers].
+        node_of: node number of each worker, from 0 [workers].
+        told: True if the trace gives the nodes; otherwise they are groups of workers that are slow together.
 
-    One of four workers is always three times slower:
+    Here one of four workers is always three times slower:
 
         >>> seconds = np.tile([1.0, 1.0, 1.0, 3.0], (50, 1))
         >>> found = slowness(Trace(seconds, tuple("abcd")), seconds, np.zeros(4, np.int64), told=False)
@@ -122,7 +122,7 @@ def _lost(seconds: Floats) -> float:
 
 
 def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> list[Slow]:
-    """Return slow workers and nodes, those that would cost most alone first, without those that cost little."""
+    """Return slow workers and nodes, those with the highest cost alone first, without those that cost little."""
     if lost.slowdown - 1 < _NOTHING:
         return []
     found = _alike([*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)], trace, seconds, lost)
@@ -139,7 +139,7 @@ def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> list
 
 
 def _nodes(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> Iterator[Slow]:
-    """Yield the nodes, or groups, of several workers that are slow as one."""
+    """Yield the nodes, or groups, of several workers that are slow as a whole."""
     for number in range(int(lost.node_of.max()) + 1):
         own = np.flatnonzero(lost.node_of == number).tolist()
         if 1 < len(own) < seconds.shape[1] and (pattern := _pattern(_level(seconds, own), _first(trace, seconds))):
@@ -148,7 +148,7 @@ def _nodes(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> Iter
 
 
 def _workers(trace: Trace, seconds: Floats, lost: Attribution) -> Iterator[Slow]:
-    """Yield the workers that are slow for themselves."""
+    """Yield the workers that are slow individually."""
     usual = float(np.median(lost.of_workers)) - 1
     for worker in np.flatnonzero(lost.of_workers - 1 > _COSTS * (lost.slowdown - 1)).tolist():
         level = _level(seconds, [worker])
@@ -161,7 +161,7 @@ def _workers(trace: Trace, seconds: Floats, lost: Attribution) -> Iterator[Slow]
 
 
 def _alike(found: list[Slow], trace: Trace, seconds: Floats, lost: Attribution) -> list[Slow]:
-    """Return the same, and as one those workers that are always slow: none of them would help alone."""
+    """Merge workers that are always slow into one entry: repairing one of them alone would not help."""
     always = [each for each in found if each.pattern == "always" and len(each.workers) == 1]
     if len(always) < 2:
         return found
@@ -174,13 +174,13 @@ def _alike(found: list[Slow], trace: Trace, seconds: Floats, lost: Attribution) 
 
 
 def _level(seconds: Floats, workers: list[int]) -> Floats:
-    """Return the logarithm of how many times slower the median of some workers is than that of the others [rounds]."""
+    """Return the log ratio of the median time of some workers to that of the others [rounds]."""
     own = np.isin(np.arange(seconds.shape[1]), workers)
     return np.asarray(np.log(np.median(seconds[:, own], axis=1) / np.median(seconds[:, ~own], axis=1)))
 
 
 def _first(trace: Trace, seconds: Floats) -> int:
-    """Return the iteration of the first round that counts."""
+    """Return the iteration of the first counted round."""
     return trace.iterations - len(seconds)
 
 
@@ -188,7 +188,7 @@ Pattern = tuple[str, float, float, tuple[tuple[int, int], ...]]
 
 
 def _pattern(level: Floats, first: int) -> Pattern | None:
-    """Return how somebody is slow whose log-times, less those of the others, these are [rounds]; None: not for long."""
+    """Return the pattern of slowness, given log times relative to the others [rounds]; None if not slow for long."""
     high = spells.find(level)
     if high.any():
         times = float(np.exp(np.median(level[high]) - np.median(level[~high])))

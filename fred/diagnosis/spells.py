@@ -1,8 +1,9 @@
-"""Spells: stretches of rounds in which a series has another level, such as a node that is slow for some time.
+"""Spells: stretches of rounds in which a series has a higher level, such as a node that is slow for some time.
 
-A series is smoothed by a running median, so that single late rounds make no spell, and divided into two levels where that
-explains most [Otsu 1979, IEEE Transactions on Systems, Man, and Cybernetics 9(1)]. Levels that explain little are none: of
-independent normal values they explain 64 % of the smoothed variance, and about 10 % of the whole.
+A running median smooths the series, so that single late rounds make no spell. A threshold then separates two levels such
+that they explain most of the variance [Otsu 1979, IEEE Transactions on Systems, Man, and Cybernetics 9(1)]. Levels that
+explain little do not count. With independent normal values they explain 64 % of the smoothed variance, and about 10 % of
+the whole.
 """
 
 import itertools
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.ndimage import median_filter
 
 _WINDOW = 9  # rounds of the running median
-_EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # of the variance, by two levels: one is enough
-_APART = 0.1  # levels of logarithms: 10 %
-_SHORTEST = 5  # rounds of a spell, or between two
-_REST = 0.02  # of values at each end, which count as the next ones where the whole variance is explained
+_EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # least share of the variance explained by two levels; one of the two suffices
+_APART = 0.1  # least distance of the levels, in logarithms: 10 %
+_SHORTEST = 5  # least rounds in a spell, and between two
+_REST = 0.02  # share of values clipped at each end for the whole variance
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -27,16 +28,16 @@ class Run(NamedTuple):
 
     first: int  # its first round
     end: int  # the round after its last
-    high: bool  # whether it is a spell
+    high: bool  # True in a spell
 
     @property
     def rounds(self) -> int:
-        """Return how many."""
+        """Return the number of rounds."""
         return self.end - self.first
 
 
 def waiting(seconds: Floats) -> Floats:
-    """Return what waiting for all costs in each round: log(slowest / median worker) [rounds].
+    """Return the cost of waiting for all in each round: log(slowest / median worker) [rounds].
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -48,10 +49,10 @@ def waiting(seconds: Floats) -> Floats:
 
 
 def find(series: Floats) -> Bools:
-    """Return which rounds belong to a spell: a stretch at the higher of two levels; none if there are not two [rounds].
+    """Return True for rounds in a spell: a stretch at the higher of two levels; all False if there are not two [rounds].
 
     Args:
-        series: logarithms, one for each round [rounds].
+        series: logarithms, one per round [rounds].
 
     >>> find(np.repeat([0.0, 1.0, 0.0], [20, 10, 30])).nonzero()[0].tolist()
     [20, 21, 22, 23, 24, 25, 26, 27, 28, 29]
@@ -76,7 +77,7 @@ def runs(high: Bools) -> list[Run]:
     """Return the stretches of rounds at one level, in order.
 
     Args:
-        high: which rounds belong to a spell [rounds].
+        high: True for rounds in a spell [rounds].
 
     >>> [tuple(run) for run in runs(np.array([False, True, True, False]))]
     [(0, 1, False), (1, 3, True), (3, 4, False)]
@@ -86,7 +87,7 @@ def runs(high: Bools) -> list[Run]:
 
 
 def _threshold(values: Floats) -> float:
-    """Return the value between the two classes with the largest variance between them."""
+    """Return the threshold that maximises the variance between the two classes."""
     ordered, count = np.sort(values), len(values)
     below, size = np.cumsum(ordered)[:-1], np.arange(1, count)
     between = (below / size - (ordered.sum() - below) / (count - size)) ** 2 * size * (count - size)
@@ -105,7 +106,7 @@ def _explained(values: Floats, high: Bools) -> float:
 
 
 def _lasting(high: Bools) -> Bools:
-    """Return the same without short runs, the shortest first; those at the ends may have begun before, or go on."""
+    """Return the levels without short runs, removing the shortest first; runs at the ends may be cut off, so they stay."""
     high = high.copy()
     while short := [run for run in runs(high)[1:-1] if run.rounds < _SHORTEST]:
         first = min(short, key=lambda run: run.rounds)

@@ -1,19 +1,19 @@
-"""Intervals of the gain in the long run: the unit of resampling is the spell, not the round.
+"""Intervals of the gain in the long run, which resample spells rather than rounds.
 
-A cluster that is slow in spells shows a few of them in some hundred rounds, so their share of the time is most uncertain.
-Spells begin and end at rates of their own: of k beginnings in T quick rounds the rate has the posterior Gamma(k + 1/2) / T
-[Jeffreys' prior], and likewise the rate of ends. Their ratio is the odds of slow to quick rounds. With equal numbers of
-beginnings and ends it is that of the record times an F distribution. A single spell leaves the share nearly open, a change
-that does not end leaves it open altogether.
+A cluster that is slow in spells shows only a few of them in some hundred rounds, so their share of the time is very
+uncertain. Spells begin and end at separate rates. With k beginnings in T fast rounds, the rate has the posterior Gamma(k +
+1/2) / T [Jeffreys' prior]; the same holds for ends. The ratio of the rates gives the odds of slow to fast rounds. With
+equal numbers of beginnings and ends, these are the odds in the record times an F distribution. A single spell leaves the
+share nearly open; a change without an end leaves it completely open.
 
-Within quick and slow rounds, blocks of about sqrt(rounds) are weighted at random, and so is each spell: the Bayesian
-bootstrap [Rubin 1981, Annals of Statistics 9(1)]. The interval is that of the quantiles. Odds and weights are spread a
-little wider than that, as few blocks and spells show too little of the spread.
+Blocks of about sqrt(rounds) within fast and slow rounds get random weights, and so does each spell: the Bayesian bootstrap
+[Rubin 1981, Annals of Statistics 9(1)]. The interval consists of quantiles. Odds and weights are spread a little wider,
+since few blocks and spells show too little of the spread.
 
-A rule that learns is better in the long run than in the record. The upper bound limits how much: the interval of such a
-rule reaches further up, by a third of the distance to the bound.
+A rule that learns does better in the long run than in the record. The upper bound limits how much: the interval of such a
+rule extends further up, by a third of the distance to the bound.
 
-No interval knows events that were never recorded: without a spell it holds as long as none comes.
+No interval covers events that were never recorded: without a spell it holds as long as none occurs.
 """
 
 import itertools
@@ -25,27 +25,27 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaincinv
 
-from fred import streams
+from fred.base import streams
 from fred.diagnosis.spells import Bools, Floats, runs
 from fred.prediction.intervals import FEWEST, Ratio
 
 _DRAWS = 2000
-_OUTSIDE = 0.05  # of the intervals do not hold the truth
-_WIDER = 1.2  # deviations of odds, and of weights; chosen on simulated traces (`studies/diagnosis`)
-_NEARER = 1 / 3  # of the distance to the upper bound, which a rule that goes on learning may make up; likewise
-_PRIOR = 0.5  # beginnings, and ends, of spells
-_DIGITS = 9  # the last ones are the machine's
+_OUTSIDE = 0.05  # share of intervals that miss the true ratio
+_WIDER = 1.2  # factor on deviations of odds and weights; chosen on simulated traces (`studies/diagnosis`)
+_NEARER = 1 / 3  # share of the distance to the upper bound that further learning may gain; chosen likewise
+_PRIOR = 0.5  # prior number of beginnings, and of ends, of spells
+_DIGITS = 9  # later digits depend on the machine
 
 
 class Played(NamedTuple):
-    """Gradients and seconds of recorded rounds in some way of using them; columns go on at the same time, each at its pace.
+    """Gradients and seconds of recorded rounds under one remedy; columns run at the same time, each at its own pace.
 
     >>> Played(np.full((2, 1), 4.0), np.array([[1.0], [3.0]])).throughput()
     2.0
     """
 
-    gradients: Floats  # that are used [rounds, columns]
-    seconds: Floats  # that they take, s [rounds, columns]
+    gradients: Floats  # number used [rounds, columns]
+    seconds: Floats  # their duration, s [rounds, columns]
 
     def throughput(self) -> float:
         """Return the gradients per second of all rounds."""
@@ -56,8 +56,7 @@ class Surety:
     """Intervals of the gain of one way of using recorded rounds over another.
 
     Args:
-        slow: which rounds belong to a spell [rounds].
-
+        slow: True for rounds in a spell [rounds].
     >>> slow = np.repeat([False, True, False], [100, 50, 100])
     >>> every = Played(np.full((250, 1), 4.0), np.where(slow, 2.0, 1.0)[:, None])
     >>> repaired = Played(every.gradients, np.ones((250, 1)))
@@ -70,16 +69,16 @@ class Surety:
 
     @property
     def spells(self) -> int:
-        """Return how many spells there are, those included that began before the first round or go on after the last."""
+        """Return the number of spells, including any cut off at the beginning or the end of the record."""
         return sum(run.high for run in runs(self.slow))
 
     def ratio(self, played: Played, other: Played, bound: Played | None = None) -> Ratio:
-        """Return how many times the throughput one has of the other, with its 95 % interval for the long run.
+        """Return the ratio of two throughputs, with its 95 % interval for the long run.
 
         Args:
-            played: the rounds in one way.
-            other: the rounds in the other way, as many.
-            bound: the upper bound of a way that goes on learning; None for one that learns nothing.
+            played: rounds under one remedy.
+            other: rounds under the other, the same number.
+            bound: upper bound of a remedy that keeps learning; None for one that learns nothing.
         """
         value = played.throughput() / other.throughput()
         if all(np.array_equal(own, others) for own, others in zip(played, other, strict=True)):
@@ -93,14 +92,14 @@ class Surety:
         return Ratio(value, min(round(low, _DIGITS), value), max(round(high, _DIGITS), value))
 
     def _throughputs(self, played: Played) -> Floats:
-        """Return the throughput by each of the drawn weights [draws]."""
+        """Return the throughput under each of the drawn weights [draws]."""
         starts = [first for first, _ in self._blocks]
         gradients, seconds = (self._weights @ np.add.reduceat(each, starts, axis=0) for each in played)
         return np.asarray((gradients / seconds).sum(axis=1))
 
     @cached_property
     def _blocks(self) -> Sequence[tuple[int, int]]:
-        """Return the rounds that are weighted together, first and end: each of one level."""
+        """Return the blocks of rounds that share a weight, as first and end; each has one level."""
         length = math.sqrt(len(self.slow))
         cuts = [
             run.first + run.rounds * part // parts
@@ -138,6 +137,6 @@ class Surety:
 
 
 def _uniforms(purpose: str, count: int) -> Floats:
-    """Return uniform draws in (0, 1) [draws, count], the same for the same purpose."""
+    """Return uniform draws in (0, 1) [draws, count]; the same purpose gives the same draws."""
     words = streams.words(0, f"diagnosis, {purpose}", np.arange(_DRAWS)[:, None], np.arange(count))
     return np.asarray((words.astype(np.float64) + 0.5) / 2**32)

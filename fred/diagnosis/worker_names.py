@@ -1,4 +1,4 @@
-"""Several workers of a trace in a sentence, by the trace's own names."""
+"""Names of several workers of a trace in a sentence."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,11 @@ from fred.traces.trace import Trace
 
 
 def several(trace: Trace, numbers: Sequence[int]) -> str:
-    """Return what a sentence calls some workers: their node where they are all of it, else their names.
+    """Return the name of some workers in a sentence: their node if they are all of it, otherwise their own names.
 
     Args:
-        trace: of the cluster.
-        numbers: of the workers, from 0.
-
+        trace: trace of the cluster.
+        numbers: numbers of the workers, from 0.
     >>> trace = Trace(np.ones((1, 6)), tuple("012345"), node_of=np.array([0, 0, 0, 1, 1, 1]))
     >>> several(trace, [3, 4, 5]), several(trace, [1, 2, 3, 5]), several(trace, [4])
     ('node 1', 'workers 1, 2, 3 and 5', 'worker 4')
@@ -27,12 +26,11 @@ def several(trace: Trace, numbers: Sequence[int]) -> str:
 
 
 def some(names: Sequence[str], most: int = 6) -> str:
-    """Return names as a sentence lists them.
+    """Return names as a list in a sentence.
 
     Args:
-        names: at least one.
-        most: that are written out.
-
+        names: names, at least one.
+        most: maximum number of names written out.
     >>> some(["a", "b", "c"]), some(["a", "b", "c"], most=1)
     ('a, b and c', 'a and 2 more')
     """

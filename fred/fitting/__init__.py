@@ -1,1 +1,1 @@
-"""What a recorded trace looks like, and which simulated cluster behaves like it."""
+"""Statistics of a recorded trace, and simulated clusters fitted to it."""

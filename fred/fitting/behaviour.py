@@ -1,8 +1,9 @@
-"""Judge a cluster by its use: arrivals, backup workers and rules for the cutoff, each by the trace's own interval.
+"""Validation of a cluster by its behaviour: arrivals, backup workers and cutoff rules, within the trace's own intervals.
 
-Intervals are 95 %: blocks of successive rounds are resampled in a circle [Politis & Romano 1992], as long as what slows the
-cluster down lasts (`fred/prediction/intervals.py`); the interval is Student's, of the logarithm, with as many values as there
-are blocks. A cluster that is off by more than 20 % is unlike the trace, however wide the interval is.
+Intervals are 95 %. Blocks of successive rounds are resampled in a circle [Politis & Romano 1992]; they are as long as the
+cluster's slowdowns last (`fred/prediction/intervals.py`). The interval is Student's, on the logarithm, and its degrees of
+freedom follow from the number of blocks. A cluster that is off by more than 20 % counts as unlike the trace, however wide
+the interval is.
 """
 
 import math
@@ -30,22 +31,22 @@ RULES: dict[str, CutoffRule] = {
     "mad-deadline": MADDeadline(),
 }
 _SEED = 0
-_MOST_GRADIENTS = 300_000  # simulated: a second or two
-_TIMES = 20  # as many rounds as the trace has, if these are not too many
-_FAR = 0.6  # logarithm: so far off after a few rounds, more are not needed
-_MOST_RULED = 1_200  # rounds in which the rules are tried
+_MOST_GRADIENTS = 300_000  # most gradients to simulate: one or two seconds
+_TIMES = 20  # simulated rounds, as a multiple of the trace's, unless that is too many
+_FAR = 0.6  # error of the logarithm after a few rounds from which more are not needed
+_MOST_RULED = 1_200  # most rounds in which the rules run
 _FEWEST_ROUNDS = 100
-_WARM_UP = 20  # rounds, or a quarter of them
+_WARM_UP = 20  # warm-up rounds; at most a quarter of all
 _RESAMPLES = 1_000
-_BLOCKS = 4  # at least
-_SPELLS = 2  # times the length for independent values: spells of 15 to 60 rounds need it
-_WIDEST = 1.2  # an interval that reaches further tells too little
-_NEGLIGIBLE = 0.01  # relative; less than that is no matter, however surely it is known
+_BLOCKS = 4  # least number of blocks
+_SPELLS = 2  # factor on the block length for independent values: spells of 15 to 60 rounds need it
+_WIDEST = 1.2  # widest useful interval, as a ratio
+_NEGLIGIBLE = 0.01  # relative error that never matters, however significant it is
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of the trace with its interval, and the same of a cluster."""
+    """A statistic of the trace with its interval, and the same statistic of a cluster."""
 
     name: str
     trace: float
@@ -55,18 +56,18 @@ class Measure:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return the ends of the interval, or 20 % off where few spells make it wider."""
+        """Return the ends of the interval, at most 20 % off, as few spells can make it wider."""
         return max(self.low, self.trace / _WIDEST), min(self.high, self.trace * _WIDEST)
 
     @property
     def inside(self) -> bool:
-        """Return True if the cluster's is within these bounds, or off by 1 % at most."""
+        """Return True if the cluster's value is within these bounds, or off by at most 1 %."""
         low, high = self.bounds
         return low <= self.cluster <= high or abs(self.cluster / self.trace - 1) <= _NEGLIGIBLE
 
     @property
     def beyond(self) -> float:
-        """Return how far the cluster's is outside the bounds, relative; 0 inside."""
+        """Return the relative distance of the cluster's value from the bounds; 0 inside."""
         low, high = self.bounds
         return 0.0 if self.inside else max(low / self.cluster, self.cluster / high) - 1
 
@@ -77,25 +78,25 @@ class Measure:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A cluster beside its trace: the mean of each late arrival, the gain of backup workers, the throughput of rules."""
+    """A cluster compared with its trace: mean late arrivals, gains of backup workers, and throughputs of cutoff rules."""
 
-    arrivals: tuple[Measure, ...]  # of the n/2-th to the last, s
-    gains: tuple[Measure, ...]  # of one backup worker to n/2: mean round, relative to that of waiting for fewer
-    rules: tuple[Measure, ...]  # gradients/s
+    arrivals: tuple[Measure, ...]  # mean time of the n/2-th to the last arrival, s
+    gains: tuple[Measure, ...]  # mean round without backup workers, relative to that with 1 to n/2 of them
+    rules: tuple[Measure, ...]  # throughput of each rule, gradients/s
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """All of them."""
+        """Return all measures."""
         return (*self.gains, *self.arrivals, *self.rules)
 
     @property
     def outside(self) -> list[Measure]:
-        """Those that are not inside the trace's interval, the furthest first."""
+        """Return the measures outside the trace's interval, furthest first."""
         return sorted((each for each in self.measures if not each.inside), key=lambda each: -each.beyond)
 
     @property
     def holds(self) -> bool:
-        """Return True if all are inside."""
+        """Return True if all measures are inside."""
         return not self.outside
 
 
@@ -110,10 +111,12 @@ class Known:
     high: NDArray[np.float64]
 
     def judge(self, cluster: Cluster) -> Behaviour:
-        """Simulate a cluster of as many workers, and measure the same of it; for a short time only, if that is enough.
+        """Simulate a cluster with the same number of workers, and compare its measures.
+
+        A clear mismatch ends the simulation early.
 
         Args:
-            cluster: of which compute times, speeds and contention count, and the network does not.
+            cluster: cluster, of which compute times, speeds and contention count, and the network does not.
         """
         rounds = max(_FEWEST_ROUNDS, min(_MOST_GRADIENTS // cluster.size, max(_TIMES * self.rounds, 10 * _FEWEST_ROUNDS)))
         times = simulated(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
@@ -124,11 +127,11 @@ class Known:
         return self.compare(simulated(cluster, rounds), cluster.node_of)
 
     def compare(self, seconds: Matrix, node_of: NodeOf) -> Behaviour:
-        """Measure other run-times of as many workers.
+        """Compare the measures of other compute times with the same number of workers.
 
         Args:
-            seconds: run-times, s [rounds, workers].
-            node_of: the node of each worker, by number from 0 [workers].
+            seconds: compute times, s [rounds, workers].
+            node_of: node number of each worker, from 0 [workers].
         """
         values = np.concatenate([_ratios(part) for part in _sums(seconds, node_of, self.rounds)])
         columns = self.names, self.values.tolist(), self.low.tolist(), self.high.tolist(), values.tolist()
@@ -143,10 +146,10 @@ def known(seconds: Matrix, node_of: NodeOf) -> Known:
     """Measure a trace, with intervals.
 
     Args:
-        seconds: run-times, s [iterations, workers].
-        node_of: the node of each worker, by number from 0 [workers].
+        seconds: compute times, s [iterations, workers].
+        node_of: node number of each worker, from 0 [workers].
 
-    Example: a backup worker wins as much as the trace's slow worker costs.
+    Example: a backup worker gains as much as the trace's slow worker costs.
         >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
         >>> of_trace = known(seconds, np.zeros(4, int))
         >>> of_trace.names[3], of_trace.values[3].round(1).tolist()
@@ -164,12 +167,12 @@ def known(seconds: Matrix, node_of: NodeOf) -> Known:
 
 
 def simulated(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
-    """Run-times s [rounds, workers] of a cluster whose rounds wait for all, each begun when the one before has ended.
+    """Return compute times, s [rounds, workers], of a cluster whose rounds wait for all, one after the other.
 
     Args:
-        cluster: of which compute times, speeds and contention count, and the network does not.
-        rounds: how many.
-        seed: of the draws.
+        cluster: cluster, of which compute times, speeds and contention count, and the network does not.
+        rounds: number of rounds.
+        seed: seed of the draws.
 
     >>> from fred import Cluster
     >>> simulated(Cluster(workers=2, compute={"name": "constant", "seconds": 2}, speeds=[1, 4]), 2).tolist()
@@ -185,7 +188,7 @@ def simulated(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
 
 
 def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.float64]]:
-    """Return numerators and denominators by round, for measures that have the same rounds: [2, rounds, measures] each."""
+    """Return numerators and denominators by round, for measures that share rounds: [2, rounds, measures] each."""
     ordered = np.sort(seconds, axis=1)
     backups = seconds.shape[1] // 2
     late = ordered[:, seconds.shape[1] - backups - 1 :]
@@ -194,7 +197,7 @@ def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.flo
     gains = np.stack([slowest, late[:, -2::-1]])
     episode = min(episode, _MOST_RULED)
     warm_up = min(_WARM_UP, episode // 4)
-    count = max(1, min(_MOST_RULED, len(seconds)) // episode)  # a rule begins again as often as in the trace
+    count = max(1, min(_MOST_RULED, len(seconds)) // episode)  # rules restart as often as in the trace
     parts = [seconds[number * episode : (number + 1) * episode] for number in range(count)]
     played = [Rounds.joined([run(rule, part, node_of, warm_up) for part in parts]) for rule in RULES.values()]
     rules = np.stack([np.stack([each.cutoff, each.time / NANOSECONDS]) for each in played], axis=2)

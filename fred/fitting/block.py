@@ -1,4 +1,4 @@
-"""The cluster of a fitted model, as scenarios write it."""
+"""The `cluster:` block of a fitted model, as scenarios write it."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ from fred.fitting.latencies import FITS, log_density
 from fred.fitting.moments import Noise
 from fred.specification.text import written
 
-_PARTS = 4  # steps of the noise in a usual iteration: so that each iteration, a short one too, has a step of its own
-_DIGITS = 4  # significant
-_LEAST = 1e-4  # deviation of a logarithm that is told from none
-_STEPS = 48  # of a wave
+_PARTS = 4  # steps of the noise in a usual iteration, so that even a short iteration has its own step
+_DIGITS = 4  # significant digits
+_LEAST = 1e-4  # deviation of a logarithm below which it counts as none
+_STEPS = 48  # steps of a wave
 
 
 @dataclass(frozen=True)
 class Block:
-    """A `cluster:`, and which of the trace's workers each of its workers stands for.
+    """A `cluster:` block, and the trace's worker behind each of its workers.
 
     Args:
-        options: of the cluster.
+        options: options of the cluster.
         order: the trace's worker, by number, for each of the cluster's [workers].
-        family: the latency of the compute times.
+        family: name of the latency of the compute times.
     """
 
     options: dict[str, Any]
@@ -37,10 +37,10 @@ class Block:
     family: str = ""
 
     def text(self, *comments: str) -> str:
-        """Return it as YAML, with comments on top.
+        """Return the block as YAML, with comments on top.
 
         Args:
-            comments: a line each, without `#`.
+            comments: one line each, without `#`.
 
         >>> print(Block({"workers": 2, "speeds": [1.0, 0.5]}, np.arange(2)).text("two of them"), end="")
         # two of them
@@ -52,17 +52,17 @@ class Block:
 
 
 def families(model: Model) -> list[str]:
-    """Return the names of latencies, the best first by the Bayesian information criterion.
+    """Return the names of latencies, best first by the Bayesian information criterion.
 
     Args:
-        model: whose run-times beside levels and regimes they are fitted to.
+        model: model with the compute times to fit, without levels and regimes.
     """
     scores = {}
     for name in FITS:
         try:
             fitted = [(FITS[name](times), times) for times in _times(model)]
             likelihood = sum(float(log_density(latency, times).sum()) for latency, times in fitted)
-        except ValueError:  # it has no parameters for such times
+        except ValueError:  # the latency cannot fit such times
             continue
         numbers = sum(3 * len(latency.components) - 1 if isinstance(latency, Mixture) else 2 for latency, _ in fitted)
         scores[name] = likelihood - 0.5 * numbers * np.log(model.rest.size)
@@ -72,13 +72,13 @@ def families(model: Model) -> list[str]:
 def cluster_block(model: Model, family: str, rounds: NDArray[np.float64], group_of: Groups) -> Block:
     """Write a model as a cluster.
 
-    Nodes hold workers of successive numbers, so workers change places.
+    Workers of a node must have successive numbers, so the workers are reordered.
 
     Args:
-        model: fitted to a trace.
+        model: model fitted to a trace.
         family: name of the latency of the compute times.
-        rounds: how long each iteration took, s [iterations].
-        group_of: the node of each worker, by number from 0 [workers].
+        rounds: duration of each iteration, s [iterations].
+        group_of: node number of each worker, from 0 [workers].
     """
     order = np.argsort(group_of, kind="stable")
     sizes = np.bincount(group_of).tolist()
@@ -103,7 +103,7 @@ def cluster_block(model: Model, family: str, rounds: NDArray[np.float64], group_
 
 
 def _times(model: Model) -> list[NDArray[np.float64]]:
-    """Run-times of each kind of workers beside levels, regimes and noise, s."""
+    """Return the compute times of each kind of workers without levels, regimes and noise, s."""
     deviation = np.maximum(model.rest.std(0), 1e-12)
     rest = model.rest * np.minimum(model.white / deviation, 1.0) if model.noisy else model.rest
     centred = np.exp(np.median(model.levels) + rest)
@@ -111,7 +111,7 @@ def _times(model: Model) -> list[NDArray[np.float64]]:
 
 
 def _groups(speeds: list[float], latencies: list[dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """Successive workers that are alike, together; without a latency of their own, they have the cluster's."""
+    """Merge successive equal workers into groups; a group without a latency uses the cluster's."""
     runs = [(key, len(list(own))) for key, own in groupby(zip(speeds, latencies, strict=True))]
     return [
         {"workers": count, "speed": speed} | ({"compute": deepcopy(latency)} if latency else {})
@@ -151,7 +151,7 @@ def _regime(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: 
 
 
 def _places(regime: Regime, order: NDArray[np.int64], group_of: Groups) -> list[int]:
-    """The cluster's workers that a regime is about; none: all."""
+    """Return the cluster's workers that a regime applies to; empty: all."""
     if regime.of == "cluster" or not regime.entities:
         return []
     entity_of = group_of if regime.of == "node" else np.arange(len(group_of))

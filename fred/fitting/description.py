@@ -1,4 +1,4 @@
-"""A trace in numbers: how long, how spread, how persistent, how much together, and what waiting for all costs."""
+"""Summary statistics of a trace: length, spread, persistence, correlation, and the cost of waiting for all."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 Matrix = NDArray[np.float64]
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 LAGS = (1, 2, 5, 10)
-_TAIL = 0.02  # share of the run-times from which the tail's exponent is estimated
+_TAIL = 0.02  # share of the compute times used to estimate the tail exponent
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a trace looks like. Times in s; autocorrelations and correlations are those of log run-times."""
+    """Summary statistics of a trace, with times in s; autocorrelations and correlations are of log times."""
 
     iterations: int
     workers: int
@@ -23,14 +23,14 @@ class Description:
     quantiles: dict[float, float]
     longest: float
     tail_exponent: float  # of a power law through the longest times [Hill 1975]; below about 4: a heavy tail
-    spread_of_workers: float  # standard deviation of the workers' mean logarithms
-    worker_persistence: dict[int, float]  # autocorrelation at each lag: of workers beside their groups,
+    spread_of_workers: float  # standard deviation of the workers' mean log times
+    worker_persistence: dict[int, float]  # autocorrelation at each lag: of workers relative to their groups,
     group_persistence: dict[int, float]  # of the groups' means
-    within_groups: float  # mean correlation of two workers of one group,
-    between_groups: float  # and of two groups; NaN where there are none
+    within_groups: float  # mean correlation of two workers of the same group,
+    between_groups: float  # and of different groups; NaN if there are none
     lost_waiting: float  # share of synchronous time: 1 - mean / E[max]
     oracle_speedup: float  # throughput with the best cutoff of each round, relative to waiting for all
-    best_static: int  # the cutoff that is best if it is always the same,
+    best_static: int  # the best constant cutoff,
     static_speedup: float  # and its throughput relative to waiting for all
 
     @property
@@ -42,11 +42,11 @@ class Description:
 
 
 def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
-    """Run-times s [iterations, workers], and the group of each worker.
+    """Compute summary statistics of compute times, s [iterations, workers], and the group of each worker.
 
     Args:
-        seconds: run-times, s [iterations, workers].
-        group_of: the group of each worker, by number from 0 [workers].
+        seconds: compute times, s [iterations, workers].
+        group_of: group number of each worker, from 0 [workers].
 
     >>> look = describe(np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]]), np.array([0, 1]))
     >>> look.mean, round(look.lost_waiting, 2), look.best_static
@@ -81,10 +81,10 @@ def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
 
 
 def static_throughput(ordered: Matrix) -> NDArray[np.float64]:
-    """Gradients per second if each round waits for c workers, by c: [workers]; rounds are sorted.
+    """Return the gradients per second if each round waits for c workers, by c: [workers]; rounds are sorted.
 
     Args:
-        ordered: run-times, s [rounds, workers], the shortest of each round first.
+        ordered: compute times, s [rounds, workers], each round in ascending order.
 
     >>> static_throughput(np.array([[1.0, 4.0], [1.0, 6.0]])).tolist()
     [1.0, 0.4]
@@ -93,10 +93,10 @@ def static_throughput(ordered: Matrix) -> NDArray[np.float64]:
 
 
 def oracle_throughput(ordered: Matrix) -> float:
-    """Gradients per second if each round waits for its own best c = argmax c / x_(c); rounds are sorted.
+    """Return the gradients per second if each round waits for its own best c = argmax c / x_(c); rounds are sorted.
 
     Args:
-        ordered: run-times, s [rounds, workers], the shortest of each round first.
+        ordered: compute times, s [rounds, workers], each round in ascending order.
 
     >>> rounds = np.array([[1.0, 1.5], [1.0, 6.0]])
     >>> oracle_throughput(rounds), float(static_throughput(rounds).max())
@@ -107,11 +107,11 @@ def oracle_throughput(ordered: Matrix) -> float:
 
 
 def group_means(values: Matrix, group_of: NDArray[np.int64]) -> Matrix:
-    """The mean over each group's workers: [iterations, groups].
+    """Return the mean over each group's workers: [iterations, groups].
 
     Args:
-        values: of each worker [iterations, workers].
-        group_of: the group of each worker, by number from 0 [workers].
+        values: value of each worker [iterations, workers].
+        group_of: group number of each worker, from 0 [workers].
 
     >>> group_means(np.array([[1.0, 3.0, 10.0]]), np.array([0, 0, 1])).tolist()
     [[2.0, 10.0]]
@@ -121,21 +121,21 @@ def group_means(values: Matrix, group_of: NDArray[np.int64]) -> Matrix:
 
 
 def autocovariance(centred: Matrix, lag: int) -> NDArray[np.float64]:
-    """Of each column of centred values.
+    """Return the autocovariance of each column of centred values: [columns].
 
     Args:
         centred: values less their mean [iterations, columns].
-        lag: iterations between the two that are multiplied.
+        lag: lag, in iterations.
     """
     return (centred[lag:] * centred[: len(centred) - lag]).mean(0)
 
 
 def correlations(centred: Matrix, group_of: NDArray[np.int64]) -> tuple[float, float]:
-    """Mean correlation of two workers of one group, and of two of different groups; NaN where there are none.
+    """Return the mean correlation of two workers of the same group, and of different groups; NaN if there are none.
 
     Args:
         centred: values of each worker less their mean [iterations, workers].
-        group_of: the group of each worker, by number from 0 [workers].
+        group_of: group number of each worker, from 0 [workers].
     """
     deviation = np.sqrt((centred**2).mean(0))
     standard = centred / np.where(deviation > 0, deviation, np.inf)

@@ -1,4 +1,4 @@
-"""A cluster entity by entity: levels, regimes of the cluster, nodes and workers, and noise."""
+"""A model of a cluster by entity: levels, regimes of the cluster, nodes and workers, and noise."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -13,25 +13,25 @@ from fred.fitting.entity_regimes import Regime, Wanders, fit_regimes
 from fred.fitting.moments import Noise, autocovariances, fit_noise
 
 Groups = NDArray[np.int64]
-_SEEN = 0.5  # of what a regime adds to an entity, that a worker shows which follows it
-_MOST = 0.8  # of its workers have to
-_BY_CHANCE = 0.001  # probability that workers which scatter alike are told apart,
-_FACTOR = 1.25  # and by how much they differ at least
-_LAGS = 10  # of the autocorrelation that makes a scatter less sure
-_DEVIATIONS = 3.0  # by which what workers of a node share must stand out of its sampling error
+_SEEN = 0.5  # share of a regime's effect that a worker must show to follow it
+_MOST = 0.8  # share of an entity's workers that must follow
+_BY_CHANCE = 0.001  # significance level of a difference in scatter,
+_FACTOR = 1.25  # and its least size
+_LAGS = 10  # lags of the autocorrelation that makes a scatter less certain
+_DEVIATIONS = 3.0  # standard errors by which noise shared in a node must differ from 0
 _LEAST_VARIANCE = 1e-8
-_LEAST_NOISE = 0.1  # of the deviation: what is less is left out
-_LEAST_WHITE = 0.1  # of a variance, that no persistent noise explains
+_LEAST_NOISE = 0.1  # share of the deviation below which noise is left out
+_LEAST_WHITE = 0.1  # least share of a variance that is white noise
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Noise that all workers have alike.
+    """Noise with the same parameters for all workers.
 
     Args:
-        worker: of each worker, persistent.
-        node_white: deviation of what the workers of a node share in one iteration.
-        node: of each node, persistent.
+        worker: persistent noise of each worker.
+        node_white: deviation of the white noise shared by the workers of a node.
+        node: persistent noise of each node.
     """
 
     worker: Noise | None = None
@@ -40,21 +40,21 @@ class Shared:
 
     @property
     def variance(self) -> float:
-        """Return the variance of all of it, in one worker's logarithms."""
+        """Return the total variance of this noise in one worker's logarithms."""
         return self.node_white**2 + sum(noise.deviation**2 for noise in (self.worker, self.node) if noise)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A trace taken apart, entity by entity.
+    """A decomposition of a trace, entity by entity.
 
     Args:
-        levels: of the workers' logarithms, where nothing slows them down [workers].
-        regimes: of the cluster, of nodes and of workers.
-        noise: that persists, or is shared.
-        rest: logarithms beside levels and regimes [iterations, workers].
-        white: deviation of each worker's logarithms beside all noise [workers].
-        kind_of: workers of one number scatter alike [workers].
+        levels: level of each worker's logarithms without slowdowns [workers].
+        regimes: regimes of the cluster, of nodes and of workers.
+        noise: persistent and shared noise.
+        rest: logarithms without levels and regimes [iterations, workers].
+        white: deviation of each worker's logarithms without any other noise [workers].
+        kind_of: kind of each worker; workers of one kind have the same scatter [workers].
     """
 
     levels: NDArray[np.float64]
@@ -71,13 +71,13 @@ class Model:
 
 
 def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bool = True) -> Model:
-    """Take run-times apart: first what the cluster shares, then its nodes, then its workers.
+    """Decompose compute times: first what the whole cluster shares, then what its nodes share, then its workers.
 
     Args:
-        seconds: run-times, s [iterations, workers].
-        group_of: the node of each worker, by number from 0 [workers].
-        regimes: whether to look for regimes; else all that varies is noise.
-        noise: whether to look for noise that persists or is shared; else all of it is independent.
+        seconds: compute times, s [iterations, workers].
+        group_of: node number of each worker, from 0 [workers].
+        regimes: True to look for regimes; otherwise all variation is noise.
+        noise: True to look for persistent or shared noise; otherwise all noise is independent.
 
     Example: the last of four workers is three times slower.
         >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
@@ -90,7 +90,7 @@ def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bo
     rest, found = _without_regimes(logs - usual, seconds.max(1), group_of) if regimes else (logs - usual, [])
     levels = worker_levels(usual + rest)
     rest = usual + rest - levels
-    own = np.zeros(len(group_of))  # variance of what wanders
+    own = np.zeros(len(group_of))  # variance of workers with wandering speed
     for regime in found:
         if isinstance(regime, Wanders) and regime.of == "worker":
             own[list(regime.entities)] = regime.deviation**2
@@ -105,7 +105,7 @@ def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bo
 
 
 def _without_regimes(rest: Matrix, rounds: NDArray[np.float64], group_of: Groups) -> tuple[Matrix, list[Regime]]:
-    """Take spells and waves out of logarithms; return the rest, and the regimes."""
+    """Subtract regimes from the logarithms; return the rest, and the regimes."""
     found: list[Regime] = []
     for of, entity_of in _scopes(group_of):
         series = rest if of == "worker" else _medians(rest, entity_of)
@@ -129,12 +129,12 @@ def _scopes(group_of: Groups) -> list[tuple[Scope, Groups]]:
 
 
 def _medians(rest: Matrix, entity_of: Groups) -> Matrix:
-    """The median over the workers of each entity [iterations, entities]."""
+    """Return the median over the workers of each entity [iterations, entities]."""
     return np.stack([np.median(rest[:, entity_of == entity], axis=1) for entity in range(int(entity_of.max()) + 1)], 1)
 
 
 def _followed(rest: Matrix, entity_of: Groups, entity: int, added: NDArray[np.float64]) -> bool:
-    """Return True if most workers of an entity show what a regime adds to it [iterations]."""
+    """Return True if most workers of an entity show the regime's effect on it, `added` [iterations]."""
     centred = added - added.mean()
     own = rest[:, entity_of == entity]
     seen = centred @ (own - own.mean(0)) / (centred @ centred)
@@ -142,7 +142,7 @@ def _followed(rest: Matrix, entity_of: Groups, entity: int, added: NDArray[np.fl
 
 
 def kinds(rest: Matrix) -> Groups:
-    """Tell workers apart by their scatter: numbers from 0, the smallest scatter first [workers].
+    """Group workers by scatter; return the kind of each, numbered from 0, smallest scatter first [workers].
 
     Args:
         rest: logarithms less their level [iterations, workers].
@@ -151,7 +151,7 @@ def kinds(rest: Matrix) -> Groups:
     [0, 1, 0, 0]
     """
     kurtosis, persistent = _shape(rest)
-    error = 0.5 * np.sqrt(max(kurtosis - 1, 0.0) * persistent / len(rest))  # of a logarithmic deviation
+    error = 0.5 * np.sqrt(max(kurtosis - 1, 0.0) * persistent / len(rest))  # standard error of a log deviation
     scatter = np.log(np.maximum(rest.std(0), 1e-12))
     kind_of = np.zeros(rest.shape[1], np.int64)
     for kind, members in enumerate(_split(np.argsort(scatter, kind="stable"), scatter, float(error))):
@@ -160,14 +160,14 @@ def kinds(rest: Matrix) -> Groups:
 
 
 def _shape(rest: Matrix) -> tuple[float, float]:
-    """Fourth moment of standardised columns, and by how much their persistence makes a mean square less sure."""
+    """Return the kurtosis of the columns, and the factor by which persistence inflates the variance of a mean square."""
     standard = (rest - rest.mean(0)) / np.maximum(rest.std(0), 1e-300)
     lags = range(1, min(_LAGS, len(rest) // 4) + 1)
     return float((standard**4).mean()), 1 + 2 * sum(float((standard[lag:] * standard[:-lag]).mean()) ** 2 for lag in lags)
 
 
 def _split(members: Groups, scatter: NDArray[np.float64], error: float) -> list[Groups]:
-    """Halve workers, sorted by scatter, where they differ most, as long as they differ more than by chance."""
+    """Split workers, sorted by scatter, where they differ most, as long as the difference is significant."""
     own = scatter[members]
     if len(own) < 2 or ((own - own.mean()) ** 2).sum() < error**2 * chi2.isf(_BY_CHANCE, len(own) - 1):
         return [members]
@@ -179,7 +179,7 @@ def _split(members: Groups, scatter: NDArray[np.float64], error: float) -> list[
 
 
 def _noises(rest: Matrix, groups: Groups) -> Shared:
-    """Noise of workers beside their node, and of nodes, from autocovariances."""
+    """Fit noise of workers within their node, and of nodes, to autocovariances."""
     iterations = len(rest)
     sizes = np.bincount(groups).astype(float)
     company = sizes[groups] > 1
@@ -201,12 +201,12 @@ def _noises(rest: Matrix, groups: Groups) -> Shared:
 
 
 def worker_levels(logs: Matrix) -> NDArray[np.float64]:
-    """Return each worker's mean, drawn towards that of all as far as its two halves do not agree [workers].
+    """Return each worker's mean, shrunk towards the overall mean as far as its two halves disagree [workers].
 
-    Means that differ by no more than chance are all the same.
+    If the means do not differ significantly, all are the same.
 
     Args:
-        logs: logarithms of run-times [iterations, workers].
+        logs: logarithms of compute times [iterations, workers].
 
     >>> worker_levels(np.array([[0.0, 1.0], [0.0, 1.0]])).tolist()
     [0.0, 1.0]

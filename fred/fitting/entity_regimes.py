@@ -1,4 +1,4 @@
-"""The regimes of each entity: workers and nodes are constant, slow in spells or in a wave, or wander."""
+"""The regimes of single entities: workers and nodes are constant, slow in spells, slow in a wave, or wander in speed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,16 +15,16 @@ from fred.fitting.noise import Wandering, fit_wandering
 from fred.fitting.two_states import Spells, fit_spells
 from fred.fitting.waves import Waves, fit_waves
 
-_FEWEST = 16  # iterations of which regimes can be told
-_PASSES = 3  # regimes of one entity
-_MARGIN = 3.0  # nats beyond the criterion
-_SPIKE = 4.0  # deviations by which one iteration stands out of its neighbours: no regime
-_ALIKE = 0.2  # difference of logarithmic slowdowns that are taken for the same
-_SURE = 3.5  # standard errors of an autocorrelation
-_FACTOR = 3.0  # between shares of slow time that are taken for the same
-_MOST = 2 / 3  # of the entities slow in the same way: then all are
-_LEAST = 1.1  # slowdown; and what wanders deviates by no less than half its logarithm
-_PREFERRED = 0.8  # of what noise explains: a wave that explains as much is preferred, for it says when
+_FEWEST = 16  # iterations needed to find regimes
+_PASSES = 3  # most regimes of one entity
+_MARGIN = 3.0  # margin beyond the criterion, nats
+_SPIKE = 4.0  # deviations from which a single iteration is a spike, not a regime
+_ALIKE = 0.2  # largest difference of log slowdowns that count as equal
+_SURE = 3.5  # standard errors required of an autocorrelation
+_FACTOR = 3.0  # largest ratio of shares of slow time that count as equal
+_MOST = 2 / 3  # share of entities with the same spells from which the regime applies to all
+_LEAST = 1.1  # least slowdown; a wandering speed deviates by at least half its logarithm
+_PREFERRED = 0.8  # a wave is preferred if it explains this share of what noise explains, since it is predictable
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class InSpells:
     """Entities that are slow in spells, independently of each other.
 
     Args:
-        of: what the entities are.
-        entities: their numbers; none: all.
-        slowdown: in a spell.
-        fast_seconds, slow_seconds: mean time between spells, and in one.
-        share: of the iterations in which one of them is slow.
-        iterations: mean length of a spell.
+        of: kind of the entities.
+        entities: numbers of the entities; empty: all.
+        slowdown: slowdown in a spell.
+        fast_seconds, slow_seconds: mean time between spells, and in a spell, s.
+        share: share of the iterations in which an entity is slow.
+        iterations: mean length of a spell, in iterations.
     """
 
     kind: ClassVar[str] = "spells"
@@ -52,7 +52,7 @@ class InSpells:
 
 @dataclass(frozen=True)
 class InWaves:
-    """Entities that become slower and faster as one, in a wave."""
+    """Entities that become slower and faster together, in a wave."""
 
     kind: ClassVar[str] = "waves"
     of: Scope
@@ -60,13 +60,13 @@ class InWaves:
     slowdown: float
     period: float  # s
     peak: float  # s
-    linear: bool  # whether it goes there and back by straight lines
-    drift: bool  # whether the trace holds no more than half a period
+    linear: bool  # True for a triangle wave
+    drift: bool  # True if the trace holds at most half a period
 
 
 @dataclass(frozen=True)
 class Wanders:
-    """One entity whose speed wanders: persistent noise of its own."""
+    """An entity whose speed wanders: it has its own persistent noise."""
 
     kind: ClassVar[str] = "noise of some"
     of: Scope
@@ -80,18 +80,18 @@ Regime = InSpells | InWaves | Wanders
 
 @dataclass(frozen=True)
 class Found:
-    """The regimes of some entities, and what spells and waves add to the logarithms [iterations, entities]."""
+    """The regimes of some entities, and the effect of spells and waves on the logarithms [iterations, entities]."""
 
     regimes: tuple[Regime, ...]
     added: Matrix
 
 
 class _Spell(NamedTuple):
-    """The spells of some entities, added up."""
+    """The spells of some entities, in total."""
 
     entities: tuple[int, ...]
     jump: float
-    slow: float  # s, in all
+    slow: float  # total time, s
     fast: float
     cycles: float
     slow_iterations: float
@@ -112,28 +112,29 @@ class _Spell(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """The choice for an entity in one pass."""
+    """The chosen explanation of an entity in one pass."""
 
     entity: int
     found: _Spell | InWaves | Wanders
-    added: NDArray[np.float64]  # to its logarithms [iterations]
-    shown: NDArray[np.float64]  # what its workers have to show [iterations]
+    added: NDArray[np.float64]  # effect on its logarithms [iterations]
+    shown: NDArray[np.float64]  # effect that its workers must show [iterations]
 
 
 def fit_regimes(
     values: Matrix, rounds: NDArray[np.float64], of: Scope, together: Callable[[int, NDArray[np.float64]], bool]
 ) -> Found:
-    """Find the regimes of each entity, up to three one on top of the other.
+    """Find the regimes of each entity, up to three on top of each other.
 
-    A regime is found if it raises the log-likelihood by more than the Bayesian information criterion asks for [Schwarz 1978],
-    with a margin for as many entities as there are. Neither noise that persists nor a heavy tail may pass for spells, which
-    have to explain more than these.
+    A regime must raise the log-likelihood by more than the Bayesian information criterion requires [Schwarz 1978]. The
+    margin grows with the number of entities. Persistent noise and heavy tails must not pass for spells, so spells must
+    explain more than these.
 
     Args:
-        values: logarithms of run-times, less their level [iterations, entities].
-        rounds: how long each iteration took, s [iterations].
-        of: what the entities are.
-        together: told an entity and what a regime adds to it [iterations]; returns whether most of its workers show that.
+        values: logarithms of compute times, less their level [iterations, entities].
+        rounds: duration of each iteration, s [iterations].
+        of: kind of the entities.
+        together: function of an entity and a regime's effect on it [iterations]; returns True if most of its workers show
+            it.
 
     Example: one of three workers is twice as slow in two of four parts of the trace.
         >>> values = 0.1 * np.random.default_rng(0).normal(size=(200, 3))
@@ -155,20 +156,20 @@ def fit_regimes(
         active = np.array([each for each in again if sum(piece.entity == each for piece in pieces) < _PASSES], np.int64)
     spells = _merged([piece.found for piece in pieces if isinstance(piece.found, _Spell)], values.shape[1], rounds)
     wanders = [piece.found for piece in pieces if isinstance(piece.found, Wanders)]
-    own = wanders if len(wanders) < values.shape[1] / 2 or values.shape[1] == 1 else []  # else it is everybody's noise
+    own = wanders if len(wanders) < values.shape[1] / 2 or values.shape[1] == 1 else []  # otherwise it is shared noise
     waves = [piece.found for piece in pieces if isinstance(piece.found, InWaves)]
     return Found((*(spell.regime(of) for spell in spells), *waves, *own), added)
 
 
 class _Fits(NamedTuple):
-    """The three explanations of each active entity that is not constant."""
+    """The three fitted explanations of each active entity."""
 
     spells: Spells
     waves: Waves
     noise: Wandering
 
     def gains(self, rest: Matrix) -> Matrix:
-        """Return by how much each explains more than a constant does, beyond what it must [3, entities]."""
+        """Return the gain of each over a constant, less the gain required [3, entities]."""
         length, margin = math.log(len(rest)), _MARGIN + math.log(rest.shape[1])
         least = length + margin - 0.5 * len(rest) * (np.log(2 * math.pi * np.maximum(rest.var(0), 1e-12)) + 1)
         lasting = (self.spells.persistence > 0.5 * length + _MARGIN) & (self.spells.jump > math.log(_LEAST))
@@ -217,14 +218,14 @@ def _wandering(
 
 
 def _autocorrelation(values: Matrix) -> NDArray[np.float64]:
-    """Correlate successive ranks in each column: a heavy tail cannot make that large."""
+    """Return the rank autocorrelation at lag 1 of each column, which heavy tails cannot inflate."""
     ranks = rankdata(values, axis=0)
     ranks -= ranks.mean(0)
     return np.asarray((ranks[1:] * ranks[:-1]).sum(0) / np.maximum((ranks**2).sum(0), 1e-12), np.float64)
 
 
 def _merged(spells: Sequence[_Spell], entities: int, rounds: NDArray[np.float64]) -> list[_Spell]:
-    """Spells of several entities as one regime where they are alike; of nearly all, as a regime of all."""
+    """Merge spells of several entities with similar parameters; spells of nearly all become a regime of all."""
     merged: list[_Spell] = []
     for spell in sorted(spells, key=lambda each: each.jump):
         for place, other in enumerate(merged):
@@ -246,7 +247,7 @@ def _alike(one: _Spell, other: _Spell) -> bool:
 
 
 def _of_all(spells: list[_Spell], entities: int, rounds: NDArray[np.float64]) -> list[_Spell]:
-    """Spells of most entities as those of all, with others by which some are as slow: who had few, had few by chance."""
+    """Turn spells of most entities into a regime of all; entities with few or no spells had few by chance."""
     most = max(spells, key=lambda each: len(each.entities), default=None)
     if most is None or len(most.entities) <= max(1, _MOST * entities):
         return spells
@@ -264,7 +265,7 @@ def _of_all(spells: list[_Spell], entities: int, rounds: NDArray[np.float64]) ->
 
 
 def without_spikes(values: Matrix) -> Matrix:
-    """Cut single iterations that stand out of both neighbours down to the larger of these.
+    """Replace spikes, single iterations far above both neighbours, by the larger neighbour.
 
     Args:
         values: logarithms [iterations, entities].

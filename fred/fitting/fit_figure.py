@@ -1,4 +1,4 @@
-"""A trace in one picture: who is slow when, how the times are spread, and what a cutoff would bring."""
+"""A figure of a trace: times by worker and iteration, their distribution, and the throughput of cutoffs."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,17 +10,18 @@ from fred.fitting.fitted import Fitted
 from fred.fitting.latencies import FITS, log_density
 from fred.views.figures import COLOURS, Picture, style
 
-_MOST_CELLS = 600  # of the picture in each direction
+_MOST_CELLS = 600  # largest number of image cells in each direction
 _SHOWN = ("normal", "lognormal", "gamma", "pareto")
 
 
 def picture(fitted: Fitted) -> Picture:
-    """Run-times by iteration and worker, sorted by group; their density; throughput by the cutoff.
+    """Plot compute times by iteration and worker, sorted by group; their density; and throughput by the cutoff.
 
     Args:
-        fitted: what `fred.fitting.fitted.fit` found in a trace.
+        fitted: findings of `fred.fitting.fitted.fit` about a trace.
 
-    Throughput is relative to waiting for all; a line is at what each round's best cutoff, if only it were known, would bring.
+    Throughput is relative to waiting for all. A line marks the throughput with each round's best cutoff, which is unknown
+    in advance.
     """
     with style():
         figure = Picture(figsize=(9.6, 6.2), layout="constrained")
@@ -90,7 +91,7 @@ def _cutoff(axis: Axes, fitted: Fitted) -> None:
 
 
 def _coarse(values: Matrix, length: int) -> Matrix:
-    """At most so many rows, each the mean of those it stands for."""
+    """Average rows so that at most `_MOST_CELLS` remain."""
     if length <= _MOST_CELLS:
         return values
     starts = np.arange(_MOST_CELLS) * length // _MOST_CELLS

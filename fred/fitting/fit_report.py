@@ -1,4 +1,4 @@
-"""What `fred fit` shows and writes."""
+"""The output of `fred fit`: report, JSON and files."""
 
 import json
 import math
@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fred.files import places
-from fred.files.numbers import finite
+from fred.base import places
+from fred.base.numbers import finite
 from fred.fitting.behaviour import Behaviour, Measure
 from fred.fitting.description import Description
 from fred.fitting.fitted import MARK, Candidate, Fitted
 from fred.views.table import Cell, Table, show, terminal
 
-FILES = ("cluster.yaml", "fit.json", "trace.svg")  # what `save` writes
-_MOST_OUTSIDE = 5  # measures outside the intervals that the table lists
+FILES = ("cluster.yaml", "fit.json", "trace.svg")  # files that `save` writes
+_MOST_OUTSIDE = 5  # most measures outside the intervals that the table lists
 
 
 def print_report(fitted: Fitted) -> None:
-    """Print the verdict and the slow workers in sentences; then tables, and the block."""
+    """Print the verdict and the slow workers in sentences; then tables, and the `cluster:` block."""
     for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said):
         print(line)
     console = terminal()
@@ -33,7 +33,7 @@ def print_report(fitted: Fitted) -> None:
 
 
 def _behaviour(found: Behaviour) -> Table:
-    """Return some measures of the trace and of the cluster, and those that are outside the trace's interval."""
+    """Return a table of some measures of the trace and of the cluster, and those outside the trace's interval."""
     shown = [*_some(found.gains), *_some(found.arrivals[::-1])[::-1], *found.rules]
     rows = []
     for each in (*shown, *(measure for measure in found.outside[:_MOST_OUTSIDE] if measure not in shown)):
@@ -41,14 +41,14 @@ def _behaviour(found: Behaviour) -> Table:
         cells = (each.name.removeprefix("the "), f"{each.trace:.4g}", interval, f"{each.cluster:.4g}")
         rows.append([Cell(cell, strong=not each.inside) for cell in cells])
     caption = (
-        "rounds that wait for all, or for all but the backup workers, s; gradients/s of rules for the cutoff; "
-        "of the trace with 95 % intervals, from blocks of rounds drawn again; 20 % off is outside in any case"
+        "rounds that wait for all, or for all but the backup workers, s; gradients/s of cutoff rules; intervals are 95 %, from "
+        "resampled blocks of rounds; 20 % off is outside in any case"
     )
-    return Table(["", "trace", "interval", "cluster"], rows, "the cluster beside the trace", caption)
+    return Table(["", "trace", "interval", "cluster"], rows, "cluster and trace compared", caption)
 
 
 def _some(measures: Sequence[Measure]) -> list[Measure]:
-    """The first two, and a few of the others."""
+    """Return the first two measures, and a few of the others."""
     return [measure for place, measure in enumerate(measures) if place in (0, 1, len(measures) // 2, len(measures) - 1)]
 
 
@@ -58,12 +58,12 @@ def _tried(tried: Sequence[Candidate]) -> Table:
         outside, count = each.behaviour.outside, len(each.behaviour.measures)
         furthest = f"{outside[0].name.removeprefix('the ')}: {outside[0].beyond:.1%}" if outside else ""
         rows.append([Cell(cell, strong=not outside) for cell in (each.name, f"{len(outside)} of {count}", furthest)])
-    headings = ["compute times and what slows them down", "outside the intervals", "furthest outside"]
-    return Table(headings, rows, "clusters that were tried, in this order", words=3)
+    headings = ["compute times and slowdowns", "outside the intervals", "furthest outside"]
+    return Table(headings, rows, "clusters tried, in this order", words=3)
 
 
 def as_json(fitted: Fitted) -> str:
-    """Return the same for programs; numbers that are not finite are null."""
+    """Return the report as JSON; numbers that are not finite are null."""
     found = {
         "verdict": fitted.verdict,
         "sentences": fitted.sentences,
@@ -85,27 +85,27 @@ def as_json(fitted: Fitted) -> str:
 
 
 def check_free(out: Path) -> None:
-    """Refuse a folder that cannot be written, or whose files of these names are somebody's own. Raises FredError."""
+    """Raise FredError for a folder that is not writable, or has other files of these names."""
     block, *others = (out / name for name in FILES)
     places.check_free(block, lambda beginning: beginning.startswith(f"# {MARK}".encode()))
-    for file in others:  # the block is written first, so where it is of `fred fit`, they are, too
+    for file in others:  # if the block, which is written first, is from `fred fit`, so are they
         places.check_free(file, lambda _: block.exists())
 
 
 def save(fitted: Fitted, out: Path) -> None:
-    """`cluster.yaml`, `fit.json` and `trace.svg` in a folder, which is made if need be."""
+    """Write `cluster.yaml`, `fit.json` and `trace.svg` to a folder, which is created if necessary."""
     from fred.fitting.fit_figure import picture
 
     cluster, numbers, drawing = (out / name for name in FILES)
     drawn, counted = picture(fitted), as_json(fitted)
-    places.write(cluster, fitted.text.encode())  # the first, by which the others are known
+    places.write(cluster, fitted.text.encode())  # first, as it identifies the other files
     places.write(numbers, f"{counted}\n".encode())
     drawn.save(drawing)
 
 
 def _lines(look: Description, told: bool) -> Iterator[tuple[str, str]]:
     yield "size", f"{look.iterations:,} iterations x {look.workers:,} workers"
-    yield "run-times", f"mean {look.mean:.4g} s, deviation {look.deviation:.4g} s"
+    yield "compute times", f"mean {look.mean:.4g} s, deviation {look.deviation:.4g} s"
     yield "quantiles", ", ".join(f"{share:.0%}: {seconds:.4g} s" for share, seconds in look.quantiles.items())
     median = look.quantiles[0.5]
     yield (
@@ -115,13 +115,13 @@ def _lines(look: Description, told: bool) -> Iterator[tuple[str, str]]:
             f"beyond 98% like a power law of exponent {look.tail_exponent:.1f}"
         ),
     )
-    yield "workers", f"their mean logarithms deviate by {look.spread_of_workers:.3f}"
-    known, within = "told" if told else "found", _share(look.within_groups)
+    yield "workers", f"standard deviation of their mean log times: {look.spread_of_workers:.3f}"
+    known, within = "given" if told else "found", _share(look.within_groups)
     if look.groups > 1:
         yield "groups", f"{look.groups} {known}; correlation within {within}, between {_share(look.between_groups)}"
     else:
         yield "groups", f"none {known}; correlation of two workers {within}"
-    yield "persistence", f"of workers beside their group: {_lags(look.worker_persistence)}"
+    yield "persistence", f"of workers relative to their group: {_lags(look.worker_persistence)}"
     yield "", f"of {'groups' if look.groups > 1 else 'the whole cluster'}: {_lags(look.group_persistence)}"
 
 

@@ -7,20 +7,20 @@ import numpy as np
 from fred.fitting.entities import Groups, Model
 from fred.fitting.entity_regimes import InSpells, InWaves, Regime
 
-_SLOWER = 1.15  # than the median worker: worth a sentence
+_SLOWER = 1.15  # time relative to the median worker from which a worker gets a sentence
 _MOST_NAMES = 4
 _MOST_LINES = 8
 
 
 def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool, nodes: Sequence[str] = ()) -> list[str]:
-    """Name slow workers and nodes, by how much and when, the costliest first.
+    """Return sentences on slow workers and nodes, by how much and when, costliest first.
 
     Args:
-        model: fitted to the trace.
-        workers: their names.
-        group_of: the node of each, by number from 0 [workers].
-        told: whether the trace says the nodes; else they were found.
-        nodes: their names; none: a node is named by its workers.
+        model: model fitted to the trace.
+        workers: names of the workers.
+        group_of: node number of each worker, from 0 [workers].
+        told: True if the trace gives the nodes; otherwise they were found.
+        nodes: names of the nodes; if empty, a node is named by its workers.
 
     >>> from fred.fitting.entities import fit_model
     >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
@@ -39,7 +39,7 @@ def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool
         if weighed := _sentence(regime, workers, group_of, nodes):
             found.append(weighed)
     if len(set(group_of.tolist())) > 1:
-        found.append((0.0, f"{int(group_of.max()) + 1} nodes, {'told by' if told else 'found in'} the trace."))
+        found.append((0.0, f"{int(group_of.max()) + 1} nodes, {'given by' if told else 'found in'} the trace."))
     found.sort(key=lambda each: -each[0])
     lines = [line for _, line in found[:_MOST_LINES]]
     if len(found) > _MOST_LINES:
@@ -62,7 +62,7 @@ def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: S
 
 
 def _who(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[str, str]:
-    """The subject of a sentence, and its verb."""
+    """Return the subject of a sentence, and its verb."""
     if regime.of == "cluster":
         return "The whole cluster", "is"
     if not regime.entities:

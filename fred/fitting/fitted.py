@@ -1,4 +1,4 @@
-"""From a trace to a simulated cluster that behaves like it, or to the trace itself."""
+"""The fit of a simulated cluster to a trace; if no simple cluster fits, the trace itself."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.errors import FredError
 from fred.fitting.behaviour import Behaviour, Known, known
 from fred.fitting.block import Block, cluster_block, families
 from fred.fitting.description import Description, Matrix, describe
@@ -18,12 +18,12 @@ from fred.prediction.intervals import block_length
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
-Progress = Callable[[float], None]  # told the share that is done
-MARK = "fred fit: "  # the first words of every block
-_FEWEST = 8  # iterations
-_FAMILIES = 2  # latencies that are tried with each model
-_PLAYED = 300_000  # run-times, drawn from the trace in order to judge that
-_SHORT = 3  # rows; shorter blocks are single rows
+Progress = Callable[[float], None]  # called with the share that is done
+MARK = "fred fit: "  # first words of every block
+_FEWEST = 8  # iterations needed
+_FAMILIES = 2  # latencies tried with each model
+_PLAYED = 300_000  # compute times drawn from the trace to judge the trace itself
+_SHORT = 3  # rows; shorter blocks become single rows
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Candidate:
     """A cluster that was tried.
 
     Args:
-        name: its parts.
-        block: the cluster; of the trace itself, its times as they were recorded.
-        behaviour: beside the trace's.
-        model: None for the trace itself.
+        name: names of its parts.
+        block: the cluster; for the trace itself, a cluster with the recorded times.
+        behaviour: its behaviour, compared with the trace's.
+        model: fitted model; None for the trace itself.
     """
 
     name: str
@@ -47,13 +47,14 @@ class Candidate:
 class Fitted:
     """The findings about a trace.
 
-    `text` is the `cluster:` of a scenario, `block.options` the same as mappings; `fred.fitting.fit_figure.picture` draws it.
+    `text` is the `cluster:` block of a scenario, `block.options` the same as mappings. `fred.fitting.fit_figure.picture`
+    draws it.
 
     Args:
-        trace: that was fitted.
-        group_of: the node of each worker, as the trace says or as was found [workers].
-        description: the trace in numbers.
-        model: of the first candidate: its slow workers and nodes.
+        trace: fitted trace.
+        group_of: node of each worker, as given in the trace or as found [workers].
+        description: summary statistics of the trace.
+        model: model of the first candidate, with slow workers and nodes.
         tried: clusters in the order in which they were tried.
         chosen: the first that behaves like the trace, or the trace itself.
     """
@@ -85,19 +86,19 @@ class Fitted:
         if self.chosen.model is None:
             closest = min((each.behaviour.outside[0] for each in self.tried[:-1]), key=lambda measure: measure.beyond)
             return (
-                "No simple cluster behaves like this trace: the cluster takes the recorded times themselves. Of the closest, "
+                "No simple cluster behaves like this trace: the cluster uses the recorded times themselves. For the closest, "
                 f"{closest}, {closest.beyond:.1%} outside"
             )
         return "The cluster behaves like the trace: arrivals, backup workers and cutoff rules are inside its 95 % intervals"
 
     @property
     def sentences(self) -> list[str]:
-        """Name slow workers and nodes, the costliest first."""
+        """Return sentences on slow workers and nodes, costliest first."""
         return sentences(self.model, self.trace.workers, self.group_of, self.trace.node_of is not None, self.trace.nodes)
 
     @property
     def comments(self) -> list[str]:
-        """Return the lines above the block."""
+        """Return the comment lines above the block."""
         size = f"{self.description.iterations:,} iterations x {self.description.workers:,} workers"
         lines = [f"{MARK}{self.verdict}.", f"Fitted to {self.trace.source} ({size}): {self.chosen.name}.", *self.sentences]
         if (self.block.order[1:] < self.block.order[:-1]).any():
@@ -111,14 +112,14 @@ class Fitted:
 
 
 def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progress = lambda share: None) -> Fitted:
-    """Find the cluster that behaves like a trace; where no simple one does, it takes the trace's own times.
+    """Fit a cluster that behaves like a trace; if no simple one does, the cluster uses the trace's own times.
 
     Raises FredError if the trace has fewer than eight iterations.
 
     Args:
-        trace: run-times; if it does not say the workers' nodes, `find_groups` looks for them.
+        trace: compute times; if the trace does not give the workers' nodes, `find_groups` looks for them.
         recorded: options of the latency `trace` that reads the same times; None: its file is `trace.source`.
-        progress: told the share of the candidates that were tried.
+        progress: called with the share of the candidates that were tried.
 
     >>> from fred.traces.reading import read
     >>> fitted = fit(read("example"))
@@ -131,7 +132,7 @@ def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progr
     """
     seconds = trace.seconds
     if len(seconds) < _FEWEST:
-        raise FredError(f"the trace has {len(seconds)} complete iterations; at least {_FEWEST} are needed to fit and to judge")
+        raise FredError(f"the trace has {len(seconds)} complete iterations; expected at least {_FEWEST}, to fit and to judge")
     group_of = find_groups(seconds) if trace.node_of is None else trace.node_of
     of_trace = known(seconds, group_of)
     models = _models(seconds, group_of)
@@ -149,7 +150,7 @@ def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progr
 
 
 def _models(seconds: Matrix, group_of: Groups) -> list[Model]:
-    """Fit the whole model, one without shared noise, and one without regimes."""
+    """Fit the complete model, one without shared noise, and one without regimes."""
     whole = fit_model(seconds, group_of)
     models = [whole]
     if whole.noise.variance:
@@ -171,7 +172,7 @@ def _name(model: Model, family: str) -> str:
 
 
 def _itself(trace: Trace, group_of: Groups, recorded: Mapping[str, Any], of_trace: Known) -> Candidate:
-    """Play the trace's own rows: in blocks as long as its spells last, or in order where blocks are unlike it."""
+    """Resample the trace's own rows, in blocks as long as its spells; repeat them in order if blocks behave differently."""
     seconds = trace.seconds
     slowest = seconds.max(1)
     length = block_length(slowest / slowest.mean()) if np.ptp(slowest) > 0 else 1

@@ -1,4 +1,4 @@
-"""Independent run-times: each latency that has a likelihood, fitted by maximum likelihood."""
+"""Independent compute times: maximum-likelihood fits of all latencies that have a likelihood."""
 
 import math
 from collections.abc import Callable
@@ -13,26 +13,26 @@ from scipy.stats import expon, gamma, lognorm, pareto, truncnorm, weibull_min
 from fred.cluster.latency import Gamma, Latency, LogNormal, Mixture, Normal, Pareto, ShiftedExponential, Weibull
 
 Times = NDArray[np.float64]
-_MOST = 10_000  # times that a mixture is fitted to: about so many, evenly spaced
-_ROUNDS = 60  # of expectation maximisation
-_LEAST_SHARE = 0.02  # of the deviation of all, that a component has
-_LEAST = 1e-6  # of any parameter that must be above 0, relative to the time's size
+_MOST = 10_000  # approximate maximum number of times a mixture is fitted to, evenly spaced
+_ROUNDS = 60  # iterations of expectation maximisation
+_LEAST_SHARE = 0.02  # least deviation of a component, relative to that of all times
+_LEAST = 1e-6  # least value of a parameter that must be above 0, relative to the size of the times
 
 
 def normal(times: Times) -> Normal:
-    """Mean and deviation; exact where the floor cuts nothing off."""
+    """Fit a normal distribution by mean and deviation; this is exact if the floor cuts nothing off."""
     mean = float(times.mean())
     return Normal(mu=mean, sigma=_at_least(times.std(), mean), floor=min(1e-3, float(times.min())))
 
 
 def lognormal(times: Times) -> LogNormal:
-    """Mean and deviation of the logarithms."""
+    """Fit a log-normal distribution by mean and deviation of the logarithms."""
     logs = np.log(times)
     return LogNormal(median=math.exp(logs.mean()), sigma=_at_least(logs.std(), 1.0))
 
 
 def gamma_stages(times: Times) -> Gamma:
-    """log(shape) - digamma(shape) = log(mean) - mean(log)."""
+    """Fit a gamma distribution by solving log(shape) - digamma(shape) = log(mean) - mean(log)."""
     excess = max(float(np.log(times.mean()) - np.log(times).mean()), _LEAST**2)
     log_shape = brentq(lambda s: s - float(digamma(math.exp(s))) - excess, -10.0, 30.0)
     shape = math.exp(log_shape)
@@ -40,7 +40,7 @@ def gamma_stages(times: Times) -> Gamma:
 
 
 def weibull(times: Times) -> Weibull:
-    """1 / shape = mean of the logarithms, weighted by time^shape, less their mean."""
+    """Fit a Weibull distribution by solving 1 / shape = mean logarithm weighted by time^shape - mean logarithm."""
     logs = np.log(times) - np.log(times).max()
     spread = float(logs.std())
     if spread < _LEAST:
@@ -56,18 +56,18 @@ def weibull(times: Times) -> Weibull:
 
 
 def shifted_exponential(times: Times) -> ShiftedExponential:
-    """The shortest time, and the mean of the rest."""
+    """Fit a shifted exponential distribution by the shortest time, and the mean of the rest."""
     shift = float(times.min())
     return ShiftedExponential(shift=shift, scale=_at_least(times.mean() - shift, shift))
 
 
 def power_law(times: Times) -> Pareto:
-    """The shortest time, and one over the mean logarithm of how many times longer the others are."""
+    """Fit a Pareto distribution by the shortest time, and the inverse mean logarithm of the times relative to it."""
     return Pareto(minimum=float(times.min()), alpha=1 / _at_least(np.log(times / times.min()).mean(), 1.0))
 
 
 def mixture(times: Times) -> Latency:
-    """Two or three log-normals, by expectation maximisation, as many as the Bayesian information criterion asks for."""
+    """Fit a mixture of two or three log-normals by expectation maximisation; the number has the best BIC."""
     logs = np.log(times).ravel()
     logs = np.sort(logs)[:: max(1, len(logs) // _MOST)]
     found = [_mixed(logs, count) for count in (2, 3)]
@@ -76,7 +76,7 @@ def mixture(times: Times) -> Latency:
 
 
 def _mixed(logs: Times, count: int) -> Mixture:
-    """Start with few times in the components above the usual one."""
+    """Fit a mixture, starting with few times in the components above the usual one."""
     shares = np.array([0.9, 0.1]) if count == 2 else np.array([0.85, 0.12, 0.03])
     ordered = np.sort(logs)
     parts = np.split(ordered, (np.cumsum(shares)[:-1] * len(logs)).astype(int))
@@ -106,7 +106,7 @@ FITS: dict[str, Callable[[Times], Latency]] = {
 
 
 def log_density(latency: Latency, times: Times) -> Times:
-    """Log-likelihood of each time, -inf where the latency cannot be it. TypeError for a latency without a density here."""
+    """Return the log density at each time, -inf for impossible times. Raises TypeError for a latency without a density."""
     if isinstance(latency, Mixture):
         parts = [
             log_density(part, times) + math.log(share) for part, share in zip(latency.components, latency.weights, strict=True)

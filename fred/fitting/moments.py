@@ -10,29 +10,29 @@ from scipy.optimize import nnls
 from fred.fitting.description import Matrix, autocovariance
 
 _MOST_LAGS = 30
-_PERSISTENCES = np.tanh(np.linspace(0.02, 2.65, 90))  # tried: 0.02 to 0.99
+_PERSISTENCES = np.tanh(np.linspace(0.02, 2.65, 90))  # grid: 0.02 to 0.99
 _EXACT = 1e3  # weight of the variance itself among the autocovariances
-_DEVIATIONS = 3.0  # by which persistence must stand out of its sampling error
+_DEVIATIONS = 3.0  # standard errors by which persistence must differ from 0
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Autoregressive noise of first order in the logarithm, from stationarity."""
+    """First-order autoregressive noise in the logarithm, started from the stationary distribution."""
 
     deviation: float
     persistence: float  # from one iteration to the next
 
 
 def autocovariances(centred: Matrix) -> NDArray[np.float64]:
-    """Means over the columns, at lags 0, 1 ..: as many as can be told."""
+    """Return the mean autocovariances over the columns, at lags 0, 1, ..., up to a quarter of the iterations."""
     lags = range(max(2, min(_MOST_LAGS, len(centred) // 4)))
     return np.array([autocovariance(centred, lag).mean() for lag in lags])
 
 
 def fit_noise(covariances: NDArray[np.float64], iterations: int, columns: int) -> tuple[float, Noise | None]:
-    """Variance of white noise, and the persistent noise beside it, if there is any, by least squares over all lags.
+    """Fit white noise and, if significant, persistent noise by least squares over all lags; return variance and noise.
 
-    The columns' means were taken away, which makes all autocovariances less by the variance of a mean: that is allowed for.
+    Subtracting the columns' means lowers all autocovariances by the variance of a mean; the fit corrects for that.
     """
     lags = np.arange(len(covariances))
     weights = np.where(lags == 0, _EXACT, 1.0)
@@ -49,5 +49,5 @@ def fit_noise(covariances: NDArray[np.float64], iterations: int, columns: int) -
 
 
 def variance_of_mean(kept: float, iterations: int) -> float:
-    """Return the variance of a mean over steps of autoregressive noise, relative to that of one."""
+    """Return the variance of a mean over steps of autoregressive noise, relative to that of one step."""
     return ((1 + kept) / (1 - kept) - 2 * kept * (1 - kept**iterations) / (iterations * (1 - kept) ** 2)) / iterations

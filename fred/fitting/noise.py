@@ -1,4 +1,4 @@
-"""Persistent noise of each series by itself: an autoregressive process with white noise on top, by maximum likelihood."""
+"""Maximum-likelihood fits of persistent noise to single series: an autoregressive process plus white noise."""
 
 import math
 from typing import NamedTuple
@@ -13,10 +13,10 @@ _SHARES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95, 1.0)
 
 
 class Wandering(NamedTuple):
-    """The noise of each series [series]."""
+    """The fitted noise of each series [series]."""
 
     persistence: NDArray[np.float64]  # from one iteration to the next
-    deviation: NDArray[np.float64]  # of what persists
+    deviation: NDArray[np.float64]  # of the persistent part
     likelihood: NDArray[np.float64]
 
 

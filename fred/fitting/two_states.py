@@ -1,4 +1,4 @@
-"""Spells: two states of each series, fast and slow, by expectation maximisation [Baum et al. 1970]."""
+"""Spells: a fast and a slow state of each series, fitted by expectation maximisation [Baum et al. 1970]."""
 
 import math
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 from fred.fitting.description import Matrix
 
 _ROUNDS = 30
-_PRIOR = 0.5  # changes, and iterations without one, added to those seen
-_LEAST = 1e-9  # variance
+_PRIOR = 0.5  # pseudo-counts of changes, and of iterations without one
+_LEAST = 1e-9  # least variance
 Row = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Spells:
-    """A hidden Markov model of each series [series], and the state that it infers.
+    """A hidden Markov model of each series [series], with the inferred states.
 
     Args:
         level: mean of the fast state.
-        jump: by which the slow state is higher.
+        jump: difference between the slow and the fast state.
         changes: expected number of spells that begin or end, halved.
         slow: probability of the slow state [iterations, series].
         likelihood: log-likelihood of all values.
-        persistence: by how much it exceeds that of states without memory.
+        persistence: log-likelihood relative to a model without memory.
     """
 
     level: Row
@@ -35,10 +35,10 @@ class Spells:
     persistence: Row
 
     def part(self, series: NDArray[np.int64]) -> "Spells":
-        """Return these series only.
+        """Return the model of some series only.
 
         Args:
-            series: their numbers.
+            series: numbers of the series.
         """
         rows = (self.level, self.jump, self.changes, self.likelihood, self.persistence)
         level, jump, changes, likelihood, persistence = (row[series] for row in rows)
@@ -46,9 +46,9 @@ class Spells:
 
 
 def fit_spells(values: Matrix) -> Spells:
-    """Fit two states to each series, with levels, a variance and probabilities of a change of its own.
+    """Fit two states to each series, with its own levels, variance and transition probabilities.
 
-    The better of two starts is taken: few slow iterations, or about half of them.
+    The better of two starts is used: few slow iterations, or about half of them.
 
     Args:
         values: logarithms [iterations, series].
@@ -95,7 +95,7 @@ def _densities(rest: Matrix, jump: Row, variance: Row) -> tuple[Matrix, Matrix]:
 
 
 def _smoothed(rest: Matrix, jump: Row, variance: Row, to_slow: Row, to_fast: Row) -> tuple[Matrix, Row, Row, Row]:
-    """The slow state's probability [iterations, series], expected changes to slow and to fast, and the log-likelihood."""
+    """Return the slow state's probability [iterations, series], expected changes to slow and to fast, and log-likelihood."""
     fast, late = _densities(rest, jump, variance)
     odds = np.exp(np.clip(late - fast, -500, 500))
     prior, filtered = np.empty_like(rest), np.empty_like(rest)

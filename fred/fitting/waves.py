@@ -1,6 +1,6 @@
-"""Waves: a slow rise and fall of each series, such as a daily cycle, or a drift, which is half of one.
+"""Waves: a slow rise and fall of each series, such as a daily cycle, or a drift, which is half a cycle.
 
-Drifts all have the same period, twice the trace, so that workers which drifted at the same time go on to do so."""
+All drifts have the same period, twice the trace, so that workers that drifted together continue to do so."""
 
 from dataclasses import dataclass
 
@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 
 from fred.fitting.description import Matrix
 
-_MOST = 48  # half-periods in the trace
-_FEWEST = 8  # iterations in one
-_STEP = 0.25  # half-periods between those that are tried
+_MOST = 48  # most half-periods in the trace
+_FEWEST = 8  # least iterations in a half-period
+_STEP = 0.25  # step of the grid of half-periods
 _SLOWDOWNS = np.exp(np.linspace(0, np.log(30), 60))
 
 
 @dataclass(frozen=True)
 class Waves:
-    """The cosine, or the triangle, that fits each series best [series].
+    """The cosine or triangle wave that fits each series best [series].
 
     Args:
-        period: s.
-        peak: when it is slowest, s.
-        linear: whether it goes there and back by straight lines.
-        slowdown: of the peak, relative to the trough.
-        added: its part of the logarithm at each time [iterations, series].
-        likelihood: log-likelihood of all values beside it.
-        tried: number of periods.
+        period: period, s.
+        peak: time of the slowest moment, s.
+        linear: True for a triangle wave.
+        slowdown: slowdown at the peak, relative to the trough.
+        added: contribution to the logarithm at each time [iterations, series].
+        likelihood: log-likelihood of all values given the wave.
+        tried: number of periods tried.
     """
 
     period: NDArray[np.float64]
@@ -39,11 +39,11 @@ class Waves:
 
 
 def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
-    """Fit a wave to each series; twice the trace is the longest period, which is a drift.
+    """Fit a wave to each series; the longest period is twice the trace, which is a drift.
 
     Args:
         values: logarithms [iterations, series].
-        times: when each iteration began, s [iterations].
+        times: start of each iteration, s [iterations].
 
     >>> times = np.arange(300.0)
     >>> factor = 1 + 0.5 * (1 + np.cos(2 * np.pi * (times - 20) / 100))
@@ -81,7 +81,7 @@ def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
 
 
 def _slowdown(centred: Matrix, shape: Matrix) -> tuple[NDArray[np.float64], Matrix, NDArray[np.float64]]:
-    """Return the slowdown of the least squares, its part of the logarithm, and the sum of squares."""
+    """Return the least-squares slowdown, its contribution to the logarithm, and the sum of squares."""
     best, found = np.full(shape.shape[1], np.inf), np.ones(shape.shape[1])
     for slowdown in _SLOWDOWNS:
         added = np.log1p((slowdown - 1) * shape)

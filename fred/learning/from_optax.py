@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, WithJsonSchema
 
+from fred.base.later import optax
 from fred.components.component import Component
 from fred.components.registry import nearest
-from fred.process.later import optax
 
 
 class FromOptax(Component):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.process.later import jax
+from fred.base.later import jax
 
 DRAWN_BY = "threefry2x32"  # all of FRED's keys, as jax calls it
 Words = NDArray[np.uint32]

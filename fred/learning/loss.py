@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 
 import fred.portable  # noqa: F401  it decides the bits of all that follows
-from fred.errors import FredError
+from fred.base import cached
+from fred.base.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.keys import DRAWN_BY, key_of
 from fred.learning.loss_functions import LossFunction, usual
 from fred.learning.models.model import Model, Params
-from fred.process import remembered
 from fred.schedule.minibatches import KEY_WORDS
 
 CALIBRATED_BY = 1024  # training examples
@@ -170,7 +170,7 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
         )
 
 
-@remembered.code(1)  # for the runs of a scenario, which are all tried with one seed
+@cached.code(1)  # for the runs of a scenario, which are all tried with one seed
 def initial_params(model: Model, data: Dataset, seed: int) -> Params:
     """The parameters every run with this seed starts from.
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
+from fred.base.errors import FredError
 from fred.components import registry
 from fred.components.component import Component
-from fred.errors import FredError
 from fred.learning.data.dataset import Dataset
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fred.base.later import jax, jnp
 from fred.learning.server import Message, Scalar, Server, State
-from fred.process.later import jax, jnp
 
 
 class Moved(Server):

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import model_validator
 
+from fred.base.later import jax, optax
 from fred.components.registry import nearest
 from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
-from fred.process.later import jax, optax
 
 _TRIED: set[tuple[Any, str]] = set()  # what has made a first step, with its options
 

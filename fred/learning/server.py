@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from fred.base.later import jax, jnp, optax
 from fred.components.component import Component, OneOf
 from fred.learning import optimizer as optimizers
 from fred.learning.codecs.codec import Codec
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.rates import Schedule
-from fred.process.later import jax, jnp, optax
 
 Rate = Annotated[float, Field(gt=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]  # of a moving average; a momentum

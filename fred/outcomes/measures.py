@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base import cached
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.components import registry
 from fred.outcomes import spans, staleness
 from fred.outcomes.outcome import Outcome
-from fred.process import remembered
 from fred.schedule.schedule import NONE, UNENDING, WAYS, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Run
 
@@ -48,7 +48,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-@remembered.with_each
+@cached.with_each
 def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
     """Return the numbers that are the same for all runs with this timing."""
     counts = schedule.counts()

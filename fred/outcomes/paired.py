@@ -26,9 +26,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster import elementary
 from fred.components import registry
-from fred.errors import FredError
 from fred.outcomes.tables import Tables
 
 FEWEST = 5  # fewest seeds for which an interval is given

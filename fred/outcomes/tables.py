@@ -6,8 +6,8 @@ from typing import Self
 
 import pandas as pd
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
 from fred.specification.loading import Scenario

@@ -1,8 +1,9 @@
-"""How JAX computes on the CPU, so that bits follow from operands and shapes alone.
+"""Replacements of JAX's CPU operations whose results depend, to the bit, on operands and shapes alone.
 
-By default the compiler picks one of several kernels for a product, by the CPU's features, by its cache sizes, and by what else
-is compiled beside it; and it adds up a sum in whatever order suits the loop that it becomes part of. Importing this package
-replaces how JAX lowers products, convolutions and sums; models stay as they are. docs/numerics.md has the measurements.
+By default the compiler chooses one of several kernels for a product. The choice depends on the CPU's features, its cache
+sizes, and the code compiled around it. The compiler also orders the additions of a sum to suit the surrounding loop.
+Importing this package replaces how JAX lowers products, convolutions and sums; models need no change. docs/numerics.md has
+the measurements.
 """
 
 from fred.portable import convolutions as convolutions

@@ -1,4 +1,4 @@
-"""Convolutions of every kind as patches times kernels: one product, instead of a library's kernel of its own.
+"""Convolutions of every kind as a product of patches and kernels, instead of a library's convolution.
 
 `lax.conv` inside a compiled loop is many times slower on the CPU than outside it, and its bits change with the CPU.
 """
@@ -22,7 +22,7 @@ from fred.portable.sums import places_of, strided
 def _convolution(
     lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **how: Any
 ) -> jax.Array:
-    """`lax.conv_general_dilated`, its axes brought into the order batch, space..., features, and back."""
+    """Compute `lax.conv_general_dilated`, with axes moved to the order batch, space..., features, and back."""
     batch, feature, *space = dimension_numbers.lhs_spec
     out, into, *window = dimension_numbers.rhs_spec
     kind = preferred_element_type or jnp.result_type(lhs, rhs)
@@ -44,7 +44,7 @@ def _channels_last(
     batch_group_count: int,
     **_: Any,
 ) -> jax.Array:
-    """Of an image [batch, space..., features] with a kernel [window..., features / groups, outputs]."""
+    """Convolve an image [batch, space..., features] with a kernel [window..., features / groups, outputs]."""
     margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, lhs_dilation, strict=True)]
     image = lax.pad(image, jnp.zeros((), image.dtype), [(0, 0, 0), *margins, (0, 0, 0)])
     window, (into, outputs) = kernel.shape[:-2], kernel.shape[-2:]
@@ -64,7 +64,7 @@ def _channels_last(
 def _patches(
     image: jax.Array, places: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> jax.Array:
-    """What every place of the output sees: [batch, places, window, features], cut along whichever of the two is fewer."""
+    """Return the inputs of every output place: [batch, places, window, features], sliced by the fewer of places and window."""
     by_place = math.prod(places) < math.prod(window)
     (along, step), (each, spacing) = ((places, strides), (window, dilations))[:: 1 if by_place else -1]
     count, features = image.shape[0], image.shape[-1]

@@ -1,30 +1,31 @@
-"""In which parts YNNPACK adds up a long sum of products, so that all its kernels do it alike.
+"""The parts in which YNNPACK sums up long products, so that all its kernels do it alike.
 
-Where the right side's rows do not fit what it takes for a cache, its kernels for x86-64 add up a part of them at a time, and
-then the parts. How long a part is follows from the shape, and from how many rows and columns the kernel takes at once, of which
-those for AVX2 and for AVX-512 differ. The kernel for arm64 adds up all in one row. What AVX-512's does is what the others are
-led to do. (XNNPACK: ynnpack/subgraph/dot.cc, kernels/dot/schedule.cc; tests/test_portable.py compares with what it computes.)
+If the rows of the right side exceed an assumed cache size, YNNPACK's x86-64 kernels sum up one part at a time. Then they
+add the parts. The length of a part follows from the shape, and from the number of rows and columns that the kernel takes at
+once. That number differs between the AVX2 and AVX-512 kernels. The arm64 kernel sums up everything in one row. This module
+makes the other kernels do what the AVX-512 kernel does. (XNNPACK: ynnpack/subgraph/dot.cc, kernels/dot/schedule.cc;
+tests/test_portable.py compares with YNNPACK's results.)
 """
 
 import platform
 from collections.abc import Iterator
 
 _CACHE = 1 << 15  # numbers
-_STRIP = 64  # columns at a time
-_MANY = 61  # rows of the left side, from which AVX2's kernel copies strips of the right side
+_STRIP = 64  # most columns in a strip
+_MANY = 61  # rows of the left side from which AVX2's kernel copies strips of the right side
 
 AS_ON_X86 = platform.machine() in ("x86_64", "AMD64")
 
 
 def agreeable(m: int, k: int, n: int, transposed: bool) -> tuple[int, int]:
-    """For [m, k] x [k, n]: how many rows and columns it must have for the kernels for AVX2 and AVX-512 to split it alike."""
+    """Return the least rows and columns of [m, k] x [k, n] with which the AVX2 and AVX-512 kernels split it alike."""
     if not _copied(m, n, transposed) or k * max(_strip(n), _width(m, k, n)) <= _CACHE:
         return m, n
     return m if transposed else max(m, _MANY), max(n, _strip(n))
 
 
 def parts(m: int, k: int, n: int, transposed: bool) -> list[tuple[slice, list[slice]]]:
-    """For [m, k] x [k, n]: strips of columns, and the sums that are added up for each; none if it is all in one row."""
+    """Return strips of columns of [m, k] x [k, n], and the partial sums of each; empty if everything is in one row."""
     if _copied(m, n, transposed):
         strips = [(slice(0, n), list(_cut(k, _CACHE // _strip(n))))]
     else:
@@ -33,17 +34,17 @@ def parts(m: int, k: int, n: int, transposed: bool) -> list[tuple[slice, list[sl
 
 
 def _copied(m: int, n: int, transposed: bool) -> bool:
-    """Whether AVX-512's kernel reads copies of strips of the right side: if that does not lie in rows, or is read ten times."""
+    """Return True if AVX-512's kernel copies strips of the right side: it is transposed, or read more than ten times."""
     return transposed or m > 10 * (5 if n > 8 else 8)
 
 
 def _strip(n: int) -> int:
-    """How wide AVX-512's kernel makes such a strip."""
+    """Return the width of such a strip in AVX-512's kernel."""
     return 8 if n <= 8 else min(_STRIP, -(-n // 16) * 16)
 
 
 def _width(m: int, k: int, n: int) -> int:
-    """How many columns are computed in one task: it is made larger until it costs enough."""
+    """Return the number of columns computed in one task, which grows until the task costs enough."""
     rows, columns = min(m, 16), min(n, _STRIP)
     least, depth = min(m, 64) * min(n, 64), min(k, 1024)
     while rows * columns < least or ((rows + columns) * depth < 1 << 16 and rows * columns < 1 << 16):

@@ -1,6 +1,7 @@
-"""Matrix products by the one kernel whose order of additions follows the shapes alone: YNNPACK's "consistent arithmetic".
+"""Matrix products by the one kernel whose order of additions depends on shapes alone: YNNPACK's "consistent arithmetic".
 
-environment.py turns it on. XLA gives it only products of matrices that lie in rows, so that is what all products become here.
+environment.py turns it on. XLA uses it only for products of matrices stored in rows, so all products are turned into those
+here.
 """
 
 import functools
@@ -20,16 +21,16 @@ from jax.interpreters import mlir
 
 from fred.portable.parts import AS_ON_X86, agreeable, parts
 
-_SMALLEST = 8  # XLA gives YNNPACK no product with all sides below this
+_SMALLEST = 8  # XLA does not use YNNPACK if all sides are below this
 
 
 def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **_: Any) -> jax.Array:
-    """`lax.dot_general` by way of matrices [batch, rows, sums] and [batch, sums, columns]."""
+    """Compute `lax.dot_general` as products of matrices [batch, rows, sums] and [batch, sums, columns]."""
     (over, right_over), (batch, right_batch) = dimension_numbers
     kind = preferred_element_type or jnp.result_type(lhs, rhs)
     lhs, rhs = widened(lhs, kind), widened(rhs, kind)
     left, right = _Operand(lhs, batch, over), _Operand(rhs, right_batch, right_over)
-    if left.lies_in_columns and right.lies_in_columns:  # a weight's gradient; JAX transposes it next, which cancels this
+    if left.lies_in_columns and right.lies_in_columns:  # gradient of a weight; JAX's next transposition cancels this one
         result = _product(right.in_rows(), left.in_columns(), transposed=False).swapaxes(-1, -2)
     elif right.lies_in_rows:
         result = _product(left.in_rows(), right.in_rows(), transposed=True)
@@ -40,13 +41,13 @@ def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, pref
 
 
 def widened(array: jax.Array, kind: Any) -> jax.Array:
-    """As what it is multiplied and added up: the result's kind of number, floats as single precision at least."""
+    """Convert to the type of the arithmetic: that of the result, with floats in at least single precision."""
     narrow = jnp.issubdtype(kind, jnp.floating) and jnp.finfo(kind).bits < 32
     return array.astype(jnp.float32 if narrow else kind)
 
 
 class _Operand:
-    """An operand of a product: its axes are those of a batch, those that are free, and those that are summed over."""
+    """An operand of a product, with batch axes, free axes, and axes that are summed over."""
 
     def __init__(self, array: jax.Array, batch: Sequence[int], over: Sequence[int]):
         self.array, self.batch, self.over = array, tuple(batch), tuple(over)
@@ -56,15 +57,15 @@ class _Operand:
         self.lies_in_columns = (*self.batch, *self.over, *self.free) == axes and not self.lies_in_rows
 
     def sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
-        """The lengths of these axes."""
+        """Return the lengths of these axes."""
         return tuple(self.array.shape[axis] for axis in axes)
 
     def in_rows(self) -> jax.Array:
-        """[(batch,) free, sums]."""
+        """Return the operand as [(batch,) free, sums]."""
         return self._matrix(self.free, self.over)
 
     def in_columns(self) -> jax.Array:
-        """[(batch,) sums, free]."""
+        """Return the operand as [(batch,) sums, free]."""
         return self._matrix(self.over, self.free)
 
     def _matrix(self, first: tuple[int, ...], last: tuple[int, ...]) -> jax.Array:
@@ -74,7 +75,7 @@ class _Operand:
 
 
 def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
-    """[..., m, k] x [..., k, n], or x [..., n, k] if it is transposed."""
+    """Return [..., m, k] x [..., k, n], or x [..., n, k] if `transposed`."""
     if jnp.issubdtype(left.dtype, jnp.complexfloating):
         real = _product(left.real, right.real, transposed) - _product(left.imag, right.imag, transposed)
         return lax.complex(real, _product(left.real, right.imag, transposed) + _product(left.imag, right.real, transposed))
@@ -84,7 +85,7 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
     if n == 1 and m > 1 and k > 1:
         vector = right if transposed else right.swapaxes(-1, -2)
         return _product(vector, left, transposed=True).swapaxes(-1, -2)
-    if m == 1 and k > 1:  # XLA computes with vectors itself, in an order that follows what else it computes there
+    if m == 1 and k > 1:  # XLA computes products with vectors itself, in an order that depends on the code around them
         return _product(
             jnp.concatenate([left, jnp.zeros_like(left)], -2),
             right if n > 1 else jnp.concatenate([right, right], -2 if transposed else -1),
@@ -99,7 +100,7 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
 
 
 def _in_parts(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
-    """The sums over parts of the rows, and then their sums."""
+    """Sum over parts of the rows, and then over the parts."""
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
     strips = []
     for strip, sums in parts(m, k, n, transposed):
@@ -110,7 +111,7 @@ def _in_parts(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
 
 
 def _in_one_row(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
-    """By YNNPACK's kernel, with sides that are long enough for it."""
+    """Multiply by YNNPACK's kernel, with sides padded to the length that it needs."""
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
     if k == 1:  # nothing to add up
         return left * (right.swapaxes(-1, -2) if transposed else right)
@@ -118,13 +119,13 @@ def _in_one_row(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Arra
         return _in_one_row(left, _lengthened(right, -2 if transposed else -1, 2), transposed)[..., :1]
     if max(m, k, n) < _SMALLEST:
         left, right = _lengthened(left, -1, _SMALLEST), _lengthened(right, -1 if transposed else -2, _SMALLEST)
-    # The barriers keep XLA from making transpositions part of the product, which would then go to another kernel.
+    # The barriers keep XLA from fusing transpositions into the product, which would then use another kernel.
     left, right = lax.optimization_barrier((left, right))
     return lax.optimization_barrier(_kernel_p.bind(left, right, transposed=transposed))
 
 
 def _lengthened(array: jax.Array, axis: int, length: int) -> jax.Array:
-    """Zeros added along an axis, if it is shorter."""
+    """Pad an axis with zeros, up to this length."""
     if array.shape[axis] >= length:
         return array
     widths = [(0, 0)] * array.ndim
@@ -137,7 +138,7 @@ def _kernel_shape(left: ShapedArray, right: ShapedArray, *, transposed: bool) ->
 
 
 def _kernel(context: Any, left: Any, right: Any, *, transposed: bool) -> list[Any]:
-    """A plain product, which XLA hands to YNNPACK."""
+    """Emit a plain product, which XLA passes to YNNPACK."""
     rank = len(context.avals_in[0].shape)
     batch = list(range(rank - 2))
     numbers = stablehlo.DotDimensionNumbers.get(

@@ -1,6 +1,6 @@
-"""Sums in a fixed order: a tree of elementwise additions, which no compiler may rearrange.
+"""Sums in a fixed order: a tree of elementwise additions, which no compiler may reorder.
 
-XLA allows the additions of its own reductions to be rearranged, and does so wherever that makes a loop faster.
+XLA may reorder the additions of its own reductions, and does so wherever that makes a loop faster.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from jax import lax
 from jax.extend.core.primitives import reduce_prod_p, reduce_sum_p, reduce_window_sum_p
 from jax.interpreters import mlir
 
-_FAN_IN = 8  # parts added up at a time
+_FAN_IN = 8  # parts added at a time
 
 Operation = Callable[[Any, Any], Any]
 
@@ -28,7 +28,7 @@ def _product(operand: jax.Array, *, axes: Sequence[int]) -> jax.Array:
 
 
 def _reduced(operand: jax.Array, axes: Sequence[int], operation: Operation, neutral: int) -> jax.Array:
-    """One axis after the other."""
+    """Reduce one axis after the other."""
     if not jnp.issubdtype(operand.dtype, jnp.inexact):  # exact in any order
         return lax.reduce(operand, operand.dtype.type(neutral), lambda one, other: operation(one, other), tuple(axes))
     for axis in sorted(axes):
@@ -37,7 +37,7 @@ def _reduced(operand: jax.Array, axes: Sequence[int], operation: Operation, neut
 
 
 def _along(operand: jax.Array, axis: int, operation: Operation, neutral: int) -> jax.Array:
-    """The axis shortened to 1: cut into parts, which are added to each other, again and again."""
+    """Reduce an axis to length 1: cut it into parts, add these to each other, and repeat."""
     if not operand.shape[axis]:
         return jnp.full([1 if each == axis else size for each, size in enumerate(operand.shape)], neutral, operand.dtype)
     while (length := operand.shape[axis]) > 1:
@@ -58,7 +58,7 @@ def _window_sum(
     base_dilation: Sequence[int],
     window_dilation: Sequence[int],
 ) -> jax.Array:
-    """The sums of sliding windows: the shifted arrays added to each other."""
+    """Return the sums of sliding windows, by adding shifted arrays."""
     margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, base_dilation, strict=True)]
     operand = lax.pad(operand, operand.dtype.type(0), margins)
     places = places_of(operand.shape, window_dimensions, window_strides, window_dilation)
@@ -72,19 +72,19 @@ def _window_sum(
 
 
 def places_of(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
-    """How many places a sliding window has along each axis."""
+    """Return the number of places of a sliding window along each axis."""
     sizes = zip(shape, window, strides, dilations, strict=True)
     return tuple(max(0, (length - (own - 1) * dilation - 1) // stride + 1) for length, own, stride, dilation in sizes)
 
 
 def strided(array: jax.Array, start: Sequence[int], count: Sequence[int], step: Sequence[int]) -> jax.Array:
-    """Along each axis so many elements, from a start, a step apart."""
+    """Return `count` elements along each axis, from `start`, `step` apart."""
     end = [first + (number - 1) * width + 1 for first, number, width in zip(start, count, step, strict=True)]
     return lax.slice(array, start, end, step)
 
 
 def _together(parts: Sequence[jax.Array], operation: Operation) -> jax.Array:
-    """Added up from left to right."""
+    """Add the parts from left to right."""
     total = parts[0]
     for part in parts[1:]:
         total = operation(total, part)

@@ -1,1 +1,1 @@
-"""Predicting run-times, and how many workers to wait for. Loaded by name only; JAX is in `deep/` and nowhere else."""
+"""Rules that predict compute times and decide how many workers to wait for. Loaded by name only; only `deep/` imports JAX."""

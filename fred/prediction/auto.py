@@ -1,29 +1,31 @@
-"""The rule that chooses among rules: what rounds held back say of each, and what every later round shows.
+"""A rule that chooses among rules, by their results in held-out rounds and then by every later round.
 
-Each round is a game against experts. Every candidate says how it would wait, one is drawn by its weight and followed, and all
-are told what was seen. The gain of waiting for c is c - rho x_(c), rho the gradients per time of the last rounds: over a long
-run the largest sum of these is the most gradients per time [Dinkelbach 1967]. Dropped workers count with the times that are
-expected of them (`completion.py`), so that every candidate's gain is known, also of who would have waited longer.
+Each round is a game with expert advice. Every candidate proposes a choice. The rule draws one candidate by its weight,
+follows it, and reports the round to all of them. The gain of waiting for c workers is c - rho x_(c), where rho is the
+gradients per time of recent rounds. Over a long run, maximising the sum of these gains maximises gradients per time
+[Dinkelbach 1967]. rho is at most 1.25 times what one of the last two rounds could reach, since a cluster may become slower
+for good. Dropped workers count with their expected times (`completed_rounds.py`). So the gain of every candidate
+is known, even of one that would have waited longer.
 
-The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Write g for gains as they are reckoned
-here, per worker of the cluster; N candidates, of equal weight at first; D the range of g in a round; eta and memory M as in
-`following.py`. In T rounds no sequence of candidates with S changes has a sum of g that exceeds the sum of the weighted means
-by more than
+The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Let g be the gain per worker of the
+cluster, D the range of g in a round, and N the number of candidates, with equal initial weights. The rate eta and the
+memory M are those of `following.py`. Take any sequence of candidates with S changes. Over T rounds its sum of g exceeds the
+sum of the weighted means by at most:
 
     ((S + 1) ln N + S ln M + (T - S - 1) ln(M / (M - 1))) / eta + eta / 8 sum of D^2
 
-since that sequence has a share of at least N^-(S+1) M^-S (1 - 1/M)^(T-S-1) of all weight, and by Hoeffding's lemma in each
-round; who follows one drawn by the weights gains the weighted mean on average. It holds for all rounds whatsoever. Unequal
-first weights w replace the first ln N by -ln w.
+The sequence holds a share of at least N^-(S+1) M^-S (1 - 1/M)^(T-S-1) of the total weight, and Hoeffding's lemma bounds
+each round. A rule that draws a candidate by the weights gains the weighted mean on average. The bound holds for any rounds.
+With unequal initial weights w, -ln w replaces the first ln N.
 
-The bound assumes that gains are right. They are exact for a candidate that would have waited no longer than the round lasted.
-For the others they are right on average if workers are as late as they were in the last hundred rounds; a lateness that was
-never seen is taken to be small. Workers that were dropped in 30 rounds in a row are waited for once, as long as all of them
-together could pay. So the rule notices workers that recover; this costs at most one per cent of the time of any hundred rounds.
-The bound compares with what a candidate would have done in these rounds, not with what it would have done alone.
+The bound assumes that the gains are right. They are exact for a candidate that would have waited no longer than the round
+lasted. For the others they are right on average if workers are as late as in the last hundred rounds. A lateness that was
+never observed is assumed to be small. Workers dropped in 30 rounds in a row are waited for once, for as long as all of them
+together could be worth. So the rule notices workers that recover, at a cost of at most one per cent of the time of any
+hundred rounds. The bound compares with a candidate's choices in these rounds, not with a run of that candidate alone.
 
-After the first round none lasts longer than twice the best time for a round of usual times, whichever candidate is followed;
-but every round waits for its first worker.
+After the first round, no round lasts longer than twice the best time for a round of usual times, whichever candidate is
+followed. The exception is that every round waits for its first worker.
 """
 
 import math
@@ -50,20 +52,20 @@ from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.lognormal import Floats
 from fred.prediction.mad_deadline import MADDeadline
 
-_RECENT = 300  # rounds of training that tell how late workers are
-_COUNTED = 100  # rounds held back that count, at most
+_RECENT = 300  # last training rounds that set how late workers are
+_COUNTED = 100  # most held-out rounds that count
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Auto(CutoffRule):
-    """Follows one of several rules: the best in rounds held back at first, and then whichever does better.
+    """A rule that follows one of several rules: first the best in held-out rounds, then whichever does better.
 
-    Training runs every candidate in closed loop on the last quarter of the rounds, trained on those before; then they are
-    trained again on everything, and begin weighed by what they came to there. Untrained, all begin alike, but for candidates
-    that must be trained first.
+    Training fits every candidate on all rounds but the last quarter and runs it on that quarter in closed loop. It then
+    trains the candidates again on all rounds. Their initial weights follow from their results on the held-out quarter.
+    Without training, all candidates start with equal weight; candidates that need training are left out.
 
-    Of two that always wait for as many, the better one has almost all the weight after 60 rounds:
+    Of two candidates with a fixed number of workers, the better one has almost all the weight after 60 rounds:
 
         >>> import numpy as np
         >>> from fred.prediction.auto import Auto
@@ -90,20 +92,20 @@ class Auto(CutoffRule):
             HiddenMarkov(),
         ),
         min_length=1,
-        description="the rules among which it chooses",
+        description="candidate rules",
     )
     weights: tuple[Share, ...] = Field(
-        (), description="of each candidate at first; 0: it is left out; none: all that need no training begin alike"
+        (), description="initial weight of each candidate; 0: left out; empty: equal weights for all that need no training"
     )
     held_back: tuple[Share, ...] = Field(
         (),
-        description="each one's throughput in rounds held back, of the best one's; 0: it could not be tried",
+        description="throughput of each candidate in held-out rounds, relative to the best; 0: it could not be run",
     )
     excesses: tuple[Annotated[float, Field(ge=0)], ...] = Field(
         (),
-        description="how often times exceeded a worker's usual one by so much, in steps of 2 %, in training; none: not known",
+        description="histogram of how far training times exceeded a worker's usual time, in steps of 2 %; empty: unknown",
     )
-    seed: Whole = Field(0, description="of draws")
+    seed: Whole = Field(0, description="seed of the draws")
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -118,11 +120,11 @@ class Auto(CutoffRule):
 
     @property
     def needs_values(self) -> bool:
-        """Whether one of the candidates does."""
+        """Return True if any candidate needs statistics of the gradients."""
         return any(rule.needs_values for rule in self.candidates)
 
     def doubts(self) -> tuple[str, ...]:
-        """Return the doubts about candidates that have a weight."""
+        """Return the warnings about candidates with a positive weight."""
         return tuple(doubt for rule, weight in self._weighed() if weight for doubt in rule.doubts())
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -135,7 +137,7 @@ class Auto(CutoffRule):
             except ValueError as error:
                 if self.weights:
                     raise
-                refused = error  # it must be trained first
+                refused = error  # the candidate needs training
         if not choosers:
             raise refused or ValueError("no candidates")
         return Following(
@@ -143,17 +145,18 @@ class Auto(CutoffRule):
         )
 
     def _weighed(self) -> Iterator[tuple[CutoffRule, float]]:
-        """Pair the candidates with their first weights."""
+        """Pair the candidates with their initial weights."""
         return zip(self.candidates, self.weights or (1.0,) * len(self.candidates), strict=True)
 
     def watching(self, *rules: CutoffRule) -> Self:
-        """Return the rule with these candidates as well, as yet unjudged."""
+        """Return the rule with these candidates added, not yet weighted."""
         return self.model_copy(update={"candidates": (*self.candidates, *rules), "weights": (), "held_back": ()})
 
     def trained(self, seconds: Floats, node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
-        """Return the rule with its candidates trained on `seconds` [iterations, workers], weighed by rounds held back.
+        """Return the rule with its candidates trained on `seconds` [iterations, workers] and weighted by held-out rounds.
 
-        A candidate that cannot be trained, for too few rounds, is left out. Raises ValueError if none can.
+        Candidates that cannot be trained, because there are too few rounds, are left out. Raises ValueError if none can be
+        trained.
         """
         parts = 2 * len(self.candidates)
         rules, held_back = [], {}
@@ -178,7 +181,7 @@ class Auto(CutoffRule):
         )
 
     def _judged(self, held_back: dict[int, Rounds], workers: int) -> dict[str, tuple[float, ...]]:
-        """Compare the candidates in rounds held back; return their throughputs and first weights."""
+        """Return the candidates' throughputs in held-out rounds and their initial weights."""
         rates = {number: rounds.summary()["throughput"] for number, rounds in held_back.items()}
         best = max(rates.values())
         means = [_mean_gain(rounds, best, workers) for rounds in held_back.values()]
@@ -190,12 +193,12 @@ class Auto(CutoffRule):
         }
 
     def _each(self, values: dict[int, float]) -> tuple[float, ...]:
-        """Return each candidate's value, 0 where it has none."""
+        """Return the value of each candidate, 0 where it has none."""
         return tuple(values.get(number, 0.0) for number in range(len(self.candidates)))
 
 
 def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRule, Rounds | None]:
-    """Train a candidate on the first three quarters, and run it on the last one; None if that cannot be done."""
+    """Train a candidate on the first three quarters and run it on the last; the result is None if that fails."""
     try:
         trained = rule.trained(seconds if rule.holds_back else validation.split(seconds)[0], node_of)
         return trained, validation.run(trained.unwatched(), seconds, node_of)
@@ -204,6 +207,6 @@ def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRu
 
 
 def _mean_gain(rounds: Rounds, pace: float, workers: int) -> float:
-    """Return the mean of c - rho x_(c) per worker over the rounds; `pace`: rho, gradients per s."""
+    """Return the mean of c - rho x_(c) per worker over the rounds; `pace` is rho, in gradients per s."""
     gains = (rounds.cutoff - pace * rounds.time / NANOSECONDS) / workers
     return math.fsum(gains) / len(gains)

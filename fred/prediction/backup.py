@@ -1,4 +1,4 @@
-"""Dynamic backup workers: the loss that a round is expected to gain per time [Xu, Neglia & Sebastianelli 2020]."""
+"""Dynamic backup workers: wait for the k with the largest expected loss decrease per time [Xu, Neglia & Sebastianelli 2020]."""
 
 import math
 from typing import Annotated, Literal, Self
@@ -16,17 +16,17 @@ from fred.prediction.predictive import Predictive
 
 
 class DynamicBackup(Predictive):
-    """Waits for the k with the largest expected gain per time, where the gain of more gradients levels off.
+    """Dynamic backup workers: wait for the k with the largest expected gain per time, where gains level off with k.
 
-    By arXiv 2004.14696 a step of rate eta along the mean of k gradients lowers the loss by at least
-    (eta - L eta^2 / 2) |g|^2 - (L eta^2 / 2) V / k, with L the loss's smoothness, g its gradient and V the variance of one
-    worker's; so the gain is as 1 - noise / k, noise = L eta / (2 - L eta) V / |g|^2. The paper estimates |g|^2, V and L from
-    the gradients as they come. With `noise: measured` that is what the algorithm tells, such as `dbw`. A rule of the timing
-    alone sees no gradients: then `noise` is given, and may grow from round to round as the gradient shrinks. Durations are
-    means over the last rounds, as in the rule `empirical`; the paper's estimate depends on the k of two successive rounds
-    besides, because its late workers go on, which ours do not.
+    A step of rate eta along the mean of k gradients lowers the loss by at least (eta - L eta^2 / 2) |g|^2 - (L eta^2 / 2) V
+    / k (arXiv 2004.14696). Here L is the smoothness of the loss, g its gradient, and V the variance of one worker's
+    gradient. So the gain is proportional to 1 - noise / k, with noise = L eta / (2 - L eta) V / |g|^2. The paper estimates
+    |g|^2, V and L from the gradients on arrival. With `noise: measured` the algorithm, such as `dbw`, reports that
+    estimate. A rule that sees only times cannot compute it: give `noise`, which may grow from round to round as the
+    gradient shrinks. Durations are means over the last rounds, as in the rule `empirical`. The paper's estimate also
+    depends on the k of two successive rounds, because its late workers continue; FRED's late workers are dropped.
 
-    The noisier gradients are, the more of them are worth waiting for:
+    With noisier gradients, more of them are worth waiting for:
 
         >>> import numpy as np
         >>> from fred.prediction.backup import DynamicBackup
@@ -39,21 +39,21 @@ class DynamicBackup(Predictive):
     """
 
     noise: Annotated[float, Field(ge=0)] | Literal["measured"] = Field(
-        10.0, description="from how many gradients on a round gains anything (above); `measured`: the algorithm's statistic"
+        10.0, description="gradients below which a round gains nothing (above); `measured`: the algorithm's statistic"
     )
-    noise_growth: float = Field(0.0, ge=0, description="by how much a given `noise` grows from round to round")
-    by: By = Field("count", description="what ends a round, as published its k-th worker; or `deadline`, or both")
-    window: Count = Field(20, description="rounds that durations are averaged over")
+    noise_growth: float = Field(0.0, ge=0, description="increase of a given `noise` from round to round")
+    by: By = Field("count", description="what ends a round: `count`, its k-th worker, as published; `deadline`; or both")
+    window: Count = Field(20, description="number of rounds over which durations are averaged")
 
     @model_validator(mode="after")
     def _grows_only_if_given(self) -> Self:
         if self.needs_values and self.noise_growth:
-            raise ValueError("`noise_growth` is of a `noise` that is given; `measured` follows the gradients by itself")
+            raise ValueError("`noise_growth` needs a number as `noise`; with `noise: measured` the gradients set it")
         return self
 
     @property
     def needs_values(self) -> bool:
-        """Where the noise is measured."""
+        """Return True if the noise is measured from the gradients."""
         return self.noise == "measured"
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -71,7 +71,7 @@ class _GainPerTime(OfTheLastRounds):
         return 1 - (self._noise + self._growth * self._rounds) / counts
 
     def hear(self, statistic: float) -> None:
-        """The noise, by the gradients so far."""
+        """Store the noise measured from the gradients so far."""
         self._noise = statistic
 
     def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:

@@ -1,4 +1,4 @@
-"""Expectation maximisation for nodes that switch between common levels, workers beside their own medians [Baum et al. 1970]."""
+"""Expectation maximisation for nodes that switch between common levels, with a median per worker [Baum et al. 1970]."""
 
 from dataclasses import dataclass, replace
 
@@ -10,21 +10,21 @@ from fred.prediction.contract import Progress
 from fred.prediction.lognormal import Floats
 
 _LEAST_DEVIATION = 1e-3
-_TAIL = 0.005  # the first levels are spread evenly between this quantile of the chains' means and its opposite
+_TAIL = 0.005  # the initial levels are spread evenly between this quantile of the chains' means and its opposite
 
 
 @dataclass(frozen=True)
 class Switching:
-    """log x = offset of the worker + level of its chain's state + normal noise; `transition` is between states."""
+    """A switching model: log x = worker offset + level of the chain's state + normal noise; `transition` is between states."""
 
-    levels: Floats  # [states], ascending; the commonest is 0
+    levels: Floats  # [states], ascending; the most common is 0
     transition: Floats  # [states, states]
     offsets: Floats  # [workers]
     deviations: Floats  # [workers]
 
 
 def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Progress) -> Switching:
-    """The model after so many passes over complete rounds: logs of times [iterations, workers], the chain of each worker.
+    """Fit the model to logs of times in complete rounds [iterations, workers], given the chain of each worker [workers].
 
     Raises ValueError if there are too few iterations.
     """
@@ -40,7 +40,7 @@ def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Prog
 def _first(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
     offsets = np.sort(logs, axis=0)[len(logs) // 2]
     spread = np.sort((logs - offsets) ** 2, axis=0)[len(logs) // 2]
-    deviations = np.maximum(np.sqrt(2.2 * spread), _LEAST_DEVIATION)  # a normal variance is 2.2 times the median
+    deviations = np.maximum(np.sqrt(2.2 * spread), _LEAST_DEVIATION)  # a normal variance is 2.2 times the median square
     model = Switching(np.zeros(1), np.ones((1, 1)), offsets, deviations)
     means = np.sort(_chain_means(model, logs, chain_of)[0].ravel())
     low, high = means[int(_TAIL * len(means))], means[int((1 - _TAIL) * (len(means) - 1))]
@@ -66,12 +66,12 @@ def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
         levels - common,
         counts / forward.over_states(counts)[:, None],
         offsets + common,
-        np.maximum(np.sqrt(np.maximum(variance, 0.0)), _LEAST_DEVIATION),  # what cancels may come out below 0
+        np.maximum(np.sqrt(np.maximum(variance, 0.0)), _LEAST_DEVIATION),  # cancellation may give a value below 0
     )
 
 
 def _chain_means(model: Switching, logs: Floats, chain_of: NodeOf) -> tuple[Floats, Floats]:
-    """Of what is not the workers' own, the weighted mean in each chain [iterations, chains], and the weights' sums [chains]."""
+    """Return, without worker offsets, each chain's weighted mean [iterations, chains] and sum of weights [chains]."""
     precision = 1 / model.deviations**2
     weights = np.asarray(np.bincount(chain_of, precision), np.float64)
     sums = np.zeros((len(weights), len(logs)))

@@ -1,4 +1,4 @@
-"""How a rule would have done on recorded rounds: it decides in closed loop and sees only what its own cutoffs let it see."""
+"""Closed-loop evaluation of a rule on recorded rounds: it sees only what its own cutoffs let it see."""
 
 import math
 import statistics
@@ -19,28 +19,29 @@ WARM_UP = 20  # rounds
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """What a rule chose in each counted round, and what the oracle would have that knows the round's times."""
+    """The rule's choice in each counted round, and that of an oracle that knows the round's times."""
 
-    cutoff: NDArray[np.int64]  # c, gradients that were taken [rounds]
-    time: NDArray[np.int64]  # when the round ended, ns: x_(c), or at a deadline [rounds]
+    cutoff: NDArray[np.int64]  # c, gradients taken [rounds]
+    time: NDArray[np.int64]  # when the round ended, ns: x_(c), or the deadline [rounds]
     decision_seconds: NDArray[np.float64]  # wall time of choosing and observing [rounds]
     best_cutoff: NDArray[np.int64]  # argmax of c / x_(c) [rounds]
     best_time: NDArray[np.int64]  # its x_(c), ns [rounds]
 
     def part(self, first: int, last: int) -> Self:
-        """The rounds from `first` up to, but not including `last`."""
+        """Return the rounds from `first` up to, but not including, `last`."""
         return type(self)(*(getattr(self, field.name)[first:last] for field in fields(self)))
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """The rounds of several closed loops, one after the other."""
+        """Concatenate the rounds of several closed loops."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def summary(self) -> dict[str, float]:
-        """What the rounds came to.
+        """Return summary statistics of the rounds.
 
-        `throughput`: gradients per s, sum c over sum of times. `of_oracle`: that, relative to the oracle's. `mean_ratio`: mean
-        of the rounds' own ratios. `cutoff`: mean c. `milliseconds`: median wall time of a decision.
+        `throughput`: gradients per s, sum of c over sum of times. `of_oracle`: throughput relative to the oracle's.
+        `mean_ratio`: mean of the per-round ratios to the oracle. `cutoff`: mean c. `milliseconds`: median wall time of a
+        decision.
         """
         throughput, best = _throughput(self.cutoff, self.time), _throughput(self.best_cutoff, self.best_time)
         ratios = (self.cutoff / self.time) / (self.best_cutoff / self.best_time)
@@ -60,13 +61,13 @@ def run(
     warm_up: int = WARM_UP,
     progress: Progress = lambda share: None,
 ) -> Rounds:
-    """The rule in closed loop on recorded rounds, s [iterations, workers], as the cutoff protocol would drive it.
+    """Run the rule in closed loop on recorded rounds, s [iterations, workers], as the cutoff protocol would drive it.
 
-    In the first `warm_up` rounds all workers are waited for, whatever the rule says; it observes them, and they do not count.
-    Raises ValueError if no round is left, or if the rule cannot work on these workers.
+    The first `warm_up` rounds wait for all workers, whatever the rule chooses. The rule observes them, but they do not
+    count. Raises ValueError if no round is left, or if the rule cannot work on these workers.
     """
     if len(seconds) <= warm_up:
-        raise ValueError(f"{len(seconds)} iterations, of which the first {warm_up} are for warming up: none is left")
+        raise ValueError(f"{len(seconds)} iterations, of which the first {warm_up} are for warming up: none is left to count")
     times = np.maximum(nanoseconds(np.asarray(seconds, np.float64)), 1)
     rounds = []
     for number, row in enumerate(_rounds(rule, times, node_of, warm_up)):
@@ -77,15 +78,15 @@ def run(
 
 
 def warmed_up(rule: CutoffRule, warm_up: int) -> CutoffRule:
-    """The rule, with no more rounds to warm up in than do not count."""
+    """Return the rule with its own warm-up reduced to at most `warm_up` rounds."""
     own = getattr(rule, "warm_up", warm_up)
     return rule if own <= warm_up else rule.model_copy(update={"warm_up": warm_up})
 
 
 def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> Iterator[tuple[int, int, float]]:
-    """Gradients of one round after another, when it ended, and how long it took to decide; `times`: ns [rounds, workers]."""
+    """Yield each round's gradients, end (ns) and decision time (s); `times` are in ns [rounds, workers]."""
     if rule.needs_values:
-        raise ValueError("this rule depends on what gradients say, of which recorded times tell nothing")
+        raise ValueError("this rule needs what gradients say, which recorded times do not contain")
     chooser, workers = rule.start(node_of), times.shape[1]
     for number, own in enumerate(times):
         began = perf_counter()
@@ -98,7 +99,7 @@ def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> It
 
 
 def _best(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """c and x_(c), ns, of the most gradients per time of each round: [rounds]; `times`: ns [rounds, workers]."""
+    """Return c and x_(c), ns, with the most gradients per time in each round [rounds]; `times` are in ns [rounds, workers]."""
     ordered = np.sort(times, axis=1)
     best = np.argmax(np.arange(1, times.shape[1] + 1) / ordered, axis=1)
     return best + 1, ordered[np.arange(len(best)), best]

@@ -1,4 +1,4 @@
-"""What each rule for the cutoff would have made of a recorded trace."""
+"""Comparison of cutoff rules on a recorded trace."""
 
 import json
 import re
@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from fred.base.errors import FredError
+from fred.base.progress import Show
 from fred.cluster.contention import NodeOf
 from fred.components import registry
-from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle
 from fred.prediction.fixed import FixedCount, FixedDeadline
 from fred.prediction.intervals import Ratio, ratio
-from fred.process.progress import Show
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
-RULES = (  # by default
+RULES = (  # the default rules
     *("all", "count", "deadline", "count-or-deadline", "mad-deadline", "elfving", "empirical", "ewma", "hmm", "auto"),
     "oracle-throughput",
 )
@@ -32,56 +32,56 @@ _SHORT: dict[str, Callable[[], CutoffRule]] = {
     "dmm-alone": lambda: registry.lookup("cutoff", "dmm")(alone=True),
     "oracle-throughput": lambda: Oracle(objective="throughput"),
 }
-_LIMITS = ("all", "oracle", "oracle-throughput")  # what rules are compared with
+_LIMITS = ("all", "oracle", "oracle-throughput")  # baselines and bounds that rules are compared with
 _CHOOSES = "auto"  # the rule that chooses among the others
-_FEWEST = 60  # rounds of which a verdict is given
-_WORTH_IT = 1.02  # times the throughput of waiting for all
+_FEWEST = 60  # counted rounds needed for a verdict
+_WORTH_IT = 1.02  # throughput, relative to waiting for all, from which a cutoff is worth it
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the rules came to on the part of a trace that they were not trained on."""
+    """The results of the rules on the part of a trace that they were not trained on."""
 
     trace: Trace
-    train: int  # iterations trained on; at first, where rules are trained several times
-    warm_up: int  # iterations in which all are waited for and that do not count, each time
+    train: int  # iterations trained on; initially, where rules are trained several times
+    warm_up: int  # iterations before each evaluation that wait for all workers and do not count
     groups: int
-    found: bool  # whether the groups were found in the run-times, not told
+    found: bool  # whether the groups were inferred from the compute times, not given
     waiting_for_all: Rounds
-    rounds: dict[str, Rounds]  # by rule, what it chose in each counted round
-    trained: int = 1  # how many times
-    doubts: tuple[str, ...] = ()  # in words, what is known that speaks against the rules
+    rounds: dict[str, Rounds]  # by rule, its choice in each counted round
+    trained: int = 1  # number of trainings
+    doubts: tuple[str, ...] = ()  # warnings about the rules, in words
 
     @cached_property
     def rules(self) -> dict[str, dict[str, float]]:
-        """What each rule came to, as `Rounds.summary` says."""
+        """Return the summary of each rule, as by `Rounds.summary`."""
         return {name: rounds.summary() for name, rounds in self.rounds.items()}
 
     @property
     def counted(self) -> int:
-        """Rounds that count."""
+        """Return the number of counted rounds."""
         return len(self.waiting_for_all.cutoff)
 
     @cached_property
     def real(self) -> list[str]:
-        """The rules that know no more than they can; the others are limits."""
+        """Return the rules that use only past rounds; the others are baselines or bounds."""
         return [name for name in self.rounds if name not in _LIMITS]
 
     @cached_property
     def best(self) -> str | None:
-        """The real rule with most gradients per second; one that chooses among the others only if there is no other."""
+        """Return the real rule with the most gradients per second; one that chooses among others only if it is alone."""
         single = [name for name in self.real if name != _CHOOSES] or self.real
         return max(single, key=lambda name: self.rules[name]["throughput"], default=None)
 
     @cached_property
     def recommended(self) -> str | None:
-        """The rule that chooses among the others, unless it is told worse than the best of them; else that one."""
+        """Return the rule that chooses among the others, unless it is significantly worse than the best; else the best rule."""
         chooses = _CHOOSES in self.rounds and not self.against["best"][_CHOOSES].below
         return _CHOOSES if chooses else self.best
 
     @cached_property
     def against(self) -> dict[str, dict[str, Ratio]]:
-        """Every rule's throughput relative to `all`, to the `best` and, if it was tried, to `count`: by that, and by rule."""
+        """Return each rule's throughput relative to `all`, `best` and, if it was run, `count`: by reference, then by rule."""
         others = {"all": self.waiting_for_all, "best": self.rounds.get(self.best or ""), "count": self.rounds.get("count")}
         return {
             other: {name: ratio(own, rounds) for name, own in self.rounds.items()}
@@ -90,7 +90,7 @@ class Comparison:
         }
 
     def verdict(self) -> str:
-        """In words, what can be decided of what a cutoff would win over waiting for all workers, and by which rule."""
+        """Return a sentence that says how much a cutoff gains over waiting for all workers, and with which rule."""
         every = self.waiting_for_all.summary()
         bound = f"the round-by-round oracle: {1 / every['of_oracle'] - 1:+.1%}"
         plain = f"waiting for all {self.trace.seconds.shape[1]} workers"
@@ -104,19 +104,19 @@ class Comparison:
         )
 
     def _worth(self, won: Ratio) -> str:
-        """What is told of a gain over waiting for all."""
+        """Return the words for a gain over waiting for all."""
         if self.counted < _FEWEST:
-            return f"These {self.counted} rounds cannot tell yet whether a cutoff pays, {_FEWEST} that count are needed"
+            return f"These {self.counted} rounds cannot tell yet whether a cutoff saves time; {_FEWEST} that count are needed"
         if won.above:
-            return f"A cutoff {'pays' if won.value >= _WORTH_IT else 'wins little'} here"
+            return f"A cutoff saves {'time' if won.value >= _WORTH_IT else 'little time'} here"
         if won.below or won.low == won.high:
-            return "A cutoff wins nothing here"
+            return "A cutoff saves no time here"
         if won.high < _WORTH_IT:
-            return "A cutoff wins little or nothing here"
-        return f"These {self.counted} rounds cannot tell whether a cutoff pays"
+            return "A cutoff saves little or no time here"
+        return f"These {self.counted} rounds cannot tell whether a cutoff saves time"
 
     def _beside_it(self) -> str:
-        """How the rule that chooses compares with the best single one, and which are not told from that one."""
+        """Compare the rule that chooses with the best single rule, and name the rules indistinguishable from the best."""
         words = ""
         against = self.against["best"]
         if self.best != self.recommended:
@@ -130,7 +130,7 @@ class Comparison:
         return words
 
     def json(self) -> str:
-        """All of it as one JSON object; an interval is null where there are too few rounds for one."""
+        """Return all of it as one JSON object; an interval is null where there are too few rounds for one."""
         about = {
             "trace": self.trace.source,
             "digest": self.trace.digest,
@@ -160,10 +160,10 @@ def compare(
     progress: Show = lambda what, share: None,
     more: Mapping[str, CutoffRule] = {},
 ) -> Comparison:
-    """Train what must be trained on the first `train` iterations, and run every rule in closed loop on the others.
+    """Train every rule on the first `train` iterations and run it in closed loop on the others.
 
-    `more`: rules with options, by what to call them. Raises FredError for unknown rules and too few iterations, and if a rule
-    cannot work there.
+    `more` maps names to rules with options. Raises FredError for unknown rules, for too few iterations, and if a rule
+    cannot work on this trace.
     """
     if train < 1 or warm_up < 0 or trace.iterations - train <= warm_up:
         raise FredError(
@@ -180,7 +180,7 @@ def compare(
 
 
 def nodes_of(trace: Trace, train: int) -> NodeOf:
-    """The workers' nodes, [workers]: as the trace says, or found in its first `train` iterations."""
+    """Return the node of each worker [workers]: as given in the trace, or found in its first `train` iterations."""
     return find_groups(trace.seconds[:train]) if trace.node_of is None else trace.node_of
 
 
@@ -192,13 +192,13 @@ def tried(
     warm_up: int,
     progress: Show,
 ) -> tuple[dict[str, Rounds], tuple[str, ...]]:
-    """Train every rule on some rounds and run it in closed loop on others, s [iterations, workers]; return doubts as well.
+    """Train every rule on `seconds` and run it on `rest`, s [iterations, workers]; return rounds and warnings.
 
-    Raises FredError if a rule cannot be trained or cannot work there.
+    Raises FredError if a rule cannot be trained or cannot work on these workers.
     """
     trained: dict[str, CutoffRule] = {}
     rounds = {}
-    for name in sorted(rules, key=lambda name: isinstance(rules[name], Auto)):  # who watches others, when they are trained
+    for name in sorted(rules, key=lambda name: isinstance(rules[name], Auto)):  # `auto` last: it uses the trained others
         rule, show = closed_loop.warmed_up(rules[name], warm_up), partial(progress, f"{name}, training")
         if isinstance(rule, Auto):
             rule = rule.watching(*(each for each in trained.values() if each.holds_back))
@@ -214,7 +214,7 @@ def tried(
 
 
 def rule_named(name: str) -> CutoffRule:
-    """The rule that the command line calls so, as yet untrained. Raises FredError."""
+    """Return the untrained rule of this command-line name. Raises FredError."""
     head, _, number = name.partition(":")
     if head == "count" and number:
         if not re.fullmatch("[1-9][0-9]{,8}", number):
@@ -233,7 +233,7 @@ def rule_named(name: str) -> CutoffRule:
     try:
         rule = registry.lookup("cutoff", name)()
     except ValidationError as error:
-        raise FredError(f"rule `{name}` has options without defaults; only a scenario can name it") from error
+        raise FredError(f"rule `{name}` has options without defaults; give them in a scenario") from error
     assert isinstance(rule, CutoffRule)
     return rule
 

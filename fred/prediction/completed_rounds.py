@@ -1,4 +1,4 @@
-"""Estimate the times of dropped workers, from their usual times and from how late all workers were before."""
+"""Estimates of dropped workers' times, from their usual times and from how late all workers were before."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,25 +6,25 @@ from numpy.typing import NDArray
 from fred.cluster.elementary import exp, log
 from fred.prediction.lognormal import Floats, between_ranks
 
-BINS = 250  # steps of excess
-_LOWEST, _STEP = -1.0, 0.02  # of log time against the usual one: e^-1 to e^4 times as long
+BINS = 250  # steps of excess over the usual time
+_LOWEST, _STEP = -1.0, 0.02  # of log time relative to the usual one: e^-1 to e^4 times as long
 _EDGES = _LOWEST + _STEP * np.arange(BINS + 1)
-_FORGOTTEN = 0.99  # what remains of a count from round to round
-_ARRIVE, _PRIOR = 0.3, 5.0  # share that arrives per step where nothing is known, and for how many workers' times that stands
-_FURTHER, _POINTS = 1.6, 160  # how far beyond the round's end times are looked for, in log time, and at how many points
+_FORGOTTEN = 0.99  # share of a count that remains after each round
+_ARRIVE, _PRIOR = 0.3, 5.0  # prior: share that arrives per step, and its weight in workers' times
+_FURTHER, _POINTS = 1.6, 160  # grid beyond the round's end: reach in log time, and number of points
 _RATE, _SPREAD_RATE = 0.2, 0.05  # weight of the newest round in a usual time and in its deviation
-_JUMP, _LEAST_JUMP = 2.5, 0.1  # mean deviations, and log time, beyond which a usual time has changed
+_JUMP, _LEAST_JUMP = 2.5, 0.1  # an error beyond this many mean deviations, and this log time, is a change of the usual time
 
 
 class Completion:
-    """Completes rounds one after the other: dropped workers get the times that are expected of them.
+    """An estimator that completes rounds one after the other, giving dropped workers their expected times.
 
-    A worker's usual log time follows its own times, as in `EWMA`. How far times exceed the usual ones is counted for all
-    workers together, in steps of 2 %. A dropped worker counts as one that took longer than the round. These counts give the
-    distribution of the missing times [Kaplan & Meier 1958]. Old counts are forgotten. Where nothing was seen, missing workers
-    are expected soon; a rule that waits for them then finds out whether they come.
+    A worker's usual log time follows its own times, as in `EWMA`. One histogram for all workers counts how far times exceed
+    the usual ones, in steps of 2 %. A dropped worker counts as one that took longer than the round. These counts give the
+    distribution of the missing times [Kaplan & Meier 1958]. Old counts decay. Beyond all observations, missing workers are
+    expected soon; a rule that then waits for them finds out whether they come.
 
-    Of four workers that always took 1 s, the last one is dropped at 1.1 s:
+    Here the last of four workers that always took 1 s is dropped at 1.1 s:
 
         >>> import numpy as np
         >>> completion = Completion(4)
@@ -35,26 +35,26 @@ class Completion:
         [1.0, 1.0, 1.0, 1.1]
 
     Args:
-        workers: n.
-        excesses: counts of how far times exceeded the usual ones before [bins]; none: nothing is known.
+            workers: number of workers, n.
+            excesses: histogram of how far times exceeded the usual ones before [bins]; None: nothing is known.
     """
 
     def __init__(self, workers: int, excesses: Floats | None = None):
         self._usual, self._deviation, self._rounds = np.zeros(workers), np.zeros(workers), 0
         self.excesses = np.zeros(BINS) if excesses is None else excesses
-        self._lasted = np.zeros(BINS)  # how often a dropped worker had exceeded its usual time by so much when the round ended
+        self._lasted = np.zeros(BINS)  # histogram of dropped workers' excess over their usual time when the round ended
 
     @property
     def usual(self) -> Floats:
-        """Each worker's usual time, s [workers]."""
+        """Return each worker's usual time, s [workers]."""
         return exp(self._usual)
 
     def completed(self, seconds: Floats, finished: NDArray[np.bool_]) -> Floats:
         """Return the times of all workers, ascending, s [workers], and learn from the round.
 
         Args:
-            seconds: of each worker; of those dropped the time until the round ended, s [workers].
-            finished: who was not dropped [workers].
+            seconds: time of each worker; for dropped workers, the time until the round ended, s [workers].
+            finished: True for workers that were not dropped [workers].
         """
         logs, dropped = log(seconds), ~finished
         self._rounds += 1
@@ -75,22 +75,22 @@ class Completion:
         self._deviation = np.full(len(logs), max(np.sort(np.abs(logs - middle))[len(logs) // 2], _STEP))
 
     def _missing(self, end: float, usual: Floats) -> tuple[Floats, Floats]:
-        """Times of the dropped ones, ascending, s, and the log time that is expected of each, both [dropped].
+        """Return the dropped workers' times, ascending, s, and the expected log time of each, both [dropped].
 
         Args:
             end: log of the time at which the round ended.
-            usual: their usual log times [dropped].
+            usual: usual log times of the dropped workers [dropped].
         """
         grid = end + max(_FURTHER, float(usual.max()) - end + _FURTHER / 2) * np.linspace(0, 1, _POINTS) ** 2
         over = self._survival()
         still = np.interp(grid - usual[:, None], _EDGES, over) / np.interp(end - usual, _EDGES, over)[:, None]
-        still[:, -1] = 0.0  # nothing is known beyond
+        still[:, -1] = 0.0  # the grid ends here
         arrived = np.add.reduce(1 - still, axis=0)
         arriving = np.ascontiguousarray(-np.diff(still, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
         return between_ranks(arrived, exp(grid), len(usual)), np.cumsum(arriving, axis=0)[-1]
 
     def _survival(self) -> Floats:
-        """Share of times that exceed the usual one by more than each edge [bins + 1]."""
+        """Return the share of times that exceed the usual one by more than each edge [bins + 1]."""
         ended_here = self.excesses + self._lasted
         at_risk = np.cumsum(ended_here[::-1])[::-1]
         hazard = (self.excesses + _PRIOR * _ARRIVE) / (at_risk + _PRIOR)
@@ -110,7 +110,7 @@ class Completion:
 
 
 def excesses_of(seconds: Floats) -> Floats:
-    """Count how far times exceeded the usual ones in complete rounds, s [iterations, workers]: [bins]."""
+    """Return the histogram of how far times exceeded the usual ones in complete rounds, s [iterations, workers]: [bins]."""
     completion = Completion(seconds.shape[1])
     for row in seconds:
         completion.completed(row, np.ones(len(row), bool))

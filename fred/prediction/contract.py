@@ -1,9 +1,10 @@
-"""How many workers to wait for, or until when: rules that see the compute times of earlier rounds, of dropped workers cut off.
+"""The interface of cutoff rules, which decide before each round how many workers to wait for, or until when.
 
-Here is all that a rule has to know: what it is (`CutoffRule`, `Chooser`), what it may choose (`Choice`), and what comes of each
-round (`Round`). The protocol `cutoff` (`protocols/cutoff.py`) drives rules in a simulation, `closed_loop.py` on recorded times.
-The two limits are here, too: all, and the oracle. Rules that never change are in `fixed.py`, those that predict have a file
-each; what they have in common is in `predictive.py`.
+A rule sees the compute times of earlier rounds, for dropped workers only a lower bound. This module defines rules
+(`CutoffRule`, `Chooser`), their choices (`Choice`) and the outcome of a round (`Round`). The protocol `cutoff`
+(`protocols/cutoff.py`) drives rules in a simulation, `closed_loop.py` on recorded times. The two limits are here too: all
+workers, and the oracle. Constant rules are in `fixed.py`. Each predicting rule has its own file; their shared code is in
+`predictive.py`.
 """
 
 from abc import abstractmethod
@@ -15,30 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Component
-from fred.errors import FredError
 from fred.schedule.layout import is_whole
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns
 Progress = Callable[[float], None]
-_ENOUGH = 0.4  # of the best rate of a round, where the long run is maximised
+_ENOUGH = 0.4  # least share of the best rate of a round that a choice must reach when maximising the long run
 Objective = Literal["round", "throughput"]
 By = Literal["count", "deadline", "count-or-deadline"]
-Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # of numbers of gradients
+Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # maps numbers of gradients to their worth
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """When a round ends that waits by time, not by count: who has finished by then is taken.
+    """The end of a round by time instead of by count: workers that have finished by then are taken.
 
-    Where all are there earlier, or so many `workers`, the round ends with the last of them; where nobody is there, it waits for
-    the first (at the same time, that of the smallest number), so that every round has a gradient.
+    The round ends earlier, with the last worker, if all finish before the deadline, or with the last of `workers` if that
+    is given. If no worker has finished by the deadline, the round waits for the first one (of equal times, the worker with
+    the smallest number). So every round has a gradient.
 
     Args:
-        ns: from the round's start, ns, at least 0.
-        workers: so many end the round before, from 1 to as many as there are; None: only all do.
+        ns: deadline from the round's start, ns, at least 0.
+        workers: number of workers that end the round before the deadline, from 1 to all; None: only all of them do.
 
         >>> import fred
         >>> fred.Deadline.after(1.5)
@@ -46,15 +48,15 @@ class Deadline:
     """
 
     ns: int  # from the round's start
-    workers: int | None = None  # that end it before
+    workers: int | None = None  # number of workers that end it before
 
     @classmethod
     def after(cls, seconds: float, workers: int | None = None) -> Self:
-        """The deadline so many seconds after the round's start, in whole nanoseconds.
+        """Return a deadline in `seconds` after the round's start, rounded to whole nanoseconds.
 
         Args:
-            seconds: at least 0.
-            workers: so many end the round before; None: only all do.
+            seconds: deadline from the round's start, s, at least 0.
+            workers: number of workers that end the round before the deadline; None: only all of them do.
         """
         return cls(round(seconds * NANOSECONDS), workers)
 
@@ -63,9 +65,10 @@ Choice = int | Deadline  # how many workers a round waits for, or until when
 
 
 class Chooser:
-    """A rule at work in one run: asked before each round (`choose`), told of it afterwards (`observe`).
+    """A rule at work in one run: `choose` is called before each round, `observe` after it.
 
-    One that waits for as many as came within a second in the round before, and at first for all of four workers:
+    This one waits for the number of workers that finished within a second in the last round, and first for all four
+    workers:
 
         >>> import fred
         >>> import numpy as np
@@ -84,14 +87,14 @@ class Chooser:
 
     @property
     def ready(self) -> bool:
-        """Whether it knows enough to choose; until then it waits for all, and is not to be judged by that."""
+        """Return True if the rule knows enough to choose; before, it waits for all workers and should not be judged."""
         return True
 
     def choose(self, times: Times) -> Choice:
-        """How many workers the next round waits for, or until when. Only an oracle may look at its `times`.
+        """Return how many workers the next round waits for, or until when. Only an oracle may use `times`.
 
         Args:
-            times: what each worker's gradient of the round to come will take, ns [workers].
+            times: compute time of each worker's gradient in the coming round, ns [workers].
 
         Returns:
             c, from 1 to the number of workers, or a `Deadline`.
@@ -99,25 +102,27 @@ class Chooser:
         raise NotImplementedError
 
     def hear(self, statistic: float) -> None:
-        """What gradients say before each round, where the rule `needs_values`; by default nothing comes of it.
+        """Receive the algorithm's statistic of the gradients before each round, if the rule `needs_values`.
+
+        By default it is ignored.
 
         Args:
-            statistic: of the algorithm (`Server.statistic`).
+            statistic: current value of the algorithm's statistic (`Server.statistic`).
         """
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        """A round is over: each worker's time, which where it has not finished is only a lower bound.
+        """Learn from a finished round. For a dropped worker, the time is only a lower bound.
 
         Args:
-            times: compute time of each worker, of those dropped the time until they were, ns [workers].
-            finished: whose gradients made the cutoff [workers].
+            times: compute time of each worker, for dropped workers the time until they were dropped, ns [workers].
+            finished: True for workers whose gradients made the cutoff [workers].
         """
 
 
 class CutoffRule(Component):
-    """Chooses the cutoff before each round: how many workers it waits for, or until when.
+    """A rule that chooses the cutoff before each round: how many workers to wait for, or until when.
 
-    The rule is a set of options, and what goes on in a run is its chooser's. One that waits for a share of the workers; in a
+    The rule holds the options; its `Chooser` holds the state of a run. This rule waits for a share of the workers. In a
     scenario it is `protocol={"name": "cutoff", "rule": Share()}`:
 
         >>> import fred
@@ -135,44 +140,44 @@ class CutoffRule(Component):
         3
     """
 
-    holds_back: ClassVar[bool] = False  # whether training learns nothing of the last quarter of rounds, but for a choice by it
+    holds_back: ClassVar[bool] = False  # True if training uses the last quarter of rounds only to select, not to fit
 
     @abstractmethod
     def start(self, node_of: NodeOf) -> Chooser:
-        """The rule at work on workers of these nodes, [workers]. Raises ValueError if it cannot work there.
+        """Return a chooser for workers on these nodes. Raises ValueError if the rule cannot work on them.
 
         Args:
-            node_of: number of the node that each worker is on [workers]; all 0 where the cluster has no nodes.
+            node_of: node number of each worker [workers]; all 0 where the cluster has no nodes.
         """
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
-        """The rule with what it learns from complete rounds, s [iterations, workers]; by default it has nothing to learn.
+        """Return the rule trained on complete rounds, s [iterations, workers]; by default there is nothing to train.
 
-        `progress` is told the share that is done. Raises ValueError if there are too few iterations.
+        Calls `progress` with the share that is done. Raises ValueError if there are too few iterations.
 
         Args:
-            seconds: compute times of rounds in which nobody was dropped [iterations, workers].
-            node_of: number of the node that each worker is on [workers].
-            progress: called from time to time, with a share from 0 to 1.
+            seconds: compute times of rounds without dropped workers, s [iterations, workers].
+            node_of: node number of each worker [workers].
+            progress: called from time to time with a share from 0 to 1.
         """
         return self
 
     def unwatched(self) -> Self:
-        """Return the rule as others watch it: without what it may itself have beside it; by default it has nothing."""
+        """Return the rule without a fallback that it may switch to; by default the rule itself."""
         return self
 
     @property
     def needs_values(self) -> bool:
-        """Whether it depends on what gradients say, not on times alone: then its chooser is told (`hear`)."""
+        """Return True if the rule depends on statistics of the gradients; its chooser then receives them (`hear`)."""
         return False
 
     def doubts(self) -> tuple[str, ...]:
-        """In words, what is known that speaks against the rule; by default nothing."""
+        """Return known warnings about the rule, in words; by default none."""
         return ()
 
 
 class Round(NamedTuple):
-    """What comes of a round's compute times, and of how many workers it waits for, or until when.
+    """The outcome of a round, given its compute times and the rule's choice.
 
     >>> import numpy as np
     >>> from fred.prediction.contract import Deadline, Round
@@ -186,21 +191,22 @@ class Round(NamedTuple):
     [15, 20]
     """
 
-    first: NDArray[np.intp]  # workers that are taken, as they finish; at the same time first those of smaller numbers [c]
-    cutoff: int  # when the round ends, ns: x_(c), or at a deadline
-    taken: NDArray[np.bool_]  # whose gradients are averaged; those of the others are dropped [workers]
-    seen: Times  # what the rule observes: of who was dropped the time until then [workers]
+    first: NDArray[np.intp]  # workers taken, in order of finishing; ties in order of their numbers [c]
+    cutoff: int  # when the round ends, ns: x_(c), or the deadline
+    taken: NDArray[np.bool_]  # True for workers whose gradients are averaged; the others are dropped [workers]
+    seen: Times  # what the rule observes: for dropped workers the time until the round's end, ns [workers]
 
     @classmethod
     def of(cls, times: Times, choice: Choice) -> "Round":
-        """A round of these compute times, ns [workers]. Raises FredError if it cannot wait so.
+        """Return the outcome of a round with these compute times. Raises FredError if the choice is impossible.
 
-        By a deadline all are taken who finish by it, and it ends the round, but no earlier than x_(1), with the first worker
-        alone if there is nobody before, and no later than x_(n), or x_(c) if c workers end it before.
+        With a deadline, the round takes all workers that finish by it and ends at the deadline. It ends no earlier than
+        x_(1): if no worker has finished by then, it takes the first one alone. It ends no later than x_(n), or x_(c) if the
+        choice has a number c.
 
         Args:
-            times: of each worker, ns [workers].
-            choice: c, of workers that are waited for, or a deadline.
+            times: compute time of each worker, ns [workers].
+            choice: number of workers to wait for, c, or a deadline.
         """
         arrivals = np.argsort(times, kind="stable")
         first = arrivals[: _taken(times, choice)]
@@ -213,7 +219,7 @@ class Round(NamedTuple):
 
 
 def _taken(times: Times, choice: Choice) -> int:
-    """How many of a round's gradients are taken."""
+    """Return the number of gradients that a round takes."""
     if isinstance(choice, Deadline):
         if not is_whole(choice.ns) or choice.ns < 0:
             raise FredError(
@@ -225,14 +231,14 @@ def _taken(times: Times, choice: Choice) -> int:
 
 
 def _possible(workers: int, most: int) -> int:
-    """A number of workers that can be waited for. Raises FredError for another."""
+    """Return `workers` if a round can wait for that many. Raises FredError otherwise."""
     if not is_whole(workers) or not 1 <= workers <= most:
         raise FredError(f"the cutoff rule wants to wait for {workers!r} workers; expected 1 to {most}, as many as there are")
     return workers
 
 
 class AllWorkers(CutoffRule):
-    """Everybody, as in synchronous SGD.
+    """The cutoff of synchronous SGD: wait for all workers.
 
     >>> import numpy as np
     >>> from fred.prediction.contract import AllWorkers
@@ -245,10 +251,10 @@ class AllWorkers(CutoffRule):
 
 
 class Always(Chooser):
-    """Makes the same choice before every round.
+    """A chooser that makes the same choice before every round.
 
     Args:
-        choice: a number of workers, or a deadline.
+        choice: number of workers to wait for, or a deadline.
     """
 
     def __init__(self, choice: Choice):
@@ -259,12 +265,12 @@ class Always(Chooser):
 
 
 class Oracle(CutoffRule):
-    """Knows the times of the round to come: what no rule can surpass in a round.
+    """An oracle that knows the times of the coming round: no rule can beat it in a round.
 
-    `round` maximises c / x_(c), gradients per time of this round. `throughput` maximises c - rho x_(c), rho the gradients per
-    time of the last rounds: over a long run that is the more gradients per time [Dinkelbach 1967].
+    `round` maximises c / x_(c), the gradients per time of this round. `throughput` maximises c - rho x_(c), where rho is
+    the gradients per time of recent rounds; over a long run this gives more gradients per time [Dinkelbach 1967].
 
-    Of times 1, 1.1, 1.2 and 4, three are best, as 3 / 1.2 is more than 2 / 1.1 and 4 / 4:
+    With times 1, 1.1, 1.2 and 4, three workers are best, as 3 / 1.2 is more than 2 / 1.1 and 4 / 4:
 
         >>> import numpy as np
         >>> from fred.prediction.contract import Oracle
@@ -272,7 +278,7 @@ class Oracle(CutoffRule):
         3
     """
 
-    objective: Objective = Field("round", description="what is maximised")
+    objective: Objective = Field("round", description="objective to maximise")
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _Foresight(self.objective)
@@ -290,17 +296,17 @@ class _Foresight(Chooser):
 
 
 class Best:
-    """The best c of (expected) order statistics: of this round, c / x_(c), or in the long run, c - rho x_(c).
+    """A maximiser over c, given (expected) order statistics: c / x_(c) of this round, or c - rho x_(c) of the long run.
 
-    rho, the gradients per time, is that of the rounds seen so far; old ones are forgotten, `memory` of them count. Where c
-    gradients are not worth c, `worth` says what they are. However high rho, a round must do at least a share of what it can:
-    who waits for very few sees of the others only that they are late, and would believe so for ever.
+    rho is the gradients per time of the rounds so far, with an exponential memory of `memory` rounds. `worth` replaces c
+    where c gradients are worth something else. However high rho is, a round must reach a minimum share of its own best
+    rate. A rule that waits for very few workers learns only that the others are late, and would never find out otherwise.
 
     Args:
         objective: `round` or `throughput`.
-        least: the smallest c allowed.
-        memory: rounds that count for rho, where the long run is maximised.
-        worth: what numbers of gradients are worth, [n] for [n].
+        least: smallest c allowed.
+        memory: number of rounds in the average rho, for the objective `throughput`.
+        worth: function from numbers of gradients [n] to their worth [n].
 
         >>> import numpy as np
         >>> from fred.prediction.contract import Best
@@ -316,7 +322,7 @@ class Best:
         self._gradients = self._time = 0.0
 
     def cutoff(self, ordered: NDArray[np.float64]) -> int:
-        """The best c, at least the smallest allowed; `ordered` is x_(1) .. x_(n) in the unit of `came_to`."""
+        """Return the best allowed c; `ordered` is x_(1) .. x_(n) in the time unit of `came_to`."""
         worth = self._worth(np.arange(1.0, len(ordered) + 1))
         gain = np.where(ordered > 0, worth / np.maximum(ordered, 1e-300), 0.0)[self._least - 1 :]
         if self._long_run and self._time:
@@ -325,11 +331,11 @@ class Best:
         return self._least + int(np.argmax(gain))
 
     def came_to(self, gradients: float, time: float) -> None:
-        """What the last round came to.
+        """Record the outcome of the last round.
 
         Args:
-            gradients: that it took.
-            time: that it took them, in the unit of `cutoff`.
+            gradients: number of gradients that the round took.
+            time: duration of the round, in the time unit of `cutoff`.
         """
         self._gradients = self._kept * self._gradients + float(self._worth(np.array([gradients], float))[0])
         self._time = self._kept * self._time + time

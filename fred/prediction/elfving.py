@@ -1,4 +1,4 @@
-"""Order statistics of independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3]."""
+"""The cutoff rule for independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3]."""
 
 import math
 from collections import deque
@@ -19,11 +19,11 @@ class Elfving(Predictive):
     """The best c for independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3].
 
     E[x_(j)] is about mu + sigma z_j, z_j = Phi^-1((j - pi/8) / (n - pi/4 + 1)) (docs/errata.md, item 1). Mean and deviation
-    are those of the line through the observed order statistics and z, so that dropped workers do not bias them; averaged over
-    the last rounds. Where sigma is large the first order statistics would be expected near or below 0, and c = 1 would always
-    look best; so at least the share `at_least` of the workers is waited for.
+    come from the line through the observed order statistics and z, so dropped workers do not bias them. They are averaged
+    over the last rounds. With a large sigma the first order statistics would be expected near or below 0, and c = 1 would
+    always look best. So the rule waits for at least the share `at_least` of the workers.
 
-    Times of which one stands apart are a wide normal to it, of which the first two come early:
+    One outlier looks like a wide normal distribution, of which the first two times come early:
 
         >>> import numpy as np
         >>> from fred.prediction.elfving import Elfving
@@ -35,8 +35,8 @@ class Elfving(Predictive):
     """
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
-    by: By = Field("count", description="what ends a round, as published its c-th worker; or `deadline`, or both")
-    window: Count = Field(20, description="rounds that mean and deviation are averaged over")
+    by: By = Field("count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both")
+    window: Count = Field(20, description="number of rounds over which mean and deviation are averaged")
     at_least: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="smallest share of the workers to wait for")
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -44,7 +44,7 @@ class Elfving(Predictive):
 
 
 def expected_normal_order_statistics(n: int) -> NDArray[np.float64]:
-    """Elfving's approximation to the expected order statistics of n standard normal variables: [n], ascending.
+    """Return Elfving's approximation to the expected order statistics of n standard normal variables: [n], ascending.
 
     >>> from fred.prediction.elfving import expected_normal_order_statistics
     >>> expected_normal_order_statistics(3).round(3).tolist()  # exactly: 3 / (2 sqrt(pi)) = 0.846

@@ -1,4 +1,4 @@
-"""Order statistics as they were in the last rounds, steps between ranks from those that saw them [Kaplan & Meier 1958]."""
+"""Expected order statistics from the steps between ranks in the last rounds [Kaplan & Meier 1958]."""
 
 from collections import deque
 
@@ -13,13 +13,14 @@ from fred.prediction.predictive import Predictive, Predictor
 
 
 class Empirical(Predictive):
-    """The mean of each x_(j) - x_(j - 1) over those of the last rounds that waited for j workers or more, added up.
+    """The best c for order statistics as observed, summed from mean steps x_(j) - x_(j - 1) in the last rounds.
 
-    Which rounds saw a step was decided before they began, so while the cluster stays as it is no mean is biased by what the
-    other rounds did not see; means of the x_(j) themselves would be. Whether the last ones are still late nobody knows who
-    never waits for them: when no round of the window saw all workers, the next one waits for all.
+    The mean of a step is over the rounds that saw it. A round sees the j-th step if it waited for j workers or more. That
+    was decided before the round began. So while the cluster does not change, the rounds that did not see a step bias no
+    mean; means of the x_(j) themselves would be biased. A rule that never waits for the last workers cannot know whether
+    they are still late. So if no round in the window saw all workers, the next round waits for all.
 
-    Three workers together and one late, in the only round so far:
+    The only round so far had three workers close together and one late:
 
         >>> import numpy as np
         >>> from fred.prediction.empirical import Empirical
@@ -30,19 +31,19 @@ class Empirical(Predictive):
         (4, 3)
     """
 
-    window: Count = Field(20, description="rounds that are remembered")
+    window: Count = Field(20, description="number of last rounds that are used")
 
     def start(self, node_of: NodeOf) -> Chooser:
         return OfTheLastRounds(self, len(node_of), self.window)
 
 
 class OfTheLastRounds(Predictor):
-    """What a window of rounds has shown of x_(1) .. x_(n).
+    """Expected x_(1) .. x_(n) from a window of the last rounds.
 
     Args:
-        rule: which decides by that.
-        workers: n.
-        window: rounds that are remembered.
+        rule: rule with the objective to decide by.
+        workers: number of workers, n.
+        window: number of last rounds that are used.
     """
 
     def __init__(self, rule: Predictive, workers: int, window: int):
@@ -58,7 +59,7 @@ class OfTheLastRounds(Predictor):
 
     def expected(self) -> NDArray[np.float64]:
         ranks = np.arange(1, self.workers + 1)
-        rounds = len(self._waited_for) - np.searchsorted(np.sort(self._waited_for), ranks)  # that saw the j-th
+        rounds = len(self._waited_for) - np.searchsorted(np.sort(self._waited_for), ranks)  # rounds that saw the j-th
         return np.cumsum(np.add.reduce(self._steps, axis=0) / rounds)
 
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:

@@ -1,4 +1,4 @@
-"""Exponentially weighted averages of each worker's log-normal times, dropped ones imputed [Tobin 1958; Roberts 1959]."""
+"""Exponentially weighted averages of each worker's log-normal times, dropped workers imputed [Tobin 1958; Roberts 1959]."""
 
 from typing import Annotated, Literal
 
@@ -13,22 +13,24 @@ from fred.prediction.lognormal import Floats, beyond, expected_order_statistics
 from fred.prediction.predictive import Predictive, Predictor
 
 _LEAST_VARIANCE = 1e-6
-# A squared error counts at most so many variances, or changes of regime would pass for spread. Deviations of normal times come
-# out a quarter short by it; larger bounds gave less throughput, because part of the errors is common to all and spreads nobody.
+# A squared error counts at most this many variances, or changes of regime would pass for spread. This makes the deviation of
+# normal times a quarter too small. Larger bounds gave less throughput: part of the errors is common to all workers.
 _MOST_SURPRISE = 2.0
-_PASSES = 3  # over dropped workers, whose times depend on the node's level and it on them
+_PASSES = 3  # iterations over dropped workers, as their times and the node's level depend on each other
 
 Weight = Annotated[float, Field(gt=0, le=1)]
 
 
 class EWMA(Predictive):
-    """Each worker's mean and variance of log x follow its own times: the recent past goes on, and workers are independent.
+    """The best c for an exponentially weighted mean and variance of each worker's log x.
 
-    A dropped worker counts as if it had taken its expected time beyond the cutoff, so it is forgotten neither that it is slow
-    nor how little is known of it. What is off by more than `jump` deviations is a change, believed at once. With `of: node` the
-    workers of a node are also shifted by what they have in common, each by its own means beside it.
+    The rule assumes that the recent past continues and that workers are independent.
 
-    Of four workers the one that was late is expected to be late again:
+    A dropped worker counts with its expected time beyond the cutoff. So the rule does not forget that the worker is slow,
+    nor how uncertain that is. An error of more than `jump` deviations is a change of regime, followed at once. With `of:
+    node`, the workers of a node also share a common shift, next to their own means.
+
+    Of four workers, the one that was late is expected to be late again:
 
         >>> import numpy as np
         >>> from fred.prediction.ewma import EWMA
@@ -39,9 +41,9 @@ class EWMA(Predictive):
         (4, 3)
     """
 
-    of: Literal["worker", "node"] = Field("node", description="what becomes slow or fast as one")
+    of: Literal["worker", "node"] = Field("node", description="unit that becomes slow or fast as a whole")
     rate: Weight = Field(0.2, description="weight of the newest round in a worker's mean")
-    node_rate: Weight = Field(0.4, description="weight of the newest round in what the workers of a node share")
+    node_rate: Weight = Field(0.4, description="weight of the newest round in the shift shared by a node's workers")
     spread_rate: Weight = Field(0.03, description="weight of the newest round in a variance")
     jump: float = Field(2.5, gt=0, description="deviations beyond which an error is a change of regime")
 
@@ -65,7 +67,7 @@ class _Averages(Predictor):
         self._rounds += 1
         if self._rounds == 1:
             middle = np.sort(logs)[len(logs) // 2]
-            spread = 2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2]  # a normal variance is 2.2 times the median
+            spread = 2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2]  # a normal variance is 2.2 times the median square
             self._variance = np.full(len(logs), max(spread, _LEAST_VARIANCE))
             self._node_variance[:] = self._variance[0] / 4
             self._mean = logs
@@ -86,20 +88,20 @@ class _Averages(Predictor):
         self._variance = self._spread(self._variance, errors**2 + uncertainty)
 
     def _errors(self, logs: Floats, dropped: NDArray[np.bool_], shift: Floats) -> tuple[Floats, Floats]:
-        """How far log x was from what was expected [workers], and its variance where it is imputed, given the nodes' shifts."""
+        """Return each worker's error of log x, and the variance of imputed errors, both [workers], given the nodes' shifts."""
         uncertainty, seen = np.zeros(len(logs)), logs.copy()
         expected = (self._mean + shift[self._node_of])[dropped]
         seen[dropped], uncertainty[dropped] = beyond(expected, np.sqrt(self._variance[dropped]), logs[dropped])
         return seen - self._mean, uncertainty
 
     def _common(self, errors: Floats, shift: Floats) -> Floats:
-        """Mean error of each node's workers, in which none counts as more than a jump from the shift so far."""
+        """Return the mean error of each node's workers; each error is clipped to within a jump of the current shift."""
         reach = self._rule.jump * np.sqrt(self._variance)
         own = np.clip(errors - shift[self._node_of], -reach, reach)
         return shift + np.bincount(self._node_of, own, len(self._size)) / self._size
 
     def _step(self, error: Floats, variance: Floats, rate: float) -> Floats:
-        """By how much a mean follows its error."""
+        """Return the update of a mean for this error."""
         return np.where(error**2 > self._rule.jump**2 * variance, 1.0, max(rate, 1 / self._rounds)) * error
 
     def _spread(self, variance: Floats, squares: Floats) -> Floats:

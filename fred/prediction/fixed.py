@@ -1,4 +1,4 @@
-"""Rules that never change: a number, a deadline, or both, given or found [Chen et al. 2016; Giladi et al. 2023]."""
+"""Constant rules: a count, a deadline, or both, given or found in training [Chen et al. 2016; Giladi et al. 2023]."""
 
 from typing import Self, TypeVar
 
@@ -16,9 +16,9 @@ Value = TypeVar("Value", int, float)
 
 
 class FixedCount(CutoffRule):
-    """Waits for the same number of workers in every round: a given one, or the best of recorded rounds [Chen et al. 2016].
+    """A fixed number of workers in every round, given or found in training [Chen et al. 2016].
 
-    Of four workers the last is always late; three gradients in 2.4 s are more per second than any other number:
+    Here the last of four workers is always late. Three gradients in 2.4 s are more per second than any other number:
 
         >>> import numpy as np
         >>> from fred.prediction.fixed import FixedCount
@@ -30,14 +30,14 @@ class FixedCount(CutoffRule):
         ValueError: `workers` (5) must not exceed the cluster's 4
     """
 
-    workers: Count | None = Field(None, description="c: how many are waited for; absent: what training finds", examples=[1])
+    workers: Count | None = Field(None, description="number of workers to wait for, c; absent: found in training", examples=[1])
     objective: Objective = Field("throughput", description="what training maximises: sum c / sum x_(c), or the mean c / x_(c)")
 
     def start(self, node_of: NodeOf) -> Chooser:
         return Always(_possible("count", self.workers, node_of))
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
-        """Return the rule with the best number for `seconds` [iterations, workers], if none is given."""
+        """Return the rule with the best number for `seconds` [iterations, workers], unless a number is given."""
         if self.workers is not None:
             return self
         _check_any(seconds)
@@ -46,12 +46,12 @@ class FixedCount(CutoffRule):
 
 
 class FixedDeadline(CutoffRule):
-    """Waits for the same time in every round: a given one, or the best of recorded rounds [Giladi et al. 2023, DropCompute].
+    """A fixed deadline in every round, given or found in training [DropCompute, Giladi et al. 2023].
 
-    Best is what gives most gradients per time over all rounds. Between two times of workers a later deadline takes nobody
-    more, so the best one is at one of those times; training tries each.
+    The best deadline gives the most gradients per time over all rounds. Between two recorded times, a later deadline gains
+    no worker. So the best deadline is one of the recorded times, and training tries each.
 
-    Sometimes one of four workers is late and sometimes two are:
+    Here sometimes one of four workers is late, and sometimes two:
 
         >>> import numpy as np
         >>> from fred.prediction.fixed import FixedDeadline
@@ -61,14 +61,14 @@ class FixedDeadline(CutoffRule):
     """
 
     seconds: float | None = Field(
-        None, gt=0, description="of a round, from its start; absent: what training finds", examples=[1.0]
+        None, gt=0, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
         return Always(Deadline.after(_given("deadline", "seconds", self.seconds)))
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
-        """Return the rule with the best deadline for `seconds` [iterations, workers], if none is given."""
+        """Return the rule with the best deadline for `seconds` [iterations, workers], unless a deadline is given."""
         if self.seconds is not None:
             return self
         _check_any(seconds)
@@ -78,9 +78,10 @@ class FixedDeadline(CutoffRule):
 
 
 class FixedCountOrDeadline(CutoffRule):
-    """Waits for the same number of workers or the same time in every round, whichever is first: given, or found as by `count`.
+    """A fixed count and deadline: a round ends with the c-th worker or at the deadline, whichever is first.
 
-    Training takes the best number, and for it the best deadline. Of four workers the last is always late, and once two are:
+    Both are given or found in training, which takes the best number as by `count`, and for it the best deadline. Here the
+    last of four workers is always late, and once two are:
 
         >>> import numpy as np
         >>> from fred.prediction.fixed import FixedCountOrDeadline
@@ -90,9 +91,9 @@ class FixedCountOrDeadline(CutoffRule):
         (2, 1.1)
     """
 
-    workers: Count | None = Field(None, description="c: so many end a round; absent: what training finds", examples=[1])
+    workers: Count | None = Field(None, description="workers that end a round, c; absent: found in training", examples=[1])
     seconds: float | None = Field(
-        None, gt=0, description="that end a round, from its start; absent: what training finds", examples=[1.0]
+        None, gt=0, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -100,7 +101,7 @@ class FixedCountOrDeadline(CutoffRule):
         return Always(Deadline.after(_given("count-or-deadline", "seconds", self.seconds), workers))
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
-        """Return the rule with the best number and deadline for `seconds` [iterations, workers], where they are not given."""
+        """Return the rule with the best number and deadline for `seconds` [iterations, workers], unless they are given."""
         _check_any(seconds)
         ordered = np.sort(seconds, axis=1)
         workers = self.workers or _best_count(ordered, "throughput")
@@ -110,14 +111,14 @@ class FixedCountOrDeadline(CutoffRule):
 
 
 def _given(rule: str, option: str, value: Value | None) -> Value:
-    """Return the option's value. Raises ValueError if it is neither given nor found."""
+    """Return the option's value. Raises ValueError if it is neither given nor trained."""
     if value is None:
         raise ValueError(f"`{rule}` needs `{option}`, or training on recorded rounds (as by `fred cutoffs`)")
     return value
 
 
 def _possible(rule: str, workers: int | None, node_of: NodeOf) -> int:
-    """Return the number of workers. Raises ValueError if there is none, or there are not so many."""
+    """Return the number of workers. Raises ValueError if there is none, or it exceeds the cluster's number of workers."""
     number = _given(rule, "workers", workers)
     if number > len(node_of):
         raise ValueError(f"`workers` ({number}) must not exceed the cluster's {len(node_of)}")
@@ -127,7 +128,7 @@ def _possible(rule: str, workers: int | None, node_of: NodeOf) -> int:
 def _check_any(seconds: Floats) -> None:
     """Raise ValueError if there are no iterations."""
     if len(seconds) == 0:
-        raise ValueError("no iterations to find the best number or deadline of")
+        raise ValueError("no iterations to find the best number or deadline in")
 
 
 def _best_count(ordered: Floats, objective: Objective) -> int:
@@ -139,17 +140,17 @@ def _best_count(ordered: Floats, objective: Objective) -> int:
 
 
 def _best_deadline(seconds: Floats) -> float:
-    """Return the deadline, s, with most gradients per time in rounds that end when all are there: [iterations, workers]."""
+    """Return the deadline, s, with the most gradients per time in rounds that end when all are done: [iterations, workers]."""
     deadlines, rates = _rates(np.maximum(nanoseconds(seconds), 1))
     return int(deadlines[np.argmax(rates)]) / NANOSECONDS
 
 
 def _rates(times: Times) -> tuple[Times, Floats]:
-    """Return every time as a deadline, ascending, and gradients per ns by it: [rounds x workers]; `times`: ns."""
+    """Return all times as deadlines, ascending, and the gradients per ns of each: [rounds x workers]; `times` are in ns."""
     deadlines, first, last = np.sort(times, axis=None), np.sort(times.min(axis=1)), np.sort(times.max(axis=1))
-    begun, complete = (np.searchsorted(each, deadlines, side="right") for each in (first, last))  # rounds, by each deadline
+    begun, complete = (np.searchsorted(each, deadlines, side="right") for each in (first, last))  # rounds by each deadline
     until_first, until_last = (np.append(0, np.cumsum(each)) for each in (first, last))
-    alone = len(times) - begun  # rounds that nobody makes: they wait for the first
+    alone = len(times) - begun  # rounds without a worker in time: they wait for the first
     gradients = np.searchsorted(deadlines, deadlines, side="right") + alone
     time = until_last[complete] + deadlines * (begun - complete) + until_first[-1] - until_first[begun]
     return deadlines, gradients / time

@@ -1,57 +1,59 @@
-"""The rule that chooses among rules at work: what each candidate gained in a round, and the weights that follow (`auto.py`)."""
+"""A chooser that follows one of several candidates, weighted by what each would have gained in every round (`auto.py`)."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.cluster.elementary import exp
 from fred.prediction.completed_rounds import Completion
 from fred.prediction.contract import Choice, Chooser, Deadline, Round, Times
 from fred.prediction.lognormal import Floats
 
-RATE = 8.0  # of the weights, per gradient per worker
-MEMORY = 1000  # rounds after which another candidate may be the best, on average
-_LONGEST = 2.0  # times what a round should take: no round waits longer
-_PACE = 1 / 20  # weight of the newest round in the gradients per time so far
+RATE = 8.0  # learning rate of the weights, per gradient per worker
+MEMORY = 1000  # mean number of rounds after which another candidate may become the best
+_LONGEST = 2.0  # longest round, relative to the best time of a round
+_PACE = 1 / 20  # weight of the newest round in the recent gradients per time
+_LATELY, _ABOVE = 2, 1.25  # no pace exceeds this multiple of the best rate of these last rounds
 _UNSEEN = 30  # rounds after which a worker that was never in time is waited for once
-_BLOCK = 120  # rounds whose draws are made at once, and in which looking for who was not seen costs one round at most
-_FOREVER = 1e9  # s: no time is longer
+_BLOCK = 120  # rounds whose draws are made at once; waiting for unseen workers costs at most one round in as many
+_FOREVER = 1e9  # s: upper bound of all times
 
 
 def shared(weights: Floats) -> Floats:
-    """Make weights add up to 1, and divide a share of them among all: who was bad may be good from now on."""
+    """Normalise the weights and share a part of them equally: a candidate that was bad may be good from now on."""
     return (1 - 1 / MEMORY) * weights / math.fsum(weights) + 1 / (MEMORY * len(weights))
 
 
 class Outcome(NamedTuple):
-    """What would have come of each candidate's choice in a round, the times of dropped workers completed."""
+    """The outcome of each candidate's choice in a round, with the times of dropped workers completed."""
 
-    gradients: Floats  # that it would have taken [candidates]
-    seconds: Floats  # when it would have ended the round [candidates]
+    gradients: Floats  # number that it would have taken [candidates]
+    seconds: Floats  # when it would have ended the round, s [candidates]
 
     @classmethod
     def of(cls, choices: Sequence[Choice], times: Times) -> "Outcome":
-        """Return the outcomes of these choices for a round of these times, ns [workers]."""
+        """Return the outcomes of these choices in a round of these times, ns [workers]."""
         rounds = [Round.of(times, choice) for choice in choices]
         gradients, ends = [len(each.first) for each in rounds], [each.cutoff for each in rounds]
         return cls(np.array(gradients, float), np.array(ends) / NANOSECONDS)
 
 
 class Following(Chooser):
-    """Candidates at work, of which one is followed in each round.
+    """A chooser that runs all candidates and follows one of them in each round.
 
     Args:
         choosers: the candidates.
-        weights: at first [candidates].
-        workers: n.
-        excesses: counts of how late workers were in training (`Completion`), or None.
-        stream: of draws, and its seed.
-        first: the number of a candidate that is followed until it is ready, or None.
+        weights: initial weights [candidates].
+        workers: number of workers, n.
+        excesses: histogram of how late workers were in training (`Completion`), or None.
+        stream: seed and name of the random stream.
+        first: index of a candidate that is followed until it is ready, or None.
     """
 
     def __init__(
@@ -64,22 +66,23 @@ class Following(Chooser):
         first: int | None = None,
     ):
         self._choosers, self._workers, self._stream, self._first = choosers, workers, stream, first
-        self.weights, self.gains = weights / math.fsum(weights), np.zeros(len(choosers))  # of the last round, as reckoned
+        self.weights, self.gains = weights / math.fsum(weights), np.zeros(len(choosers))  # gains of the last round
         self._completion, self._round = Completion(workers, excesses), 0
-        self._gradients = self._time = 0.0  # of a recent round
-        self._expected, self._slack = 0.0, 1.0  # end of the followed choice by usual times, ns; ends relative to that
-        self._block = -1  # whose draws are made
-        self._seen = np.zeros(workers, np.int64)  # the last round in which each worker was in time, or was waited for
-        self._explored = -_BLOCK  # the last round that waited longer to see who is still there
-        self._cost = 0.0  # of that wait, as a share of a round
+        self._gradients = self._time = 0.0  # averages over recent rounds
+        self._expected, self._slack = 0.0, 1.0  # expected end of the followed choice, ns; mean ratio of actual ends to it
+        self._possible: deque[float] = deque(maxlen=_LATELY)  # best gradients per time of each of the last rounds
+        self._block = -1  # block of rounds whose draws are made
+        self._seen = np.zeros(workers, np.int64)  # last round in which each worker was in time, or was waited for
+        self._explored = -_BLOCK  # last round that waited longer for unseen workers
+        self._cost = 0.0  # cost of that wait, as a share of a round
 
     @property
     def ready(self) -> bool:
-        """Whether the first candidate is; without a first one, any."""
+        """Return True if the first candidate is ready; without a first candidate, if any is."""
         return any(each.ready for each in self._choosers) if self._first is None else self._choosers[self._first].ready
 
     def choose(self, times: Times) -> Choice:
-        """Return what the candidate says that is drawn by the weights, or now and then a longer wait."""
+        """Return the choice of a candidate drawn by weight, or now and then a longer deadline for unseen workers."""
         self._judged = np.array([chooser.ready for chooser in self._choosers])
         self._choices = [chooser.choose(times) for chooser in self._choosers]
         if self._first is not None and not self._judged[self._first]:
@@ -95,12 +98,12 @@ class Following(Chooser):
         return self._further(longest) or self._choices[self._followed]
 
     def hear(self, statistic: float) -> None:
-        """Tell all candidates."""
+        """Pass the statistic to all candidates."""
         for chooser in self._choosers:
             chooser.hear(statistic)
 
     def _drawn(self) -> int:
-        """Draw the number of a candidate that is ready, by its weight."""
+        """Draw the index of a ready candidate by weight."""
         block, at = divmod(self._round, _BLOCK)
         if block != self._block:
             self._block = block
@@ -109,29 +112,31 @@ class Following(Chooser):
         return int(np.searchsorted(weights, float(self._draws[at]) * weights[-1], side="right"))
 
     def _further(self, longest: int) -> Deadline | None:
-        """Return a longer deadline for workers not seen for long, if one is due; it costs 1 % of the time at most."""
+        """Return a longer deadline for workers unseen for long, if one is due; this costs at most 1 % of the time."""
         unseen = self._round - self._seen >= _UNSEEN
         number = int(unseen.sum())
-        pays = min(number / max(self._workers - number, 1), 1.0)  # by this share of a round all of them are worth waiting for
+        pays = min(number / max(self._workers - number, 1), 1.0)  # waiting this share of a round is worth all their gradients
         if not number or self._round - self._explored < max(pays, self._cost) * _BLOCK:
             return None
         self._explored, self._cost, self._seen[unseen] = self._round, pays, self._round
         return Deadline(min(longest, round((1 + pays) * self._slack * self._expected)))
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        """Reckon what every candidate would have gained, weigh them by it, and tell them of the round."""
+        """Compute what every candidate would have gained, update the weights, and pass the round on to the candidates."""
         self._round += 1
         self._seen[finished] = self._round
         whole = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
+        self._possible.append(float((np.arange(1, len(whole) + 1) / whole).max()))
         if self._round > 1:
             self._weigh(Outcome.of(self._choices, np.maximum(nanoseconds(whole), 1)))
         for chooser in self._choosers:
             chooser.observe(times, finished)
 
     def _weigh(self, outcome: Outcome) -> None:
-        """Weigh the candidates by their gains per worker, and note what the one that is followed came to."""
+        """Update the weights by the candidates' gains per worker, and record the outcome of the followed choice."""
         if self._time:
-            gains = (outcome.gradients - self._gradients / self._time * outcome.seconds) / self._workers
+            pace = min(self._gradients / self._time, _ABOVE * max(self._possible))
+            gains = (outcome.gradients - pace * outcome.seconds) / self._workers
             judged = self.weights * self._judged
             mean = math.fsum(judged * gains) / (math.fsum(judged) or 1.0)
             self.gains = np.where(self._judged, gains, mean)
@@ -144,12 +149,12 @@ class Following(Chooser):
 
 
 def _longest(usual: Times) -> int:
-    """Return twice the best time for a round of usual times, ns [workers]: the most gradients per time."""
+    """Return twice the duration of a round with the most gradients per time, given usual times, ns [workers]."""
     ordered = np.sort(usual)
     return int(_LONGEST * ordered[int(np.argmax(np.arange(1, len(usual) + 1) / ordered))])
 
 
 def _bounded(choice: Choice, longest: int, workers: int) -> Deadline:
-    """Return the choice, with a deadline of at most `longest` ns."""
+    """Return the choice with a deadline of at most `longest` ns."""
     number, ns = (choice.workers or workers, choice.ns) if isinstance(choice, Deadline) else (choice, longest)
     return Deadline(min(ns, longest), number)

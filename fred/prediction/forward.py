@@ -1,4 +1,4 @@
-"""Hidden Markov chains that switch independently of each other by the same probabilities [Baum et al. 1970; Rabiner 1989]."""
+"""Forward and backward passes for independent hidden Markov chains that share transitions [Baum et al. 1970; Rabiner 1989]."""
 
 import math
 
@@ -9,11 +9,11 @@ from fred.prediction.lognormal import Floats
 
 
 def predicted(state: Floats, transition: Floats) -> Floats:
-    """The probabilities of the states one step later: [chains, states] of each.
+    """Return the state probabilities one step later: [chains, states].
 
     Args:
-        state: probabilities now [chains, states].
-        transition: probability that the state of the row is followed by the column's [states, states].
+        state: current probabilities [chains, states].
+        transition: probability that the row's state is followed by the column's state [states, states].
 
         >>> import numpy as np
         >>> from fred.prediction.forward import predicted
@@ -24,11 +24,11 @@ def predicted(state: Floats, transition: Floats) -> Floats:
 
 
 def updated(state: Floats, log_likelihood: Floats) -> Floats:
-    """The probabilities of the states given what was observed, whose likelihood is known up to a factor per chain.
+    """Return the state probabilities given an observation; its likelihood needs to be known only up to a factor per chain.
 
     Args:
-        state: probabilities before [chains, states].
-        log_likelihood: of what was observed, in each state [chains, states].
+        state: probabilities before the observation [chains, states].
+        log_likelihood: log-likelihood of the observation in each state [chains, states].
 
         >>> import numpy as np
         >>> from fred.prediction.forward import updated
@@ -39,14 +39,15 @@ def updated(state: Floats, log_likelihood: Floats) -> Floats:
 
 
 def likelihood(logarithms: Floats) -> Floats:
-    """Of each state, relative to the most likely one's [..., states]."""
+    """Return the likelihood of each state relative to the most likely one [..., states]."""
     return exp(logarithms - logarithms.max(axis=-1, keepdims=True))
 
 
 def smoothed(likelihoods: Floats, transition: Floats) -> tuple[Floats, Floats]:
-    """Given all observations: the states' probabilities [times, chains, states], and how often one followed another.
+    """Return the state probabilities given all observations [times, chains, states], and expected transition counts.
 
-    `likelihoods` [times, chains, states]; a chain begins in any state. The second is [states, states], expected numbers.
+    `likelihoods` are [times, chains, states]; a chain starts in any state with equal probability. The counts are [states,
+    states].
     """
     times, _, states = likelihoods.shape
     forward = np.empty_like(likelihoods)
@@ -56,7 +57,7 @@ def smoothed(likelihoods: Floats, transition: Floats) -> tuple[Floats, Floats]:
         state = predicted(state, transition)
     followed, later = np.zeros((states, states)), np.ones(state.shape)
     for t in reversed(range(times - 1)):
-        ahead = likelihoods[t + 1] * later  # of what is observed from t + 1 on, by the state then
+        ahead = likelihoods[t + 1] * later  # likelihood of the observations from t + 1 on, given the state then
         pairs = forward[t][:, :, None] * transition * ahead[:, None, :]
         total = over_states(over_states(pairs))
         followed += np.add.reduce(pairs / total[:, None, None], axis=0)
@@ -71,5 +72,5 @@ def _normal(weights: Floats) -> Floats:
 
 
 def over_states(array: Floats) -> Floats:
-    """Sum over the last axis, one addend after another: along contiguous numbers NumPy may take another order."""
+    """Sum over the last axis one by one: along contiguous numbers NumPy may sum in another order."""
     return np.add.reduce(np.ascontiguousarray(np.moveaxis(array, -1, 0)), axis=0)

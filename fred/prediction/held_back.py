@@ -1,4 +1,4 @@
-"""Whether rounds held back from training tell a trained rule from the best that always waits for the same number."""
+"""Evaluation of a trained rule in held-out rounds, against the best fixed count."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class HeldBack(BaseModel):
-    """What a trained rule came to in the last quarter, against the best static cutoff of the first three.
+    """The result of a trained rule in the last quarter of rounds, against the best fixed count of the first three.
 
     >>> HeldBack(rounds=100, static=24, ratio=1.05, interval=(1.02, 1.08)).doubt
     >>> HeldBack(rounds=20, static=24, ratio=1.05, interval=(0.97, 1.14)).doubt
@@ -29,24 +29,24 @@ class HeldBack(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    rounds: Count  # of the last quarter
-    static: Count  # workers that the other rule always waits for
-    ratio: Positive  # of the throughputs
-    interval: tuple[Positive, Positive] | None  # 95 %, of the ratio; none of too few rounds
+    rounds: Count  # in the last quarter
+    static: Count  # number of workers that the fixed count waits for
+    ratio: Positive  # of the two throughputs
+    interval: tuple[Positive, Positive] | None  # 95 % interval of the ratio; None: too few rounds
 
     @property
     def against_static(self) -> Ratio:
-        """The ratio with its interval."""
+        """Return the ratio with its interval."""
         return Ratio(self.ratio, *(self.interval or (0.0, float("inf"))))
 
     @property
     def worse(self) -> bool:
-        """Whether the rule is told worse."""
+        """Return True if the rule is significantly worse."""
         return self.against_static.below
 
     @property
     def doubt(self) -> str | None:
-        """In words, what speaks against the rule; nothing, if it is told better."""
+        """Return a warning in words, or None if the rule is significantly better."""
         other = f"always waiting for {self.static} workers ({self.against_static})"
         if self.worse:
             return f"in {self.rounds} rounds held back it was worse than {other}"
@@ -62,17 +62,17 @@ def held_back(
     warm_up: int = closed_loop.WARM_UP,
     progress: Progress = lambda share: None,
 ) -> HeldBack:
-    """Run a trained rule in closed loop on the last quarter of rounds, s [iterations, workers], of which it has learnt nothing.
+    """Run a trained rule in closed loop on the last quarter of rounds, s [iterations, workers], which training did not use.
 
-    Both rules warm up in the last rounds before it, in which all are waited for, so that the quarter counts whole. Raises
-    ValueError if the rule cannot work there.
+    Both rules warm up in the last rounds before the quarter, which wait for all workers. So all rounds of the quarter
+    count. Raises ValueError if the rule cannot work there.
 
     Args:
-        rule: trained on the first three quarters.
-        seconds: all that there was to train on [iterations, workers], at least two rounds.
-        node_of: number of the node that each worker is on [workers].
-        warm_up: rounds, at most.
-        progress: told the share that is done.
+        rule: rule trained on the first three quarters.
+        seconds: all rounds available for training, s [iterations, workers], at least two rounds.
+        node_of: node number of each worker [workers].
+        warm_up: maximum number of warm-up rounds.
+        progress: called with the share that is done.
     """
     static = FixedCount().trained(split(seconds)[0], node_of)
     assert static.workers is not None

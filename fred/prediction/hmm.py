@@ -1,4 +1,4 @@
-"""A hidden Markov model of nodes that become slow and fast again, its times seen up to the cutoff [Rabiner 1989]."""
+"""A hidden Markov model of nodes that become slow and fast again, with times censored at the cutoff [Rabiner 1989]."""
 
 import math
 from typing import Annotated, Literal, Self
@@ -17,30 +17,31 @@ from fred.prediction.lognormal import Floats, between_ranks
 from fred.prediction.predictive import Predictor
 from fred.prediction.watched import Watched
 
-_SETTLING = 20  # rounds that an untrained rule learns the workers' own medians and deviations from
-_REACH, _POINTS = 4.5, 256  # the grid of times: deviations beyond the outermost means; number
+_SETTLING = 20  # rounds in which an untrained rule learns each worker's median and deviation
+_REACH, _POINTS = 4.5, 256  # grid of times: deviations beyond the outermost means; number of points
 
 Row = tuple[Annotated[float, Field(ge=0, le=1)], ...]
 Positive = Annotated[float, Field(gt=0)]
 
 
 class HiddenMarkov(Watched):
-    """Every node is in one of a few states, each with its slow-down; the exact filter says how likely each is next.
+    """The best c for a hidden Markov model of slowdowns, where every node switches between a few states.
 
-    log x of a worker is normal about its own median and its node's slow-down; of a dropped one it is only known to be larger.
-    Training finds all of it by expectation maximisation. Without, the workers' medians come from the first rounds. It knows no
-    slowness but that of its states; so it is watched beside averages of recent times (`ewma`), and left while these do better.
+    An exact filter predicts the next states. log x of a worker is normal around its own median plus its node's log
+    slowdown. A dropped worker's time is only known to exceed the cutoff. Training fits all of it by expectation
+    maximisation. Without training, the first rounds set the workers' medians. The model knows no slowness other than that
+    of its states. So averages of recent times (`ewma`) take over while they do better.
     """
 
-    of: Literal["worker", "node"] = Field("node", description="what becomes slow or fast as one")
-    states: int = Field(3, ge=1, le=12, description="states that training looks for")
-    passes: Count = Field(20, description="passes of training over the rounds")
-    slowdowns: tuple[Positive, ...] = Field((1.0, 2.0), min_length=1, description="each state's factor on times")
+    of: Literal["worker", "node"] = Field("node", description="unit that becomes slow or fast as a whole")
+    states: int = Field(3, ge=1, le=12, description="number of states that training fits")
+    passes: Count = Field(20, description="number of training passes over the rounds")
+    slowdowns: tuple[Positive, ...] = Field((1.0, 2.0), min_length=1, description="factor on times in each state")
     transition: tuple[Row, ...] = Field(
-        ((0.98, 0.02), (0.1, 0.9)), description="probability, per round, that the state of the row is followed by the column's"
+        ((0.98, 0.02), (0.1, 0.9)), description="probability, per round, that the row's state is followed by the column's"
     )
-    medians: tuple[Positive, ...] = Field((), description="each worker's usual time, s; none: learned from the first rounds")
-    deviations: tuple[Positive, ...] = Field((), description="each worker's deviation of log time; as many as `medians`")
+    medians: tuple[Positive, ...] = Field((), description="usual time of each worker, s; empty: learned from the first rounds")
+    deviations: tuple[Positive, ...] = Field((), description="deviation of each worker's log time; as many as `medians`")
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -53,7 +54,7 @@ class HiddenMarkov(Watched):
         return self
 
     def on(self, same: bool, objective: Objective) -> Self:
-        """The rule for the cluster that it was trained on, or for another, whose workers' medians are still to be learnt."""
+        """Return the rule with an objective; on another cluster (not `same`), the workers' medians are learned again."""
         return self.model_copy(update={"objective": objective} | ({} if same else {"medians": (), "deviations": ()}))
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -61,10 +62,10 @@ class HiddenMarkov(Watched):
         return self.beside_averages(model, node_of) if self._watched else model
 
     def filter(self, node_of: NodeOf) -> Predictor:
-        """Return the model at work, unwatched. Raises ValueError if it was trained for other workers.
+        """Return the model at work, without a fallback. Raises ValueError if it was trained for another number of workers.
 
         Args:
-            node_of: number of the node that each worker is on [workers].
+            node_of: node number of each worker [workers].
         """
         if self.medians and len(self.medians) != len(node_of):
             raise ValueError(f"`medians` are of {len(self.medians)} workers; the cluster has {len(node_of)}")
@@ -82,7 +83,7 @@ class HiddenMarkov(Watched):
         )
 
     def chains(self, node_of: NodeOf) -> NodeOf:
-        """Which chain of states each worker follows: [workers]."""
+        """Return the chain of states that each worker follows: [workers]."""
         return node_of if self.of == "node" else np.arange(len(node_of))
 
 
@@ -112,7 +113,7 @@ class _Filter(Predictor):
         self.state = forward.predicted(self.state, self._transition)
 
     def log_likelihood(self, logs: Floats, finished: NDArray[np.bool_]) -> Floats:
-        """Of each chain's states, up to what they have in common: [chains, states]."""
+        """Return the log-likelihood of each chain's states, up to a constant per chain: [chains, states]."""
         each = np.empty((len(self._levels), len(self.state)))
         for state, level in enumerate(self._levels):
             z = (logs - self._offsets - level) / self._deviations
@@ -123,11 +124,11 @@ class _Filter(Predictor):
 
     def _begin(self, logs: Floats) -> None:
         middle = np.sort(logs)[len(logs) // 2]
-        spread = max(2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2], 1e-6)  # a normal variance is 2.2 times the median
+        spread = max(2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2], 1e-6)  # normal variance: 2.2 times the median square
         self._offsets, self._deviations = np.full(len(logs), middle), np.full(len(logs), np.sqrt(spread))
 
     def _settle(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
-        """The median and deviation of each worker that has finished follow the mean over the rounds so far."""
+        """Move each finished worker's median and deviation towards the mean over the rounds so far."""
         level = forward.over_states(self.state * self._levels)[self._chain_of]
         error = logs - self._offsets - level
         variance = self._deviations**2
@@ -137,7 +138,7 @@ class _Filter(Predictor):
         self._tabulate()
 
     def _tabulate(self) -> None:
-        """How many workers of each chain would on average be over by each time of a grid, in each state."""
+        """Tabulate, for each chain and state, the expected number of workers that finish by each time of a grid."""
         low = (self._offsets - _REACH * self._deviations).min() + self._levels.min()
         high = (self._offsets + _REACH * self._deviations).max() + self._levels.max()
         grid = np.linspace(low, high, _POINTS)

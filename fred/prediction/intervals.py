@@ -1,14 +1,14 @@
-"""How surely recorded rounds tell one rule from another: intervals of the ratio of two throughputs.
+"""Confidence intervals of the ratio of two rules' throughputs on recorded rounds.
 
-Rounds are paired, both rules had the same times, and what slows a cluster down lasts for several of them. So blocks of rounds
-are resampled, for both rules at once: the moving-block bootstrap [Kuensch 1989, Annals of Statistics 17(3)], with the rounds in
-a circle, so that all count alike [Politis & Romano 1992]. The interval is Student's, of the logarithm of the ratio and its
-spread among the resamples, with as many values as there are blocks: few blocks show too little of it [Hesterberg 2015,
-American Statistician 69(4)]. It reaches no further than the worst and the best single round.
+Rounds are paired, because both rules had the same times, and slowdowns last for several rounds. So blocks of rounds are
+resampled for both rules at once: the moving-block bootstrap [Kuensch 1989, Annals of Statistics 17(3)]. The rounds form a
+circle, so that all count alike [Politis & Romano 1992]. The interval is Student's, from the logarithm of the ratio and its
+spread among the resamples. Its degrees of freedom follow from the number of blocks, since few blocks show too little spread
+[Hesterberg 2015, American Statistician 69(4)]. It reaches no further than the worst and the best single round.
 
-What it cannot know is what these rounds have not seen: of 20 rounds whose neighbours correlate by 0.8, nominal 95 % are 83 %,
-and less where a regime lasts as long as all of them. And each interval is for its pair alone: of many rules that do not differ,
-some will seem to.
+The interval cannot cover events that these rounds did not contain. With 20 rounds whose neighbours correlate by 0.8,
+nominal 95 % are 83 %, and less where a regime lasts as long as all of them. Each interval is for one pair of rules: of many
+equal rules, some will seem to differ.
 """
 
 import math
@@ -19,20 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from fred import streams
+from fred.base import streams
 from fred.cluster import elementary
 from fred.prediction.closed_loop import Rounds
 
-FEWEST = 8  # rounds that something can be said of
+FEWEST = 8  # rounds needed for an interval
 _RESAMPLES = 2000
-_BLOCKS = 4  # at least
-_OUTSIDE = 0.05  # of the intervals do not hold the truth
-_QUIET = 5  # autocorrelations in a row that are not significant: those from there on are not looked at
+_BLOCKS = 4  # least number of blocks
+_OUTSIDE = 0.05  # share of intervals that miss the true ratio
+_QUIET = 5  # after this many insignificant autocorrelations in a row, the others are ignored
 _SEED = 0
 
 
 class Ratio(NamedTuple):
-    """A rule's throughput relative to another's, and its 95 % interval: from 0 to infinity where nothing is known of it.
+    """The throughput of a rule relative to another's, with a 95 % interval, from 0 to infinity if unknown.
 
     >>> Ratio(1.1, 1.02, 1.2).above, Ratio(1.1, 0.95, 1.3).above, Ratio(0.9, 0.8, 0.95).below
     (True, False, True)
@@ -46,22 +46,22 @@ class Ratio(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the rounds are enough for an interval."""
+        """Return True if there are enough rounds for an interval."""
         return math.isfinite(self.high)
 
     @property
     def above(self) -> bool:
-        """Whether the rule is told better than the other."""
+        """Return True if the rule is significantly better than the other."""
         return self.low > 1
 
     @property
     def below(self) -> bool:
-        """Whether it is told worse."""
+        """Return True if the rule is significantly worse than the other."""
         return self.high < 1
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """From where to where, if it is known."""
+        """Return the lower and upper end, or None if there are too few rounds."""
         return (self.low, self.high) if self.known else None
 
     def __str__(self) -> str:
@@ -71,13 +71,15 @@ class Ratio(NamedTuple):
 
 
 def ratio(rounds: Rounds, others: Rounds) -> Ratio:
-    """The throughput of a rule relative to another's in the same rounds, with its interval: the same bits everywhere.
+    """Return the throughput of a rule relative to another's in the same rounds, with its interval.
+
+    The result has the same bits on every machine.
 
     Args:
-        rounds: of the rule.
-        others: of the rule that it is compared with, as many.
+        rounds: rounds of the rule.
+        others: rounds of the other rule, the same number.
 
-    A rule is as good as itself, however few the rounds; with fewer than `FEWEST` no more can be said.
+    A rule equals itself, however few the rounds. Otherwise fewer than `FEWEST` rounds give no interval.
     """
     sums = np.stack([rounds.cutoff, others.time, rounds.time, others.cutoff])
     value = float(_ratio(sums.sum(axis=1)))
@@ -87,7 +89,7 @@ def ratio(rounds: Rounds, others: Rounds) -> Ratio:
     if count < FEWEST:
         return Ratio(value, 0.0, math.inf)
     shares = sums / sums.sum(axis=1, keepdims=True)
-    length = block_length(shares[0] + shares[1] - shares[2] - shares[3])  # how far each round moves the logarithm
+    length = block_length(shares[0] + shares[1] - shares[2] - shares[3])  # each round's effect on the logarithm
     logarithms = elementary.log(_ratio(_resampled(sums, length)))
     reach = float(elementary.exp(_quantile(count / length) * _spread(logarithms)))
     single = (rounds.cutoff / rounds.time) / (others.cutoff / others.time)
@@ -96,13 +98,14 @@ def ratio(rounds: Rounds, others: Rounds) -> Ratio:
 
 
 def block_length(values: NDArray[np.float64]) -> int:
-    """How many values in a row are resampled together.
+    """Return the number of consecutive values to resample together.
 
-    sqrt(n), as for means of batches [Flegal & Jones 2010], but as many as [Politis & White 2004, corrected by Patton, Politis &
-    White 2009] find in the autocorrelations, if these are more; in no case more than a quarter of the values.
+    The length is sqrt(n), as for batch means [Flegal & Jones 2010], or the length that [Politis & White 2004, corrected by
+    Patton, Politis & White 2009] find from the autocorrelations, if that is larger. It never exceeds a quarter of the
+    values.
 
     Args:
-        values: that may depend on those before [n].
+        values: series whose values may depend on earlier ones [n].
 
     >>> draws = streams.uniforms(0, "example", 0, start=0, count=400)
     >>> block_length(draws), block_length(np.repeat(draws[:8], 50)), block_length(draws[:9])
@@ -114,7 +117,7 @@ def block_length(values: NDArray[np.float64]) -> int:
 
 
 def _from_autocorrelations(values: NDArray[np.float64]) -> float:
-    """The length that makes the error of the spread's estimate smallest, for blocks in a circle."""
+    """Return the block length that minimises the error of the estimated spread, for blocks in a circle."""
     count = len(values)
     most = min(math.ceil(math.sqrt(count)) + _QUIET, count - 1)
     centred = values - math.fsum(values) / count
@@ -131,7 +134,7 @@ def _from_autocorrelations(values: NDArray[np.float64]) -> float:
 
 
 def _resampled(sums: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Totals over as many rounds as there are, drawn in blocks: [4, resamples] of [4, rounds]."""
+    """Return totals over the original number of rounds, drawn in blocks: [4, resamples] from [4, rounds]."""
     count = sums.shape[1]
     whole, rest = divmod(count, length)
     starts = _starts(count, whole + 1)
@@ -142,23 +145,23 @@ def _resampled(sums: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _starts(count: int, blocks: int) -> NDArray[np.intp]:
-    """The first round of each block, [resamples, blocks]."""
+    """Return the first round of each block: [resamples, blocks]."""
     words = streams.words(_SEED, "intervals", np.arange(_RESAMPLES)[:, None], np.arange(blocks))
     return (words * np.uint64(count) >> np.uint64(32)).astype(np.intp)
 
 
 def _ratio(sums: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of throughputs, from what `ratio` adds up."""
+    """Return the ratio of throughputs from the sums in `ratio`."""
     return sums[0].astype(np.float64) * sums[1] / (sums[2].astype(np.float64) * sums[3])
 
 
 def _quantile(blocks: float) -> float:
-    """How many of their spreads among resamples values of so many blocks may be off."""
-    student = round(float(stdtrit(blocks - 1, 1 - _OUTSIDE / 2)), 6)  # what is cut off is not the same everywhere
+    """Return the half-width of the interval for this number of blocks, in spreads among resamples."""
+    student = round(float(stdtrit(blocks - 1, 1 - _OUTSIDE / 2)), 6)  # further digits differ between machines
     return student * math.sqrt(blocks / (blocks - 1))
 
 
 def _spread(values: NDArray[np.float64]) -> float:
-    """Their standard deviation."""
+    """Return the standard deviation of the values."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((values - mean) ** 2) / len(values))

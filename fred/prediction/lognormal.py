@@ -1,4 +1,4 @@
-"""Log-normal times: expected order statistics of independent ones, moments of those known only from below."""
+"""Log-normal times: expected order statistics of independent times, and moments of censored ones."""
 
 import math
 
@@ -9,11 +9,11 @@ from scipy.special import erfcx, ndtr
 from fred.cluster.elementary import exp
 
 Floats = NDArray[np.float64]
-_REACH, _POINTS = 4.5, 128  # the grid: deviations beyond the outermost means; number
+_REACH, _POINTS = 4.5, 128  # grid: deviations beyond the outermost means; number of points
 
 
 def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
-    """E[x_(1)] .. E[x_(n)] of independent log-normal times, s [n]; mean and deviation of their logarithms [n].
+    """Return E[x_(1)] .. E[x_(n)] of independent log-normal times, s [n], given mean and deviation of their logarithms [n].
 
     >>> import numpy as np
     >>> from fred.prediction.lognormal import expected_order_statistics
@@ -26,25 +26,25 @@ def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
 
 
 def between_ranks(over: Floats, times: Floats, n: int) -> Floats:
-    """E[x_(1)] .. E[x_(n)] if so many of n independent times are `over` on average by each of these `times`.
+    """Return E[x_(1)] .. E[x_(n)], s [n], of n independent times, of which `over` are expected by each of `times`.
 
-    Of n times F_1(t) + .. + F_n(t) are over by t; about j - 1/2 at the time that the j-th is expected.
+    The expected number by time t is F_1(t) + .. + F_n(t). It is about j - 1/2 at the expected time of the j-th.
 
     Args:
-        over: expected number of times that are over by each of `times`, ascending [points].
-        times: a grid, s [points].
-        n: number of all.
+        over: expected number of times that have passed by each of `times`, ascending [points].
+        times: grid of times, s [points].
+        n: number of independent times.
     """
     return np.interp(np.arange(n) + 0.5, over, times)
 
 
 def beyond(mean: Floats, deviation: Floats, least: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of normal variables of which it is known that they are larger than `least`.
+    """Return mean and variance of normal variables truncated to values above `least`.
 
     Args:
-        mean: without that knowledge [n].
-        deviation: without it [n].
-        least: bound of each [n].
+        mean: mean without truncation [n].
+        deviation: standard deviation without truncation [n].
+        least: lower bound of each variable [n].
 
         >>> import numpy as np
         >>> from fred.prediction.lognormal import beyond
@@ -52,5 +52,5 @@ def beyond(mean: Floats, deviation: Floats, least: Floats) -> tuple[Floats, Floa
         [[0.0, 0.798], [1.0, 0.363]]
     """
     z = (least - mean) / deviation
-    hazard = math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2))  # of the standard normal density: without overflow in its tail
+    hazard = math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2))  # of the standard normal density; no overflow in its tail
     return mean + deviation * hazard, deviation**2 * np.maximum(1 + (z - hazard) * hazard, 0)

@@ -1,4 +1,4 @@
-"""A deadline by the median of recent times and their median deviation from it [Hampel 1974; Leys et al. 2013]."""
+"""A deadline from the median of recent times and the median absolute deviation [Hampel 1974; Leys et al. 2013]."""
 
 from collections import deque
 from typing import Literal
@@ -12,25 +12,28 @@ from fred.components.component import Count
 from fred.prediction.censored import Distribution
 from fred.prediction.contract import Choice, Chooser, CutoffRule, Deadline, Times
 
-_BACK_OFF = 2  # the factor by which a deadline is extended that was too early, as RFC 6298 (5.5) does a retransmission's
-_FEWEST = 0.25  # of the workers: half of those that are there by the median
+_BACK_OFF = 2  # factor by which a deadline that was too early is extended, as in RFC 6298 (5.5)
+_FEWEST = 0.25  # share of the workers: half of those expected by the median
 
 
 class MADDeadline(CutoffRule):
-    """Waits for `k` median absolute deviations more than the median of recent times [Hampel 1974; Leys et al. 2013].
+    """A deadline at the median of recent times plus `k` median absolute deviations [Hampel 1974; Leys et al. 2013].
 
-    The deviations (MAD) are used as they are: Hampel multiplies them by 1.4826, so that they are standard deviations of normal
-    times. There k = 3 is 2.0 standard deviations, and 4.45 is 3. Times of dropped workers are bounds [Kaplan & Meier 1958].
+    The median absolute deviations (MAD) are unscaled. Hampel multiplies them by 1.4826 to get standard deviations of normal
+    times. So k = 3 is 2.0 standard deviations, and k = 4.45 is 3. Times of dropped workers are bounds [Kaplan & Meier
+    1958].
 
-    `pooled`: all workers' times are one sample, as in Spark's speculative execution (a multiple of the median over a stage's
-    tasks). `worker`: every worker has a deadline by its own times, as every connection has its retransmission timeout
-    [Jacobson 1988; RFC 6298]; the round ends at the latest of them, since nobody is late before its own.
+    `pooled`: all workers' times form one sample, as in Spark's speculative execution (a multiple of the median over a
+    stage's tasks). `worker`: every worker has a deadline from its own times, as every connection has its retransmission
+    timeout [Jacobson 1988; RFC 6298]. The round ends at the latest of these deadlines, since no worker is late before its
+    own.
 
-    No rule by recent times sees what lies beyond its own deadlines, and one that believed them would drop ever more. So where
-    the median was not seen, or where less than a quarter of the workers made the last deadline, the next is at least twice as
-    late as the last round ended (RFC 6298, 5.5), until enough are there. A faster cluster is seen at once.
+    A rule based on recent times sees nothing beyond its own deadlines; if it trusted them, it would drop more and more
+    workers. So sometimes the next deadline is at least twice as late as the last round's end (RFC 6298, 5.5). This happens
+    if the median was not observed, or if less than a quarter of the workers made the last deadline, until enough workers
+    finish. The rule notices a faster cluster at once.
 
-    The median of these times is 11, and half of them are within 1 of it:
+    Here the median time is 11, and half of the times are within 1 of it:
 
         >>> import numpy as np
         >>> from fred.prediction.mad_deadline import MADDeadline
@@ -42,10 +45,10 @@ class MADDeadline(CutoffRule):
     """
 
     of: Literal["pooled", "worker"] = Field(
-        "pooled", description="whose times tell a deadline: everybody's, or each worker's own"
+        "pooled", description="sample that a deadline is taken from: all workers' times, or each worker's own"
     )
-    window: Count = Field(20, description="rounds that are remembered")
-    k: float = Field(3.0, gt=0, description="median absolute deviations beyond the median, not scaled to standard ones")
+    window: Count = Field(20, description="number of last rounds that are used")
+    k: float = Field(3.0, gt=0, description="median absolute deviations beyond the median, not scaled to standard deviations")
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _Remembering(self, len(node_of))
@@ -58,7 +61,7 @@ class _Remembering(Chooser):
         self._finished: deque[NDArray[np.bool_]] = deque(maxlen=rule.window)
 
     def choose(self, times: Times) -> Choice:
-        """Return all until a round was seen, then a deadline; `times` are not looked at."""
+        """Return all workers until a round was observed, then a deadline; `times` are ignored."""
         if not self._times:
             return self._workers
         columns = self._workers if self._rule.of == "worker" else 1

@@ -1,4 +1,4 @@
-"""What every predicting rule has in common: expected order statistics of the next round, and the best cutoff for them."""
+"""The base of predicting rules: expected order statistics of the next round, and the best cutoff for them."""
 
 import math
 from abc import abstractmethod
@@ -11,16 +11,17 @@ from pydantic import Field
 from fred.cluster.durations import NANOSECONDS
 from fred.prediction.contract import Best, By, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
 
-_PATIENCE = 3.0  # mean deviations after which a worker that was expected is not waited for any longer
-_LEAST = 0.05  # deviation that a deadline stands for which was too early
-_MOST = 0.2  # deviation that any round stands for: no deadline is more than 1.8 times as late as what was expected
-_NEWEST = 0.25  # weight of the last round in the mean deviation, as of a round trip in TCP's [Jacobson 1988; RFC 6298]
+_PATIENCE = 3.0  # mean deviations beyond the expected end that a deadline allows
+_LEAST = 0.05  # least deviation that a deadline which was too early counts as
+_MOST = 0.2  # most deviation that a round counts as: no deadline exceeds 1.8 times the expected end
+_NEWEST = 0.25  # weight of the last round in the mean deviation, as for round trips in TCP [Jacobson 1988; RFC 6298]
 
 
 class Predictive(CutoffRule):
-    """A rule that expects x_(1) .. x_(n) of the next round and takes the best c of them, or waits until E[x_(c)].
+    """A rule that predicts x_(1) .. x_(n) of the next round and waits for the best c of them, or until E[x_(c)].
 
-    A new one has a `Predictor` that says what it expects and learns from rounds; here that all goes on as in the last one:
+    A new rule needs a `Predictor`, which predicts and learns from rounds. This one predicts that the next round equals the
+    last:
 
         >>> import fred
         >>> import numpy as np
@@ -46,19 +47,19 @@ class Predictive(CutoffRule):
     at_least: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="smallest share of the workers to wait for")
     by: By = Field(
         "count-or-deadline",
-        description="what ends a round: `count`, its c-th worker; `deadline`, E[x_(c)]; or the first of both, the deadline "
-        "later by as much as rounds usually are late",
+        description="what ends a round: `count`, its c-th worker; `deadline`, E[x_(c)]; or the first of both, "
+        "with a deadline later than E[x_(c)] by as much as rounds usually deviate",
     )
 
 
 class Predictor(Chooser):
-    """A predicting rule at work; until it has seen a round it waits for all.
+    """A predicting rule at work; it waits for all workers until it has observed a round.
 
     Args:
-        rule: whose objective and smallest share it heeds.
-        workers: n.
+        rule: rule with the objective and the smallest share of workers.
+        workers: number of workers, n.
 
-    What it must say is what it expects, and how it learns:
+    A predictor defines `expected` and `learn`:
 
         >>> import fred
         >>> import numpy as np
@@ -83,16 +84,16 @@ class Predictor(Chooser):
         self.workers = workers
         self.least = max(1, math.ceil(rule.at_least * workers))
         self._best, self._by = Best(rule.objective, self.least), rule.by
-        self._ready = False  # whether it has seen enough to decide
-        self._chosen: Choice | None = None  # in this round, by what was expected
-        self._lateness = _Lateness()  # of the worker that was to end a round
+        self._ready = False  # True once it has observed enough to decide
+        self._chosen: Choice | None = None  # own choice for this round
+        self._lateness = _Lateness()  # of the worker expected to end a round
 
     @property
     def ready(self) -> bool:
         return self._ready
 
     def choose(self, times: Times) -> Choice:
-        """The best c of the expected order statistics, or when it is expected; `times` are not looked at."""
+        """Return the best c of the expected order statistics, or a deadline for it; `times` are ignored."""
         self._chosen = self._decided() if self._ready else None
         return self.workers if self._chosen is None else self._chosen
 
@@ -105,8 +106,8 @@ class Predictor(Chooser):
         return Deadline.after(at) if self._by == "deadline" else self._lateness.deadline(at, c)
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        """Note what the round came to by what was chosen, and `learn` from its `times`, ns, and who has `finished`."""
-        if self._chosen is not None:  # it counts for what it chose, even where all were waited for
+        """Record the outcome of the rule's own choice, and `learn` from `times`, ns, and `finished`."""
+        if self._chosen is not None:  # judge its own choice, even if the round waited for all
             gradients, time = _came_to(np.maximum(times, 1), finished, self._chosen)
             self._best.came_to(gradients, time / NANOSECONDS)
             if isinstance(self._chosen, Deadline) and self._chosen.workers:
@@ -116,36 +117,36 @@ class Predictor(Chooser):
 
     @abstractmethod
     def expected(self) -> NDArray[np.float64]:
-        """Expected order statistics of the next round, s: [workers], ascending."""
+        """Return the expected order statistics of the next round, s: [workers], ascending."""
 
     @abstractmethod
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
-        """A round is over: each worker's seconds, which where it has not finished are only a lower bound.
+        """Learn from a finished round. For a worker that has not finished, the time is only a lower bound.
 
         Args:
             seconds: compute time of each worker, s [workers].
-            finished: who made the cutoff [workers].
+            finished: True for workers that made the cutoff [workers].
         """
 
 
 class _Lateness:
-    """By what factor rounds usually end earlier or later than expected: its mean deviation, and the deadline that follows.
+    """An estimator of how far rounds deviate from their expected end, by a mean factor, with the resulting deadline.
 
-    As a sender waits for an answer [Jacobson 1988; RFC 6298], but for the logarithm. A deadline that was too early counts as
-    the deviation that it stands for, or a least one, so the next is later; the RFC doubles it. However late a round was, it
-    counts as no more than a bound: who waited for a worker that is gone would else wait ever longer.
+    It works like a sender's retransmission timeout [Jacobson 1988; RFC 6298], but on logarithms. A deadline that was too
+    early counts as its own deviation, or at least a minimum, so the next one is later; the RFC doubles it. However late a
+    round was, its deviation is capped. Without the cap, a rule that waits for a lost worker would wait longer and longer.
     """
 
     def __init__(self) -> None:
         self._expected, self._deviation, self._rounds = 0.0, _MOST, 0
 
     def deadline(self, expected: float, workers: int) -> Deadline:
-        """When a round ends of which so many workers are expected by this time, s, if they are not there before."""
+        """Return the choice for a round that is expected to end by this time, s, with the given number of workers."""
         self._expected = expected
         return Deadline.after(expected * math.exp(_PATIENCE * self._deviation), workers)
 
     def heard(self, choice: Deadline, gradients: int, ns: int) -> None:
-        """What the round came to by that choice; nothing is learnt where others cut it short before."""
+        """Learn from the outcome of a choice; ignore rounds that others cut short before its deadline."""
         early = gradients < (choice.workers or 0)
         if self._expected > 0 and (ns >= choice.ns or not early):
             self._rounds += 1
@@ -154,7 +155,7 @@ class _Lateness:
 
 
 def _came_to(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple[int, int]:
-    """Gradients and duration, ns, of what is known of a round, had it been left to a choice that others may have cut short."""
+    """Return gradients and duration, ns, of a round under this choice, as far as the possibly shorter round shows them."""
     there = int(finished.sum())
     if isinstance(choice, Deadline):
         taken = max(1, int((finished & (times <= choice.ns)).sum()))

@@ -1,6 +1,6 @@
-"""Rules for the cutoff judged by a rolling origin: trained on what has been so far, run on what comes next, over and over.
+"""Rolling-origin evaluation of cutoff rules: train on all rounds so far, run on the next block, and repeat.
 
-A short trace so gives more rounds that count than one division of it, and more moments at which rules were trained
+A short trace gives more counted rounds this way than by one split, and more training times
 [Tashman 2000, International Journal of Forecasting 16(4)].
 """
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fred.errors import FredError
+from fred.base.errors import FredError
+from fred.base.progress import Show
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import RULES, Comparison, nodes_of, rule_named, tried
 from fred.prediction.contract import AllWorkers, CutoffRule
-from fred.process.progress import Show
 from fred.traces.trace import Trace
 
 
@@ -26,21 +26,21 @@ def rolling(
     progress: Show = lambda what, share: None,
     more: Mapping[str, CutoffRule] = {},
 ) -> Comparison:
-    """Train on the first iterations, run on the next block, train on all up to there, run on the next block, to the end.
+    """Train on the first iterations and run on the next block; then train on all so far, and so on to the end.
 
-    Every iteration after the first ones counts once. Rules begin each block anew and warm up in the last iterations before it,
-    in which all are waited for.
+    Every iteration after the first ones counts once. Rules restart in each block and warm up in the last iterations before
+    it, which wait for all workers.
 
     Args:
-        trace: the run-times.
-        first: iterations to train on at first.
-        block: iterations until rules are trained again; the last block may have fewer.
-        names: of the rules, as on the command line.
-        warm_up: iterations before each block, at most.
-        progress: told what is done, and the share of it that is.
-        more: rules with options, by what to call them.
+        trace: recorded compute times.
+        first: number of iterations in the first training.
+        block: number of iterations between trainings; the last block may have fewer.
+        names: names of the rules, as on the command line.
+        warm_up: maximum number of warm-up iterations before each block.
+        progress: called with a description of the current step and the share of it that is done.
+        more: rules with options, by name.
 
-    Raises FredError for unknown rules and impossible numbers, and if a rule cannot work there.
+    Raises FredError for unknown rules and impossible numbers, and if a rule cannot work on this trace.
     """
     if not 1 <= first < trace.iterations or block < 1 or warm_up < 0:
         raise FredError(

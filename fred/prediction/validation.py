@@ -1,4 +1,4 @@
-"""What is held back of the rounds to train on, and how a rule is run there: in closed loop, as it will be used."""
+"""Hold-out validation: split rounds into a training and a held-out part, and run a rule in closed loop on the latter."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ Seconds = NDArray[np.float64]
 
 
 def split(seconds: Seconds) -> tuple[Seconds, Seconds]:
-    """The first three quarters of rounds, to learn from, and the last quarter, to validate on.
+    """Split rounds into the first three quarters, for training, and the last quarter, for validation.
 
-    The quarter is rounded up, so that of two rounds or more neither part is empty. Raises ValueError for fewer.
+    The last quarter is rounded up, so neither part is empty for two rounds or more. Raises ValueError for fewer.
 
     Args:
         seconds: compute times, s [iterations, workers].
@@ -35,17 +35,17 @@ def run(
     warm_up: int = closed_loop.WARM_UP,
     progress: Progress = lambda share: None,
 ) -> Rounds:
-    """A rule in closed loop on the last quarter of rounds, of which it has learnt nothing.
+    """Run a rule in closed loop on the last quarter of rounds, which its training did not use.
 
-    It warms up in the last rounds before it, in which all are waited for, so that the quarter counts whole. Raises
-    ValueError if the rule cannot work there.
+    The rule warms up in the last rounds before the quarter, which wait for all workers. So all rounds of the quarter count.
+    Raises ValueError if the rule cannot work there.
 
     Args:
-        rule: trained on the first three quarters.
-        seconds: all that there was to train on, s [iterations, workers], at least two rounds.
-        node_of: number of the node that each worker is on [workers].
-        warm_up: rounds, at most.
-        progress: told the share that is done.
+        rule: rule trained on the first three quarters.
+        seconds: all rounds available for training, s [iterations, workers], at least two rounds.
+        node_of: node number of each worker [workers].
+        warm_up: maximum number of warm-up rounds.
+        progress: called with the share that is done.
     """
     early = len(split(seconds)[0])
     before = min(warm_up, early)

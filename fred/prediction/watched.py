@@ -1,4 +1,4 @@
-"""A model that is left while averages of recent times do better."""
+"""Predicting rules that fall back on averages of recent times while these do better."""
 
 from typing import Self
 
@@ -11,16 +11,16 @@ from fred.prediction.ewma import EWMA
 from fred.prediction.following import Following
 from fred.prediction.predictive import Predictive, Predictor
 
-_FIRST = np.array([0.99, 0.01])  # weights of the model, and of the averages
+_FIRST = np.array([0.99, 0.01])  # initial weights of the model and of the averages
 
 
 class Watched(Predictive):
-    """A rule whose model may be wrong of a cluster that changes: `ewma` of nodes is followed instead while that does better."""
+    """A rule whose model may be wrong for a changing cluster; `ewma` of nodes takes over while it does better."""
 
     _watched: bool = PrivateAttr(True)
 
     def unwatched(self) -> Self:
-        """Return the rule as its model has it, without the averages beside it."""
+        """Return the rule with its model alone, without the fallback on averages."""
         copy = self.model_copy()
         copy._watched = False
         return copy
@@ -29,9 +29,9 @@ class Watched(Predictive):
         """Return a chooser that follows the model as long as averages do no better.
 
         Args:
-            model: at work.
-            node_of: number of the node that each worker is on [workers].
-            seed: of draws.
+            model: predictor of the model.
+            node_of: node number of each worker [workers].
+            seed: seed of the draws.
         """
         averages = EWMA(objective=self.objective, at_least=self.at_least).start(node_of)
         return Following((model, averages), _FIRST, len(node_of), None, (seed, "watched"), first=0)

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+from fred.base.errors import FredError
 from fred.components.component import Component, Count
-from fred.errors import FredError
 
 Unsent = Literal["apply-again", "sum", "mean"]  # the fate of gradients that do not pass
 
@@ -36,7 +36,7 @@ class Offer(NamedTuple):
         False
         >>> offer.statistic
         Traceback (most recent call last):
-        fred.errors.FredError: the gate asks for the statistic, which only gates get whose `needs_values` is True
+        fred.FredError: the gate asks for the statistic, which only gates get whose `needs_values` is True
     """
 
     worker: int

@@ -6,12 +6,12 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components import registry
 from fred.components.component import Count, OneOf
-from fred.errors import FredError
 from fred.protocols.gate_rules import Gate, Offer, Periodic, Statistical, Unsent
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Copy, Gradient

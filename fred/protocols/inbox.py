@@ -26,7 +26,7 @@ class Inbox:
         >>> _ = sim.process(inbox.wait(worker=0, number=0, senders=2))
         >>> sim.run()
         Traceback (most recent call last):
-        fred.errors.FredError: nothing can happen any more after 0 s: worker 0 waits for models of iteration 0 from its ...
+        fred.FredError: nothing can happen any more after 0 s: worker 0 waits for models of iteration 0 from its ...
     """
 
     def __init__(self, sim: Simulation):

@@ -34,7 +34,7 @@ from typing import Annotated, ClassVar, Self
 import simpy
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING, Cost

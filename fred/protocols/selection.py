@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import Field
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.elementary import exp
 from fred.components.component import Component

@@ -12,14 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred import streams
+from fred.base import cached, streams
 from fred.components import registry
 from fred.components.component import own_classes
 from fred.learning import beside
 from fred.learning.loss import Arrays, Loss
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
-from fred.process import remembered
 from fred.replay.blocks import Blocks
 from fred.replay.compact import Split, split
 from fred.replay.hooks import Hooks
@@ -255,7 +254,7 @@ class Arithmetic:
         return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
 
 
-@remembered.code(64)
+@cached.code(64)
 def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
     """Return the server without its own learning rate, if its functions do not use it: they read the rate from the state."""
     try:
@@ -266,7 +265,7 @@ def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
         return server
 
 
-@remembered.code(64)
+@cached.code(64)
 def _traced(server: Server, blocks: Blocks, workers: int) -> str:
     """Return all that a server does with arrays, as text, except for the creation of its first state."""
 
@@ -285,7 +284,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
     return f"{program} {[np.asarray(each).tolist() for each in program.consts]}"
 
 
-@remembered.code(256)
+@cached.code(256)
 def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -> Split:
     """Return the path from parameters to message, split where the least data lies between; small gradients stay whole."""
     params = arithmetic.blocks.like
@@ -300,7 +299,7 @@ def _shapes_of(examples: Arrays) -> tuple[tuple[tuple[int, ...], Any], ...]:
     return tuple((each.shape, np.dtype(each.dtype)) for each in examples)
 
 
-@remembered.code(256)
+@cached.code(256)
 def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Message]]:
     """Return the shapes of a message and, for each group of blocks, of what joins a round."""
     blocks = arithmetic.blocks
@@ -316,7 +315,7 @@ def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Messag
     return jax.eval_shape(made, blocks.like, tuple(jax.ShapeDtypeStruct(*each) for each in examples))
 
 
-@remembered.code(256)
+@cached.code(256)
 def _sizes(arithmetic: Arithmetic) -> Sizes:
     """Return the bytes of models and messages, as the server counts them from the shapes that `publish` and `send` return."""
     server, blocks = arithmetic.server, arithmetic.blocks

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.models.model import Params
 from fred.replay.stack import Stack
 from fred.schedule.layout import Layout, Size

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base import cached
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.learning.server import Message, State
-from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.hooks import padded
 from fred.replay.memory import Joined, Memory, restored
@@ -240,7 +240,7 @@ _VERBS = {
 }
 
 
-@remembered.code(64)
+@cached.code(64)
 def jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     """Return the functions, each compiled by itself; cached, since runs with several seeds share them."""
     names = ("apply", "commit", "add", "contribute", "publish", "synchronize", "difference")

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fred.base import cached
+from fred.base.progress import compiling
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.learning.server import Message, State
-from fred.process import remembered
-from fred.process.progress import compiling
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.chunks import Chunk, Chunks
 from fred.replay.phases import How, Kind, Op, Program
@@ -85,7 +85,7 @@ def _said(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> Abs
     return compiling()
 
 
-@remembered.code(64)
+@cached.code(64)
 def _compiled_for(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> set[Any]:
     """Return the shapes of operands for which this loop has been compiled."""
     return set()
@@ -133,7 +133,7 @@ def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic,
     return result
 
 
-@remembered.code(64)
+@cached.code(64)
 def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., Carry]:
     """Return the loop nest for these kinds of instructions, compiled once for all runs that share them."""
 

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.errors import FredError
+from fred.base import cached
+from fred.base.errors import FredError
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.outcomes.outcome import Outcome
-from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter
 from fred.running.problem import Problem
@@ -84,7 +84,7 @@ def _uses(schedule: Schedule, every: int) -> set[int]:
     return set(ledger.uses[chosen].tolist())
 
 
-@remembered.code(8)
+@cached.code(8)
 def _gradient(do: Arithmetic) -> Callable[[Blocks, Arrays, NDArray[np.int32]], Params]:
     """Return the compiled gradient at given blocks, over given examples."""
     return jax.jit(

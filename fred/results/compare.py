@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.paired import compared
 from fred.results.folder import load_result

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fred.errors import FredError
-from fred.files import ownership, staging
+from fred.base import compiled, ownership, staging
+from fred.base.errors import FredError
+from fred.base.progress import OfRuns, in_notebook, of_runs
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables
-from fred.process import compiled
-from fred.process.progress import OfRuns, in_notebook, of_runs
 from fred.results import folder
 from fred.results.kept import kept_of, objections_to, said_anew, what_is_kept
 from fred.results.result import Result

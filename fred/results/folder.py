@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from fred.errors import FredError
-from fred.files import inputs, ownership, places, staging
-from fred.files.contents import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
-from fred.process import environment
+from fred.base import environment, inputs, ownership, places, staging
+from fred.base.contents import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
+from fred.base.errors import FredError
+from fred.base.version import __version__
 from fred.results import figure_files
 from fred.results.result import Result
 from fred.running import stored
@@ -23,7 +23,6 @@ from fred.running.stored import Stored, digest_of, write_json
 from fred.running.unit import Unit
 from fred.running.unit_checks import Digests
 from fred.specification.loading import Scenario, validated
-from fred.version import __version__
 from fred.views.page import MARK, Circumstances, page
 
 FORMAT = 8  # of the folder; increased when readers would have to change
@@ -134,7 +133,7 @@ def load_result(path: str | Path) -> Result:
     >>> fred.load_result("elsewhere")
     Traceback (most recent call last):
     ...
-    fred.errors.FredError: elsewhere is not a result folder: cannot read elsewhere/manifest.json: No such file or directory
+    fred.FredError: elsewhere is not a result folder: cannot read elsewhere/manifest.json: No such file or directory
     """
     path = Path(path)
     manifest, rows = read_manifest(path)

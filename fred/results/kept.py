@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from fred.files import ownership
+from fred.base import ownership
 from fred.running import stored, work
 from fred.running.unit import Unit
 

@@ -12,13 +12,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
+from fred.base import cached, environment
+from fred.base.contents import MANIFEST, REPORT
+from fred.base.errors import FredError
+from fred.base.progress import OfRuns
 from fred.components import registry
 from fred.components.component import inputs_of, own_classes
-from fred.errors import FredError
-from fred.files.contents import MANIFEST, REPORT
 from fred.outcomes.outcome import Named, Outcome, digest
-from fred.process import environment, remembered
-from fred.process.progress import OfRuns
 from fred.results import folder
 from fred.results.folder import Manifest
 from fred.running import stored
@@ -73,7 +73,7 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
     """Run everything, and write it to `scratch`; return the verdict, and the first difference."""
     result, anew, shared = folder.load_result(path), dict[Unit, Stored](), Timings()
     runs = _with_inputs(result.scenario).runs
-    remembered.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
+    cached.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
     recorded = {Unit(each.name, runs[each.name], each.seed, manifest.inline): each for each in result.outcomes}
     for unit in in_order(list(recorded)):
         each, began, told = recorded[unit], time.monotonic(), partial(progress, unit.name, unit.seed)

@@ -1,7 +1,7 @@
 """Comparison of everything that determines the bits in two processes: FRED's code, the user's, the numeric environment."""
 
+from fred.base import environment
 from fred.components import own_code
-from fred.process import environment
 from fred.running.unit import code_of_fred
 
 

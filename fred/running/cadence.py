@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.components.limits import MOST_POINTS
-from fred.errors import FredError
 from fred.schedule.schedule import Row, Schedule, Verb
 from fred.specification.shape import Measure
 from fred.timing.recorder import Listener, Recorder

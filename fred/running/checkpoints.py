@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fred.errors import FredError
-from fred.files import inputs
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.replay.snapshot import Snapshot
 from fred.running.execution import Checkpoint
 

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fred.base import cached
+from fred.base.errors import FredError
 from fred.components import own_code, registry
-from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.keys import key_of
 from fred.learning.loss import Loss, check_memory, initial_params
 from fred.learning.loss_functions import LossFunction, usual
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Server, State
-from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
 from fred.schedule.layout import Layout
 from fred.specification.shape import Run, Task
@@ -54,14 +54,14 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
     return do
 
 
-@remembered.data(8)  # for points of a sweep, which usually share both
+@cached.data(8)  # for points of a sweep, which usually share both
 def _check_model(model: Model, data: Data, seed: int, replicas: int) -> None:
     arrays = loaded(data, seed)
     check_memory(model, arrays, replicas)
     check_outputs(model, initial_params(model, arrays, seed), arrays)
 
 
-@remembered.data(8)
+@cached.data(8)
 def _check_loss(function: LossFunction | None, data: Data, seed: int) -> None:
     arrays = loaded(data, seed)
     check_loss(function or usual(arrays.classifies), arrays)

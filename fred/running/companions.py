@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from fred.process import environment, garbage
+from fred.base import environment, garbage
 
 _IDLE = 300  # seconds after which a process that nobody needs ends
 _THERE: list[Any] = []  # the executor, if any process has been begun

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pandas as pd
 
+from fred.base import environment
 from fred.cluster.durations import NANOSECONDS
 from fred.learning.models.model import Params
 from fred.learning.server import State
 from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import Named
-from fred.process import environment
 from fred.replay.interpreter import Interpreter
 from fred.replay.machine import replay, states_at
 from fred.replay.snapshot import Snapshot

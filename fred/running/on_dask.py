@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fred.errors import FredError
-from fred.process.progress import OfRuns
+from fred.base.errors import FredError
+from fred.base.progress import OfRuns
 from fred.running import timings, work
 from fred.running.execution import Following
 from fred.running.order import Order

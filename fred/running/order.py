@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from fred.base import cached, compiled
+from fred.base.errors import FredError
 from fred.components import own_code, registry
-from fred.errors import FredError
-from fred.process import compiled, remembered
 from fred.running import agreement
 from fred.running.unit import Unit
 
@@ -64,4 +64,4 @@ class Order(NamedTuple):
 @lru_cache(maxsize=1)
 def _forget_once(number: str, own: bool) -> None:
     """Clear caches when the experiment is not the last one of this process."""
-    remembered.forget(compiled=own)
+    cached.forget(compiled=own)

@@ -6,12 +6,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import streams
+from fred.base import cached, streams
 from fred.learning.data.dataset import Dataset, loaded
 from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_device
 from fred.learning.loss_functions import CrossEntropy
 from fred.learning.server import State
-from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
 from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_shares
 from fred.specification.shape import Run, Task
@@ -106,6 +105,6 @@ def plain(array: jax.Array) -> NDArray:
     return np.where(np.isnan(array), np.float32(np.nan), array)
 
 
-@remembered.data(4)
+@cached.data(4)
 def _arrays(data: Dataset) -> tuple[Arrays, Arrays]:
     return on_device(data.train), on_device(data.evaluation)

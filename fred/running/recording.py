@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import own_code, registry
 from fred.components.input_path import no_path
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 from fred.protocols.protocol import Protocol
 from fred.running.cadence import Cadence, Watch
 from fred.schedule.layout import Sizes

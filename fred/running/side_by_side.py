@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fred.errors import FredError
-from fred.process.progress import OfRuns
+from fred.base.errors import FredError
+from fred.base.progress import OfRuns
 from fred.running import companions, stored, timings, work
 from fred.running.order import Order
 from fred.running.timings import Timings

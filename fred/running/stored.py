@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.components import own_code
-from fred.errors import FredError
-from fred.files import inputs
 from fred.outcomes.outcome import Named, Outcome
 from fred.running import unit_checks
 from fred.running.unit import Unit

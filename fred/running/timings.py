@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fred.base import inputs
+from fred.base.errors import FredError
+from fred.base.lock import held
 from fred.components.component import own_classes
-from fred.errors import FredError
-from fred.files import inputs
-from fred.files.lock import held
 from fred.outcomes.measures import run_times
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.lower import lower

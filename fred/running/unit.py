@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fred.base import environment
+from fred.base.version import __version__
 from fred.components import own_code, registry
 from fred.components.component import own_classes
 from fred.components.input_path import no_path
 from fred.learning.data.dataset import data_digest
-from fred.process import environment
 from fred.specification.blame import blamed
 from fred.specification.shape import Run
-from fred.version import __version__
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core import CoreSchema, core_schema
 
-from fred.files import inputs
+from fred.base import inputs
 from fred.outcomes.outcome import Named
 from fred.outcomes.spans import KINDS
 from fred.schedule.bounds import check_bounds

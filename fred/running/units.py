@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from fred.base import cached, progress
+from fred.base.errors import FredError
 from fred.components import registry
 from fred.components.component import own_classes
-from fred.errors import FredError
-from fred.process import progress, remembered
 from fred.running.unit import Unit
 from fred.specification.loading import Scenario
 
@@ -28,7 +28,7 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
     from fred.running.execution import check  # imports jax
 
     wanted = wanted_runs(scenario, only)
-    remembered.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
+    cached.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
     programs = {check(name, scenario.runs[name], _seeds_of(name, scenario)[0]) for name in wanted}
     progress.expect(0 if inline else len(programs - {None}))
     return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in _seeds_of(name, scenario)]

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fred.base import environment
+from fred.base.errors import FredError
+from fred.base.lock import held
 from fred.components import own_code
-from fred.errors import FredError
-from fred.files.lock import held
-from fred.process import environment
 from fred.running import checkpoints, stored
 from fred.running.execution import Checkpoint, Following, execute
 from fred.running.timings import Timings

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.schedule.layout import Cut, Layout, is_whole
 from fred.schedule.schedule import Verb
 
@@ -48,7 +48,7 @@ def check_rows(columns: Mapping[str, NDArray], layout: Layout) -> None:
     >>> rows = {name: np.array([2]) for name in ("time_ns", "verb", "worker", "replica", "block", "messages")}
     >>> check_rows(rows | {"bytes": np.array([-5])}, Layout(3, range(3), range(0), blocks=3))
     Traceback (most recent call last):
-    fred.errors.FredError: worker 2's ADD at 2e-09 s has bytes -5; expected 0 or more
+    fred.FredError: worker 2's ADD at 2e-09 s has bytes -5; expected 0 or more
     """
     whose = columns["verb"] != Verb.MIX  # a MIX has no replica
     for name, wrong, expected in (

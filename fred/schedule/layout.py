@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
+from fred.base.errors import FredError
 from fred.components.limits import MOST_BYTES
-from fred.errors import FredError
 
 Cut = Literal["parts", "layers"]
 
@@ -120,7 +120,7 @@ def size_in_bytes(said: Any, who: str) -> int:
     Example:
         >>> size_in_bytes(1.5, "`send`")
         Traceback (most recent call last):
-        fred.errors.FredError: `send` says that something has 1.5 bytes, of type float; expected a whole number, 0 to 2**48
+        fred.FredError: `send` says that something has 1.5 bytes, of type float; expected a whole number, 0 to 2**48
     """
     if not is_whole(said) or not 0 <= said <= MOST_BYTES:
         kind = "" if type(said) is int else f", of type {type(said).__name__}"

@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from fred import streams
+from fred.base import streams
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
 Division = Literal["shared", "divided", "by-label", "dirichlet"]

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fred.base.errors import FredError
 from fred.components import own_code
 from fred.components.component import own_classes
-from fred.errors import FredError
 from fred.specification.shape import Run
 
 

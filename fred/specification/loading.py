@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
+from fred.base.errors import FredError
 from fred.components import registry
 from fred.components.component import Component, checked_as, options_of
-from fred.errors import FredError
 from fred.specification import shipped
 from fred.specification.run_names import Name
 from fred.specification.shape import Run
@@ -155,7 +155,7 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     >>> fred.load("mine.yaml", ["cluster.worker=16"])
     Traceback (most recent call last):
     ...
-    fred.errors.FredError: --set cluster.worker=16: unknown key `worker`; did you mean `workers`?...
+    fred.FredError: --set cluster.worker=16: unknown key `worker`; did you mean `workers`?...
     """
     registry.allow_import(imports)
     path = shipped.located(Path(path))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from fred.files.contents import is_taken
+from fred.base.contents import is_taken
 
 _USUAL = re.compile(r"\w[-.\w]{0,59}")  # must not look like a command-line option
 _LONGEST = 255 - len(".seed-4294967295")  # bytes: the limit of file systems, less the suffix of a work folder

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
 from fred.components import registry
 from fred.components.component import Component, Count, OneOf, checked_as
 from fred.components.limits import LONGEST, MOST_GRADIENTS, MOST_POINTS
-from fred.errors import FredError
 from fred.protocols.protocol import Protocol
 from fred.schedule.allowed import check_layout
 from fred.schedule.layout import Layout

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from fred.base.errors import FredError
 from fred.components import registry
 from fred.components.input_path import SHIPPED
-from fred.errors import FredError
 
 FOLDER = SHIPPED
 SCHEMA = FOLDER / "schema.json"

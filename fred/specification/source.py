@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fred.base.errors import FredError, quoted
 from fred.components.registry import nearest
-from fred.errors import FredError, quoted
 from fred.specification.run_names import is_usual
 from fred.specification.shape import Run
 from fred.specification.sweep import Point, Sweep, name_of

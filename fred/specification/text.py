@@ -11,8 +11,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from fred.errors import FredError, quoted
-from fred.files import inputs
+from fred.base import inputs
+from fred.base.errors import FredError, quoted
 
 Keys = tuple[str | int, ...]  # the keys that lead to a value in a document
 _MOST_VALUES = 1_000_000  # in one file, with aliases expanded

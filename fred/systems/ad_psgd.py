@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import OneOf

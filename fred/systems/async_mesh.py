@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Share, State
-from fred.process.later import jax, jnp
 from fred.systems.sparta import Masked
 
 ALGORITHMS = {

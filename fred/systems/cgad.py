@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.components.component import Count
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.server import Message, Rate, Scalar, State
-from fred.process.later import jax, jnp
 from fred.systems.diloco import DiLoCo
 
 ALGORITHMS = {

@@ -22,12 +22,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.learning.server import Message, Scalar, State
-from fred.process.later import jax, jnp
 from fred.protocols.outer_steps import whole
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.components.component import Count
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Message, Rate, Scalar, Server, Share, State
-from fred.process.later import jax, jnp
 
 ALGORITHMS = {
     "delayed-nesterov": {

@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
-from fred.process.later import jax, jnp
 from fred.systems.sasgd import StalenessAware
 
 ALGORITHMS = {

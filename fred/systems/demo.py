@@ -11,11 +11,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.components.component import OneOf
 from fred.learning.codecs.codec import Codec
 from fred.learning.codecs.dct import DCT
 from fred.learning.server import Message, Scalar, Server, State
-from fred.process.later import jax, jnp
 
 ALGORITHMS = {
     "demo": {

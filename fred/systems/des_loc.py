@@ -9,11 +9,11 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field, field_validator
 
+from fred.base.later import jax, jnp, optax
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.server import Message, Scalar, Server, State
-from fred.process.later import jax, jnp, optax
 
 ALGORITHMS = {
     "des-loc": {

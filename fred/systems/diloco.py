@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
+from fred.base.later import optax
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.server import Message, Rate, Scalar, Server, State
-from fred.process.later import optax
 
 ALGORITHMS = {
     "diloco": {

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count

@@ -12,11 +12,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.components.component import Whole
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.server import Message, Scalar, State
-from fred.process.later import jax, jnp
 from fred.systems.diloco import DiLoCo
 
 ALGORITHMS = {

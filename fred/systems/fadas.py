@@ -11,10 +11,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.components.component import Whole
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Message, Rate, Scalar, Server, State
-from fred.process.later import jax, jnp
 
 ALGORITHMS = {
     "fadas": {

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Message, Scalar, Server, State
-from fred.process.later import jax, jnp
 from fred.systems.sasgd import Divisor, divisor, weighed
 
 ALGORITHMS = {

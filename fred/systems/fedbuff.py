@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.learning.moved import Moved
 from fred.learning.server import Message, Rate, Scalar, State
-from fred.process.later import jax, jnp
 
 ALGORITHMS = {
     "fedbuff": {

@@ -29,11 +29,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fred.base.later import jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.learning.server import Decay, Rate, State
-from fred.process.later import jnp
 from fred.protocols.pacing import Paced
 from fred.schedule.layout import Layout
 from fred.systems.delayed_nesterov import DelayedNesterov

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Rate, Scalar, Server, State
-from fred.process.later import jax, jnp
 
 ALGORITHMS = {
     "bmuf": {

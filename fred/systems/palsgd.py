@@ -11,9 +11,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Scalar, State
-from fred.process.later import jax, jnp
 from fred.systems.diloco import DiLoCo
 
 ALGORITHMS = {

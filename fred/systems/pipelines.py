@@ -33,12 +33,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.later import jax, jnp
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
-from fred.process.later import jax, jnp
 from fred.protocols.protocol import Protocol
 from fred.systems.sasgd import StalenessAware
 from fred.timing.copies import Copy

@@ -10,9 +10,9 @@ Means are changed by what a gradient changes in them, so that an update does not
 
 from __future__ import annotations
 
+from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
-from fred.process.later import jax, jnp
 
 ALGORITHMS = {
     "ia2sgd": {

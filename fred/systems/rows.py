@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from fred.base.errors import FredError
 from fred.components import pages
 from fred.components.pages import Row
 from fred.components.registry import nearest
-from fred.errors import FredError
 from fred.learning.server import Family, Server
 
 FAMILIES = {family.name.lower().replace("_", "-"): family for family in Family}

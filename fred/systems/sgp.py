@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Scalar, Server, State
-from fred.process.later import jax, jnp
 
 ALGORITHMS = {
     "sgp": {

@@ -11,12 +11,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fred.base.later import jax
 from fred.components.component import OneOf
 from fred.learning.codecs.codec import Codec
 from fred.learning.codecs.rounding import LowBit
 from fred.learning.codecs.sparse import TopK
 from fred.learning.server import Message, Rate, Scalar, Server, State
-from fred.process.later import jax
 
 ALGORITHMS = {
     "sparseloco": {

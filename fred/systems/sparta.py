@@ -37,13 +37,13 @@ from typing import Annotated, Any, ClassVar
 import simpy
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count, Whole
 from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
-from fred.process.later import jax, jnp
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy

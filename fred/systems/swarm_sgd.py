@@ -28,7 +28,7 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
-from fred.errors import FredError
 
 NOTHING_CUT: dict[int, int] = {}
 NOTHING_UNUSUAL: dict[int, tuple[int, int]] = {}
@@ -28,7 +28,7 @@ class Copy:
         6
         >>> copy.at(2)
         Traceback (most recent call last):
-        fred.errors.FredError: a copy of block 0, 1 is used where block 2 is needed
+        fred.FredError: a copy of block 0, 1 is used where block 2 is needed
     """
 
     __slots__ = ("__weakref__", "mailbox", "original", "timestamp", "timestamps")

@@ -5,9 +5,9 @@ from typing import Any
 
 import simpy
 
+from fred.base.errors import FredError
 from fred.cluster.durations import NEVER
 from fred.cluster.faults import MOST_TRIES, Faults
-from fred.errors import FredError
 from fred.timing.copies import Gradient
 from fred.timing.loop import Loop
 

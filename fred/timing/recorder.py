@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.schedule.allowed import check_rows
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key

@@ -7,11 +7,11 @@ from typing import Any
 
 import simpy
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.faults import Faults
 from fred.components.limits import MOST_GRADIENTS
-from fred.errors import FredError
 from fred.schedule.schedule import NONE, UNENDING, Schedule, What
 from fred.timing.copies import Gradient
 from fred.timing.lives import Lives
@@ -122,7 +122,7 @@ class World:
             >>> _ = sim.process(sim.wait(1, sim.env.event(), "a model that nobody sends"))
             >>> sim.run()
             Traceback (most recent call last):
-            fred.errors.FredError: nothing can happen any more after 0 s: worker 1 waits for a model that nobody sends
+            fred.FredError: nothing can happen any more after 0 s: worker 1 waits for a model that nobody sends
         """
         name = f"worker {who}" if isinstance(who, int) else who
         self._waiting[name] = reason

@@ -1,1 +1,1 @@
-"""Recorded run-times of clusters: what they are, how they are read, what they look like. NumPy and Arrow only."""
+"""Recorded compute times of clusters: readers, repairs, and groups of workers. Imports NumPy, SciPy and Arrow only."""

@@ -1,4 +1,4 @@
-"""The times that the files of a trace hold, before they are a table: each with its iteration, worker, node and place."""
+"""The times in the files of a trace before they form a table: each with its iteration, worker, node and place."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -14,26 +14,26 @@ from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, Role, is_of_a_node
 
 Ints = NDArray[np.int64]
-_BETWEEN = "/"  # names that name something together
+_BETWEEN = "/"  # joins names that identify something together
 _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)(\D*)")
 _ENDINGS = (".gz", ".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson", ".json", ".trace", ".pt")
-_OF_TIME = re.compile(r"day|part|chunk|run|restart|\d{4}-?\d\d-?\d\d", re.IGNORECASE)  # in the names of files
+_OF_TIME = re.compile(r"day|part|chunk|run|restart|\d{4}-?\d\d-?\d\d", re.IGNORECASE)  # in names of files split by time
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The times of a file, or of several, in their order.
+    """The times of one file, or of several, in their order.
 
     Args:
-        iteration: of each time.
-        worker: of each time.
-        node: of each time; None where nothing says it.
-        seconds: the times, s; NaN where one is missing.
-        row: of each time, by which `where` finds its place.
-        where: the place of a row, in words.
-        columns: the file's columns by what they are.
-        notes: how the file was understood.
+        iteration: iteration of each time.
+        worker: worker of each time.
+        node: node of each time; None if unknown.
+        seconds: the times, s; NaN if missing.
+        row: row of each time, which `where` takes.
+        where: function that describes the place of a row.
+        columns: names of the file's columns, by role.
+        notes: how the file was read, in words.
     """
 
     iteration: Labels
@@ -46,30 +46,30 @@ class Cells:
     notes: tuple[str, ...] = ()
 
     def place(self, cell: int) -> str:
-        """Return where a time stands, and whose it is.
+        """Return the place, iteration and worker of a time, in words.
 
         Args:
-            cell: the time, by number.
+            cell: number of the time.
         """
         return f"{self.where(int(self.row[cell]))}: {self.whose(int(self.iteration.codes[cell]), int(self.worker.codes[cell]))}"
 
     def whose(self, iteration: int, worker: int) -> str:
-        """Return in words whose time it is.
+        """Return the iteration and worker of a time, in words.
 
         Args:
-            iteration: by number.
-            worker: by number.
+            iteration: number of the iteration.
+            worker: number of the worker.
         """
         return f"iteration {self.iteration.names[iteration]}, worker {self.worker.names[worker]}"
 
     @property
     def keys(self) -> Ints:
-        """Return a number for each time that is the same for those of the same iteration and worker."""
+        """Return a key for each time; times of the same iteration and worker have the same key."""
         return self.iteration.codes * len(self.worker.names) + self.worker.codes
 
 
 def in_order(labels: Labels) -> Labels:
-    """Return the same with names in order: by the numbers that they are, or in which they differ; else as they come.
+    """Return the labels with sorted names: by number if they are or contain numbers, otherwise in order of appearance.
 
     Args:
         labels: a column of names.
@@ -84,10 +84,10 @@ def in_order(labels: Labels) -> Labels:
 
 
 def together(columns: Sequence[Labels]) -> Labels:
-    """Return the names that several columns make together, such as a node and a rank on it.
+    """Return the labels that several columns form together, such as a node and a rank on it.
 
     Args:
-        columns: each of the same rows; the first is the coarsest.
+        columns: columns of the same rows, coarsest first.
 
     >>> node, rank = Labels(np.array([0, 0, 1]), ["a", "b"]), Labels(np.array([0, 1, 1]), ["0", "1"])
     >>> together([node, rank])
@@ -103,10 +103,10 @@ def together(columns: Sequence[Labels]) -> Labels:
 
 
 def joined(files: Sequence[Cells]) -> Cells:
-    """Return the times of all files as of one. Raises UnclearTraceError where two hold times of the same iteration and worker.
+    """Join the times of all files. Raises UnclearTraceError if two files have times of the same iterations and workers.
 
     Args:
-        files: the parts of a trace, such as one for each node, worker or day.
+        files: parts of a trace, such as one for each node, worker or day.
     """
     if len(files) == 1:
         return by_node(files[0])
@@ -126,10 +126,10 @@ def joined(files: Sequence[Cells]) -> Cells:
 
 
 def by_node(cells: Cells) -> Cells:
-    """Return the same where workers of different nodes have different names: of rank 0 on each node, `node/0`.
+    """Return the times with workers named by node where nodes share names: rank 0 of each node becomes `node/0`.
 
     Args:
-        cells: in which a worker may be on several nodes.
+        cells: times, in which a worker's name may occur on several nodes.
     """
     if cells.node is None:
         return cells
@@ -137,7 +137,7 @@ def by_node(cells: Cells) -> Cells:
     if len(pairs.names) == len(cells.worker.names):
         return cells
     at_once = np.unique(np.stack([cells.keys, cells.node.codes]), axis=1)
-    if len(np.unique(at_once[0])) == at_once.shape[1]:  # never two at once, so it is one worker that moved
+    if len(np.unique(at_once[0])) == at_once.shape[1]:  # never on two nodes at once: one worker that moved
         return replace(cells, node=None, notes=(*cells.notes, "workers moved from node to node, so nodes are not known"))
     note = "workers of different nodes have the same names, so each is named with its node"
     return replace(cells, worker=pairs, notes=(*cells.notes, note))
@@ -147,7 +147,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     """Return a short name for each of several files, all different.
 
     Args:
-        paths: of the files.
+        paths: paths of the files.
 
     >>> short_names([Path("a/rank0.csv"), Path("a/rank1.csv")]), short_names([Path("a/times.csv"), Path("b/times.csv")])
     (['rank0', 'rank1'], ['a', 'b'])
@@ -178,13 +178,13 @@ def _where(files: Sequence[Cells], offsets: Ints, row: int) -> str:
 
 
 def _check_apart(every: Cells, files: Sequence[Cells]) -> Cells:
-    """Refuse files that have the times of the same iterations and workers, unless they are the same times, given twice."""
+    """Raise UnclearTraceError if files have other times of the same iterations and workers; a few are left as duplicates."""
     part = np.repeat(np.arange(len(files)), [len(file.seconds) for file in files])
     order = np.lexsort((part, every.keys))
     keys, seconds = every.keys[order], every.seconds[order]
     again = (keys[1:] == keys[:-1]) & (part[order][1:] != part[order][:-1]) & (seconds[1:] != seconds[:-1])
     if 2 * again.sum() <= min(len(file.seconds) for file in files):
-        return every  # a few are what a restart repeats: duplicates, to be mended as the user says
+        return every  # a restart repeats a few: `mended` handles them as duplicates
     one, other = (int(order[np.argmax(again) + i]) for i in (0, 1))
     later: dict[Role, str] = {"iteration": f"{FILE}{AND}{every.columns.get('iteration', '')}".removesuffix(AND)}
     beside: dict[Role, str] = {"worker": FILE}
@@ -201,7 +201,7 @@ def _check_apart(every: Cells, files: Sequence[Cells]) -> Cells:
 
 
 def _order(names: Sequence[str]) -> list[int]:
-    """Return the positions of the names in their order."""
+    """Return the positions of the names in sorted order."""
     split = [name.split(_BETWEEN) for name in names]
     if len({len(each) for each in split}) == 1 and all(_NUMBER.fullmatch(part) for each in split for part in each):
         return sorted(range(len(names)), key=lambda i: [Decimal(part) for part in split[i]])

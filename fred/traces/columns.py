@@ -1,4 +1,4 @@
-"""The columns of CSV, Parquet or lines of JSON. The line of a row is looked up only where something is wrong with it."""
+"""Columns of CSV, Parquet or JSON Lines files. The line of a row is looked up only to report an error."""
 
 import csv
 import gzip
@@ -19,33 +19,33 @@ import pyarrow.json
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fred.errors import FredError, quoted
-from fred.files import inputs
+from fred.base import inputs
+from fred.base.errors import FredError, quoted
 
-MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "-"]  # what stands for a time that is not there
-_LOOKED_AT = 100  # rows, to tell a table from another text, none of which is quoted
+MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "-"]  # values that mean a missing time
+_LOOKED_AT = 100  # rows inspected to tell a table from other text
 _PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
-_WHOLE = re.compile(r"-?\d+\.0+")  # a whole number, as a column with gaps has it
-_BETWEEN = ",\t;"  # fields
+_WHOLE = re.compile(r"-?\d+\.0+")  # a whole number in a column with gaps
+_BETWEEN = ",\t;"  # delimiters
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(?P<zone>Z|[+-]\d\d:?\d\d)?")  # ISO 8601
-EXAMPLE = "example"  # stands for the trace that comes with FRED
+EXAMPLE = "example"  # name of the trace that comes with FRED
 Numbers = NDArray[np.float64]  # NaN: missing
 
 
 class Labels(NamedTuple):
-    """A column of names: which name each row has, by number (-1: none), and the names in order of appearance."""
+    """A column of names: the number of each row's name (-1: none), and the names in order of appearance."""
 
     codes: NDArray[np.int64]
     names: list[str]
 
 
 class File(ABC):
-    """A table on disk. Every method raises FredError."""
+    """A table on disk. All methods raise FredError."""
 
     def __init__(self, path: Path):
         self.path = path
         try:
-            with inputs.opened(path):  # a file, and one that can be read
+            with inputs.opened(path):  # fails unless it is a readable file
                 self.names = self._names()
                 self.header = [name for name in self.names if not _is_index(name)]
         except (OSError, csv.Error, pa.ArrowException) as error:
@@ -53,7 +53,7 @@ class File(ABC):
         self._check_header()
 
     def columns(self, labels: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, Labels], dict[str, Numbers]]:
-        """These columns, taken as names or as numbers."""
+        """Return columns, read as names or as numbers."""
         try:
             table = self._table(labels, numbers)
             named = {name: _labels(table[name]) for name in labels}
@@ -63,23 +63,23 @@ class File(ABC):
 
     @abstractmethod
     def has_moments(self, name: str) -> bool:
-        """Return True for a column of dates with times, which `columns` gives as numbers, in s.
+        """Return True for a column of dates with times, which `columns` returns as numbers, s.
 
         Args:
-            name: of the column.
+            name: name of the column.
         """
 
     @abstractmethod
     def where(self, row: int) -> str:
-        """The file and the place of a row, counted from 0 without the header."""
+        """Return the file and the place of a row, counted from 0 without the header."""
 
     @abstractmethod
     def _names(self) -> list[str]:
-        """What the columns are called."""
+        """Return the names of the columns."""
 
     @abstractmethod
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
-        """These columns."""
+        """Return these columns as a table."""
 
     def _numbers(self, table: pa.Table, name: str) -> Numbers:
         try:
@@ -93,14 +93,14 @@ class File(ABC):
         return column.to_numpy().astype(np.float64)
 
     def _no_number(self, table: pa.Table, name: str) -> FredError:
-        """What to say about the first value of the column that is not a number."""
+        """Return an error about the column's first value that is not a number."""
         for row, value in enumerate(table[name].to_pylist()):
             if not _is_number(str(value)):
                 return FredError(f"{self.where(row)}: expected a time in column `{name}`, a number; found {quoted(value)}")
         return FredError(f"{self.path}: column `{name}` holds {table[name].type}; expected times, as numbers")
 
     def _unreadable(self, error: Exception) -> FredError:
-        reason = getattr(error, "strerror", None) or str(error).partition(":")[0]  # what Arrow found there comes after it
+        reason = getattr(error, "strerror", None) or str(error).partition(":")[0]  # without the content that Arrow appends
         return FredError(f"cannot read {self.path}: {reason}")
 
     def _check_header(self) -> None:
@@ -115,7 +115,7 @@ class File(ABC):
 
 
 class CSVFile(File):
-    """Values separated by commas, tabs or semicolons, below a line of names."""
+    """A CSV file: values separated by commas, tabs or semicolons, below a header line."""
 
     def where(self, row: int) -> str:
         line, _ = next(itertools.islice(self._lines(), row + 1, None))
@@ -138,15 +138,15 @@ class CSVFile(File):
         return names
 
     def has_moments(self, name: str) -> bool:
-        """Return True for a column of which a row looks like a date with a time.
+        """Return True for a column in which some row looks like a date with a time.
 
         Args:
-            name: of the column.
+            name: name of the column.
         """
         return name in self._moments
 
     def _lines(self, delimiter: str = "") -> Iterator[tuple[int, list[str]]]:
-        """Number and fields of each line that has any."""
+        """Yield number and fields of each line that is not empty."""
         with inputs.opened(self.path) as file:
             unpacked = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if self.path.name.lower().endswith(".gz") else file
             text = TextIOWrapper(unpacked, encoding="utf-8-sig", newline="")
@@ -154,7 +154,7 @@ class CSVFile(File):
             try:
                 yield from ((reader.line_num, fields) for fields in reader if fields)
             except UnicodeDecodeError:
-                inputs.text(self.path)  # says in which line
+                inputs.text(self.path)  # raises an error with the line
                 raise
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
@@ -174,7 +174,7 @@ class CSVFile(File):
             raise self._unreadable(error) from error
 
     def _explain(self, numbers: Sequence[str]) -> None:
-        """Raise FredError for the first line that is not as it must be."""
+        """Raise FredError for the first invalid line."""
         if len(list(itertools.islice(self._lines(), 2))) < 2:
             raise FredError(f"{self.path} has no rows")
         for line, fields in itertools.islice(self._lines(), 1, None):
@@ -193,7 +193,7 @@ class CSVFile(File):
 
 
 class ParquetFile(File):
-    """Columns as any data frame library writes them."""
+    """A Parquet file, as written by any data frame library."""
 
     def where(self, row: int) -> str:
         return f"{self.path}, row {row + 1}"
@@ -205,7 +205,7 @@ class ParquetFile(File):
         """Return True for a column of dates with times.
 
         Args:
-            name: of the column.
+            name: name of the column.
         """
         return bool(pa.types.is_timestamp(pq.read_schema(self.path).field(name).type))
 
@@ -214,7 +214,7 @@ class ParquetFile(File):
 
 
 class JSONLinesFile(File):
-    """An object in each line, as logs have them."""
+    """A JSON Lines file, with an object in each line, as in logs."""
 
     def where(self, row: int) -> str:
         return f"{self.path}:{row + 1}"
@@ -227,7 +227,7 @@ class JSONLinesFile(File):
         """Return True for a column of dates with times.
 
         Args:
-            name: of the column.
+            name: name of the column.
         """
         return bool(pa.types.is_timestamp(self._all.schema.field(name).type))
 
@@ -236,10 +236,10 @@ class JSONLinesFile(File):
 
 
 def opened(path: Path) -> File:
-    """Return the file as what its name says it is: Parquet, lines of JSON, or else CSV; `example` is FRED's own.
+    """Open a file by the ending of its name: Parquet, JSON Lines, or otherwise CSV; `example` is FRED's own.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises FredError for a file that cannot be read.
     """
@@ -258,7 +258,7 @@ _KINDS: dict[type[File], tuple[str, ...]] = {
 
 
 def _labels(column: pa.ChunkedArray) -> Labels:
-    """Whole numbers may be written as decimals: that is what gaps make of them."""
+    """Return a column as labels; whole numbers written as decimals, as in columns with gaps, become integers."""
     if pa.types.is_floating(column.type) and _is_whole(column):
         column = column.cast(pa.int64())
     if not pa.types.is_dictionary(column.type):
@@ -284,7 +284,7 @@ def _is_index(name: str) -> bool:
 
 
 def _all_different(names: Sequence[str]) -> list[str]:
-    """Return the names, those of indices made different from each other."""
+    """Return the names, with those of indices made unique."""
     return [f"{name}\0{i}" if _is_index(name) else name for i, name in enumerate(names)]
 
 
@@ -298,4 +298,4 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return text.isascii() and "_" not in text  # which Python allows
+    return text.isascii() and "_" not in text  # float() accepts underscores

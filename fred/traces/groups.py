@@ -1,4 +1,4 @@
-"""Which workers of a trace slow down together: those whose surprises, beside what the whole cluster shares, correlate."""
+"""Groups of workers that slow down together: their deviations from the cluster's common behaviour are correlated."""
 
 import math
 
@@ -8,19 +8,19 @@ from scipy.cluster.hierarchy import linkage
 from scipy.special import ndtri
 from scipy.stats import norm, rankdata
 
-_FEWEST_ITERATIONS = 8  # below, nothing is significant
-_BY_CHANCE = 0.01  # probability that independent workers give a group
-_LAGS = 10  # of the autocorrelation that remains after whitening
+_FEWEST_ITERATIONS = 8  # with fewer, nothing is significant
+_BY_CHANCE = 0.01  # probability of finding a group among independent workers
+_LAGS = 10  # lags of the autocorrelation that remains after whitening
 
 
 def find_groups(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The group of each worker, numbered in the order of their first workers: [workers].
+    """Return the group of each worker, numbered in the order of their first workers: [workers].
 
-    Run-times are s [iterations, workers], all positive. Workers that go with no others are groups of their own; where nobody
-    goes with anybody, as with too few iterations to tell, all are one group: nothing is known.
+    Workers that correlate with no others form their own groups. If no workers correlate, as with too few iterations, all
+    are in one group, which means that nothing is known.
 
     Args:
-        seconds: run-times, s [iterations, workers].
+        seconds: compute times, s [iterations, workers], all positive.
 
     >>> rng = np.random.default_rng(0)
     >>> shared, own = rng.lognormal(sigma=0.5, size=(200, 2)), rng.lognormal(sigma=0.1, size=(200, 4))
@@ -33,22 +33,22 @@ def find_groups(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     surprises = _scores(_whitened(np.log(seconds)))
     correlation = surprises.T @ surprises / len(surprises)
     beside = _clusters(_without_what_all_share(surprises))
-    if not beside.any():  # what is left may be workers that follow the whole cluster more or less closely
+    if not beside.any():  # any remaining groups may be workers that follow the whole cluster more or less closely
         return beside
     return max(beside, _clusters(surprises), key=lambda group_of: _contrast(group_of, correlation))
 
 
 def _clusters(surprises: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Average linkage by correlation, as far up as it is significant; one group if there is none."""
+    """Cluster by average linkage on correlations, as long as they are significant; return one group if there is none."""
     workers = surprises.shape[1]
-    correlation = np.round(surprises.T @ surprises / len(surprises), 9)  # the last digits are the machine's
+    correlation = np.round(surprises.T @ surprises / len(surprises), 9)  # the last digits depend on the machine
     tree = linkage(1 - correlation[np.triu_indices(workers, 1)], "average")
     group_of = _cut(tree, workers, _significant(surprises))
     return group_of if group_of.max() < workers - 1 else np.zeros(workers, np.int64)
 
 
 def _contrast(group_of: NDArray[np.int64], correlation: NDArray[np.float64]) -> float:
-    """How well it tells large correlations that two workers are of one group: -1 to 1, 0 if all are."""
+    """Return the correlation of "in the same group" with the workers' correlation, over pairs: -1 to 1, 0 for one group."""
     pairs = np.triu_indices(len(group_of), 1)
     together = (group_of[pairs[0]] == group_of[pairs[1]]).astype(float)
     centred = together - together.mean()
@@ -58,32 +58,32 @@ def _contrast(group_of: NDArray[np.int64], correlation: NDArray[np.float64]) -> 
 
 
 def _whitened(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each worker's own last log-time does not predict: [iterations - 1, workers]."""
+    """Return the part of each log time that the worker's previous one does not predict: [iterations - 1, workers]."""
     centred = logs - logs.mean(0)
     before, after = centred[:-1], centred[1:]
     return after - before * ((before * after).sum(0) / np.maximum((before**2).sum(0), 1e-300))
 
 
 def _scores(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each worker's values as normal scores of their ranks, so that rare delays cannot look like company."""
+    """Return normal scores of the ranks of each worker's values, so that rare delays do not look like correlation."""
     return _standard(ndtri(rankdata(values, axis=0) / (len(values) + 1)))
 
 
 def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """With mean 0 and deviation 1 for each worker; a worker that never varies is all 0."""
+    """Standardise to mean 0 and deviation 1 for each worker; a worker that never varies gets zeros."""
     centred = values - values.mean(0)
     deviation = centred.std(0)
     return centred / np.where(deviation > 1e-12, deviation, math.inf)
 
 
 def _without_what_all_share(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rest of each worker's regression on the cluster's mean, in which those that follow it closely count more."""
+    """Return residuals of each worker's regression on the cluster's mean, weighted by how closely workers follow it."""
     mean = values @ np.maximum(values.mean(1) @ values, 0)
     return _standard(values - np.outer(mean, mean @ values / max(float(mean @ mean), 1e-300)))
 
 
 def _significant(surprises: NDArray[np.float64]) -> float:
-    """The correlation that is not by chance, however the two series were chosen [Fisher 1921; Bartlett 1946]."""
+    """Return the correlation that is significant however the two series were selected [Fisher 1921; Bartlett 1946]."""
     iterations, workers = surprises.shape
     lags = range(1, min(_LAGS, iterations // 4) + 1)
     persistence = sum(float((surprises[:-lag] * surprises[lag:]).mean()) ** 2 for lag in lags)
@@ -92,11 +92,12 @@ def _significant(surprises: NDArray[np.float64]) -> float:
 
 
 def _cut(tree: NDArray[np.float64], workers: int, significant: float) -> NDArray[np.int64]:
-    """The largest clusters of the tree whose two halves belong together.
+    """Cut the tree into the largest clusters whose two halves belong together.
 
-    Their averages correlate significantly, and members of different halves at least half as much as those of one half.
+    The halves' averages must correlate significantly. Members of different halves must correlate at least half as much as
+    members of the same half.
     """
-    size, total = np.ones(2 * workers - 1), np.ones(2 * workers - 1)  # of each cluster: members, sum of their correlations
+    size, total = np.ones(2 * workers - 1), np.ones(2 * workers - 1)  # members of each cluster, sum of their correlations
     group_of = np.arange(workers)
     members = [[worker] for worker in range(workers)]
     for cluster, (left, right, distance, _) in enumerate(tree, start=workers):

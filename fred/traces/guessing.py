@@ -1,6 +1,6 @@
-"""What columns with unknown names may be, by what they hold: only proposed to the user, never taken unasked.
+"""Guesses of what unknown columns mean, from their content. They are only proposed to the user, never applied silently.
 
-Iterations and workers make a table: most pairs of the two are there, and each pair once.
+Two columns are iterations and workers if they form a table: most pairs of values occur, and each pair once.
 """
 
 import itertools
@@ -10,30 +10,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.traces.columns import File, Numbers
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, PER_SECOND, Role, Roles, Unit, has_operations, has_times, parts, stands_beside_times
 from fred.traces.words import briefly
 
 _MOST_COLUMNS, _MOST_WAYS = 8, 6
-_ONCE, _FULL = 0.9, 0.7  # shares of rows that are no second ones, and of pairs that are there
-_USUAL: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # medians below these are probably in this unit
-_FEWEST = 2  # rows of an iteration, on average
+_ONCE, _FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur
+_USUAL: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # a smaller median suggests this unit
+_FEWEST = 2  # least mean number of rows of an iteration
 
 
 class _Column(NamedTuple):
     codes: NDArray[np.int64]
-    size: int  # how many different values
+    size: int  # number of different values
     text: bool
 
 
 def ways(file: File, roles: Roles) -> list[dict[Role, str]]:
-    """Return columns by which the table would have iterations, workers and times, the most probable first.
+    """Return choices of columns that would give the table iterations, workers and times, most probable first.
 
     Args:
         file: the table.
-        roles: what is known of its columns.
+        roles: known roles of its columns.
     """
     known, free = roles.columns, roles.free(file.header)
     labels = _labels(file, free)
@@ -45,26 +45,26 @@ def ways(file: File, roles: Roles) -> list[dict[Role, str]]:
             found: dict[Role, str] = {"iteration": iteration, "worker": worker, "time": time}
             new = {role: name for role, name in found.items() if name and known.get(role) != name}
             result += [(fit, new)] if fit and new else []
-    ranked = sorted(result, key=lambda way: way[0], reverse=True)  # stable: by the columns' order where alike
+    ranked = sorted(result, key=lambda way: way[0], reverse=True)  # stable: ties stay in the columns' order
     return [way for _, way in ranked[:_MOST_WAYS]]
 
 
 def makes_a_table(file: File, roles: Roles) -> bool:
-    """Return True where most pairs of an iteration and a worker are there, and most once.
+    """Return True if most pairs of an iteration and a worker occur, and most of them once.
 
     Args:
         file: the table.
-        roles: with both.
+        roles: roles, with both columns.
     """
     return _fit(_together(file, roles.get("iteration")), _together(file, roles.get("worker")), several=False) is not None
 
 
 def finer(file: File, roles: Roles) -> list[dict[Role, str]]:
-    """Return columns that tell apart the rows of the same iteration and worker: of finer workers, or of longer iterations.
+    """Return columns that distinguish rows of the same iteration and worker, as finer workers or as longer iterations.
 
     Args:
         file: the table.
-        roles: what is known of its columns.
+        roles: known roles of its columns.
     """
     iteration, worker = roles.get("iteration"), roles.get("worker")
     result: list[dict[Role, str]] = []
@@ -75,11 +75,11 @@ def finer(file: File, roles: Roles) -> list[dict[Role, str]]:
 
 
 def to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearTraceError:
-    """Return the refusal of a table that proposes what its columns may be.
+    """Return an error about a table, with proposed roles for its columns.
 
     Args:
-        problem: what is not known, a sentence without its full stop.
-        proposed: columns by role, the most probable first.
+        problem: description of the problem, a sentence without its full stop.
+        proposed: columns by role, most probable first.
     """
     likely = ", ".join(f"{role}: {name}" for role, name in proposed[0].items())
     return UnclearTraceError(
@@ -88,11 +88,11 @@ def to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearT
 
 
 def no_unit(file: File, columns: Sequence[str], values: Numbers) -> UnclearTraceError:
-    """Return the refusal of times whose unit nobody says. It proposes the most probable one, by their median.
+    """Return an error about times of unknown unit; it proposes the most probable unit, from their median.
 
     Args:
         file: the table.
-        columns: of times.
+        columns: columns of times.
         values: the times.
     """
     median = float(np.nanmedian(np.abs(values))) if np.isfinite(values).any() else 1.0
@@ -100,7 +100,7 @@ def no_unit(file: File, columns: Sequence[str], values: Numbers) -> UnclearTrace
     units = [likely, *(unit for unit in PER_SECOND if unit != likely)]
     where = f"`{columns[0]}`" if len(columns) == 1 else f"columns {briefly(columns)}"
     return UnclearTraceError(
-        f"{file.path}: in which unit are the times in {where}? Their median is {median:.4g}. Say it: `unit: {likely}`, or "
+        f"{file.path}: in which unit are the times in {where}? Their median is {median:.4g}. Set `unit: {likely}`, or "
         f"{', '.join(units[1:])}",
         remedies=[{"unit": unit} for unit in units],
     )
@@ -113,12 +113,12 @@ def _pairs(known: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tup
 
 
 def _fit(iteration: _Column, worker: _Column, several: bool) -> tuple[float, ...] | None:
-    """Return how well two columns make a table, the larger the better; None if they do not.
+    """Return how well two columns form a table, larger is better; None if they do not.
 
     Args:
-        iteration: a column.
-        worker: another.
-        several: whether there may be several rows for each pair.
+        iteration: first column.
+        worker: second column.
+        several: True if a pair may have several rows.
     """
     rows = max(len(iteration.codes), len(worker.codes))
     pairs = len(np.unique(iteration.codes * worker.size + worker.codes))
@@ -129,7 +129,7 @@ def _fit(iteration: _Column, worker: _Column, several: bool) -> tuple[float, ...
 
 
 def _labels(file: File, names: Sequence[str]) -> dict[str, _Column]:
-    """Return those columns that hold text or whole numbers, without gaps."""
+    """Return the columns that hold text or whole numbers, without gaps."""
     found = {}
     for name in names[:_MOST_COLUMNS]:
         numbers = _numbers(file, name)
@@ -141,7 +141,7 @@ def _labels(file: File, names: Sequence[str]) -> dict[str, _Column]:
 
 
 def _together(file: File, name: str) -> _Column:
-    """Return a column, or what several name together."""
+    """Return a column, or the combination of several."""
     columns = [each for each in parts(name, file.header) if each != FILE]
     labels = file.columns(columns, [])[0]
     codes = np.zeros(1, np.int64)

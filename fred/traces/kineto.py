@@ -1,9 +1,9 @@
-"""PyTorch's profiler: the JSON that it exports for Chrome, one file for each rank, as times of steps.
+"""Step times from PyTorch's profiler: the JSON files that it exports for Chrome, one for each rank.
 
-Steps are the profiler's own annotations, `ProfilerStep#12`, which `profiler.step()` leaves. The time of a step is how long
-the worker's kernels ran in it, those of NCCL left out, or it waited for its data loader. A kernel belongs to the step in which
-it was launched. Without kernels the operations on the CPU count instead; without those, the whole annotation, which includes
-waiting for other workers. Times are microseconds [Trace Event Format, Google 2016; Kineto's `output_json.cpp`].
+Steps are the profiler's own annotations, `ProfilerStep#12`, from `profiler.step()`. The time of a step is the time in which
+the worker's kernels ran, NCCL's excluded, or it waited for its data loader. A kernel belongs to the step that launched it.
+Without kernels, operations on the CPU count. Without those, the whole annotation counts, which includes waiting for other
+workers. Times are in microseconds [Trace Event Format, Google 2016; Kineto's `output_json.cpp`].
 """
 
 import gzip
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.errors import FredError
-from fred.files import inputs
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.traces.cells import Cells
 from fred.traces.columns import Labels
 from fred.traces.operations import busy
@@ -26,41 +26,41 @@ from fred.traces.roles import is_communication
 from fred.traces.words import briefly
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]+)")
-_FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # of `tensorboard_trace_handler`
-_COUNTED = {  # categories of events -> in words; the first that the file has
+_FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # names from `tensorboard_trace_handler`
+_COUNTED = {  # categories of events -> description; the first in the file is used
     ("kernel", "gpu_memcpy", "gpu_memset", "privateuse1_kernel"): "time in which kernels ran or data were loaded",
     ("cpu_op", "operator"): "time in operations on the CPU",
 }
-_LOADING = "enumerate(DataLoader)"  # how events begin that wait for the next minibatch
+_LOADING = "enumerate(DataLoader)"  # prefix of events that wait for the next minibatch
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
 _PER_SECOND = 1e6
 
 
 class _Work(NamedTuple):
-    """Intervals that count, on the clock of the file, microseconds."""
+    """Counted intervals on the clock of the file, microseconds."""
 
     start: NDArray[np.float64]
     end: NDArray[np.float64]
-    begun: NDArray[np.float64]  # when the CPU asked for it
-    what: str  # in words
-    left: tuple[str, ...] = ()  # names of those that do not count
+    begun: NDArray[np.float64]  # when the CPU launched it
+    what: str  # description
+    left: tuple[str, ...] = ()  # names of excluded operations
 
 
 def is_kineto(path: Path) -> bool:
-    """Return True for a file that is JSON by its name.
+    """Return True for a file with a JSON ending.
 
     Args:
-        path: of the file.
+        path: path of the file.
     """
     return path.name.lower().endswith((".json", ".json.gz"))
 
 
 def cells_of(path: Path, name: str) -> Cells:
-    """Return the times of the steps of one worker. Raises FredError.
+    """Return the step times of one worker. Raises FredError.
 
     Args:
-        path: what `torch.profiler` exported.
-        name: what to call the worker if the file does not say its rank.
+        path: file exported by `torch.profiler`.
+        name: name of the worker if the file gives no rank.
     """
     about, events = _events(path)
     steps = _steps(path, events)
@@ -87,7 +87,7 @@ def cells_of(path: Path, name: str) -> Cells:
 
 
 def _events(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
-    """Return what the file says of itself, and its events that last."""
+    """Return the file's metadata, and its events that have a duration."""
     try:
         content = inputs.content(path)
         document = json.loads(gzip.decompress(content) if path.name.lower().endswith(".gz") else content)
@@ -108,7 +108,7 @@ def _lasts(event: Mapping[str, Any]) -> bool:
 
 
 def _steps(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, float]]:
-    """Return when each step began and ended, in order."""
+    """Return begin and end of each step, in order."""
     found: dict[int, tuple[float, float]] = {}
     for event in events:
         match = _STEP.match(_name(event))
@@ -140,7 +140,7 @@ def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
 
 
 def _whole(steps: Mapping[int, tuple[float, float]]) -> _Work:
-    """Return the annotations themselves."""
+    """Return the annotations themselves as intervals."""
     start, end = np.array([*steps.values()]).T
     return _Work(start, end, start, "whole steps, waiting for others included, because no operations were recorded")
 
@@ -154,13 +154,13 @@ def _name(event: Mapping[str, Any]) -> str:
 
 
 def _correlation(event: Mapping[str, Any]) -> Any:
-    """Return the number that a kernel shares with the call that launched it, if it has one."""
+    """Return the number that links a kernel to the call that launched it, if there is one."""
     number = event["args"].get("correlation") if isinstance(event.get("args"), dict) else None
     return number if isinstance(number, int | str) else None
 
 
 def _step_of(moments: NDArray[np.float64], steps: Mapping[int, tuple[float, float]]) -> NDArray[np.int64]:
-    """Return the step in which each moment lies, by number from 0; -1 where in none."""
+    """Return the number, from 0, of the step that contains each moment; -1 for none."""
     start, end = np.array([*steps.values()]).T
     found = np.searchsorted(start, moments, side="right") - 1
     return np.where((found >= 0) & (moments <= end[found]), found, -1)

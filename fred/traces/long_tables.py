@@ -1,9 +1,9 @@
-"""Tables of times, as they are in CSV and Parquet: one row for each gradient, for each operation, or for each iteration."""
+"""Long tables of times, in CSV or Parquet: one row for each gradient, for each operation, or for each iteration."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.traces import wide
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.columns import File, Labels, Numbers
@@ -27,8 +27,8 @@ from fred.traces.roles import (
 )
 from fred.traces.words import briefly, listed
 
-_MOST_ONCE = 0.8  # share of rows that are no second ones, below which a column that tells them apart is looked for
-_FEWEST_POINTS = 10  # iterations through which a duration does not grow by chance
+_MOST_ONCE = 0.8  # with a smaller share of rows without duplicates, look for a column that distinguishes them
+_FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance
 
 
 def cells_of(file: File, says: Says) -> Cells:
@@ -36,9 +36,9 @@ def cells_of(file: File, says: Says) -> Cells:
 
     Args:
         file: the table.
-        says: what the user says of it.
+        says: options from the user.
 
-    Raises FredError, UnclearTraceError where something has to be said of it.
+    Raises FredError, or UnclearTraceError if options can make the table readable.
     """
     roles = roles_of(str(file.path), file.header, says.columns)
     if is_wide(roles):
@@ -52,7 +52,7 @@ def cells_of(file: File, says: Says) -> Cells:
 
 
 def _of_nodes(file: File, roles: Roles) -> Roles:
-    """Return the same with nodes as workers, where nothing else can name them."""
+    """Use nodes as workers if nothing else identifies workers."""
     node = roles.get("node")
     if not node or "worker" in roles.columns:
         return roles
@@ -63,7 +63,7 @@ def _of_nodes(file: File, roles: Roles) -> Roles:
 
 
 def _check_known(file: File, roles: Roles) -> None:
-    """Refuse a table in which unknown columns may be what is missing. Raises UnclearTraceError, FredError without a time."""
+    """Raise UnclearTraceError if unknown columns may be the missing ones, FredError if there is no time."""
     missing = [role for role in ("iteration", "worker") if role not in roles.columns] + ([] if has_times(roles) else ["time"])
     if missing:
         problem = f"{file.path}: no column is known to be the {' or the '.join(missing)}; it has {listed(file.header)}"
@@ -74,7 +74,7 @@ def _check_known(file: File, roles: Roles) -> None:
 
 
 class _Long:
-    """A table with a row for each gradient, or several for its operations."""
+    """A table with a row for each gradient, or several rows for its operations."""
 
     def __init__(self, file: File, says: Says, roles: Roles, notes: list[str]):
         self.file, self.says, self.roles, self.notes = file, says, roles, notes
@@ -115,7 +115,7 @@ class _Long:
         )
 
     def _are_operations(self, keys: NDArray[np.int64], gradients: int) -> bool:
-        """Return True where rows of the same iteration and worker are parts of it, and no duplicates."""
+        """Return True if rows of the same iteration and worker are operations, not duplicates."""
         if not has_operations(self.roles) or gradients == len(keys):
             return False
         if column := self.roles.get("type"):
@@ -125,13 +125,13 @@ class _Long:
         return gradients < _MOST_ONCE * len(keys)
 
     def _check_fine(self, once: float) -> None:
-        """Refuse many rows of the same iteration and worker that a column tells apart. Raises UnclearTraceError."""
+        """Raise UnclearTraceError for many rows of the same iteration and worker that another column distinguishes."""
         if once < _MOST_ONCE and (proposed := finer(self.file, self.roles)):
-            again = f"{1 - once:.0%} of the rows are of an iteration and worker that were there before"
+            again = f"{1 - once:.0%} of the rows repeat the iteration and worker of an earlier row"
             raise to_be_said(f"{self.file.path}: {again}", proposed)
 
     def _rows(self) -> NDArray[np.int64]:
-        """Return the rows that name what they must. Raises UnclearTraceError where some do not and none may be left out."""
+        """Return the rows with all names. Raises UnclearTraceError if names are missing and no rows may be left out."""
         needed: list[Role] = ["iteration", "worker", "node"]
         columns = [name for role in needed for name in parts(self.roles.get(role), self.file.header) if name in self.labels]
         bare = np.zeros(self.size, bool)
@@ -145,24 +145,24 @@ class _Long:
                 )
             bare |= empty
         if bare.any():
-            self.notes.append(f"{int(bare.sum()):,} rows left out that name no {listed(columns)}")
+            self.notes.append(f"{int(bare.sum()):,} rows without {listed(columns)} left out")
         return np.flatnonzero(~bare)
 
     def _leave_out_communication(self) -> None:
-        """Keep the rows of operations that compute."""
+        """Keep only the rows of operations that compute."""
         if not (column := self.roles.get("type")):
             return
         types = self.labels[column]
         left = [number for number, name in enumerate(types.names) if is_communication(name)]
         counted = ~np.isin(types.codes[self.row], left)
         if not counted.any():
-            raise FredError(f"{self.file.path}: by column `{column}` all rows are communication: {briefly(types.names)}")
+            raise FredError(f"{self.file.path}: by column `{column}`, all rows are communication: {briefly(types.names)}")
         if left:
             self.notes.append(f"left out as communication or waiting: {briefly([types.names[number] for number in left])}")
         self.row = self.row[counted]
 
     def _label(self, role: Role) -> Labels:
-        """Return the column, or columns, by which something is named."""
+        """Return the labels of a role, from one column or several."""
         columns = [self._column(name) for name in parts(self.roles.get(role), self.file.header)]
         return together(columns) if len(columns) > 1 else in_order(columns[0])
 
@@ -172,7 +172,7 @@ class _Long:
         return Labels(self.labels[name].codes[self.row], self.labels[name].names)
 
     def _iteration(self, worker: Labels) -> Labels:
-        """Return the column of iterations; without one, what a worker's time is the how-manieth."""
+        """Return the column of iterations; without one, number the times of each worker."""
         column = self.roles.get("iteration")
         if column and column != FILE:
             return self._label("iteration")
@@ -180,28 +180,28 @@ class _Long:
         if (counts != counts[0]).any() or "type" in self.roles.columns:
             raise FredError(
                 f"{self.file.path}: no column is called `iteration`, `step` or the like; it has {listed(self.file.header)}; "
-                "expected one, or as many times of each worker"
+                "expected one, or the same number of times for each worker"
             )
         start = self.numbers.get(self.roles.get("start"), np.zeros(self.size))[self.row]
-        order = np.lexsort((start, worker.codes))  # in the order of rows, if nothing says when they began
+        order = np.lexsort((start, worker.codes))  # in the order of rows if there are no starts
         place = np.empty(len(order), np.int64)
         place[order] = np.tile(np.arange(counts[0]), len(counts))
-        self.notes.append("no column of iterations: the k-th time of each worker is of iteration k")
+        self.notes.append("no column of iterations: the k-th time of each worker is its iteration k")
         counted = Labels(place, list(map(str, range(counts[0]))))
         return together([self._column(FILE), counted]) if column else counted
 
     def _durations(self) -> Numbers:
-        """Return how long each row lasted, s."""
+        """Return the duration of each row, s."""
         if "time" in self.roles.columns:
             return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
         return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
 
     def _in_seconds(self, name: str) -> Numbers:
-        """Return a column of times or moments, s."""
+        """Return a column of durations or moments, s."""
         return self.numbers[name][self.row] / PER_SECOND[self._unit(name)]
 
     def _unit(self, name: str) -> Unit:
-        """Return the unit of a column: as the user says, or its name, or else the name of the other columns."""
+        """Return the unit of a column: from the user, its name, or the names of the other columns."""
         if self.file.has_moments(name):
             return "s"
         others = (unit for each in sorted(self.numbers) if (unit := unit_of(each)))
@@ -216,7 +216,7 @@ class _Long:
         return unit
 
     def _check_no_moments(self, iteration: Labels, worker: Labels) -> None:
-        """Refuse times that only grow, for every worker: they say when, not how long. Raises FredError."""
+        """Raise FredError for times that only grow, for every worker: these are moments, not durations."""
         name = self.roles.get("time")
         if name not in self.numbers or name == "seconds" or "time" in self.says.columns:
             return
@@ -224,14 +224,14 @@ class _Long:
         values, same = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
         if same.sum() >= (_FEWEST_POINTS - 1) * len(worker.names) and (np.diff(values)[same] > 0).all():
             raise FredError(
-                f"{self.file.path}: the times in `{name}` grow from each iteration to the next, for every worker: they seem to "
-                f"be moments; expected how long each iteration took. If they are that, say so with `columns` (time={name})"
+                f"{self.file.path}: the times in `{name}` grow from each iteration to the next, for every worker: they look "
+                f"like timestamps; expected durations of iterations. If they are durations, set `columns` (time={name})"
             )
 
     def _joined(self, seconds: Numbers, of: NDArray[np.int64], number: int) -> Numbers:
-        """Return the time of each gradient: of its operations' union, or their sum where nothing says when they ran."""
+        """Return the time of each gradient: the union of its operations, or their sum if their starts are unknown."""
         shortest = np.full(number, np.inf)
-        np.minimum.at(shortest, of, seconds)  # NaN where one is missing
+        np.minimum.at(shortest, of, seconds)  # NaN if one is missing
         if "start" in self.roles.columns:
             start = self._in_seconds(self.roles.get("start"))
             known = np.isfinite(seconds) & np.isfinite(start)

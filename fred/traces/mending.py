@@ -1,4 +1,4 @@
-"""From times to a full table of iterations and workers: gaps and duplicates are refused, or mended as the user says."""
+"""A full table of iterations and workers from single times: gaps and duplicates are refused, or repaired as the user says."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -6,16 +6,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.words import briefly
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
-_SHOWN = 3  # places
-_ENOUGH = 0.8  # of the iterations: where fewer would stay, filling gaps is proposed first
+_SHOWN = 3  # places shown in a message
+_ENOUGH = 0.8  # share of iterations without gaps below which filling is proposed first
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Mended:
 
     Args:
         seconds: step times, s [iterations, workers].
-        repairs: what was mended, in words.
+        repairs: repairs, in words.
     """
 
     seconds: Table
@@ -32,16 +32,16 @@ class Mended:
 
 
 def mended(cells: Cells, source: str, mend: Mend, longest: float | None) -> Mended:
-    """Return the full table of the times that files hold.
+    """Return the full table of the times in files.
 
     Args:
         cells: the times.
-        source: the trace, as messages call it.
-        mend: `refuse` gaps and duplicates; or take the first of several times of one gradient, and `drop` iterations with gaps
-            or `fill` these with the worker's time before.
-        longest: times above it count as missing, s; as do those that are not above 0.
+        source: name of the trace in messages.
+        mend: `refuse` gaps and duplicates; or use the first of several times of one gradient, and `drop` iterations with
+            gaps or `fill` them with the worker's previous time.
+        longest: times above it count as missing, s; so do times that are not above 0.
 
-    Raises UnclearTraceError for gaps and duplicates that are refused, FredError for a table that cannot be mended.
+    Raises UnclearTraceError for gaps and duplicates that are refused, FredError for a table that cannot be repaired.
     """
     _check_size(cells, source)
     impossible = np.flatnonzero((cells.seconds <= 0) | (cells.seconds > (longest or LONGEST)))
@@ -77,9 +77,9 @@ def _check_size(cells: Cells, source: str) -> None:
 
 
 def _single(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the cells that count, one for each iteration and worker, and the others, both in their order.
+    """Return the cells to use, one for each iteration and worker, and the duplicates, both in their order.
 
-    The first counts that has a time.
+    Of duplicates, the first with a time is used.
     """
     order = np.lexsort((np.arange(len(cells.seconds)), np.isnan(cells.seconds), cells.keys))
     keys = cells.keys[order]
@@ -95,20 +95,20 @@ def _refused(
     again: NDArray[np.int64],
     longest: float,
 ) -> UnclearTraceError:
-    """Return what says all that is wrong, and the ways to mend it."""
+    """Return an error that reports all problems, and the ways to repair them."""
     problems = []
     if len(impossible):
         cell = int(impossible[0])
         problems.append(
             f"{cells.place(cell)}: found {cells.seconds[cell]:g} s; expected a time above 0 and up to {longest:g} s. "
-            f"{_number(len(impossible), 'time')} cannot be"
+            f"Found {_number(len(impossible), 'such time')}"
         )
     if len(again):
         cell = int(again[0])
         earlier = int(np.flatnonzero(cells.keys == cells.keys[cell])[0])
         before = cells.where(int(cells.row[earlier]))
         problems.append(
-            f"{cells.place(cell)}: found a second time, after that in {before}. {_number(len(again), 'time')} too many"
+            f"{cells.place(cell)}: found a second time, after that in {before}. {_number(len(again), 'duplicate time')}"
         )
     if gaps.sum() > len(impossible):
         iteration, worker = (int(found[0]) for found in np.nonzero(gaps))
@@ -117,8 +117,8 @@ def _refused(
         problems.append(f"{place}: no time for {cells.whose(iteration, worker)}. {number} of {gaps.size:,} missing{_why(gaps)}")
     stay, size = int((~gaps.any(axis=1)).sum()), len(gaps)
     problems[-1] += (
-        f". Say what becomes of that: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
-        "`mend: fill` keeps all, with the worker's time before in each gap"
+        f". Choose what to do: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
+        "`mend: fill` keeps all, with the worker's previous time in each gap"
     )
     ways = ("drop", "fill") if stay >= _ENOUGH * size else ("fill", "drop")
     return UnclearTraceError(*problems, remedies=[{"mend": way} for way in ways])
@@ -139,19 +139,19 @@ def _dropped(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
 
 
 def _filled(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
-    """Fill gaps with the worker's time before, and those before its first time with that."""
+    """Fill gaps with the worker's previous time, and gaps at the beginning with its first time."""
     gaps = np.isnan(table)
     never = np.flatnonzero(gaps.all(axis=0))
     if len(never):
         names = briefly([cells.worker.names[worker] for worker in never])
         raise FredError(
-            f"{source}: there is no time at all of worker {names}, so `mend: fill` has none to fill in; leave it out"
+            f"{source}: no time at all of worker {names}, so `mend: fill` cannot fill the gaps; leave this worker out"
         )
     rows = np.arange(len(table))[:, None]
     last = np.maximum.accumulate(np.where(gaps, -1, rows), axis=0)
     source_row = np.where(last < 0, (~gaps).argmax(axis=0), last)
     share = f"{gaps.mean():.1%} of all, at most {gaps.mean(axis=0).max():.0%} of one worker's"
-    repair = f"{_missing(gaps, cells)} filled in with the worker's time before: {share}"
+    repair = f"{_missing(gaps, cells)} filled in with the worker's previous time: {share}"
     return np.take_along_axis(table, source_row, axis=0), repair
 
 
@@ -162,7 +162,7 @@ def _missing(gaps: NDArray[np.bool_], cells: Cells) -> str:
 
 
 def _at(cells: Cells, iteration: int, worker: int) -> str:
-    """Return the place of the row whose time is missing, if there is such a row."""
+    """Return the place of the row with the missing time, if there is such a row."""
     found = np.flatnonzero((cells.iteration.codes == iteration) & (cells.worker.codes == worker))
     return cells.where(int(cells.row[found[0]])) if len(found) else ""
 

@@ -1,4 +1,4 @@
-"""On which machine each worker is, in a trace as in a cluster."""
+"""The assignment of workers to nodes, in a trace as in a cluster."""
 
 from collections.abc import Sequence
 
@@ -7,20 +7,20 @@ from numpy.typing import NDArray
 
 
 def spread(nodes: int | Sequence[int], workers: int) -> NDArray[np.int64]:
-    """The node of each worker, [workers]: evenly over so many `nodes`, in order, or as many workers on each as `nodes` says.
+    """Return the node of each worker, [workers]: spread evenly over a number of `nodes`, in order, or by sizes.
 
-    Raises ValueError if that is not how so many workers can be spread.
+    Raises ValueError if the workers cannot be spread this way.
 
     Args:
-        nodes: how many, or the number of workers on each [nodes].
-        workers: how many.
+        nodes: number of nodes, or number of workers on each [nodes].
+        workers: number of workers.
 
     >>> spread(2, 5).tolist(), spread([1, 4], 5).tolist()
     ([0, 0, 0, 1, 1], [0, 1, 1, 1, 1])
     """
     if isinstance(nodes, int):
         if not 1 <= nodes <= workers:
-            raise ValueError(f"`nodes` is {nodes}; expected 1 to {workers}, as many as there are workers at most")
+            raise ValueError(f"`nodes` is {nodes}; expected 1 to {workers}, the number of workers")
         return np.arange(workers) * nodes // workers
     if min(nodes, default=0) < 1 or sum(nodes) != workers:
         sizes = ", ".join(map(str, nodes)) or "none"

@@ -1,7 +1,7 @@
-"""Operations, several in each step of a worker, made into the time that the worker was busy in the step.
+"""Busy times of steps from the operations of workers.
 
-Operations of several streams or threads overlap, and lie in one another: the time of a step is that of the union of their
-intervals. Communication is left out, because it lasts as long as the slowest worker takes: with it, all workers look alike
+Operations of several streams or threads overlap and nest, so the time of a step is that of the union of their intervals.
+Communication is left out: it lasts as long as the slowest worker takes, so with it all workers look alike
 [Lin et al. 2025, OSDI, arXiv:2505.05713, who recompute steps from operations].
 """
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 
 def busy(step: NDArray[np.int64], start: NDArray[np.float64], end: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """Return how long the union of each step's intervals is: [steps], 0 where a step has none.
+    """Return the length of the union of each step's intervals: [steps], 0 for a step without any.
 
     Args:
-        step: the step of each operation, by number from 0 [operations].
-        start: when each began, in any unit [operations].
-        end: when each ended [operations].
-        steps: how many there are.
+        step: number of each operation's step, from 0 [operations].
+        start: start of each operation, in any unit [operations].
+        end: end of each operation [operations].
+        steps: number of steps.
 
     >>> busy(np.array([0, 0, 0, 1]), np.array([0.0, 1.0, 5.0, 9.0]), np.array([3.0, 2.0, 6.0, 9.5]), 3).tolist()
     [4.0, 0.5, 0.0]

@@ -1,4 +1,4 @@
-"""Reading a trace: tables of times or of operations and what PyTorch's profiler exports, in one file or several.
+"""Reader of traces: tables of times or operations, and exports of PyTorch's profiler, in one file or several.
 
 | format     | columns, or content                                                                               |
 |------------|---------------------------------------------------------------------------------------------------|
@@ -7,9 +7,9 @@
 | operations | `iteration`, `worker`, `start`, `end` or a duration, and a `type`: several rows for each gradient |
 | Kineto     | the JSON of PyTorch's profiler, a file for each rank, with `ProfilerStep#N`                       |
 
-Tables are CSV with a header, Parquet or lines of JSON. Columns are known by many names (`roles.py`), or `columns` says them. A
-unit is taken from the name of a column or from the user, never from the numbers. Iterations and workers that are called by
-numbers, or differ in one, are ordered by that, others as they come.
+Tables are CSV with a header, Parquet or JSON Lines. FRED recognises many names of columns (`roles.py`); `columns` names
+others. A unit comes from the name of a column or from the user, never from the numbers. Iterations and workers are sorted
+by number if their names are numbers or differ in one, and otherwise stay in order of appearance.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from fred.base.errors import FredError
 from fred.components.component import Component
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 from fred.traces import kineto, long_tables
 from fred.traces.cells import Cells, joined, short_names
 from fred.traces.columns import opened
@@ -36,25 +36,26 @@ Nodes = int | Sequence[int]
 
 
 class Reading(Component):
-    """Options by which the files of a trace are read, and gaps and duplicates mended."""
+    """Options for reading the files of a trace, and for repairing gaps and duplicates."""
 
     columns: dict[Role, str] = Field(
-        {}, description="what the file calls its columns, where FRED does not see it; `a+b`: two together; `FILE`: each file"
+        {}, description="columns by role, where FRED does not recognise them; `a+b`: two together; `FILE`: one value per file"
     )
-    unit: Unit | None = Field(None, description="of the file's times, where the names of its columns do not say it")
+    unit: Unit | None = Field(None, description="unit of the times, if the names of the columns do not give it")
     mend: Mend = Field(
-        "refuse", description="gaps and duplicates: take the first of several times, and drop iterations with gaps or fill them"
+        "refuse",
+        description="repair of gaps and duplicates: use the first duplicate, and drop iterations with gaps or fill them",
     )
-    longest: Annotated[float, Field(gt=0, le=LONGEST)] | None = Field(None, description="longer times count as gaps, s")
+    longest: Annotated[float, Field(gt=0, le=LONGEST)] | None = Field(None, description="times above this count as gaps, s")
 
     def read(self, paths: Sequence[Path], nodes: Nodes | None = None) -> Trace:
         """Return the trace in some files.
 
         Args:
-            paths: CSV, Parquet or JSON; `example` is the trace that comes with FRED.
-            nodes: see `read`.
+            paths: CSV, Parquet or JSON files; `example` is the trace that comes with FRED.
+            nodes: as in the function `read`.
 
-        Raises FredError, UnclearTraceError where options would help.
+        Raises FredError, or UnclearTraceError if options would help.
         """
         given = {name: getattr(self, name) for name in Reading.model_fields}
         return answered(lambda options: Reading.model_validate(options)._read(paths, nodes), given)
@@ -62,14 +63,14 @@ class Reading(Component):
     def _read(self, paths: Sequence[Path], nodes: Nodes | None) -> Trace:
         for path in paths:
             if _is_folder(path):
-                raise FredError(f"cannot read {path}: it is a folder; expected files, all of them named, such as {path}/*.csv")
+                raise FredError(f"cannot read {path}: it is a folder; expected files, each of them named, such as {path}/*.csv")
         names = short_names(paths)
         cells = joined([self._cells(path, name) for path, name in zip(paths, names, strict=True)])
         source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
         table = mended(cells, source, self.mend, self.longest)
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
-        table.seconds.flags.writeable = False  # several runs share it
-        alone = ("one worker alone: name the files of all workers to see which is slow",) if table.seconds.shape[1] == 1 else ()
+        table.seconds.flags.writeable = False  # shared by several runs
+        alone = ("only one worker: name the files of all workers to see which is slow",) if table.seconds.shape[1] == 1 else ()
         notes = (*cells.notes, *alone)
         return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes)
 
@@ -84,15 +85,15 @@ def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **opti
     r"""Return the trace in a file, or in several that belong together, such as one for each node or day.
 
     Args:
-        path: CSV or Parquet, or JSON of PyTorch's profiler; `example` is the trace that comes with FRED.
+        path: CSV or Parquet file, or JSON of PyTorch's profiler; `example` is the trace that comes with FRED.
         more: further files of the trace.
-        nodes: among how many nodes the workers are spread evenly, in order; or how many workers each node has. What the file
-            says of nodes does not count then.
-        options: those of `Reading`: `columns` by role, `unit` of the times (s, ms, us, ns), `mend` for gaps and duplicates
-            (refuse, drop, fill), `longest`, above which a time counts as a gap, s.
+        nodes: number of nodes over which the workers are spread evenly, in order; or number of workers on each node. This
+            overrides the nodes in the file.
+        options: options of `Reading`: `columns` by role; `unit` of the times (s, ms, us, ns); `mend` for gaps and
+            duplicates (refuse, drop, fill); `longest`, above which a time counts as a gap, s.
 
-    Raises FredError, with file and row, for mistakes in the files; UnclearTraceError, with the options that would help, where
-    more than one reading is possible.
+    Raises FredError, with file and row, for errors in the files; UnclearTraceError, with options that would help, if more
+    than one reading is possible.
 
     >>> trace = read("example")
     >>> trace.seconds.shape, trace.node_of.tolist()
@@ -132,7 +133,7 @@ def _nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
-    except (OSError, ValueError):  # a name that none can have; opening it says why
+    except (OSError, ValueError):  # an impossible name; opening the file reports the reason
         return False
 
 

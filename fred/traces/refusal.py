@@ -1,22 +1,22 @@
-"""The refusal of a trace that can be read in more ways than one, with the options that would make it readable."""
+"""The error about a trace with more than one possible reading, with options that make it readable."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 
 Options = Mapping[str, Any]  # of `fred.traces.reading.read`: columns, unit, mend
-_MOST = 6  # refusals of one file that are answered in advance
+_MOST = 6  # most errors of one file that are resolved in advance
 T = TypeVar("T")
 
 
 class UnclearTraceError(FredError):
-    """A trace that cannot be read until somebody says how.
+    """A trace that is unreadable without further options.
 
     Args:
-        problems: what is unclear, a sentence each.
-        remedies: the options of `read` that would do, the most probable first.
-        works: whether the first remedy was tried and leads to a trace.
+        problems: unclear points, one sentence each.
+        remedies: sets of options of `read` that would resolve them, most probable first.
+        works: True if the first remedy was tried and gives a trace.
 
     `options` is the first remedy, `fix` the same as words of a command line. The program prints the whole command.
 
@@ -30,25 +30,25 @@ class UnclearTraceError(FredError):
 
     @property
     def options(self) -> Options:
-        """Return the options of `read` that would make it readable."""
+        """Return the options of `read` that make the trace readable."""
         return self.remedies[0]
 
     @property
     def fix(self) -> tuple[str, ...]:
-        """Return the same as words of a command line."""
+        """Return these options as words of a command line."""
         return tuple(word for name, value in self.options.items() for word in (f"--{name}", _text(value)))
 
 
 def answered(attempt: Callable[[Options], T], given: Options) -> T:
-    """Return what an attempt returns; where it is refused, refuse once, with options by which it would not be.
+    """Return the result of an attempt; if it raises UnclearTraceError, raise one with options that resolve all problems.
 
-    So a file in which several things are unclear is refused once, and the command that the refusal names works.
+    So a file with several unclear points gives one error, and the command in the error works.
 
     Args:
-        attempt: reads with the options that it is given.
+        attempt: function that reads with the given options.
         given: the user's own options.
 
-    Raises UnclearTraceError, with the problems that are left when the first ones are answered; other FredErrors as they come.
+    Raises UnclearTraceError, also with the problems that remain after the first ones; other FredErrors pass unchanged.
     """
     try:
         return attempt(given)
@@ -62,7 +62,7 @@ def answered(attempt: Callable[[Options], T], given: Options) -> T:
 def _way(
     attempt: Callable[[Options], Any], error: UnclearTraceError, given: Options, left: int
 ) -> tuple[tuple[str, ...], Options] | None:
-    """Return all problems until the trace can be read, and the options by which it can; None where no remedy leads there."""
+    """Return all problems up to a readable trace, and the options for it; None if no remedy leads there."""
     for remedy in error.remedies if left else ():
         options = merged(given, remedy)
         try:
@@ -78,7 +78,7 @@ def _way(
 
 
 def merged(given: Options, more: Options) -> dict[str, Any]:
-    """Return options with others put over them; of `columns`, column by column.
+    """Merge options, of which the later take precedence; `columns` are merged column by column.
 
     >>> merged({"columns": {"iteration": "it"}}, {"columns": {"worker": "who"}, "unit": "ms"})
     {'columns': {'iteration': 'it', 'worker': 'who'}, 'unit': 'ms'}

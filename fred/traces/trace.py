@@ -1,4 +1,4 @@
-"""A recorded trace: how long each worker of a cluster took for each iteration."""
+"""A recorded trace: the time of each worker of a cluster for each iteration."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from fred.traces.words import briefly
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Step times of complete iterations, in the order in which they happened.
+    """The step times of complete iterations, in chronological order.
 
     Args:
         seconds: step times, s [iterations, workers], all positive and finite.
-        workers: their names.
-        node_of: the node of each worker, by number from 0 [workers]; None where nothing says it.
-        source: what messages call it.
-        repairs: what was mended on reading, in words.
-        nodes: the names of the nodes, by number; empty where they have none.
-        notes: how the files were understood, in words: units, columns, what was left out.
+        workers: names of the workers.
+        node_of: node number of each worker, from 0 [workers]; None if unknown.
+        source: name of the trace in messages.
+        repairs: repairs made on reading, in words.
+        nodes: names of the nodes, by number; empty if they have none.
+        notes: how the files were read, in words: units, columns, rows left out.
 
-    `fred.traces.reading.read` makes one of files.
+    `fred.traces.reading.read` makes a trace from files.
 
     >>> seconds = np.array([[1.0, 1.5], [0.5, 2.0], [1.0, 1.0]])
     >>> trace = Trace(seconds, ("7", "gpu-b"), np.array([0, 1]), nodes=("rack-a", "rack-b"))
@@ -32,12 +32,12 @@ class Trace:
     """
 
     seconds: NDArray[np.float64]  # [iterations, workers], all positive and finite
-    workers: tuple[str, ...]  # their names
-    node_of: NDArray[np.int64] | None = None  # the node of each worker, by number from 0; None: the file does not say
-    source: str = "the trace"  # what messages call it
-    repairs: tuple[str, ...] = ()  # what was mended on reading, in words
-    nodes: tuple[str, ...] = ()  # their names, by number
-    notes: tuple[str, ...] = ()  # how the files were understood, in words
+    workers: tuple[str, ...]  # names
+    node_of: NDArray[np.int64] | None = None  # node number of each worker, from 0; None: unknown
+    source: str = "the trace"  # name in messages
+    repairs: tuple[str, ...] = ()  # repairs made on reading, in words
+    nodes: tuple[str, ...] = ()  # names of the nodes, by number
+    notes: tuple[str, ...] = ()  # how the files were read, in words
 
     @property
     def iterations(self) -> int:
@@ -46,35 +46,35 @@ class Trace:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """Return all that a reader should know of how the files were read, a line each."""
+        """Return the notes and repairs that a user should know, one line each."""
         return (*(f"read: {note}" for note in self.notes), *(f"mended: {repair}" for repair in self.repairs))
 
     def worker(self, number: int) -> str:
-        """Return what a sentence calls a worker: its name, or `worker 7` where that is a number.
+        """Return the name of a worker in a sentence: its own, or `worker 7` if that is a number.
 
         Args:
-            number: of the worker, from 0.
+            number: number of the worker, from 0.
         """
         return _called("worker", self.workers[number])
 
     def node(self, number: int) -> str:
-        """Return what a sentence calls a node: its name, or `node 7` where that is a number or not known.
+        """Return the name of a node in a sentence: its own, or `node 7` if that is a number or unknown.
 
         Args:
-            number: of the node, from 0, as in `node_of`; or of a group that was found.
+            number: number of the node, from 0, as in `node_of`; or of a group that was found.
         """
         return _called("node", self.nodes[number] if number < len(self.nodes) else str(number))
 
     @property
     def names_of_nodes(self) -> str:
-        """Return the names of the nodes, the first few of many; empty where they are numbers or not known."""
+        """Return the names of the nodes, shortened if they are many; empty if they are numbers or unknown."""
         return briefly([name for name in self.nodes if not name.isdigit()])
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the step times and their shape.
+        """Return the SHA-256 of the step times and their shape.
 
-        Names, nodes and where it was read do not count.
+        Names, nodes and the source do not count.
         """
         numbers = np.ascontiguousarray(self.seconds, "<f8")
         return hashlib.sha256(f"{numbers.shape}".encode() + numbers.tobytes()).hexdigest()

@@ -1,11 +1,11 @@
-"""Tables with a column for each worker and a row for each iteration."""
+"""Wide tables, with a column for each worker and a row for each iteration."""
 
 import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import no_unit, to_be_said, ways
@@ -19,10 +19,10 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
 
     Args:
         file: the table.
-        says: what the user says of it.
-        roles: what is known of its columns.
+        says: options from the user.
+        roles: known roles of its columns.
 
-    Raises FredError, UnclearTraceError where something has to be said of it.
+    Raises FredError, or UnclearTraceError if options can make the table readable.
     """
     name = roles.get("iteration")
     workers, others = workers_of(file.header, name)
@@ -73,27 +73,27 @@ def _unit_of_all(file: File, says: Says, workers: Sequence[str], numbers: Mappin
 
 
 def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
-    """Return the refusal of a table whose columns are neither called as FRED knows them nor all times."""
-    said = f"{error}; without columns of workers and times each column is a worker's times"
+    """Return the error about a table whose columns are neither recognised nor all times."""
+    said = f"{error}; without columns of workers and times, each column is read as one worker's times"
     proposed = ways(file, roles)
     return to_be_said(said, proposed) if proposed else FredError(said)
 
 
 def _check_filled(file: File, name: str, labels: Labels) -> None:
-    """Refuse a row that names no iteration. Raises FredError."""
+    """Raise FredError for a row without an iteration."""
     empty = labels.codes < 0
     if empty.any():
         raise FredError(f"{file.where(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it")
 
 
 def _check_no_count(file: File, roles: Roles, name: str, numbers: Numbers) -> None:
-    """Refuse to take a count of rows, or of iterations that have several, for a worker's times. Raises UnclearTraceError."""
+    """Raise UnclearTraceError if a worker's column looks like a counter of rows or iterations."""
     steps = np.diff(numbers)
     if len(numbers) <= 2 or not np.isin(steps, (0, 1)).all() or not steps.any():
         return
     alone: Mapping[Role, str] = {"iteration": name}
     proposed = ways(file, roles) if (steps == 0).any() else [alone]
     raise UnclearTraceError(
-        f"{file.path}: column `{name}` counts; if iterations, say so with `columns` (iteration={name}), or else remove it",
+        f"{file.path}: column `{name}` counts rows; if these are iterations, set `columns` (iteration={name}), else remove it",
         remedies=[{"columns": way} for way in proposed or [alone]],
     )

@@ -1,4 +1,4 @@
-"""Names in messages, such as those of columns, workers and operations."""
+"""Lists of names in messages, such as columns, workers and operations."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ def listed(names: Sequence[str]) -> str:
     """Return all names, separated by commas.
 
     Args:
-        names: such as those of columns.
+        names: names, such as those of columns.
 
     >>> listed(["step", "rank"]), listed([])
     ('step, rank', 'none')
@@ -16,11 +16,11 @@ def listed(names: Sequence[str]) -> str:
 
 
 def briefly(names: Sequence[str], most: int = 4) -> str:
-    """Return the first of some names, and how many more there are.
+    """Return the first names, and the number of the others.
 
     Args:
-        names: such as those of operations.
-        most: to be shown.
+        names: names, such as those of operations.
+        most: maximum number of names shown.
 
     >>> briefly(["a", "b", "c"], most=2)
     'a, b and 1 more'

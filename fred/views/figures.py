@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from fred.files.inputs import replaced
+from fred.base.inputs import replaced
 from fred.views.view import COLOURS as COLOURS
 from fred.views.view import OF_TIME as OF_TIME
 from fred.views.view import View

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from fred.base.version import __version__
 from fred.outcomes.tables import Tables
-from fred.version import __version__
 from fred.views import machines, page_curves, page_replay, page_tables
 from fred.views.machines import counted
 from fred.views.table import Cell, Table

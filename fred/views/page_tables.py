@@ -5,7 +5,7 @@ from html import escape
 
 import numpy as np
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.outcomes import sweeps
 from fred.outcomes.paired import compared
 from fred.outcomes.spans import KINDS

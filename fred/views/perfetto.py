@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
-from fred.errors import FredError
 from fred.outcomes.sent_messages import messages
 from fred.outcomes.spans import spans
 from fred.outcomes.staleness import of_gradients

@@ -8,7 +8,7 @@ from itertools import zip_longest
 import numpy as np
 import pandas as pd
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.outcomes import staleness, sweeps
 from fred.outcomes.measures import copies
 from fred.outcomes.measures import pace as paces

@@ -9,8 +9,8 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
-from fred.errors import FredError
 from fred.outcomes.absences import first_absence
 from fred.outcomes.spans import spans
 from fred.schedule.schedule import Schedule, Verb

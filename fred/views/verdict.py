@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.outcomes import sweeps
 from fred.outcomes.paired import compared

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
 MARKERS = "os^DvPX*<>"  # of lines in these colours, which so are told apart in grey
@@ -36,7 +36,7 @@ class View:
     >>> View(against=("update",))
     Traceback (most recent call last):
     ...
-    fred.errors.FredError: nothing can be shown against `update`; did you mean `updates`?; there are updates, ...
+    fred.FredError: nothing can be shown against `update`; did you mean `updates`?; there are updates, ...
     """
 
     width: str | None = None

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.process.cores import cores
+from fred.base.cores import cores
 from studies.asynchrony.cases import Case, cases
 
 ROOT = Path(__file__).parents[2]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fred import streams
+from fred.base import streams
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.digits import Digits
 from fred.schedule.minibatches import divide

@@ -7,8 +7,8 @@ from functools import partial
 import pandas as pd
 
 import fred
+from fred.base.cores import cores
 from fred.outcomes import sweeps
-from fred.process.cores import cores
 from fred.schedule.schedule import Verb
 from fred.specification.sweep import Criterion
 from studies.asynchrony.measure import ROOT

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred import streams
+from fred.base import streams
 from tests.plain.base import Given, Plain
 
 

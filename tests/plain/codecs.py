@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from fred import streams
+from fred.base import streams
 
 Array = NDArray[Any]
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.components.component import Component, Count
 from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
-from fred.process.later import jax, jnp
 
 Message = Any  # a pytree of arrays
 Key = Any  # of jax's, from which a codec draws

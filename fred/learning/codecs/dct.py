@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.components.component import Count
 from fred.learning.codecs.codec import FLOAT_BITS, Codec, Key, Message, index_bits
-from fred.process.later import jax, jnp
 
 
 class DCT(Codec):

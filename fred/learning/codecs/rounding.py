@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.later import jax, jnp
 from fred.components.component import Count
 from fred.learning.codecs.codec import FLOAT_BITS, Chunked, Key, index_bits, largest
-from fred.process.later import jax, jnp
 
 
 class LowBit(Chunked):

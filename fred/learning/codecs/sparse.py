@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from fred.base.later import jax, jnp
 from fred.components.component import OneOf
 from fred.learning.codecs.codec import FLOAT_BITS, Chunked, Key, index_bits
-from fred.process.later import jax, jnp
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

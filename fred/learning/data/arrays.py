@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.components.input_path import InputPath, UnreadError
-from fred.errors import FredError
-from fred.files import inputs
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 _NAMES = tuple(f"{part}_{what}" for part in ("train", "evaluation") for what in ("inputs", "answers"))

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from fred.base.errors import FredError
 from fred.components.component import Count
 from fred.components.input_path import InputPath
-from fred.errors import FredError
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
 

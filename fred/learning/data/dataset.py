@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base import cached
+from fred.base.errors import FredError
 from fred.components.component import Component
-from fred.errors import FredError
-from fred.process import remembered
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Dataset:
         (True, 64)
         >>> fred.Dataset(train=examples[:3], evaluation=examples[3:], outputs=1)
         Traceback (most recent call last):
-        fred.errors.FredError: training data: class numbers run from 0 to 1; expected 0 to 0
+        fred.FredError: training data: class numbers run from 0 to 1; expected 0 to 0
     """
 
     train: Examples
@@ -170,6 +170,6 @@ def data_digest(data: Data) -> str | None:
     return None if data.generated else loaded(data, 0).digest
 
 
-@remembered.data(4)
+@cached.data(4)
 def _loaded(data: Data, seed: int) -> Dataset:
     return data.load(seed)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
 
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.components.input_path import InputPath
-from fred.errors import FredError
-from fred.files import inputs
 
 Size = Callable[[bytes, Path], int]  # of a file, from its first bytes
 _BEGINNING, _PIECE = 16, 1 << 20  # bytes

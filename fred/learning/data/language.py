@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import inputs, streams
+from fred.base.errors import FredError
 from fred.components.component import Count
 from fred.components.input_path import InputPath
-from fred.errors import FredError
-from fred.files import inputs
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 Tokens = NDArray[np.int64]

@@ -7,7 +7,7 @@ import scipy
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fred import streams
+from fred.base import streams
 from fred.components.component import Count
 from fred.learning.data.dataset import Data, Dataset, Examples
 

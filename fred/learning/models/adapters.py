@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fred.base import cached
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.learning.models.model import Model, Params
-from fred.process import remembered
 
 _TRAINING = {"train": True, "training": True, "deterministic": False}  # what Flax's modules call the same thing
 
@@ -229,7 +229,7 @@ def _is_static(leaf: Any) -> bool:
     return not isinstance(leaf, jax.ShapeDtypeStruct)
 
 
-@remembered.code(16)
+@cached.code(16)
 def _equinox_draws(model: EquinoxModel) -> bool:
     import equinox
 
@@ -243,7 +243,7 @@ def _equinox_draws(model: EquinoxModel) -> bool:
     return any(isinstance(node, equinox.Module) and hasattr(node, "inference") for node in found)
 
 
-@remembered.code(16)
+@cached.code(16)
 def _nnx_has(model: NNXModel, kind: str) -> bool:
     from flax import nnx
 

@@ -5,7 +5,7 @@ import numpy as np
 from jax import lax
 from pydantic import Field
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.keys import split
 from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.later import jax, jnp
 from fred.learning.keys import plain, threefry, words_of
-from fred.process.later import jax, jnp
 
 _PLACES = 1 << 14  # draws at a time
 _TRUNCATED = np.float32(2)  # standard deviations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Literal
 
+from fred.base.later import jax
 from fred.components.component import Component, Count
 from fred.learning.models.first_weights import Draw, normal, scaled
-from fred.process.later import jax
 
 Params = Any  # pytree of float32 arrays
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
+from fred.base.errors import FredError
 from fred.components.component import Count
-from fred.errors import FredError
 from fred.learning.models.model import Model, Params
 
 

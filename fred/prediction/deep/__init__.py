@@ -1,4 +1,4 @@
-"""The deep Markov model of run-times [Krishnan et al. 2017; Teng & Wood 2018]: its networks, its training, its filter."""
+"""The deep Markov model of compute times [Krishnan et al. 2017; Teng & Wood 2018]: networks, training and filter."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Which of several trainings is used, and for which objective: what rounds held back say, in closed loop."""
+"""Selection among several trainings and objectives, by closed-loop results in held-out rounds."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -15,44 +15,46 @@ from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.validation import split
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
-_FEWEST = 8  # iterations that something can be learnt from
-SHARES = (0.5, 1.0)  # of the plainer model in what is expected
+_FEWEST = 8  # iterations needed to train
+SHARES = (0.5, 1.0)  # candidate weights of the hidden Markov model in the prediction
 
 
 class Candidate(Learner, Protocol):
-    """A rule that can be trained several times, and tried."""
+    """A rule that can be trained several times and evaluated."""
 
     @property
     def restarts(self) -> int:
-        """Trainings, of which the best is kept."""
+        """Return the number of trainings, of which the best is used."""
 
     @property
     def warm_up(self) -> int:
-        """First rounds, in which all are waited for."""
+        """Return the number of first rounds that wait for all workers."""
 
     @property
     def by(self) -> By | None:
-        """What ends a round; none: not said."""
+        """Return what ends a round; None: not given."""
 
     @property
     def alone(self) -> bool:
-        """Whether no hidden Markov model is mixed in."""
+        """Return True if no hidden Markov model is mixed in."""
 
     def of(self, trained: Trained) -> CutoffRule:
-        """The rule with this model."""
+        """Return the rule with this model."""
 
     def unwatched(self) -> "Candidate":
-        """The rule as the model has it."""
+        """Return the rule without its fallback."""
 
 
 def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Trained:
-    """The best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
+    """Return the best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
 
-    Each is run on the last quarter in closed loop, as it will be used, for either objective if the rule has none, and the one
-    with the most gradients per second is kept, with what it came to there. So is then how much of what a hidden Markov model of
-    the same rounds expects is mixed in: where regimes come and go by chance it knows all that can be known, and the deep model
-    only most of it. So is at last whether rounds end by time alone: among many workers a few more than were expected are there
-    by then. Raises ValueError for too few rounds.
+    Every training runs in closed loop on the last quarter, as it will be used. If the rule gives no objective, it runs with
+    either. The training with the most gradients per second wins, and its result is stored with it.
+
+    For the variant `shared` two more choices are made in the same way. The first, unless `alone` is set, is how much weight
+    a hidden Markov model of the same rounds gets. Where regimes change at random, that model knows all that can be known,
+    and the deep model only most of it. The second is whether rounds end by a deadline alone: among many workers, a few more
+    than expected finish by then. Raises ValueError for too few rounds.
     """
     if len(seconds) < _FEWEST:
         raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
@@ -78,7 +80,7 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
 
 
 def _ended(rule: Candidate, model: Trained, judged: Callable[[Trained], Trained]) -> Trained:
-    """The model, or the same with rounds that end by time alone, if the rule does not say and that is better."""
+    """Return the better of the model and the model with deadlines alone, unless the rule says what ends a round."""
     return model if rule.by else max((model, judged(model.waiting("deadline"))), key=_ratio)
 
 
@@ -87,5 +89,5 @@ def _ratio(model: Trained) -> float:
 
 
 def _part(progress: Progress, number: int, of: int) -> Progress:
-    """Progress of one of several parts."""
+    """Return the progress callback of one of several parts."""
     return lambda share: progress((number + share) / of)

@@ -1,4 +1,4 @@
-"""The model at work: what is believed of the nodes now, and samples of the next round's run-times."""
+"""The particle filter of the model: the belief about the nodes' states, and samples of the next round's compute times."""
 
 import math
 from dataclasses import dataclass
@@ -13,42 +13,43 @@ from fred.prediction.deep.history import History
 from fred.prediction.deep.networks import Network, Params, key_of
 from fred.prediction.deep.normal import above, log_density, log_survival
 
-_STREAMS = 10  # completions of what was seen at most; they have equally many particles
-_SHORTEST = 1e-3  # of a normal run-time, in units of the normaliser
+_STREAMS = 10  # most imputations of a round; each has the same number of particles
+_SHORTEST = 1e-3  # least sampled time under the normal model, in units of the normaliser
 
 
 class Belief(NamedTuple):
-    """What a filter carries from round to round."""
+    """The state that a filter carries from round to round."""
 
-    z: Array  # samples of the last round's z, [particles, nodes, latent]
-    next: Array  # and of the coming round's
+    z: Array  # samples of the last round's z [particles, nodes, latent]
+    next: Array  # samples of the coming round's z
     memory: Array  # of the guide: [streams, nodes, memory], or the last rounds [rounds, nodes, inputs]
     history: History
 
 
 class Known(NamedTuple):
-    """What a filter is told once: arrays, so that what is compiled serves other models, and others on as large a grid."""
+    """The constants of a filter, as arrays, so that the compiled code also serves other models on a grid of the same size."""
 
     params: Params
-    there: Array  # which places of the grid are workers [nodes, places]
-    lowest: float | Array  # what may be believed of a worker's mean
+    there: Array  # True for places of the grid that hold a worker [nodes, places]
+    lowest: float | Array  # bounds of a worker's believed mean
     highest: float | Array
-    noise: Array  # of each particle's run-times [particles, nodes, places]
+    noise: Array  # noise of each particle's compute times [particles, nodes, places]
 
     @classmethod
     def of(cls, params: Params, there: Array, particles: int, bounds: tuple[float, float] = (-math.inf, math.inf)) -> "Known":
-        """With the noise that all filters of so many particles have."""
+        """Return the constants, with the same noise for all filters of this number of particles."""
         return cls(params, there, *bounds, jax.random.normal(key_of(1), (particles, *there.shape)))
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Particles of each node's state, drawn by the guide from completed rounds, and moved on by the transition.
+    """A particle filter of each node's state: the guide proposes from completed rounds, the transition moves particles on.
 
-    Dropped workers are imputed jointly: of each node some particles are chosen, weighted by the density of what was observed
-    and the survival of what was not, and from each all the node's dropped workers are drawn. Every such completion of the
-    round is a stream with a memory of the guide's own; particles are drawn from all of them. A network whose guide looks ahead
-    runs on the last `window` rounds each time, and imputes each dropped worker by itself, once, as printed.
+    Dropped workers are imputed jointly. For each node some particles are resampled. Their weights are the density of the
+    observed times and the survival probability of the censored ones. Each resampled particle imputes all the dropped
+    workers of the node. Every such completion of the round is a stream with its own memory of the guide; particles are
+    drawn from all streams. A network whose guide looks ahead instead runs on the last `window` rounds each time. It imputes
+    every dropped worker by itself, once, as printed.
     """
 
     network: Network
@@ -57,12 +58,12 @@ class Filter:
 
     @property
     def streams(self) -> int:
-        """Completions of a round."""
+        """Return the number of completions of a round."""
         return next(number for number in range(_STREAMS, 0, -1) if self.particles % number == 0)
 
     @partial(jax.jit, static_argnums=0)
     def start(self, known: Known, key: Array) -> tuple[Belief, Array]:
-        """Before the first round."""
+        """Return the belief before the first round, and samples of that round."""
         network, (nodes, _) = self.network, known.there.shape
         nothing = jnp.zeros((self.particles, nodes, network.sizes.latent))
         mean, scale = network.first(known.params)
@@ -74,9 +75,10 @@ class Filter:
 
     @partial(jax.jit, static_argnums=0)
     def after(self, known: Known, belief: Belief, key: Array, step: int, times: Array, finished: Array) -> tuple[Belief, Array]:
-        """After a round of normalised times [nodes, places], lower bounds where not finished; and samples of the next round.
+        """Return the belief after a round, and samples of the next round.
 
-        Samples are in the order of the grid, infinite where nobody is: [particles, nodes * places].
+        `times` are normalised [nodes, places], lower bounds where not `finished`. Samples are in the order of the grid,
+        infinite at empty places: [particles, nodes * places].
         """
         y = jnp.where(known.there, times, 1.0)
         y = jnp.log(y) if self.network.logarithmic else y
@@ -91,7 +93,7 @@ class Filter:
         return after, self._sample(known, after)
 
     def _completed(self, known: Known, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
-        """z by the guide, one stream for each completion; what it remembers; and the mean completion."""
+        """Return z drawn by the guide, one stream per completion; the guide's memory; and the mean completion."""
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
         emitted = self._emission(known, belief.next, belief.history)
         each = jnp.where(finished, log_density(y, *emitted), log_survival(y, *emitted))
@@ -108,7 +110,7 @@ class Filter:
         return z, memory, completed.mean(0)
 
     def _windowed(self, known: Known, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
-        """z by a guide that looks at all of the last rounds, those rounds, and the completed one."""
+        """Return z drawn by a guide that sees all of the last rounds; those rounds; and the completed round."""
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
         chosen = jax.random.randint(choice_key, (1, *y.shape), 0, self.particles)
         emitted = (jnp.take_along_axis(each, chosen, 0)[0] for each in self._emission(known, belief.next, belief.history))
@@ -139,7 +141,7 @@ def _drawn(key: Array, mean: Array, scale: Array) -> Array:
 
 
 def _resampled(key: Array, weight: Array, number: int) -> Array:
-    """Numbers of particles, of each node as often as its log weight says, up to one [Kitagawa 1996]: [number, nodes]."""
+    """Return indices of particles, from systematic resampling per node by log weight [Kitagawa 1996]: [number, nodes]."""
     share = jnp.cumsum(jax.nn.softmax(weight, axis=0), axis=0)
     ticks = (jnp.arange(number)[:, None] + jax.random.uniform(key, weight.shape[1:])) / number
     chosen = jax.vmap(partial(jnp.searchsorted, side="right"), in_axes=1, out_axes=1)(share, ticks * share[-1])
@@ -147,6 +149,6 @@ def _resampled(key: Array, weight: Array, number: int) -> Array:
 
 
 def _tail(key: Array, y: Array, mean: Array, scale: Array) -> Array:
-    """Draws above y."""
+    """Draw from the normal distribution truncated to values above y."""
     u = jax.random.uniform(key, mean.shape, minval=1e-7, maxval=1.0)
     return mean + scale * above((y - mean) / scale, u)

@@ -1,4 +1,4 @@
-"""Workers arranged by nodes, so that what nodes share is computed once and what they sum is a sum along an axis."""
+"""Workers arranged by node, so that shared values are computed once per node and sums run along an axis."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Nodes x places; nodes of fewer workers than the largest have empty places."""
+    """A grid of nodes x places; nodes with fewer workers than the largest have empty places."""
 
-    node_of: NDArray[np.int64]  # [workers], nodes are numbered from 0
+    node_of: NDArray[np.int64]  # [workers], nodes numbered from 0
 
     @cached_property
     def place(self) -> NDArray[np.int64]:
-        """Where each worker lies in the flattened grid: [workers]."""
+        """Return the index of each worker in the flattened grid: [workers]."""
         order = np.argsort(self.node_of, kind="stable")
         place = np.empty(len(order), np.int64)
         starts = np.cumsum(self._sizes) - self._sizes
@@ -29,7 +29,7 @@ class Grid:
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        """Nodes, and workers of the largest."""
+        """Return the number of nodes, and of workers on the largest node."""
         return len(self._sizes), int(self._sizes.max())
 
     @cached_property
@@ -38,11 +38,11 @@ class Grid:
 
     @cached_property
     def there(self) -> NDArray[np.bool_]:
-        """Whether somebody lies at a place: [nodes, places]."""
+        """Return True for places that hold a worker: [nodes, places]."""
         return np.arange(self.shape[1]) < self._sizes[:, None]
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Workers' values [..., workers] at their places [..., nodes, places]; zeros where nobody is."""
+        """Place the workers' values [..., workers] on the grid [..., nodes, places]; empty places get zeros."""
         flat = np.zeros((*values.shape[:-1], self.there.size), values.dtype)
         flat[..., self.place] = values
         return flat.reshape(*values.shape[:-1], *self.shape)

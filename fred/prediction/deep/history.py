@@ -1,18 +1,18 @@
-"""A worker's own history: how it differed from its node lately, as the shared network sees it."""
+"""The history of each worker: its recent difference from its node, as the shared network sees it."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-SLOW, FAST = 0.97, 0.7  # what of an average is kept each round
-_PRIOR = 3.0, 1.0  # rounds without a difference that each average begins with
+SLOW, FAST = 0.97, 0.7  # decay of the averages per round
+_PRIOR = 3.0, 1.0  # weight of a prior difference of 0 in each average, in rounds
 
 
 class History(NamedTuple):
     """Decaying sums of each worker's difference from its node's mean, and of the rounds in which it finished.
 
-    All are [..., nodes, places]. Rounds in which a worker was dropped leave its history as it was.
+    All arrays are [..., nodes, places]. A round in which a worker was dropped leaves its history unchanged.
     """
 
     slow: Array
@@ -23,12 +23,12 @@ class History(NamedTuple):
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> "History":
-        """Before the first round."""
+        """Return the history before the first round."""
         nothing = jnp.zeros(shape)
         return cls(nothing, nothing, nothing, nothing, nothing)
 
     def after(self, y: Array, finished: Array, there: Array) -> "History":
-        """With one more round of (log) times y [nodes, places]."""
+        """Return the history after one more round of (log) times y [nodes, places]."""
         mean = jnp.where(there, y, 0.0).sum(-1, keepdims=True) / there.sum(-1, keepdims=True)
         rest = jnp.where(there, y - mean, 0.0)
         longer = History(
@@ -38,10 +38,10 @@ class History(NamedTuple):
 
     @property
     def baseline(self) -> Array:
-        """How much slower each worker is than its node, in the long run."""
+        """Return how much slower each worker is than its node in the long run, in (log) time."""
         return self.slow / (self.slow_rounds + _PRIOR[0])
 
     @property
     def features(self) -> Array:
-        """What the network sees: [..., nodes, places, 3]."""
+        """Return the inputs of the network: [..., nodes, places, 3]."""
         return jnp.stack([4 * self.baseline, 4 * self.fast / (self.fast_rounds + _PRIOR[1]), 2 * self.last], -1)

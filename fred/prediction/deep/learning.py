@@ -1,4 +1,4 @@
-"""From run-times to a trained deep Markov model, with what is known of it."""
+"""Training of a deep Markov model on compute times, with a record of how it was trained."""
 
 import importlib.metadata
 import math
@@ -7,52 +7,52 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base import environment
+from fred.base.version import __version__
 from fred.cluster import elementary
 from fred.cluster.contention import NodeOf
 from fred.prediction.contract import Objective, Progress
 from fred.prediction.deep import saved, training
 from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.networks import Network, of_variant
-from fred.process import environment
 from fred.traces.trace import Trace
-from fred.version import __version__
 
-_MORE = 0.3  # that the first rounds' mean may differ by
+_MORE = 0.3  # margin for the mean of the first rounds
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
 
 class Learner(Protocol):
-    """What has to be known of training: rules have these among their options (`rule.py`)."""
+    """The options that training needs; rules have them (`rule.py`)."""
 
     @property
     def variant(self) -> saved.Variant:
-        """Of the network."""
+        """Return the variant of the network."""
 
     @property
     def steps(self) -> int:
-        """Of training."""
+        """Return the number of training steps."""
 
     @property
     def learning_rate(self) -> float:
-        """Adam's."""
+        """Return Adam's learning rate."""
 
     @property
     def window(self) -> int:
-        """Rounds that training sees at once."""
+        """Return the number of rounds in a training window."""
 
     @property
     def seed(self) -> int:
-        """Of training."""
+        """Return the seed of training."""
 
     @property
     def objective(self) -> Objective | None:
-        """What the model is to be used for; none: not said."""
+        """Return the objective that the model is used for; None: not given."""
 
 
 def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress, restart: int = 0) -> saved.Trained:
     """Train a model of the rule's variant on complete rounds, s [iterations, workers], at least four.
 
-    Another `restart` begins with other weights, and sees other windows.
+    Another `restart` uses other initial parameters and other windows. Raises ValueError if training diverges.
     """
     environment.check()
     if rule.variant != "shared":
@@ -86,14 +86,17 @@ def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress
 
 
 def _pace(times: NDArray[np.float64]) -> tuple[float, float]:
-    """Of the best static cutoff in rounds of these times [rounds, workers]: its share of the workers, mean time."""
+    """Return the best static cutoff for these times [rounds, workers], as a share of the workers, and its mean time."""
     mean = np.add.reduce(np.sort(times, axis=1), axis=0) / len(times)
     best = int(np.argmax(np.arange(1, len(mean) + 1) / mean))
     return (best + 1) / len(mean), float(mean[best])
 
 
 def _bounds(network: Network, times: NDArray[np.float64], grid: Grid) -> tuple[float, float]:
-    """Of the mean (log) times of nodes in all rounds [rounds, workers], and some more; of single workers, if all are one."""
+    """Return the range, with a margin, of the nodes' mean (log) times over all rounds [rounds, workers].
+
+    Where the network has no nodes, the range is that of the single workers' times.
+    """
     y = elementary.log(times) if network.logarithmic else times
     if network.neighbours:
         y = np.add.reduce(np.ascontiguousarray(np.moveaxis(grid.spread(y), -1, 0)), axis=0) / grid.there.sum(-1)

@@ -1,7 +1,8 @@
-"""The networks of the deep Markov model [Teng & Wood 2018, section 3.1.3], and what weights shared among workers make of it.
+"""The networks of the deep Markov model [Teng & Wood 2018, section 3.1.3], and a variant with weights shared among workers.
 
-A latent state z for each node moves by a gated transition and emits its workers' run-times. Axes, from the last: components,
-then nodes, then whatever else. Parameters are dicts of dense layers, so that they are saved by their names.
+A latent state z for each node moves by a gated transition and emits its workers' compute times. The last axis of an array
+holds components, the one before it nodes; other axes come first. Parameters are dicts of dense layers, so that they are
+saved by name.
 """
 
 import math
@@ -17,15 +18,15 @@ import fred.portable  # noqa: F401  the same bits on every CPU
 Params = dict[str, dict[str, Array]]
 
 _LEAST_SCALE = 1e-3
-_CALM = -1.5  # bias of a softplus that makes a small scale
-_CLOSED = -2.0  # bias of the transition's gates
+_CALM = -1.5  # bias of a softplus that gives a small scale
+_CLOSED = -2.0  # bias that nearly closes the transition's gates
 
 
 class Sizes(NamedTuple):
     """Widths of layers."""
 
     latent: int = 8
-    summary: int = 24  # of what the guide has made of all rounds
+    summary: int = 24  # of the guide's summary of all rounds
     gate: int = 16
     proposal: int = 24
     emission: int = 16
@@ -33,27 +34,30 @@ class Sizes(NamedTuple):
 
 
 def dense(layer: dict[str, Array], x: Array) -> Array:
-    """One layer without its nonlinearity."""
+    """Apply one dense layer without its nonlinearity."""
     return x @ layer["weights"] + layer["bias"]
 
 
 def scale_of(x: Array) -> Array:
-    """A deviation of any number."""
+    """Map any number to a positive standard deviation."""
     return jax.nn.softplus(x) + _LEAST_SCALE
 
 
 def key_of(seed: int) -> Array:
-    """Random numbers by XLA's own generator: integers, so no CPU changes them, and compiled eight times as fast as JAX's."""
+    """Return a key of XLA's own generator.
+
+    Its numbers are integers, so no CPU changes them. It compiles eight times as fast as JAX's default generator.
+    """
     return jax.random.key(seed, impl="rbg")
 
 
 class Network:
-    """What all variants have in common: a gated transition, a proposal for z, and sums over time of what was seen."""
+    """The base of all variants: a gated transition, a proposal for z, and a recurrent summary of the observations."""
 
-    logarithmic = True  # times are log-normal, else normal
-    left_only = True  # the guide knows nothing of what comes later
-    neighbours = False  # a node's state moves with those of others
-    remembers = False  # and with what the guide remembers of earlier rounds
+    logarithmic = True  # times are log-normal; False: normal
+    left_only = True  # the guide does not look ahead
+    neighbours = False  # True: a node's transition depends on other nodes' states
+    remembers = False  # True: it also depends on the guide's memory of earlier rounds
 
     def __init__(self, sizes: Sizes):
         self.sizes = sizes
@@ -61,13 +65,16 @@ class Network:
     # The model.
 
     def init(self, key: Array, inputs: int) -> Params:
-        """First parameters: the transition is the identity and its gates are nearly closed; `inputs` is the guide's width."""
+        """Return the initial parameters; `inputs` is the width of the guide's inputs.
+
+        The initial transition is the identity, with gates nearly closed.
+        """
         counting = Normals()
         self.layers(counting, inputs)
         return self.layers(Normals(jax.random.normal(key, (counting.taken,))), inputs)
 
     def layers(self, normals: "Normals", inputs: int) -> Params:
-        """First parameters, made of normal numbers."""
+        """Return the initial parameters, made from these normal numbers."""
         sizes = self.sizes
         latent, summary = sizes.latent, sizes.summary
         context = latent * (4 if self.neighbours else 1) + (summary if self.remembers else 0)
@@ -86,11 +93,11 @@ class Network:
         }
 
     def first(self, params: Params) -> tuple[Array, Array]:
-        """Mean and deviation of the first z: [latent] each."""
+        """Return mean and standard deviation of the first z: [latent] each."""
         return params["first"]["mean"], scale_of(params["first"]["scale"])
 
     def transition(self, params: Params, z: Array, summary: Array) -> tuple[Array, Array]:
-        """Mean and deviation of the next z [..., nodes, latent], of this one and what was seen [section 3.1.3: G and H]."""
+        """Return mean and deviation of the next z [..., nodes, latent], given z and the summary [section 3.1.3: G and H]."""
         context = self._context(z, summary)
         gate = jax.nn.sigmoid(dense(params["gate-2"], jax.nn.relu(dense(params["gate-1"], context))))
         move = dense(params["move-2"], jax.nn.relu(dense(params["move-1"], context)))
@@ -106,18 +113,18 @@ class Network:
         return jnp.concatenate(parts, -1)
 
     def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
-        """Mean and deviation of each worker's (log) time [..., nodes, workers], of z [..., nodes, latent] and its history."""
+        """Return mean and deviation of each worker's (log) time [..., nodes, workers]; z is [..., nodes, latent]."""
         raise NotImplementedError
 
     # The guide.
 
     def inputs(self, y: Array, baseline: Array, there: Array) -> Array:
-        """What the guide sees of (log) times y [..., nodes, workers]: [..., nodes, inputs]."""
+        """Return the guide's inputs [..., nodes, inputs] for (log) times y [..., nodes, workers]."""
         raise NotImplementedError
 
     @property
     def memory(self) -> int:
-        """Width of what the guide remembers; it begins with the summary."""
+        """Return the width of the guide's memory; the summary comes first in it."""
         return self.sizes.summary
 
     def _summing_layers(self, normals: "Normals", inputs: int) -> Params:
@@ -125,18 +132,18 @@ class Network:
         return {"gru-in": layer(normals, inputs, width, copies=3), "gru": layer(normals, width, width, copies=3)}
 
     def sum_up(self, params: Params, memory: Array, inputs: Array) -> Array:
-        """What is remembered after one more round, a gated recurrent unit: [..., nodes, memory]."""
+        """Return the memory after one more round, by a gated recurrent unit: [..., nodes, memory]."""
         new, old = dense(params["gru-in"], inputs), dense(params["gru"], memory)
         (reset, keep, fresh), (reset_, keep_, fresh_) = jnp.split(new, 3, -1), jnp.split(old, 3, -1)
         keep = jax.nn.sigmoid(keep + keep_ + 1)
         return keep * memory + (1 - keep) * jnp.tanh(fresh + jax.nn.sigmoid(reset + reset_) * fresh_)
 
     def summary(self, memory: Array) -> Array:
-        """What of a memory the guide and the transition see: [..., nodes, summary]."""
+        """Return the part of a memory that guide and transition see: [..., nodes, summary]."""
         return memory[..., : self.sizes.summary]
 
     def summaries(self, params: Params, inputs: Array) -> Array:
-        """The summary after each round: [rounds, ..., nodes, summary] of [rounds, ..., nodes, inputs]."""
+        """Return the summary after each round, [rounds, ..., nodes, summary], for inputs [rounds, ..., nodes, inputs]."""
         start = jnp.zeros((*inputs.shape[1:-1], self.memory))
 
         def step(memory: Array, now: Array) -> tuple[Array, Array]:
@@ -146,29 +153,29 @@ class Network:
         return jax.lax.scan(step, start, inputs)[1]
 
     def proposal(self, params: Params, z: Array, summary: Array) -> tuple[Array, Array]:
-        """The guide's mean and deviation of z, of the last z and what was seen up to now: [..., nodes, latent] each."""
+        """Return the guide's mean and deviation of z, given the last z and the summary so far: [..., nodes, latent] each."""
         out = (jnp.tanh(dense(params["guide-state"], z)) + summary) / 2
         return dense(params["guide-mean"], out), scale_of(dense(params["guide-scale"], out))
 
 
 class Shared(Network):
-    """One small network for all workers: it sees a worker's own history, its node's summary, and the cluster's.
+    """One small network for all workers, which sees a worker's own history, its node's summary, and the cluster's.
 
-    So it has as many parameters for 10 workers as for 10,000, and can be used on another cluster than it was trained on.
-    The last rounds are remembered as they were, beside the summary: how long ago a node changed can be read off them, where the
-    recurrent unit would have to learn to count.
+    So it has as many parameters for 10 workers as for 10,000, and works on clusters other than the one it was trained on.
+    The memory holds the last rounds unchanged, next to the summary. They show how long ago a node changed; a recurrent unit
+    alone would have to learn to count.
     """
 
     neighbours = True
     remembers = True
     features = 3
     recent = 12  # rounds
-    shown = (0, 2, 3)  # which inputs of each
+    shown = (0, 2, 3)  # indices of the inputs stored for each of them
 
     def layers(self, normals: "Normals", inputs: int) -> Params:
         sizes = self.sizes
         offsets = layer(normals, self.features, 2, 0.1)
-        offsets["weights"] = offsets["weights"].at[:, 0].set(jnp.array([0.15, 0.1, 0.0]))  # a worker stays about as it was
+        offsets["weights"] = offsets["weights"].at[:, 0].set(jnp.array([0.15, 0.1, 0.0]))  # initially, offsets persist
         return super().layers(normals, inputs) | {
             "emission-1": layer(normals, sizes.latent, sizes.emission),
             "emission-2": layer(normals, sizes.emission, 2, 0.3) | {"bias": jnp.array([0.0, _CALM])},
@@ -211,7 +218,7 @@ class Shared(Network):
 
 
 class Plain(Network):
-    """One output for each worker and one state for all of them, as in the paper; the guide does not look ahead."""
+    """A network with one output for each worker and one state for all, as in the paper; the guide does not look ahead."""
 
     def __init__(self, sizes: Sizes, workers: int):
         super().__init__(sizes._replace(latent=16, summary=32, emission=32))
@@ -235,7 +242,7 @@ class Plain(Network):
 
 
 class Printed(Plain):
-    """As printed: normal times, and a guide that looks at what came before t and what comes after it, not at t itself."""
+    """The network as printed: normal times, and a guide that sees the rounds before and after t, but not t itself."""
 
     logarithmic = False
     left_only = False
@@ -266,7 +273,7 @@ class Printed(Plain):
 
 @lru_cache(maxsize=8)
 def of_variant(variant: str, workers: int) -> Network:
-    """The network of a saved model's variant, for that many workers."""
+    """Return the network of a variant, for this number of workers."""
     sizes = Sizes()
     if variant == "shared":
         return Shared(sizes)
@@ -274,21 +281,21 @@ def of_variant(variant: str, workers: int) -> Network:
 
 
 def layer(normals: "Normals", inputs: int, outputs: int, gain: float = 1.0, bias: float = 0.0, copies: int = 1) -> Any:
-    """A dense layer's first weights, normal with the variance 1 / inputs; `copies` of it side by side."""
+    """Return the initial parameters of `copies` dense layers, normal with variance gain^2 / inputs, in one array."""
     weights = gain * normals.take(inputs, copies * outputs) / jnp.sqrt(inputs)
     return {"weights": weights, "bias": jnp.full(copies * outputs, bias)}
 
 
 class Normals:
-    """Independent normal numbers, drawn all at once, since each draw by itself takes a tenth of a second to compile.
+    """A supply of independent normal numbers, drawn all at once: every separate draw takes a tenth of a second to compile.
 
-    Without any it only counts how many are taken.
+    Without values it returns zeros and only counts the numbers taken.
     """
 
     def __init__(self, values: Array | None = None):
         self._values, self.taken = values, 0
 
     def take(self, *shape: int) -> Array:
-        """The next ones."""
+        """Return the next numbers, in this shape."""
         first, self.taken = self.taken, self.taken + math.prod(shape)
         return jnp.zeros(shape) if self._values is None else self._values[first : self.taken].reshape(shape)

@@ -1,4 +1,4 @@
-"""The deep Markov model and its guide in NumPyro [Teng & Wood 2018, section 3.1.3], and the objective of training."""
+"""The deep Markov model and its guide in NumPyro [Teng & Wood 2018, section 3.1.3], with the training objective."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,22 +14,22 @@ from jax.scipy.special import logsumexp
 from fred.prediction.deep.networks import Network, Params
 from fred.prediction.deep.normal import log_density
 
-_SAMPLES = 4  # of the next z, for the predictive term
+_SAMPLES = 4  # samples of the next z in the predictive term
 
 
 class Windows(NamedTuple):
-    """Stretches of rounds of recorded times, normalised; time comes first."""
+    """Windows of recorded rounds, with normalised times; time is the first axis."""
 
     y: Array  # (log) times [rounds, windows, nodes, places]
-    features: Array  # of each worker's history before the round [rounds, windows, nodes, places, features]
-    inputs: Array  # of the guide [rounds, windows, nodes, inputs]
-    weight: Array  # how many workers one stands for, 0 where nobody is [nodes, places]
+    features: Array  # each worker's history before the round [rounds, windows, nodes, places, features]
+    inputs: Array  # inputs of the guide [rounds, windows, nodes, inputs]
+    weight: Array  # number of workers that a place stands for, 0 at empty places [nodes, places]
 
 
 class Chain(dist.Distribution):  # type: ignore[misc]
-    """Normal variables one after another, z_t ~ N(moved(z_(t-1), given_t)), z_(-1) = 0: [rounds, windows, nodes, latent].
+    """A Markov chain of normal variables, z_t ~ N(moved(z_(t-1), given_t)), z_(-1) = 0: [rounds, windows, nodes, latent].
 
-    Drawn one by one, but scored all at once: a chain is one site, whose density needs no loop.
+    Sampling goes step by step. Scoring takes all steps at once: a chain is one site, whose density needs no loop.
     """
 
     support = dist.constraints.real
@@ -40,7 +40,7 @@ class Chain(dist.Distribution):  # type: ignore[misc]
         super().__init__(event_shape=(len(jax.tree.leaves(given)[0]), *shape))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """A draw that gradients pass through."""
+        """Return a reparametrised draw, which gradients pass through."""
         assert not sample_shape
 
         def step(z: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -52,17 +52,17 @@ class Chain(dist.Distribution):  # type: ignore[misc]
         return lax.scan(step, jnp.zeros(self._shape), (self._given, noise))[1]
 
     def log_prob(self, value: Array) -> Array:
-        """Log density of a whole chain."""
+        """Return the log density of a whole chain."""
         before = jnp.concatenate([jnp.zeros((1, *self._shape)), value[:-1]])
         return log_density(value, *self._moved(before, self._given)).sum()
 
 
 def model(network: Network, params: Params, windows: Windows, predictive: bool) -> None:
-    """p(x, z). With `predictive` the last round is not observed but predicted, and so is every one before it.
+    """Sample from p(x, z). With `predictive`, the last round is not observed; it and every earlier round are predicted.
 
-    The predictive term of a round is log sum_k p(x_t | z_t^(k)), z_t^(k) ~ p(z_t | z_(t-1)), z_(t-1) from the guide; of each
-    node, and of each worker. With that of the nodes in the last round alone it would be a lower bound of log p(x), up to a
-    constant; the others let predictions weigh as much as the rest.
+    The predictive term of a round is log sum_k p(x_t | z_t^(k)), z_t^(k) ~ p(z_t | z_(t-1)), with z_(t-1) from the guide.
+    There is one term per node and one per worker. With the nodes' terms of the last round alone, the objective would be a
+    lower bound of log p(x), up to a constant. The other terms give predictions as much weight as the rest.
     """
     params = numpyro.param("network", params)
     observed = windows.y[:-1] if predictive else windows.y
@@ -84,10 +84,12 @@ def model(network: Network, params: Params, windows: Windows, predictive: bool) 
 
 
 def _predictive(network: Network, params: Params, z: Array, summaries: Array, windows: Windows) -> Array:
-    """Log of the mean probability of what each node's workers do next, together and each by itself: [rounds, windows, nodes].
+    """Return the log mean probability of the next round, of each node's workers jointly and singly.
 
-    Together they tell when a node will change. But few samples of its level are too few for all of them at once, and deviations
-    would make up for that; of each worker by itself they are enough.
+    The shape is [rounds, windows, nodes].
+
+    The joint term teaches the model when a node will change. But few samples of a node's level are too few to fit all its
+    workers at once, and larger deviations would make up for that. For each worker by itself, they suffice.
     """
     mean, scale = network.transition(params, z, summaries)
     noise = jax.random.normal(numpyro.prng_key(), (_SAMPLES, *z.shape))
@@ -99,7 +101,7 @@ def _predictive(network: Network, params: Params, z: Array, summaries: Array, wi
 
 
 def guide(network: Network, params: Params, windows: Windows, predictive: bool) -> None:
-    """q(z | x) of the rounds that the model observes."""
+    """Sample from q(z | x) for the rounds that the model observes."""
     params = numpyro.param("network", params)
     inputs = windows.inputs[:-1] if predictive else windows.inputs
     chain = Chain(

@@ -1,4 +1,4 @@
-"""Cutoffs from a deep Markov model of run-times [Teng & Wood 2018; Krishnan, Shalit, Sontag 2017]; JAX loads when it works."""
+"""Cutoff rules from a deep Markov model of compute times [Teng & Wood 2018; Krishnan, Shalit, Sontag 2017]; loads JAX late."""
 
 import math
 from collections.abc import Mapping
@@ -9,74 +9,72 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
+from fred.base import environment
+from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count, Whole
 from fred.components.input_path import InputPath, UnreadError
-from fred.errors import FredError
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
 from fred.prediction.predictive import Predictor
 from fred.prediction.watched import Watched
-from fred.process import environment
 
 if TYPE_CHECKING:
     from fred.prediction.deep.filter import Filter, Known
 
-_KNOWN = 25  # rounds that the trace's pace counts for, where the long run is maximised
+_KNOWN = 25  # weight of the trace's pace, in rounds, for the objective `throughput`
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
 
 class DeepMarkov(Watched):
-    """A deep Markov model with weights shared among workers, a state for each node, and joint imputation of dropped workers.
+    """A deep Markov model with weights shared among workers, a state per node, and joint imputation of dropped workers.
 
-    One small network sees a worker's own history, its node's summary and the cluster's, so that a model trained on one cluster
-    serves another. Times are in units of twice their mean in the first rounds, in which all workers are waited for. Training
-    may mix in a hidden Markov model, or use that one alone, where rounds held back say so: `fred train-cutoff` says which, and
-    a run is warned of a model whose network is not asked. What it expects is watched beside averages of recent times (`ewma`
-    of nodes), and left as long as these do better, as `auto` does it.
+    One small network sees a worker's own history, its node's summary and the cluster's. So a model trained on one cluster
+    also serves another. Times are in units of twice their mean in the first rounds, which wait for all workers. Training
+    may mix in a hidden Markov model, or use it alone, if that is better in held-out rounds; `fred train-cutoff` reports the
+    choice. A run warns about a model whose network is unused. Averages of recent times (`ewma` of nodes) take over while
+    they do better than the model, as in `auto`.
 
-    Its states are no longer Markov, since transition and emission see what was observed before, too; and training does not
-    raise a lower bound of the likelihood (ELBO) alone, but predictions of every round as well (docs/errata.md, item 2).
+    The states are not Markov, since transition and emission also depend on earlier observations. Training maximises, next
+    to a lower bound of the likelihood (ELBO), the predictions of every round (docs/errata.md, item 2).
     """
 
     variant: ClassVar[saved.Variant] = "shared"
     holds_back: ClassVar[bool] = True
 
     objective: Objective | None = Field(  # type: ignore[assignment]
-        None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: what training found better"
+        None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: chosen by training"
     )
     by: By | None = Field(  # type: ignore[assignment]
         None,
-        description="what ends a round: `count`, its c-th worker; `deadline`, E[x_(c)]; or the first of both; absent: of "
-        "the last two what training found better",
+        description="what ends a round: `count`, its c-th worker; `deadline`, E[x_(c)]; or the first of both; absent: "
+        "the better of the last two in training",
     )
     model: InputPath | None = Field(
-        None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED"
+        None, description="model file (.npz) written by `fred train-cutoff`; absent: the model that comes with FRED"
     )
-    digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
+    digest: str | None = Field(None, description="digest of the model; set on loading, and compared if given")
     particles: Count = Field(100, description="samples of the next round")
-    warm_up: Whole = Field(20, description="first rounds, in which all are waited for; 0: times are as in the trace")
-    alone: bool = Field(False, description="the network alone: no hidden Markov model is mixed in, and nobody watches it")
-    restarts: int = Field(2, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
-    steps: int = Field(2000, ge=50, lt=2**31, description="of training")
-    learning_rate: float = Field(0.01, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
-    window: Count = Field(
-        60, description="rounds that training sees at once; more than the cluster takes to be as it was, if it has a period"
-    )
-    seed: Whole = Field(0, description="of training, and of samples")
+    warm_up: Whole = Field(20, description="first rounds, which wait for all workers; 0: units of time are those of the trace")
+    alone: bool = Field(False, description="use the network alone, without a hidden Markov model or averages to fall back on")
+    restarts: int = Field(2, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
+    steps: int = Field(2000, ge=50, lt=2**31, description="number of training steps")
+    learning_rate: float = Field(0.01, gt=0, description="Adam's learning rate, after warm-up and before cosine decay")
+    window: Count = Field(60, description="rounds in a training window; if the cluster has a period, more rounds than that")
+    seed: Whole = Field(0, description="seed of training and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
-    _unread: bool = PrivateAttr(False)  # in a result, which needs neither a model's file nor the FRED that it came with
+    _unread: bool = PrivateAttr(False)  # True in a result, which must be readable without the model's file
 
     @model_validator(mode="after")
     def _identified(self, info: ValidationInfo) -> Self:
         self._unread = bool((info.context or {}).get("recorded"))
-        if self.model is None and (self.variant != "shared" or not saved.SHIPPED.exists()):  # it is just being made
+        if self.model is None and (self.variant != "shared" or not saved.SHIPPED.exists()):  # `make golden` is creating it
             return self
         digest = _loaded(self._file).digest
         if self.digest not in (None, digest):
             raise ValueError(f"{self._named} is not the recorded one (its digest differs)")
-        object.__setattr__(self, "digest", digest)  # found out, not changed
+        object.__setattr__(self, "digest", digest)  # fills in a blank, so the frozen rule stays the same
         return self
 
     @property
@@ -101,7 +99,7 @@ class DeepMarkov(Watched):
         if about.variant != "shared":
             node_of = np.zeros_like(node_of)
         elif not node_of.any() and same:
-            node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
+            node_of = np.array(about.nodes)  # the cluster gives no nodes; use those found in the trace
         objective = self.objective or about.objective
         plainer = about.plainer.on(same, objective).filter(node_of) if about.plainer else None
         decided = self.model_copy(update={"objective": objective, "by": self.by or about.by})
@@ -119,7 +117,7 @@ class DeepMarkov(Watched):
         return trained
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """The same with other options; what was learned comes along."""
+        """Return a copy with other options, which keeps the trained model."""
         if self._trained is None:
             return super().model_copy(update=update, deep=deep)
         return super().model_copy(update={**(update or {}), "digest": None})._with(self._trained)
@@ -127,7 +125,7 @@ class DeepMarkov(Watched):
     def doubts(self) -> tuple[str, ...]:
         try:
             about = (self._trained or self.model_copy()._of_file()).about
-        except (FredError, ValueError):  # the model of a result that is looked at is gone
+        except (FredError, ValueError):  # the model of an old result is gone
             return ()
         if self.alone and about.share:
             return (f"{self._named}: its network alone did worse in rounds held back than {about.parts}",)
@@ -137,7 +135,7 @@ class DeepMarkov(Watched):
         return tuple(f"{self._named}: {doubt}" for doubt in doubts)
 
     def of(self, trained: saved.Trained) -> Self:
-        """The rule with this model."""
+        """Return the rule with this model."""
         return self.model_copy()._with(trained)
 
     def _with(self, trained: saved.Trained) -> Self:
@@ -146,7 +144,7 @@ class DeepMarkov(Watched):
         return self
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
-        if self.model is not None or self._trained is not None:  # it has learnt what it will
+        if self.model is not None or self._trained is not None:  # already trained
             return self
         from fred.prediction.deep.choosing import best
 
@@ -159,28 +157,28 @@ class PlainDeepMarkov(DeepMarkov):
     variant: ClassVar[saved.Variant] = "plain"
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
-    by: By = Field("count", description="what ends a round, as published its c-th worker; or `deadline`, or both")
-    restarts: int = Field(1, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
-    steps: int = Field(3000, ge=50, lt=2**31, description="of training")
-    learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
-    window: Count = Field(20, description="rounds that training sees at once")
+    by: By = Field("count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both")
+    restarts: int = Field(1, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
+    steps: int = Field(3000, ge=50, lt=2**31, description="number of training steps")
+    learning_rate: float = Field(5e-3, gt=0, description="Adam's learning rate, after warm-up and before cosine decay")
+    window: Count = Field(20, description="rounds in a training window")
 
 
 class PrintedDeepMarkov(PlainDeepMarkov):
     """The deep Markov model as printed: normal times, a guide that looks ahead, dropped workers imputed one by one.
 
-    It fails to predict: what its guide reads off the future is missing when it is needed (docs/errata.md).
+    It fails to predict: its guide relies on future rounds, which are missing at prediction time (docs/errata.md).
     """
 
     variant: ClassVar[saved.Variant] = "printed"
 
 
 class _Believing(Predictor):
-    """A filter at work, in units of the first rounds' mean time."""
+    """A filter at work, in units of twice the first rounds' mean time."""
 
     def __init__(self, rule: DeepMarkov, trained: saved.Trained, node_of: NodeOf, plainer: Predictor | None):
         super().__init__(rule, len(node_of))
-        self._plainer, self._share = plainer, trained.about.share  # of what is expected that is the plainer model's
+        self._plainer, self._share = plainer, trained.about.share  # weight of the plainer model in the prediction
         self._trained, self._grid, self._particles = trained, Grid(node_of), rule.particles
         self._warm_up, self._seed, self._rounds = rule.warm_up, rule.seed, 0
         self._first: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []  # rounds before the normaliser is known
@@ -221,8 +219,11 @@ class _Believing(Predictor):
         )
 
     def ordered_samples(self) -> NDArray[np.float64]:
-        """Samples of the next round, each worker's time in ascending order, s: [particles, workers]; only of a model in use."""
-        assert self._share < 1, "the model is not asked, a plainer one is"
+        """Return samples of the next round, s, each row in ascending order: [particles, workers].
+
+        Not available if the model uses the hidden Markov model alone.
+        """
+        assert self._share < 1, "the network is unused: the hidden Markov model predicts alone"
         return np.sort(np.asarray(self._samples), axis=1)[:, : self.workers].astype(np.float64) * self._normaliser
 
     def expected(self) -> NDArray[np.float64]:
@@ -235,7 +236,7 @@ class _Believing(Predictor):
 
 
 def _filter(trained: saved.Trained, there: NDArray[np.bool_], particles: int) -> tuple["Filter", "Known"]:
-    """A filter for the model, and what it is told of it."""
+    """Return a filter for the model, and its constants."""
     import jax
     import jax.numpy as jnp
 
@@ -253,7 +254,7 @@ _known: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}
 
 
 def _loaded(path: Path) -> saved.Trained:
-    """A saved model, read once as long as its file stays the same."""
+    """Return a saved model, cached as long as its files do not change."""
     try:
         facts = path.stat(), path.with_suffix(".json").stat()
     except (OSError, ValueError) as error:  # a folder may have no name

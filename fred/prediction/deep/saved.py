@@ -1,4 +1,4 @@
-"""A trained model on disk: arrays in NPZ, everything else in JSON beside it, and where both come from."""
+"""A trained model on disk: arrays in an NPZ file, and a JSON file next to it with everything else."""
 
 import hashlib
 import json
@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.components.component import Count, Whole
-from fred.errors import FredError
-from fred.files import inputs
 from fred.prediction.contract import By, Objective
 from fred.prediction.held_back import HeldBack
 from fred.prediction.hmm import HiddenMarkov
 
 FORMAT = 3
-SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden`; of the cluster of scenarios/systems/cutoff-sgd.yaml
+SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden` for the cluster of scenarios/systems/cutoff-sgd.yaml
 Variant = Literal["shared", "plain", "printed"]
 Positive = Annotated[float, Field(gt=0)]
 
 
 class AboutModel(BaseModel):
-    """What is known of a trained model beside its parameters."""
+    """The record of a trained model, apart from its parameters."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -34,57 +34,57 @@ class AboutModel(BaseModel):
     fred: str  # version
     environment: dict[str, str]
     variant: Variant
-    workers: Count  # of the trace
+    workers: Count  # number of workers in the trace
     nodes: list[Whole]  # the node of each worker of the trace
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
-    objective: Objective  # that a rule has which does not say
-    by: By = "count-or-deadline"  # likewise
-    plainer: HiddenMarkov | None = None  # of the same trace, asked as well
-    share: Annotated[float, Field(ge=0, le=1)] = 0.0  # of what is expected that is the plainer model's
-    pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
-    bounds: tuple[float, float]  # of nodes' mean (log) times in the trace, in these units; none of another is believed
-    trace: str  # digest of the run-times that it was trained on
+    objective: Objective  # default for rules without one
+    by: By = "count-or-deadline"  # default for rules without one
+    plainer: HiddenMarkov | None = None  # a hidden Markov model of the same trace
+    share: Annotated[float, Field(ge=0, le=1)] = 0.0  # weight of the plainer model in the prediction
+    pace: tuple[Positive, Positive]  # best static cutoff: share of the workers, mean time in units of the normaliser
+    bounds: tuple[float, float]  # range of nodes' mean (log) times in the trace, in these units; beliefs are clipped to it
+    trace: str  # digest of the compute times of training
     steps: int
     learning_rate: float
     seed: int
-    restart: Whole  # which training of several
-    curve: list[float]  # loss per observed time, means of 50 steps, to four places, as its last bits depend on the process
-    held_back: HeldBack | None = None  # what it came to in the last quarter of the trace; none: nobody has looked
-    digest: str = ""  # of the parameters and of what decides how they are used
+    restart: Whole  # which of several trainings
+    curve: list[float]  # loss per observed time, means of 50 steps, rounded: the last bits depend on the process
+    held_back: HeldBack | None = None  # result in the last quarter of the trace; None: not evaluated
+    digest: str = ""  # of the parameters and of everything that sets how they are used
 
     @property
     def parts(self) -> str:
-        """Say what the model is made of."""
+        """Describe what the model is made of."""
         if self.variant != "shared":
             return "the network"
         if self.share == 0:
             return "its network alone"
         if self.share == 1:
-            return "a hidden Markov model alone: its network is not asked, as in rounds held back it won nothing beside that"
-        return f"its network and a hidden Markov model, which counts for {self.share:.0%}"
+            return "a hidden Markov model alone: its network is unused, as it gained nothing over that in held-out rounds"
+        return f"its network and a hidden Markov model, which has a weight of {self.share:.0%}"
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if len(self.nodes) != self.workers or max(self.nodes) >= self.workers:
-            raise ValueError(f"`nodes` must be the numbers, from 0, of the nodes of {self.workers} workers")
+            raise ValueError(f"`nodes` must list the node number, from 0, of each of the {self.workers} workers")
         if self.bounds[0] > self.bounds[1]:
-            raise ValueError("`bounds` must be in order")
+            raise ValueError("`bounds` must be in ascending order")
         if self.share and self.plainer is None:
-            raise ValueError("`share` is of a `plainer` model; there is none")
+            raise ValueError("`share` needs a `plainer` model; there is none")
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """Parameters and where they come from."""
+    """The parameters of a trained model, with their record."""
 
     about: AboutModel
     params: dict[str, dict[str, NDArray[np.float32]]]
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the parameters and of what decides how they are used."""
+        """Return the SHA-256 of the parameters and of everything that sets how they are used."""
         trained = "format", "variant", "workers", "nodes", "window", "normaliser", "trace"
         names = *trained, "objective", "by", "share", "pace", "bounds"
         plainer = self.about.plainer and self.about.plainer.model_dump(exclude_defaults=True)
@@ -95,30 +95,30 @@ class Trained:
         return total.hexdigest()
 
     def aiming_at(self, objective: Objective) -> "Trained":
-        """The same for another objective."""
+        """Return the same model for another objective."""
         return replace(self, about=self.about.model_copy(update={"objective": objective}))
 
     def waiting(self, by: By) -> "Trained":
-        """The same with rounds that end in another way."""
+        """Return the same model with rounds that end in another way."""
         return replace(self, about=self.about.model_copy(update={"by": by}))
 
     def alone(self) -> "Trained":
-        """The same without a plainer model."""
+        """Return the same model without a plainer model."""
         return self.beside(None, 0.0)
 
     def beside(self, plainer: HiddenMarkov | None, share: float) -> "Trained":
-        """The same with a share of what a plainer model expects."""
+        """Return the same model with a plainer model that has this weight in the prediction."""
         return replace(self, about=self.about.model_copy(update={"plainer": plainer if share else None, "share": share}))
 
     def judged(self, held_back: HeldBack) -> Self:
-        """The same, with what it came to in rounds held back."""
+        """Return the same model with its result in held-out rounds."""
         return replace(self, about=self.about.model_copy(update={"held_back": held_back}))
 
     def _named(self) -> dict[str, NDArray[np.float32]]:
         return {f"{layer}/{name}": np.asarray(array) for layer, arrays in self.params.items() for name, array in arrays.items()}
 
     def save(self, path: Path) -> None:
-        """Write PATH (.npz) and its JSON, each whole or not at all. Raises FredError."""
+        """Write `path` (.npz) and its JSON file, each completely or not at all. Raises FredError."""
         about = self.about.model_copy(update={"digest": self.digest})
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ class Trained:
 
 
 def load(path: Path) -> Trained:
-    """Read what `save` wrote. ValueError for anything else, and for files that do not belong together."""
+    """Read files written by `save`. Raises ValueError for anything else, and for two files that do not belong together."""
     try:
         about = _about(path.with_suffix(".json"))
         named = inputs.arrays(path)

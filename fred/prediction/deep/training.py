@@ -1,4 +1,4 @@
-"""Training on recorded rounds: stochastic variational inference on random windows, the same bits on every run."""
+"""Training on recorded rounds by stochastic variational inference on random windows, with the same bits on every run."""
 
 import math
 from collections.abc import Callable
@@ -20,27 +20,27 @@ from fred.prediction.deep.history import History
 from fred.prediction.deep.networks import Network, Params, key_of
 from fred.prediction.deep.programs import Windows, guide, model
 
-_AT_ONCE = 50  # steps of one compiled call, at most
-_CLIP = 10.0  # norm of the gradient
-_WINDOWS = 32  # of a step, where all workers are one
-_WINDOWS_OF_NODES = 4  # of a step at most, where each node is an example
-_BATCH = 256  # workers of a step then, about
+_AT_ONCE = 50  # most steps in one compiled call
+_CLIP = 10.0  # maximum norm of the gradient
+_WINDOWS = 32  # windows per step, for networks without nodes
+_WINDOWS_OF_NODES = 4  # most windows per step, where each node is an example
+_BATCH = 256  # approximate number of workers per step in that case
 
 
 class Training(NamedTuple):
-    """How long, how fast, on what."""
+    """The training schedule and its options."""
 
     steps: int
     learning_rate: float
-    window: int  # rounds that are observed
+    window: int  # observed rounds per window
     seed: int
     restart: int  # which of several trainings
     predictive: bool
-    random_normaliser: bool  # else that of each window's own first rounds
+    random_normaliser: bool  # normalise by another random window; False: by the window's own rounds
 
 
 class Record(NamedTuple):
-    """All recorded rounds, before normalisation; [rounds, ...]."""
+    """All recorded rounds before normalisation; [rounds, ...]."""
 
     y: Array  # (log) times [rounds, nodes, places]
     features: Array
@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
 
 def record(network: Network, seconds: NDArray[np.float64], grid: Grid) -> Record:
-    """What is computed once of a trace [rounds, workers], s."""
+    """Compute what training needs from a trace [rounds, workers], s, once."""
     placed, there = jnp.asarray(grid.spread(seconds.astype(np.float32))), jnp.asarray(grid.there)
     y = jnp.where(there, jnp.log(jnp.where(there, placed, 1.0)), 0.0)
 
@@ -65,13 +65,13 @@ def record(network: Network, seconds: NDArray[np.float64], grid: Grid) -> Record
 def train(
     network: Network, seconds: NDArray[np.float64], grid: Grid, schedule: Training, progress: Callable[[float], None]
 ) -> tuple[Params, NDArray[np.float32]]:
-    """Parameters, and the loss per observed time of every step."""
+    """Train the network; return its parameters, and the loss per observed time of every step."""
     recorded = record(network, seconds, grid)
     machine = _machine(network, schedule._replace(window=min(schedule.window, len(seconds) - 2), seed=0, restart=0))
     key, first, begin = jax.random.split(jax.random.fold_in(key_of(schedule.seed), schedule.restart), 3)
     state = machine.begin(first, begin, recorded)
     losses = []
-    at_once = math.gcd(schedule.steps, _AT_ONCE)  # another number in the end would be compiled anew
+    at_once = math.gcd(schedule.steps, _AT_ONCE)  # a remainder would need another compilation
     for start in range(0, schedule.steps, at_once):
         numbers = jnp.arange(start, start + at_once)
         state, loss = machine.steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers), recorded)
@@ -81,7 +81,7 @@ def train(
 
 
 class _Machine(NamedTuple):
-    """What is compiled once for all trainings that differ by their seeds or their trace only."""
+    """The compiled functions, shared by all trainings that differ only in seed or trace."""
 
     begin: Callable[[Array, Array, Record], SVIState]
     steps: Callable[[SVIState, Array, Record], tuple[SVIState, Array]]
@@ -90,7 +90,7 @@ class _Machine(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _machine(network: Network, schedule: Training) -> _Machine:
-    """Of a schedule without its seed."""
+    """Compile the training functions for a schedule without its seed."""
     rates = optax.warmup_cosine_decay_schedule(0.0, schedule.learning_rate, schedule.steps // 20, schedule.steps)
     optimizer = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(rates))
     svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=schedule.predictive)
@@ -114,7 +114,7 @@ def _machine(network: Network, schedule: Training) -> _Machine:
 
 
 def _windows(network: Network, window: int, random_normaliser: bool, recorded: Record, key: Array) -> Windows:
-    """Random windows of one round more than is observed, each normalised, of some workers of every node."""
+    """Draw random normalised windows, one round longer than the observed part, of some workers of every node."""
     nodes, places = recorded.there.shape
     some, number = places, _WINDOWS
     if network.neighbours:
@@ -139,5 +139,5 @@ def _windows(network: Network, window: int, random_normaliser: bool, recorded: R
 
 
 def normalised(network: Network, y: Array, normaliser: Array) -> Array:
-    """(Log) times in units of the normaliser, s."""
+    """Return (log) times in units of the normaliser, s."""
     return y - jnp.log(normaliser) if network.logarithmic else y / normaliser

@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from fred.errors import FredError
-from fred.files import ownership
-from fred.files.inputs import replaced
+from fred.base import ownership
+from fred.base.errors import FredError
+from fred.base.inputs import replaced
 
 
 def check_places(*files: Path) -> None:
@@ -21,7 +21,7 @@ def check_places(*files: Path) -> None:
     >>> check_places(Path("results"))
     Traceback (most recent call last):
     ...
-    fred.errors.FredError: cannot write results: it is a folder; choose another place with --out
+    fred.FredError: cannot write results: it is a folder; choose another place with --out
     """
     for file in files:
         if file.is_dir():
@@ -48,7 +48,7 @@ def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: Fal
     >>> check_free(Path("mine.svg"))
     Traceback (most recent call last):
     ...
-    fred.errors.FredError: mine.svg is there already, and not what this command writes; choose another place with --out, or ...
+    fred.FredError: mine.svg is there already, and not what this command writes; choose another place with --out, or ...
     """
     check_places(file)
     result = next((folder for folder in Path(os.path.realpath(file)).parents if ownership.has(folder, file)), None)

@@ -11,9 +11,9 @@ import warnings
 from functools import cache
 from pathlib import Path
 
-from fred.errors import FredError
-from fred.process import options
-from fred.version import __version__
+from fred.base import options
+from fred.base.errors import FredError
+from fred.base.version import __version__
 
 _X86_NAMES, _ARM64_NAMES = ("x86_64", "AMD64"), ("aarch64", "arm64")
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "simpy")
@@ -126,7 +126,7 @@ def _cpu_facts() -> dict[str, str]:
 @cache
 def _keep_programs() -> None:
     """What is compiled need not be compiled again, where nothing differs that could reach it."""
-    from fred.process import compiled
+    from fred.base import compiled
 
     compiled.keep(_machine() | _software())
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fred.process import interruption
+from fred.base import signals
 
 Show = Callable[[str, float], None]  # what is being done, and the share of it that is done
 OfRuns = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
@@ -173,7 +173,7 @@ class _Words:
 
 @contextmanager
 def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
-    interruption.begun()
+    signals.begun()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as shown:
         tasks: dict[str, TaskID] = {}

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fred.errors import FredError
-from fred.files import ownership
-from fred.files.contents import MANIFEST
-from fred.files.exchange import exchanged
-from fred.files.lock import held, is_still
-from fred.files.ownership import REPLACED, UNFINISHED, is_marked, manifest_of
-from fred.process import interruption
+from fred.base import ownership, signals
+from fred.base.contents import MANIFEST
+from fred.base.errors import FredError
+from fred.base.exchange import exchanged
+from fred.base.lock import held, is_still
+from fred.base.ownership import REPLACED, UNFINISHED, is_marked, manifest_of
 
 _OLD = ".fred-old"  # the old result inside the new one, on systems without an atomic exchange
 
@@ -31,7 +30,7 @@ def opened(path: Path) -> Iterator[Path]:
     Args:
         path: the place of the result. The work folder lies next to it, as `.NAME.unfinished`.
     """
-    interruption.begun()
+    signals.begun()
     check_free(path)
     path = Path(os.path.realpath(path))
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]

@@ -47,3 +47,6 @@ def _printable(text: str) -> str:
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE - 200]} ... {line[-150:]}"
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in line)
+
+
+FredError.__module__ = "fred"  # where users import it from, and what tracebacks show

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fred.errors import FredError
-from fred.files import inputs
-from fred.files.contents import ASIDE, FIGURES, MANIFEST
+from fred.base import inputs
+from fred.base.contents import ASIDE, FIGURES, MANIFEST
+from fred.base.errors import FredError
 
 UNFINISHED, REPLACED = MARKS = (".fred-unfinished", ".fred-replaced")  # marker files: FRED made the folder
 _SAYING = b"In this folder of FRED's a result comes to be, or is being replaced. What FRED made here, it will remove.\n"

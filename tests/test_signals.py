@@ -13,9 +13,8 @@ from pathlib import Path
 import IPython.display
 import pytest
 
+from fred.base import ownership, progress, signals, staging
 from fred.commands import cli, printing
-from fred.files import ownership, staging
-from fred.process import interruption, progress
 from fred.specification import loading
 from tests.conftest import ROOT
 
@@ -30,15 +29,15 @@ def as_on_a_terminal() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_either_signal_stops_and_is_the_exit_code(number):
-    with pytest.raises(KeyboardInterrupt), interruption.heeded():
+    with pytest.raises(KeyboardInterrupt), signals.heeded():
         os.kill(os.getpid(), number)
         time.sleep(5)
-    assert interruption.exit_code() == 128 + number
+    assert signals.exit_code() == 128 + number
 
 
 def test_who_goes_on_all_the_same_is_told_again(monkeypatch):
-    monkeypatch.setattr(interruption, "_REPEATED", 0.5)
-    with interruption.heeded():
+    monkeypatch.setattr(signals, "_REPEATED", 0.5)
+    with signals.heeded():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
@@ -56,7 +55,7 @@ def test_afterwards_signals_are_as_before_and_others_own_stay():
     before = signal.signal(signal.SIGINT, own)
     try:
         terminated = signal.getsignal(signal.SIGTERM)
-        with interruption.heeded():
+        with signals.heeded():
             assert signal.getsignal(signal.SIGTERM) is not terminated
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
@@ -66,9 +65,9 @@ def test_afterwards_signals_are_as_before_and_others_own_stay():
 
 
 def test_without_a_signal_the_exit_code_is_that_of_an_interrupt():
-    with interruption.heeded():
+    with signals.heeded():
         pass
-    assert interruption.exit_code() == 130
+    assert signals.exit_code() == 130
 
 
 _STRUCK = """
@@ -121,14 +120,14 @@ def test_when_nothing_is_left_to_be_stopped_it_is_too_late(number):
 def test_what_is_ignored_stays_ignored(monkeypatch):
     """As in the background of a shell, or with `nohup`."""
     for name in ("_is_program", "_words"):
-        monkeypatch.setattr(interruption, name, getattr(interruption, name))  # so that it is undone
+        monkeypatch.setattr(signals, name, getattr(signals, name))  # so that it is undone
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
-    interruption.at_once()
+    signals.at_once()
     found = {number: signal.getsignal(number) for number in before}
     for number, handler in before.items():
         signal.signal(number, handler)
-    assert found == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: interruption._end}
+    assert found == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signals._end}
 
 
 def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch):
@@ -136,11 +135,11 @@ def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch):
     Path(tmp_path, "slow_to_import.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.2)\nwhole = True\n"
     )
-    with pytest.raises(KeyboardInterrupt), interruption.heeded():
+    with pytest.raises(KeyboardInterrupt), signals.heeded():
         importlib.import_module("slow_to_import")
         time.sleep(5)
     assert sys.modules.pop("slow_to_import").whole
-    assert interruption.exit_code() == 143
+    assert signals.exit_code() == 143
 
 
 def test_where_nothing_can_be_raised_it_is_told_again_at_once(capsys):
@@ -150,7 +149,7 @@ def test_where_nothing_can_be_raised_it_is_told_again_at_once(capsys):
             time.sleep(0.1)
 
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), interruption.heeded():
+    with pytest.raises(KeyboardInterrupt), signals.heeded():
         Dying()
         time.sleep(5)
     assert time.monotonic() - began < 1.5
@@ -159,11 +158,11 @@ def test_where_nothing_can_be_raised_it_is_told_again_at_once(capsys):
 
 def test_an_import_without_end_is(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(interruption, "_PATIENCE", 0.2)
+    monkeypatch.setattr(signals, "_PATIENCE", 0.2)
     Path(tmp_path, "endless_import.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(9)\n"
     )
-    with pytest.raises(KeyboardInterrupt), interruption.heeded():
+    with pytest.raises(KeyboardInterrupt), signals.heeded():
         importlib.import_module("endless_import")
 
 
@@ -183,10 +182,10 @@ def test_what_an_interrupt_has_become_on_its_way_is_one(capsys, monkeypatch):
 def test_what_is_said_in_the_end_is_what_the_first_one_had_to_say(capsys, monkeypatch):
     def disturbed(options):
         try:
-            with interruption.saying(lambda: "2 units are kept"):
+            with signals.saying(lambda: "2 units are kept"):
                 raise KeyboardInterrupt
         finally:
-            with interruption.saying(lambda: "nothing was written"):
+            with signals.saying(lambda: "nothing was written"):
                 raise KeyboardInterrupt  # once more, while it is being dealt with
 
     monkeypatch.setattr("fred.commands.listing.run", disturbed)

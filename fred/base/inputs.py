@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 
 REAL, ANY_NUMBER = "biuf", "biufc"  # NumPy's `dtype.kind` letters
 _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {

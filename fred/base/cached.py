@@ -11,7 +11,7 @@ from functools import _lru_cache_wrapper, lru_cache, wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from fred.process import options
+from fred.base import options
 
 T = TypeVar("T")
 _DATA: "list[_lru_cache_wrapper[Any]]" = []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 
 ON_CPU = "FRED computes on the CPU, where alone its bits are promised"
 _HARMLESS = {  # any value

@@ -1,1 +1,0 @@
-"""The process that FRED runs in: what decides its bits, what it remembers, what it tells, and how it is interrupted."""
