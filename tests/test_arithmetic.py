@@ -15,7 +15,7 @@ from fred.learning.loss_functions import usual
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model, Params
-from fred.learning.models.softmax import SoftmaxRegression
+from fred.learning.models.mlp import SoftmaxRegression
 from fred.learning.server import Message, Scalar, Server, State
 from fred.outcomes.outcome import Outcome
 from fred.replay.arithmetic import Arithmetic

@@ -23,7 +23,7 @@ from fred.commands.plan import _pairs
 from fred.components import registry
 from fred.learning.data import cifar10
 from fred.learning.data.dataset import Dataset, Examples
-from fred.learning.data.mnist import MNIST
+from fred.learning.data.images import MNIST
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
 from fred.results.folder import load_result

@@ -11,7 +11,7 @@ class Moved(Server):
 
     From 1, a worker has stepped to 0.5, and brings 1 - 0.5:
 
-        >>> from fred.learning.moved import Moved
+        >>> from fred.learning.server import Moved
         >>> import jax.numpy as jnp
         >>> server = Moved(learning_rate=0.1)
         >>> state = server.init({"w": jnp.array([1.0])}, workers=2)

@@ -14,7 +14,7 @@ class SoftmaxRegression(Model):
     Inputs of any shape are read as one row of numbers each:
 
         >>> import jax
-        >>> from fred.learning.models.softmax import SoftmaxRegression
+        >>> from fred.learning.models.mlp import SoftmaxRegression
         >>> model = SoftmaxRegression()
         >>> params = model.init(jax.random.key(0), (8, 8), 10)
         >>> {name: array.shape for name, array in params.items()}
