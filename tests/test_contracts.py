@@ -328,18 +328,19 @@ def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
 
 
 def test_timing_alone_loads_no_jax():
-    """What records a schedule: every page, and a scenario without a task."""
+    """Every algorithm and protocol with its usual options, a scenario without a task, and its recording."""
     program = """
-        import importlib, sys
+        import sys
         import fred
-        from fred.components import pages
+        from fred.components import registry
         from fred.running import recording
-        for page in pages.known():
-            importlib.import_module(page.module)
+        for kind in ("algorithm", "protocol"):
+            for name in registry.REGISTRY[kind]:
+                registry.lookup(kind, name).example()
         fred.scenario({
             "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
             "stop": {"updates": 4},
-            "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "k-async")},
+            "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "k-async", "noloco")},
         })
         print("jax" in sys.modules)
         """
@@ -423,11 +424,12 @@ def test_rows_of_a_users_own_module_are_algorithms(tmp_path, monkeypatch):
     assert (half.__doc__, reference.source(half), half(learning_rate=0.1).part) == ("A part of each step.", "Nobody 2031", 0.5)
     registry.allow_import(["own_rows"])
     assert registry.lookup("algorithm", "own_rows:half") is half
-    for wrong in ({"sever": "Half"}, {"family": "stale"}, {"server": "Halves"}):
+    for wrong in ({"sever": "Half"}, {"family": "stale"}, {"server": "Halves"}, {"server": "Half", "defaults": {"prat": 1}}):
         (tmp_path / "own_rows_wrong.py").write_text(OWN_ROWS + f"\n\nALGORITHMS['wrong'] = {wrong}\n")
         monkeypatch.delitem(sys.modules, "own_rows_wrong", raising=False)
         with pytest.raises(
-            FredError, match=r"cannot import `own_rows_wrong`: .*(unknown (key `sever`|family `stale`)|no attribute 'Halves')"
+            FredError,
+            match=r"cannot import `own_rows_wrong`: .*(unknown (key `sever`|family `stale`)|no attribute 'Halves'|no option `prat`)",
         ):
             registry.allow_import(["own_rows_wrong"])
 

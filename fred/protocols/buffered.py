@@ -40,9 +40,11 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Centred(Protocol):
-    """The centre is the replica behind the workers' own."""
+    """The server model is the replica behind the workers' own."""
 
-    faults: ClassVar[str] = "Who is back starts from the centre, and what it had not sent is lost; nobody waits."
+    faults: ClassVar[str] = (
+        "A returning worker starts from the server model, and what it had not sent is lost; no worker waits."
+    )
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.centred(cluster.size)
@@ -55,29 +57,29 @@ class Centred(Protocol):
         raise NotImplementedError
 
     def _fetch(self, sim: Simulation, worker: int) -> Process:
-        """The centre's model becomes the worker's; returns it."""
+        """Fetch the server's model, which becomes the worker's own, and return it."""
         model = yield from sim.pull(worker, sim.workers)
         sim.sync(worker, model)
         return model
 
     def _step(self, sim: Simulation, worker: int, model: Copy) -> Process:
-        """An update of the worker's own model, with a gradient at this one."""
+        """Update the worker's own model with a gradient at this one."""
         gradient = sim.compute(worker, model)
         yield gradient.finished
         sim.push(gradient, worker, NOTHING)
 
 
 class Buffered(Centred, Paced):
-    """A worker goes H steps from the centre on and sends the difference; after M of these the centre moves by their mean.
+    """A worker makes H steps from the server model and sends their pseudo-gradient; the mean of M of these moves that model.
 
-    Nobody waits for anybody: who has sent its difference starts again from the centre as it is. All workers are always at work.
-    `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps, all take about as
-    long.
-    `grace` is an oracle, as in that paper's simulator: who waits for nobody has not waited, its first step began at once.
+    No worker waits: a worker that has sent its pseudo-gradient starts again from the current server model. All workers are
+    always at work. `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps,
+    all take about as long. `grace` is an oracle, as in that paper's simulator: who waits for nobody has not waited, its first
+    step began at once.
     """
 
     period: Count = Field(4, description="H: updates of each worker before it sends what they have changed")
-    buffer: Count = Field(4, description="M: differences in each update of the centre, whoever sent them")
+    buffer: Count = Field(4, description="M: pseudo-gradients in each update of the server model, whichever workers sent them")
     grace: Annotated[float, Field(gt=0)] | None = Field(
         None, description="seconds after somebody's difference in which others' may come: all of them start with the last's"
     )

@@ -75,14 +75,14 @@ def pull_weight(share: float) -> float:
 class OuterSteps(Paced):
     """Every worker makes `period` updates of its own model; an allreduce then averages what they have changed.
 
-    The common model makes a step with that mean difference, and everybody goes on from there. `every` says instead when to
+    The common model makes a step with that mean difference, and all workers go on from there. `every` says instead when to
     meet: who finishes an update after so many seconds waits for the others, so that the fast make more updates. With `pulls`,
     some updates are no gradients: they draw the worker's model towards its own copy of the common one. So a pull sends nothing
     and takes no time.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; a meeting begins when everybody is there."
+        "A worker keeps its model, and computes the lost gradient again; a meeting begins when all workers are available."
     )
 
     period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, between two meetings")
@@ -123,7 +123,7 @@ class OuterSteps(Paced):
             number += 1
 
     def _update(self, sim: Simulation, worker: int, made: int, common: Copy) -> Process:
-        """A step with a gradient, or towards the common model."""
+        """Step with a gradient, or towards the common model."""
         if self.pulls and int(streams.words(sim.seed, "pull", worker, made)) < self.pulls * 2**32:
             sim.sync(worker, common, keep=1.0, weight=pull_weight(self.pulls))
             return
@@ -133,7 +133,7 @@ class OuterSteps(Paced):
 
 
 def whole(sim: Simulation, worker: int, replica: int) -> Copy:
-    """A replica as a worker has it at hand, whatever it is cut into.
+    """Return a replica as a worker has it at hand, into however many blocks it is cut.
 
     Args:
         sim: the run.
@@ -155,15 +155,15 @@ class Meetings:
         self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
     def others(self, worker: int) -> list[int]:
-        """Who else is there."""
+        """Return the other workers that are available."""
         return sorted(set(self._first) - {worker})
 
     def join(self, worker: int, number: int) -> None:
-        """A worker is there, for this meeting and those that follow."""
+        """Expect a worker at this meeting and those that follow."""
         self._first[worker] = number
 
     def leave(self, worker: int) -> None:
-        """A worker is gone, and what it has brought; the others may have waited for it alone."""
+        """Forget a worker that has crashed, with all it brought; the others may have waited for it alone."""
         self._first.pop(worker, None)
         if self._sim.record.full:
             return
@@ -173,7 +173,7 @@ class Meetings:
             self._begin_if_complete(number)
 
     def bring(self, number: int, difference: Gradient) -> None:
-        """A worker's part is ready; the allreduce begins when all are."""
+        """Take a worker's part; the allreduce begins when all parts are there."""
         self._brought[number][difference.worker] = difference
         self._begin_if_complete(number)
 
@@ -186,7 +186,7 @@ class Meetings:
         sim.later(cost.nanoseconds, partial(self._step, number, cost))
 
     def over(self, number: int, worker: int) -> Process:
-        """Ends when the step has been made."""
+        """Wait until the step has been made."""
         yield from self._sim.wait(worker, self._over[number], f"all to come to meeting {number + 1}")
 
     def _step(self, number: int, cost: Cost) -> None:

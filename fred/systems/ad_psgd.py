@@ -48,13 +48,13 @@ class Pairwise(Protocol):
     """Every worker steps its own model with each gradient at once; beside that, models are averaged in pairs.
 
     One side of a bipartite graph is active: once for each gradient that it begins, as far as exchanges are quick enough, a
-    worker sends its model x to a neighbour drawn anew. When it arrives, the neighbour sends its own model y back, and its own
-    becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped meanwhile. So
-    nobody ever waits, and the sum of all models changes by gradients only.
+    worker sends its model x to a randomly drawn neighbour. When it arrives, the neighbour sends its own model y back, and its
+    own becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped in the
+    meantime. So no worker ever waits, and the sum of all models changes by gradients only.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; who averages with it waits, and goes on computing."
+        "A worker keeps its model, and computes the lost gradient again; its partner waits, and goes on computing."
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(
@@ -81,7 +81,7 @@ class Pairwise(Protocol):
             sim.push(gradient, worker, NOTHING)
 
     def _active(self, workers: int) -> Sequence[int] | set[int]:
-        """One half of the workers, with the smallest number of each part of the graph. Raises ValueError if there is none."""
+        """Return the half of the workers with the smallest number of each part of the graph. Raises ValueError if none."""
         if isinstance(self.topology, Bipartite):
             return range(0, workers, 2)  # the same without a look at millions of edges
         is_active: dict[int, bool] = {}
@@ -111,7 +111,7 @@ class _Exchanges:
         self._number = [0] * sim.workers  # of each worker's exchanges
 
     def due(self, worker: int) -> None:
-        """A worker has begun a gradient, and averages once more, now or after the exchange that it is at."""
+        """Let a worker that has begun a gradient average once more, now or after its present exchange."""
         partners = _partners(self._topology, worker, self._sim.workers)
         self._due[worker] = bool(partners)
         if partners and not self._busy[worker]:
@@ -140,7 +140,7 @@ class _Exchanges:
 
 
 def _partners(topology: Topology, worker: int, workers: int) -> Sequence[int]:
-    """All to whom a worker ever sends."""
+    """Return all workers to which a worker ever sends."""
     if topology.period(workers) == 1:
         return topology.receivers(worker, 0, workers)
     ever = (topology.receivers(worker, iteration, workers) for iteration in range(topology.period(workers)))

@@ -40,7 +40,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "mindflayer": {
-        "about": "One step with what was ready in time of B_i gradients that each worker has begun at the present parameters.",
+        "about": "One step with what was ready in time of B_i gradients that each worker has begun at the current parameters.",
         "family": "fresh",
         "rule": "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: how likely)",
         "protocol": "time-limited",
@@ -60,13 +60,13 @@ _POINTS = 10_000  # of a distribution, at which it is looked at to find how much
 
 
 class _Allotted(Protocol):
-    """Who has made its trials waits until all have; then one update is made of what has come of them."""
+    """Workers that have made their trials wait for the others; then one update uses all that was ready."""
 
-    faults: ClassVar[str] = "Who is back makes the trials that it still has to make; the round waits for them."
+    faults: ClassVar[str] = "A returning worker makes the rest of its trials; the round waits for them."
 
     @abstractmethod
     def _server(self, sim: Simulation) -> "_Server":
-        """Who says how many trials each has, and collects."""
+        """Return the server, which says how many trials each worker has, and collects."""
 
     def start(self, sim: Simulation) -> None:
         server = self._server(sim)
@@ -93,7 +93,7 @@ class _Allotted(Protocol):
 
 
 class TimeLimited(_Allotted):
-    """Each worker begins so many gradients at the present parameters, and gives each up that is not ready in time.
+    """Each worker begins so many gradients at the current parameters, and aborts each that is not ready in time.
 
     An update is made of those that were, divided by how many that is on average: limits below the mean help where times have
     heavy tails. How likely a worker is to be in time follows from its compute times alone, without contention
@@ -123,14 +123,14 @@ class TimeLimited(_Allotted):
         return list(self.trials) if isinstance(self.trials, tuple) else [self.trials] * cluster.size
 
     def _limits(self, cluster: Cluster) -> list[int]:
-        """Of each worker, ns."""
+        """Return the time limit of each worker, ns."""
         given = self.limit if isinstance(self.limit, tuple) else (self.limit,) * cluster.size
         members = zip(given, cluster.latencies(), cluster.worker_speeds(), strict=True)
         medians = {latency: float(latency.sample(np.array([0.5]))[0]) for latency in set(cluster.latencies())}
         return [round((limit or medians[latency] / speed) * NANOSECONDS) for limit, latency, speed in members]
 
     def _expected(self, cluster: Cluster) -> float:
-        """How many gradients of a round are ready in time, on average."""
+        """Return how many gradients of a round are ready in time, on average."""
         points = (np.arange(_POINTS) + 0.5) / _POINTS
         seconds = {latency: latency.sample(points) for latency in set(cluster.latencies())}
         members = zip(self._trials(cluster), self._limits(cluster), cluster.latencies(), cluster.worker_speeds(), strict=True)
@@ -141,11 +141,11 @@ class TimeLimited(_Allotted):
 
 
 class Bandit(_Allotted):
-    """The B gradients of a round are shared out among workers by what is known of their times; who has no share is idle.
+    """The B gradients of a round are shared out among workers by estimates of their times; a worker without a share is idle.
 
     The next gradient is always given to who would be the first to be ready, if every worker were as fast as it could be by
     what has been seen of it: by a lower bound of its mean time, which rises to what it has been when it has been seen often:
-    mean - width c (sqrt(q / N) + q / N), with N times seen, q = ln(2 k^2) in round k. So nobody computes in vain.
+    mean - width c (sqrt(q / N) + q / N), with N times seen, q = ln(2 k^2) in round k. So no gradient is wasted.
     """
 
     gradients: Count | None = Field(
@@ -188,12 +188,12 @@ class Bounds:
         self._seen, self._seconds = [0] * workers, [0.0] * workers  # of each: how often, and their sum
 
     def observe(self, worker: int, seconds: float) -> None:
-        """A gradient of a `worker` has taken so many `seconds`."""
+        """Record that a gradient of a `worker` has taken so many `seconds`."""
         self._seen[worker] += 1
         self._seconds[worker] += seconds
 
     def shares(self, gradients: int) -> list[int]:
-        """So many `gradients`, shared out for the next round: of each worker how many."""
+        """Return how many of the next round's `gradients` each worker computes."""
         self._rounds += 1
         logarithm = math.log(2 * self._rounds**2)
         bounds = [self._bound(worker, logarithm) for worker in range(len(self._seen))]
@@ -235,7 +235,7 @@ class _Server:
         self.released = self._sim.env.event()  # happens when the next round begins
 
     def tried(self, gradient: Gradient) -> None:
-        """A trial has been made; the last one ends the round."""
+        """Count a trial; the last one ends the round."""
         if self._bounds is not None:
             self._bounds.observe(gradient.worker, (gradient.end - gradient.begin) / NANOSECONDS)
         self.left[gradient.worker] -= 1

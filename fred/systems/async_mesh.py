@@ -1,4 +1,4 @@
-"""AsyncMesh and LOSCAR: late averages of some coordinates, moved on by what updates have done meanwhile.
+"""AsyncMesh and LOSCAR: late averages of some coordinates, moved on by what updates have done in the meantime.
 
 | name       | source                             |
 |------------|------------------------------------|
@@ -47,11 +47,11 @@ class _Late(Masked):
     ahead: Share = Field(1.0, description="lambda: factor of what is added to a late mean; 0: it is taken as it is")
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update."""
+        """Return the state before the first update."""
         return super().init(params, workers).replace(drift=jax.tree.map(jnp.zeros_like, params))
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """`total`, what the worker's model was less what it is, is remembered until the mean is merged, which comes next."""
+        """Store `total`, the worker's model when it was sent less its present one, until the mean is merged."""
         moved = jax.tree.map(partial(self._moved, state), state.drift, total)
         return state.replace(drift=jax.tree.map(jnp.where, self._mask(state), moved, state.drift), clock=state.clock + 1)
 
@@ -59,7 +59,7 @@ class _Late(Masked):
         return jax.tree.map(lambda to, drift: to - self.ahead * drift, mean, state.drift)
 
     def _moved(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
-        """The drift of an array, after a change in the time that a mean has taken."""
+        """Return the drift of an array, after a change in the time that a mean has taken."""
         return change
 
 
@@ -83,11 +83,11 @@ class AsyncMesh(_Late):
     average_changes: bool = Field(True, description="whether changes are averaged; false: each is taken as it is")
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update."""
+        """Return the state before the first update."""
         return super().init(params, workers).replace(updates=jnp.int32(0))
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One step of the worker's own, which is counted."""
+        """Make a step of the worker's own, and count it."""
         return super().apply_update(state, message, timestamp, worker).replace(updates=state.updates + 1)
 
     def _moved(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
@@ -100,9 +100,9 @@ class AsyncMesh(_Late):
 
 
 class LOSCAR(_Late):
-    """Random coordinates are averaged while workers go on; a mean that comes is moved on by what they have done meanwhile.
+    """Random coordinates are averaged while workers go on; a mean is moved on by their updates in the meantime.
 
-    Nobody waits for anybody. As soon as a mean is merged, the next one is begun, of coordinates that are drawn anew.
+    No worker waits. As soon as a mean is merged, the next one is begun, of newly drawn coordinates.
     """
 
     def _part(self, number: Any) -> Any:

@@ -82,9 +82,11 @@ _BOUND = Field(
 
 
 class _Bounded(Protocol):
-    """Nobody waits; what is too old when it arrives is dropped."""
+    """No worker waits; what is too old on arrival is dropped."""
 
-    faults: ClassVar[str] = "Who is back starts from the server's model, and what it had not sent is lost; nobody waits."
+    faults: ClassVar[str] = (
+        "A returning worker starts from the server's model, and what it had not sent is lost; no worker waits."
+    )
 
     steps: Count = _STEPS
     bound: Count | None = _BOUND
@@ -159,7 +161,7 @@ class _Applied:
         self.gradients, self._bound = 0, bound
 
     def accepts(self, read: int, gradients: int) -> bool:
-        """Whether so many more are taken, whose model was read when there were `read`."""
+        """Return True if so many more are taken, whose model was read when there were `read`."""
         if self._bound is not None and self.gradients - read > self._bound:
             return False
         self.gradients += gradients
@@ -169,12 +171,12 @@ class _Applied:
 class LocalTotal(Protocol):
     """All go steps of their own from the server's model on, until there are B of them in all; then each sends what it has.
 
-    What all have changed is added up. A gradient that is not finished when there are enough is given up. When all sums are
-    there, everybody reads the next model.
+    What all have changed is added up. A gradient that is not finished when there are enough is aborted. When all sums are
+    there, all workers read the next model.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; the others go on, and wait for its sum."
+        "A worker keeps its model, and computes the lost gradient again; the others go on, and wait for its sum."
     )
 
     total: Count | None = Field(None, description="B: steps of all workers together; absent: as many as there are workers")
@@ -213,7 +215,7 @@ class _Steps:
         self._enough = sim.env.event()
 
     def make(self, worker: int) -> Process:
-        """Steps of a worker's own model until there are enough; returns how many it has made."""
+        """Step a worker's own model until there are enough steps in all; return how many it has made."""
         sim, made = self._sim, 0
         while self._left:
             gradient = sim.compute(worker, sim.own(worker))

@@ -48,7 +48,7 @@ class CGAD(DiLoCo):
     cutoff: Count = Field(10, description="tau_c: staleness at which nothing is left, updates")
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """What is left of the `message`, a difference, by its staleness."""
+        """Return what staleness leaves of the `message`, a pseudo-gradient."""
         staleness = jnp.float32(state.clock - timestamp)
         left = jnp.exp(-self.fading * staleness) * (1 + jnp.cos(jnp.pi * jnp.minimum(1.0, staleness / self.cutoff))) / 2
         return jax.tree.map(lambda leaf: left * leaf, message)

@@ -61,7 +61,7 @@ class ChocoSGD(Server):
     """
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """What is known of a worker, less `total`: what is known less its model, coded."""
+        """Subtract `total`, the coded error of what is known of a worker's model."""
         return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)
 
 
@@ -75,7 +75,7 @@ class ChocoGossip(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model and what it is sent, and computes the lost gradient anew; its neighbours wait, then theirs."
+        "A worker keeps its model and what it is sent, and computes the lost gradient again; its neighbours wait, then theirs."
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(
@@ -86,7 +86,7 @@ class ChocoGossip(Protocol):
     )
 
     def layout(self, cluster: Cluster) -> Layout:
-        """Each worker's model, and after all of these what is known of each."""
+        """Return the layout: each worker's model, then what is known of each."""
         return Layout(2 * cluster.size, range(cluster.size), range(0))
 
     def check(self, cluster: Cluster) -> None:

@@ -47,11 +47,11 @@ class InTurn(Protocol):
     """Every worker goes steps of its own; groups of s, one after the other, bring what these have changed, and read the model.
 
     The first group comes after its first step, the next one after its second, and so on; then each after as many steps as there
-    are groups. Within a group all wait for all; of other groups nobody waits for anybody. So no more than s workers send at
+    are groups. Within a group all wait for all; groups do not wait for each other. So no more than s workers send at
     once, where all are about as fast. With one group of all it is synchronous SGD, with sums in place of means.
     """
 
-    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient anew; its group waits for it."
+    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient again; its group waits for it."
 
     group_size: Count | None = Field(
         None, description="s: workers in each group, the last of which may be smaller; absent: the root of their number"
@@ -67,7 +67,7 @@ class InTurn(Protocol):
             sim.process(self._group(sim, members, number + 1, len(groups)))
 
     def _group(self, sim: Simulation, members: range, first: int, steps: int) -> Process:
-        """Rounds of a group, of which the first has another number of steps."""
+        """Run the rounds of a group, of which the first has another number of steps."""
         due = first
         while True:
             brought = list[Gradient]()

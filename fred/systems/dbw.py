@@ -57,15 +57,15 @@ class DBW(Server):
     decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.8, description="of the moving averages of V and of |g|^2")
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update: V and |g|^2 beside the rest, infinite as long as nothing is known of them."""
+        """Return the state before the first update, with V and |g|^2, infinite as long as nothing is known of them."""
         return super().init(params, workers).replace(variance=jnp.float32(jnp.inf), squared=jnp.float32(jnp.inf))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The gradient `message`, and its squared length."""
+        """Return the gradient `message`, and its squared length."""
         return {"gradient": message, "squared": _squared(message)}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with the mean gradient of `total`, which shows how far its `count` gradients lie apart."""
+        """Step with the mean gradient of `total`, which shows how far its `count` gradients lie apart."""
         length, count = _squared(total["gradient"]), jnp.float32(count)
         shown = jnp.maximum(total["squared"] - length, 0.0) * count / jnp.maximum(count - 1, 1)
         variance = jnp.where(count > 1, self._averaged(state.variance, shown), state.variance)
@@ -73,7 +73,7 @@ class DBW(Server):
         return self.step(state, total["gradient"]).replace(variance=variance, squared=squared)
 
     def statistic(self, state: State) -> Scalar:
-        """The noise []: from how many gradients on a step is expected to gain anything."""
+        """Return the noise []: from how many gradients on a step is expected to gain anything."""
         step = jnp.float32(1) if self.smoothness is None else self.smoothness * state.rate
         noise = step / (2 - step) * state.variance / state.squared
         known = (step < 2) & (state.squared > 0) & (noise < _FOR_ALL)

@@ -68,18 +68,18 @@ class DecoupledDiLoCo(DiLoCo):
     """
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The length and the direction of each array of the `message`, a difference."""
+        """Return the length and the direction of each array of the `message`, a pseudo-gradient."""
         lengths = jax.tree.map(lambda leaf: jnp.sqrt(jnp.square(leaf).sum()), message)
         return {"lengths": lengths, "ways": jax.tree.map(_unit, message)}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """A step of the outer optimizer along the mean of all directions, as long as the mean of all lengths."""
+        """Step the outer optimizer along the mean of all directions, with the mean of all lengths."""
         mean = jax.tree.map(lambda length, way: length * _unit(way), total["lengths"], total["ways"])
         return super().apply_round(state, mean, timestamp, count)
 
 
 def _unit(array: jax.Array) -> jax.Array:
-    """As long as 1; of nothing, nothing."""
+    """Return the array scaled to length 1; zeros stay zeros."""
     length = jnp.sqrt(jnp.square(array).sum())
     return array / jnp.where(length > 0, length, 1.0)
 
@@ -89,14 +89,14 @@ class Quorum(Protocol):
 
     Then it steps with their weighted mean, each weighing as much as it has made updates since its model came, and sends the new
     model to all, who go on from there as soon as it arrives; gradients that they are at then are still used. Who has made no
-    update yet answers after its next one, if there is time; an answer that is on its way when time is over comes in vain.
+    update yet answers after its next one, if there is time; an answer that is on its way when time is over is wasted.
     Who is asked again before the new model has come answers with all that it has changed since the last one that came.
     Grace is what is left of `overlap` updates' time when K have answered. Where the model is cut into fragments, each is asked
     for by itself, H / P updates after the one before, whether that one's answers have come or not.
     """
 
     faults: ClassVar[str] = (
-        "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost. "
+        "No worker waits for a crashed one; a returning one reads the server's model, and what it had changed is lost. "
         "All stop when too few learners for a quorum will ever be there."
     )
 
@@ -171,20 +171,20 @@ class _Fragment:
         return len(able) < self._needed
 
     def leaves(self, worker: int) -> None:
-        """A learner has crashed: what it had is gone, and so is an answer that was on its way."""
+        """Forget what a crashed learner had, and its answer on the way."""
         self._before.pop(worker, None)
         self._steps[worker] = 0
         if self._number % 2 and worker not in {difference.worker for difference, _ in self._answers}:
             self._asked.add(worker)
 
     def receive(self, worker: int) -> Process:
-        """The server's state of it comes, and is the learner's from then on."""
+        """Receive the server's fragment, which is the learner's from then on."""
         model: Copy = yield from self._sim.pull(worker, self._sim.workers, block=self._block)
         self._sim.sync(worker, model, block=self._block)
         self._before[worker], self._steps[worker] = model, 0
 
     def made(self, worker: int) -> None:
-        """One more update."""
+        """Count one more update."""
         self._steps[worker] += 1
         if worker in self._asked:
             self._answer(worker)
@@ -222,7 +222,7 @@ class _Fragment:
             self._enough.succeed()
 
     def _step(self) -> None:
-        """With all answers that have come; then what is new goes to all who are there."""
+        """Step with all answers that have come, and send the new fragment to all available learners."""
         sim, answers = self._sim, self._answers
         self._asked, self._answers, self._number = set(), [], self._number + 1
         for difference, steps in answers:

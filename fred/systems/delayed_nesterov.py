@@ -44,7 +44,7 @@ class DelayedNesterov(Server):
         [3.5, 2.5]
     """
 
-    outer_rate: Rate = Field(0.7, description="of the centre's steps")
+    outer_rate: Rate = Field(0.7, description="of the server's steps")
     momentum: Decay = Field(0.9, description="mu")
     gathered: Count | None = Field(
         None, description="N: differences in each change of the momentum; absent: one of each worker"
@@ -75,7 +75,7 @@ class DelayedNesterov(Server):
         )
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """A step with `total`, one difference."""
+        """Step with `total`, one pseudo-gradient."""
         every, last = jnp.float32(state.every), (state.arrived + 1) % state.every == 0
         waiting = jax.tree.map(jnp.add, state.waiting, total)
         speed = jax.tree.map(lambda b, d: jnp.where(last, state.momentum * b + d / every, b), state.speed, waiting)

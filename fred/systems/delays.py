@@ -74,7 +74,7 @@ class DelayAdaptive(StalenessAware):
         return super().init(params, workers).replace(workers=jnp.float32(workers))
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
-        """1 of a gradient that is `staleness` updates old [], at most as many as there are workers in `state`, else less."""
+        """Return 1 if a gradient is at most as many updates old (`staleness`) as there are workers in `state`, else less."""
         staleness = jnp.float32(staleness)
         beyond = {"n / tau": state.workers / jnp.maximum(staleness, 1), "1 / tau": 1 / jnp.maximum(staleness, 1), "0": 0.0}
         return jnp.where(staleness <= state.workers, 1.0, beyond[self.beyond])
@@ -98,15 +98,15 @@ class ClippedASGD(Server):
     length: Positive = Field(1.0, description="c: of the longest gradient that is used as it is")
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One step with the `message`, a gradient, or what is left of it."""
+        """Step with the `message`, a gradient, clipped."""
         return self.step(state, self._clipped(message))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, or what is left of it."""
+        """Return the `message`, clipped."""
         return self._clipped(message)
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total`, of gradients that have been shortened already."""
+        """Step with `total`, of gradients that have been clipped already."""
         return self.step(state, total)
 
     def _clipped(self, gradient: Message) -> Message:
@@ -118,11 +118,11 @@ class _Remembering(Server):
     """A server that knows what each worker has read, so that only gradients are sent."""
 
     def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        """A gradient, and what it was computed at: `params`, which the server knows."""
+        """Return a gradient, and the parameters it was computed at, `params`, which the server knows."""
         return {"gradient": grads, "read": params}, memory
 
     def sent_bytes(self, message: Message) -> int:
-        """The gradient's."""
+        """Return the bytes of the gradient alone."""
         return super().sent_bytes(message["gradient"])
 
 
@@ -149,16 +149,16 @@ class DelayCompensated(_Remembering):
         return state.replace(squares=jax.tree.map(jnp.zeros_like, params)) if self.adaptive else state
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One step with the corrected gradient of the `message`."""
+        """Step with the corrected gradient of the `message`."""
         state, gradient = self._corrected(state, message)
         return self.step(state, gradient)
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The corrected gradient of the `message`."""
+        """Return the corrected gradient of the `message`."""
         return self._corrected(state, message)[1]
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total`, of gradients that have been corrected already; their mean is what is averaged."""
+        """Step with `total`, of gradients that have been corrected already; the moving average follows their mean."""
         return self.step(self._averaged(state, total), total)
 
     def _corrected(self, state: State, message: Message) -> tuple[State, Params]:
@@ -205,16 +205,16 @@ class PickySGD(_Remembering):
     )
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One step with the gradient of the `message`, or none."""
+        """Step with the gradient of the `message`, if its parameters are near enough."""
         return self._if(self._near(state, message), self.step(state, message["gradient"]), state)
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The gradient of the `message`, or zeros."""
+        """Return the gradient of the `message`, or zeros if its parameters are too far away."""
         near = self._near(state, message)
         return jax.tree.map(lambda leaf: jnp.where(near, leaf, 0.0), message["gradient"])
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total`, without what was too far away."""
+        """Step with `total`, which lacks gradients from too far away."""
         return self.step(state, total)
 
     def _near(self, state: State, message: Message) -> Scalar:

@@ -52,5 +52,5 @@ class DeMo(Server):
     )
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One step along the signs of a `message`, or of what a round has come to."""
+        """Step along the signs of a `message`, or of a round's mean."""
         return self.step(state, jax.tree.map(jnp.sign, message))

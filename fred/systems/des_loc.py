@@ -69,22 +69,22 @@ class DESLOC(Server):
         return optimizer
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update: its parameters are the model, and beside it both moments."""
+        """Return the state before the first update, whose parameters are the model and both moments."""
         state = super().init(params, workers)
         return self._with_moments(state).replace(averages=jnp.int32(0))
 
     def model(self, params: Params) -> Params:
-        """The model in `params`, which hold the moments, too."""
+        """Return the model in `params`, which hold the moments, too."""
         return params["model"]
 
     def apply_update(self, state: State, grads: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One step of the worker's optimizer, from the moments that lie beside the model."""
+        """Step the worker's optimizer, from the moments in the parameters."""
         moments = {_NAMES[name]: state.params[name] for name in _NAMES}
         memory = optax.tree_utils.tree_set(state.optimizer, **moments)
         return self._with_moments(self.step(state.replace(params=state.params["model"], optimizer=memory), grads))
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """The state whose model meets a mailbox, and those of its moments whose turn it is."""
+        """Average the model with a mailbox, and those moments whose turn it is."""
         met, number = super().synchronize(state, mixed, keep, weight), state.averages + 1
         params = dict(met.params)
         for name, every in (("first", self.first_every), ("second", self.second_every)):
@@ -93,7 +93,7 @@ class DESLOC(Server):
         return met.replace(params=params, averages=number)
 
     def averaged_bytes(self, params: Params) -> tuple[int, ...]:
-        """Of the model, and of the moments whose turn it is."""
+        """Return the bytes of the model, and of the moments whose turn it is."""
         model, first, second = (
             sum(4 * int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params[name])) for name in ("model", "first", "second")
         )
@@ -103,6 +103,6 @@ class DESLOC(Server):
         )
 
     def _with_moments(self, state: State) -> State:
-        """A state of the model alone, with its optimizer's moments in its parameters."""
+        """Return the state of a model, with its optimizer's moments added to its parameters."""
         moments: dict[str, Any] = {name: optax.tree_utils.tree_get(state.optimizer, key) for name, key in _NAMES.items()}
         return state.replace(params={"model": state.params, **moments})

@@ -76,7 +76,7 @@ class DiLoCo(Server):
         return super().init(params, workers).replace(outer=memory)
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """A step of the outer optimizer with `total`, the mean of `count` differences."""
+        """Step the outer optimizer with `total`, the mean of `count` pseudo-gradients."""
         updates, memory = optimizers.build(self.outer, self.outer_rate).update(total, state.outer, state.params)
         return state.replace(params=optax.apply_updates(state.params, updates), outer=memory, clock=state.clock + 1)
 

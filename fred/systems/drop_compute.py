@@ -48,7 +48,7 @@ PROTOCOLS = {"drop-compute": "DropCompute"}
 class DropCompute(Protocol):
     """Each worker computes M gradients at the same parameters, fewer if a time is over; then an allreduce averages all of them.
 
-    What is not finished by then, at T, is given up; if nobody has finished anything, the round lasts until somebody has. T is
+    What is not finished by then, at T, is aborted; if nobody has finished anything, the round lasts until somebody has. T is
     given, or found from the first rounds, which last until all is done: of all T the one that would have made them the
     quickest, the mean of (share of the gradients done by T) (T_full + c) / (min(T, T_full) + c), c for the allreduce and T_full
     for all gradients of that round. A gradient is of one minibatch: what the paper calls a micro-batch.
@@ -58,7 +58,7 @@ class DropCompute(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A lost gradient is computed anew; a round waits for whoever is away only as long as T, and until T is known for all."
+        "A lost gradient is computed again; a round waits for offline workers only as long as T, and until T is known for all."
     )
 
     micro_batches: Count = Field(8, description="M: gradients that a worker adds up in a round, if there is time")
@@ -108,11 +108,11 @@ class _Round:
 
     @property
     def members(self) -> list[int]:
-        """Workers that have done something."""
+        """Return the workers that have finished a gradient."""
         return [worker for worker, done in enumerate(self.done) if done]
 
     def work(self, worker: int, planned: int) -> Process:
-        """So many gradients of a worker, or those for which there is time; ends when it begins one for which there is none."""
+        """Compute a worker's gradients as far as there is time; end when it begins one for which there is none."""
         model = self._sim.read(worker, sent=False)
         for _ in range(planned):
             gradient = self._sim.begin(worker, model)
@@ -145,7 +145,7 @@ class _Rule:
         self._apart: list[int] = []
 
     def observe(self, this: _Round, communication: int) -> None:
-        """A round is over, after which an allreduce took so many ns."""
+        """Record a finished round, whose allreduce took so many ns."""
         if not self._missing:
             return
         self._missing -= 1
@@ -156,7 +156,7 @@ class _Rule:
 
 
 def best_threshold(times: NDArray[np.int64], communication: NDArray[np.int64]) -> int:
-    """The T, ns, by which the most would have been done per time in these rounds; of several as good, the largest.
+    """Return the T, ns, by which the most would have been done per time in these rounds; of several as good, the largest.
 
     Args:
         times: when each gradient of all workers was done, ns from the round's start [rounds, gradients].

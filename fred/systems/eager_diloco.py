@@ -55,15 +55,15 @@ PROTOCOLS = {"overlapped-steps": "OverlappedSteps"}
 
 
 class OverlappedSteps(Protocol):
-    """As `outer-steps`, but nobody waits for an allreduce before the end of the next `period` updates.
+    """As `outer-steps`, but no worker waits for an allreduce before the end of the next `period` updates.
 
     So what the others have changed counts a round late. What a worker itself has changed counts at once (`eager`), so that
-    everybody has an outer model of its own, or as late as the others' does, which makes all outer models alike. The first step
-    knows nothing of others. Who comes to the end of a round before the last allreduce is over waits for it.
+    every worker has an outer model of its own, or as late as the others' does, which makes all outer models alike. The first
+    step knows nothing of others. A worker that ends a round before the last allreduce is over waits for it.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; an allreduce begins when everybody is there."
+        "A worker keeps its model, and computes the lost gradient again; an allreduce begins when all workers are available."
     )
 
     period: Count = Field(8, description="H: updates of each worker between two outer steps")
@@ -104,14 +104,14 @@ class _Rounds:
         self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
     def bring(self, number: int, difference: Gradient) -> None:
-        """A worker's part is ready; the allreduce begins when all are."""
+        """Take a worker's part; the allreduce begins when all parts are there."""
         self._brought.append(difference)
         if len(self._brought) == self._sim.workers:
             cost = self._sim.add_up(self._sim.workers, awaited=range(self._sim.workers))
             self._sim.later(cost.nanoseconds, partial(self._end, number, cost))
 
     def over(self, number: int, worker: int) -> Process:
-        """Ends when the allreduce of this number is over: the first has number 1."""
+        """Wait until the allreduce of this number is over; the first has number 1."""
         if number:
             yield from self._sim.wait(worker, self._over[number], f"allreduce {number}")
             yield from self._sim.present(worker)

@@ -49,22 +49,23 @@ PROTOCOLS = {"eager": "Eager"}
 class Eager(Protocol):
     """Each iteration's allreduce of gradients starts without those who are late; theirs are part of a later one.
 
-    Who starts it activates everybody: a message passes down a binomial tree, ceil(log2 P) latencies deep, and then whatever
-    gradients each worker has finished, and not yet given, enter: none, one, or the sum of several. All make the same update
-    with the sum over all workers, divided by P. A worker that comes too late goes on at once, at the newest parameters.
+    The worker that starts it activates all others: a message passes down a binomial tree, ceil(log2 P) latencies deep, and
+    then whatever gradients each worker has finished, and not yet given, enter: none, one, or the sum of several. All make the
+    same update with the sum over all workers, divided by P. A worker that comes too late goes on at once, at the newest
+    parameters.
     """
 
     faults: ClassVar[str] = (
-        "The lost gradient is computed anew, a finished one is kept; who is away when an allreduce begins takes no part in it. "
-        "All wait for who is to start it, or, where all wait for all, until everybody is there."
+        "The lost gradient is computed again, a finished one is kept; workers that are offline take no part in an allreduce. "
+        "All wait for who is to start it, or, where all wait for all, until all workers are available."
     )
 
     start_by: Literal["solo", "majority", "half"] = Field(
         "majority",
-        description="who starts it: the first to arrive; one drawn anew for each iteration, when on average half are there; or "
+        description="who starts it: the first to arrive; one drawn for each iteration, when on average half are there; or "
         "whoever makes it half of all, rounded up",
     )
-    period: Count | None = Field(33, description="every so many iterations all wait for all; null: never")
+    period: Count | None = Field(33, description="every this many iterations all wait for all; null: never")
 
     @property
     def sends_sums(self) -> bool:
@@ -110,7 +111,7 @@ class _Allreduces:
         self._activation = math.ceil(math.log2(sim.workers)) * sim.mean_latency
 
     def enter(self, worker: int, gradient: Gradient) -> Process:
-        """A worker has finished an iteration's gradient; ends when that iteration's allreduce is over."""
+        """Enter a worker's finished gradient, and wait until that iteration's allreduce is over."""
         iteration = self._iteration[worker]
         self._iteration[worker] += 1
         self._finished[worker].append(gradient)
@@ -127,7 +128,7 @@ class _Allreduces:
             yield from self._sim.wait(worker, allreduce.over, f"the allreduce of iteration {iteration}")
 
     def _opened(self, iteration: int) -> _Allreduce:
-        """An iteration's allreduce, with who or how many start it."""
+        """Return an iteration's allreduce, with the workers, or their number, that start it."""
         sim, start_by, period = self._sim, self._protocol.start_by, self._protocol.period
         if period and (iteration + 1) % period == 0:
             return _Allreduce(sim, None, sim.workers)
@@ -137,7 +138,7 @@ class _Allreduces:
         return _Allreduce(sim, None, 1 if start_by == "solo" else (sim.workers + 1) // 2)
 
     def _begin(self, allreduce: _Allreduce) -> None:
-        """It is active everywhere: what each worker that is there has finished enters it."""
+        """Begin it everywhere, with the finished gradients of all available workers."""
         if allreduce.begun:
             return
         allreduce.begun = True

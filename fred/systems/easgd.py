@@ -15,7 +15,7 @@ Example of the rule: a worker at 3 has read a server model of 1, and with a = 0.
     >>> server.apply_round(state, {"w": jnp.array([0.25 * (1.0 - 3.0)])}, timestamp=0, count=1).params["w"].tolist()
     [1.5]
 
-Example of the protocols: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; nobody waits.
+Example of the protocols: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; no worker waits.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -44,7 +44,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "easgd": {
-        "about": "Workers step models of their own, and now and then each one and the centre pull each other some of the way.",
+        "about": "Workers step models of their own; now and then each one and the server model pull each other.",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
@@ -54,7 +54,7 @@ w <- w + a (w_i - w)        (both with w_i and w from before)""",
         "protocol": "elastic",
     },
     "downpour": {
-        "about": "Workers step models of their own; the centre is moved by sums of their last steps, and fetched now and then.",
+        "about": "Workers step their own models; sums of steps move the server model, which they fetch now and then.",
         "family": "as-they-come",
         "rule": """\
 w_i <- w_i - step(g_i)
@@ -66,17 +66,17 @@ w_i <- w    (every n_fetch updates)""",
 }
 PROTOCOLS = {"elastic": "Elastic", "accumulating": "Accumulating"}
 
-_USUAL = 0.9  # beta: all workers together pull so hard at the centre [Zhang et al. 2015, section 5]
+_USUAL = 0.9  # beta: all workers together pull so hard at the server model [Zhang et al. 2015, section 5]
 
 
 class Elastic(Centred):
-    """Every H steps a spring pulls a worker's model and the centre towards each other: x_i by a (x_i - x), x by as much back.
+    """Every H steps a spring pulls a worker's model and the server's together: x_i by a (x_i - x), x by as much back.
 
-    Nobody waits for anybody. x is the centre as the worker has read it: others may have moved it when the difference arrives.
+    No worker waits. x is the server model as the worker has read it: others may have moved it when the pseudo-gradient arrives.
     The first gradient after that is one at the worker's model before it was pulled, as the paper prints it.
     """
 
-    period: Count = Field(4, description="H: updates of each worker between two exchanges with the centre")
+    period: Count = Field(4, description="H: updates of each worker between two exchanges with the server")
     elasticity: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="a: by which share of their difference both move; absent: 0.9 / workers"
     )
@@ -97,14 +97,14 @@ class Elastic(Centred):
 
 
 class Accumulating(Centred):
-    """A worker pushes what its last steps have changed after each n_push of them, and fetches the centre after each n_fetch.
+    """A worker pushes the change of its last n_push steps, and fetches the server model after each n_fetch.
 
-    Nobody waits for anybody, and the centre makes every such change. Steps are the worker's own optimizer's; with SGD their sum
+    No worker waits, and the server makes every such change. Steps are the worker's own optimizer's; with SGD their sum
     is that of the gradients times the learning rate. With both numbers 1 it is asynchronous SGD.
     """
 
-    n_push: Count = Field(1, description="updates of each worker between two messages to the centre")
-    n_fetch: Count = Field(1, description="updates of each worker between two models from the centre")
+    n_push: Count = Field(1, description="updates of each worker between two messages to the server")
+    n_fetch: Count = Field(1, description="updates of each worker between two models from the server")
 
     @property
     def sends_sums(self) -> bool:
@@ -126,7 +126,7 @@ class Accumulating(Centred):
                 start = sim.mix(worker, [(fetched, 0.0), (sim.own(worker), 1.0)])
 
     def _push(self, sim: Simulation, accrued: list[Gradient]) -> Process:
-        """Bring the sum of differences, which is one message, to the centre."""
+        """Bring the sum of differences, which is one message, to the server."""
         *others, last = accrued
         yield from sim.send(last)
         for difference in others:

@@ -37,7 +37,7 @@ class EDiT(DiLoCo):
     """DiLoCo that trusts small differences more than large ones, leaves out what is much larger than usual, and clips.
 
     All of it array by array. What is usual for a worker's lengths is followed by moving averages, which begin with the first
-    length; `warm_up` rounds leave nobody out. Where all are out, momentum alone goes on. The published code's
+    length; `warm_up` rounds leave no worker out. Where all are out, momentum alone goes on. The published code's
     threshold also grows with the spread of recent scores, which is left out here.
 
     Of two differences, one is longer by ln 3, and counts for a quarter:
@@ -64,19 +64,19 @@ class EDiT(DiLoCo):
         3.0, description="z: standard deviations above the mean that are too many"
     )
     decay: Annotated[float, Field(gt=0, le=1)] = Field(0.02, description="what a new length counts for in what is usual")
-    warm_up: Whole = Field(120, description="rounds at the start in which nobody is left out")
+    warm_up: Whole = Field(120, description="rounds at the start in which no worker is left out")
 
     def init(self, params: Params, workers: int) -> State:
         usual = jax.tree.map(lambda _: jnp.zeros(workers), params)
         return super().init(params, workers).replace(usual=usual, spread=usual, workers=jnp.zeros(workers))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, a difference, in its worker's place."""
+        """Return the `message`, a pseudo-gradient, in its worker's place."""
         places = len(state.workers)
         return jax.tree.map(lambda leaf: jnp.zeros((places, *leaf.shape)).at[worker].set(leaf), message)
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """A step of the outer optimizer with a weighted mean of the differences, 1 / `count` of each of which is in `total`."""
+        """Step the outer optimizer with a weighted mean of the pseudo-gradients; `total` has 1 / `count` of each."""
         places = jax.tree.map(lambda leaf: count * leaf, total)
         lengths = jax.tree.map(lambda each: jnp.sqrt(jnp.square(each).reshape(len(each), -1).sum(1)), places)
         kept = jax.tree.map(partial(self._kept, state), lengths, state.usual, state.spread)
@@ -86,24 +86,24 @@ class EDiT(DiLoCo):
         return stepped.replace(usual=usual, spread=spread)
 
     def _kept(self, state: State, lengths: jax.Array, usual: jax.Array, spread: jax.Array) -> jax.Array:
-        """Who is not out, by the lengths of their differences."""
+        """Return which workers take part, by the lengths of their pseudo-gradients."""
         return (state.clock < self.warm_up) | (lengths - usual <= self.deviations * jnp.sqrt(spread))
 
     def _mean(self, places: jax.Array, lengths: jax.Array, kept: jax.Array) -> jax.Array:
-        """Of the differences that are kept, the longer the less, and not too long itself."""
+        """Return the mean of the pseudo-gradients that take part, weighted by length and clipped."""
         weights = jnp.where(kept, jax.nn.softmax(jnp.where(kept, -lengths / self.temperature, -jnp.inf)), 0.0)
         mean = (weights.reshape(-1, *[1] * (places.ndim - 1)) * places).sum(0)
         length = jnp.sqrt(jnp.square(mean).sum())
         return mean * (self.longest / jnp.maximum(length, self.longest))
 
     def _usual(self, state: State, lengths: jax.Array, usual: jax.Array, kept: jax.Array) -> jax.Array:
-        """The moving average of lengths, which begins with the first."""
+        """Return the moving average of lengths, which begins with the first."""
         followed = jnp.where(state.clock == 0, lengths, usual + self.decay * (lengths - usual))
         return jnp.where(kept, followed, usual)
 
     def _spread(
         self, state: State, lengths: jax.Array, before: jax.Array, after: jax.Array, spread: jax.Array, kept: jax.Array
     ) -> jax.Array:
-        """The moving variance about that average."""
+        """Return the moving variance about that average."""
         followed = (1 - self.decay) * (spread + self.decay * (lengths - before) * (lengths - after))
         return jnp.where(kept, jnp.where(state.clock == 0, 0.0, followed), spread)

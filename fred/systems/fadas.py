@@ -32,7 +32,7 @@ r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_
 
 
 class FADAS(Server):
-    """The centre takes AMSGrad's steps with the mean of the last M differences, shorter ones where one of them is very stale.
+    """The server makes AMSGrad's steps with the mean of M pseudo-gradients, shorter ones if one of them is very stale.
 
     It is the algorithm's delay-adaptive form; a large `patience` makes it the other. There is no correction of the moments'
     beginnings, as in the paper. A first step with a difference of 0.5 that is 1 or 40 updates stale:
@@ -48,7 +48,7 @@ class FADAS(Server):
         [0.9, 0.975]
     """
 
-    outer_rate: Rate = Field(0.01, description="of the centre's steps, where nothing is too stale")
+    outer_rate: Rate = Field(0.01, description="of the server's steps, where nothing is too stale")
     beta_1: Decay = Field(0.9, description="decay of the moving average of differences")
     beta_2: Decay = Field(0.99, description="decay of that of their squares")
     epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="added to the root of the squares' largest average")
@@ -60,12 +60,12 @@ class FADAS(Server):
         return state.replace(first=zeros, second=zeros, largest=zeros, workers=jnp.zeros(workers))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, a difference, and its staleness in its worker's place: who comes again in a round, comes fresh."""
+        """Return the `message`, a pseudo-gradient, and its staleness in its worker's place; a round's second is fresh."""
         staleness = jnp.float32(state.clock - timestamp)
         return {"difference": message, "staleness": state.workers.at[worker].set(staleness)}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total`, the mean of `count` differences and of how stale they are."""
+        """Step with `total`, the mean of `count` pseudo-gradients and of their staleness."""
         difference, stalest = total["difference"], jnp.round(count * total["staleness"].max())
         first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, difference)
         second = jax.tree.map(lambda v, d: self.beta_2 * v + (1 - self.beta_2) * d * d, state.second, difference)

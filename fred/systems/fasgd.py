@@ -68,7 +68,7 @@ class FASGD(Server):
     divisor: Divisor = Field("max(tau, 1)", description="what the staleness divides a step by (`published-code`: tau + 1)")
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update: n, b and v (or m) beside the rest, each like `params`."""
+        """Return the state before the first update, with n, b and v (or m), each like `params`."""
         zeros = jax.tree.map(jnp.zeros_like, params)
         state = super().init(params, workers)
         if self.variant == "published-code":
@@ -76,17 +76,17 @@ class FASGD(Server):
         return state.replace(n=zeros, b=zeros, v=jax.tree.map(lambda p: jnp.full_like(p, self.v0), params))
 
     def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
-        """One step with grads / v over the divisor of the staleness, where v has seen `grads` already (eqs. 4-8)."""
+        """Step with grads / v over the divisor of the staleness, where v has seen `grads` already (eqs. 4-8)."""
         state, v = self._deviation(state, grads)
         scaled = jax.tree.map(jnp.divide, grads, v)
         return self.step(state, scaled, scale=1 / self._divisor(state, timestamp))  # eqs. 7-8
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The gradient as it is, of which n and b are moments, and by its own staleness, which is what is stepped with."""
+        """Return the gradient as it is, for the moments n and b, and divided by its own staleness, for the step."""
         return {"gradient": message, "weighed": weighed(message, 1 / self._divisor(state, timestamp))}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total["weighed"]` / v, where v has seen the mean gradient, `total["gradient"]`."""
+        """Step with `total["weighed"]` / v, where v has seen the mean gradient, `total["gradient"]`."""
         state, v = self._deviation(state, total["gradient"])
         return self.step(state, jax.tree.map(jnp.divide, total["weighed"], v))
 
@@ -95,7 +95,7 @@ class FASGD(Server):
         return divisor("tau + 1" if self.variant == "published-code" else self.divisor, staleness)
 
     def _deviation(self, state: State, grads: Params) -> tuple[State, Params]:
-        """The moments after one more gradient, or a round's mean, and what steps are divided by (eqs. 4-6)."""
+        """Return the moments after one more gradient, or a round's mean, and the divisor of steps (eqs. 4-6)."""
         if self.variant == "published-code":
             m = _average(self.beta, state.m, jax.tree.map(jnp.abs, grads))
             return state.replace(m=m), jax.tree.map(lambda m: m + 0.001, m)
@@ -109,7 +109,7 @@ class FASGD(Server):
 
 
 def _average(decay: float, old: Params, new: Params) -> Params:
-    """Exponential moving average."""
+    """Return the exponential moving average."""
     return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, old, new)
 
 
@@ -130,6 +130,6 @@ class BFASGD(FASGD):
     has_statistic: ClassVar[bool] = True
 
     def statistic(self, state: State) -> Scalar:
-        """The mean of v (of m, with `published-code`) over all parameters of `state`: a float32 number []."""
+        """Return the mean of v (of m, with `published-code`) over all parameters of `state`: a float32 number []."""
         leaves = jax.tree.leaves(state.m if self.variant == "published-code" else state.v)
         return jnp.concatenate([leaf.ravel() for leaf in leaves]).mean()

@@ -28,9 +28,9 @@ w <- (1 - a) w + a w_i,  a = mixing x (1 + tau)^-exponent""",
 
 
 class FedAsync(Server):
-    """The centre goes some of the way towards each worker's model that arrives, less far where that is stale.
+    """The server model moves towards each worker's model that arrives, less far if that is stale.
 
-    Workers send models. A model at 3 reaches a centre at 1, fresh or 3 updates stale:
+    Workers send models. A model at 3 reaches a server model at 1, fresh or 3 updates stale:
 
         >>> from fred.systems.fedasync import FedAsync
         >>> import jax.numpy as jnp
@@ -48,22 +48,22 @@ class FedAsync(Server):
     exponent: Annotated[float, Field(ge=0)] = Field(0.5, description="how fast it falls with staleness; 0: not at all")
 
     def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        """A worker's model; its gradients, which it steps with itself, lie beside it and are not sent."""
+        """Return a worker's model, and its gradients, which are not sent: it steps with them itself."""
         return {"gradient": grads, "model": jax.tree.map(jnp.subtract, params, grads)}, memory
 
     def sent_bytes(self, message: Message) -> int:
-        """Of the model alone."""
+        """Return the bytes of the model alone."""
         return super().sent_bytes(message["model"])
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """A worker's own step."""
+        """Make a worker's own step."""
         return self.step(state, message["gradient"])
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The way to the model in the `message`, by its staleness."""
+        """Return the way to the model in the `message`, weighted by its staleness."""
         share = self.mixing * (1.0 + state.clock - timestamp) ** -self.exponent
         return jax.tree.map(lambda own, other: share * (own - other), state.params, message["model"])
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """The centre goes that way."""
+        """Move the server model that way."""
         return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)

@@ -25,7 +25,7 @@ w <- w - server_rate x mean of the last K (w when it was read - w_i) / sqrt(1 + 
 
 
 class FedBuff(Moved):
-    """The centre moves by the mean of K differences, each of which counts the less the staler it is.
+    """The server model moves by the mean of K pseudo-gradients, weighted by staleness.
 
     A round of two differences of 1, that are 0 and 3 updates stale:
 
@@ -38,9 +38,9 @@ class FedBuff(Moved):
         [0.25]
     """
 
-    server_rate: Rate = Field(1.0, description="of the centre's steps")
+    server_rate: Rate = Field(1.0, description="of the server's steps")
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, a difference, times the centre's rate and 1 / square root of 1 + its staleness."""
+        """Return the `message`, a pseudo-gradient, times the server's rate and 1 / sqrt(1 + its staleness)."""
         weight = self.server_rate / jnp.sqrt(1.0 + state.clock - timestamp)
         return jax.tree.map(lambda leaf: weight * leaf, message)

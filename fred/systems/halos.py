@@ -82,7 +82,7 @@ class HALoS(DelayedNesterov):
         return (self.gathered or workers, self.global_gathered)
 
     def place(self, state: State, replica: int, replicas: int) -> State:
-        """The state of a replica: the last one of all `replicas` has the global constants."""
+        """Return the state of a replica: the last one of all `replicas` has the global constants."""
         if replica < replicas - 1:
             return state
         there = {"every": jnp.int32(self.global_gathered), "outer_rate": jnp.float32(self.global_rate)}
@@ -98,7 +98,7 @@ class LocalServers(Paced):
     send each other counts as sent to and from servers.
     """
 
-    faults = "Who is back starts from its server's model, and what it had not sent is lost; nobody waits."
+    faults = "A returning worker starts from its server's model, and what it had not sent is lost; no worker waits."
 
     paced: bool = Field(True, description="whether slow workers make fewer updates, H x their speed / the largest, rounded up")
     pushes: Count = Field(32, description="K: differences that a server adds to its model before it sends what they came to")
@@ -146,7 +146,7 @@ class _LocalServer:
         self._pushes = 0  # since then
 
     def pushed(self, worker: int) -> None:
-        """One more difference, of this worker."""
+        """Add one more pseudo-gradient, of this worker."""
         self._pushes += 1
         if self._pushes == self._every:
             own = self._sim.read(worker, self.replica, sent=False)
@@ -166,7 +166,7 @@ class _LocalServer:
         self._merged, self._pushes = sim.mix(somebody, [(model, 0.0), (own, 1.0)]), 0
 
     def _present(self) -> Process:
-        """A worker that is there; if all are away, the first who comes back."""
+        """Return an available worker; if all are offline, the first that rejoins."""
         sim = self._sim
         somebody = min(self._workers, key=lambda worker: sim.back(worker, sim.now))
         yield from sim.present(somebody)
@@ -174,12 +174,12 @@ class _LocalServer:
 
 
 def _local(cluster: Cluster) -> int:
-    """How many servers have workers: all but the last, unless it is alone."""
+    """Return how many servers have workers: all but the last, unless it is alone."""
     return max(1, cluster.servers - 1)
 
 
 def _nearest(cluster: Cluster) -> list[int | None]:
-    """The server of each worker: of those that have workers, the first in its region; none if there is none."""
+    """Return the server of each worker: of those that have workers, the first in its region; none if there is none."""
     local, workers = _local(cluster), cluster.size
     if cluster.network is None or cluster.network.regions is None:
         return [worker * local // workers for worker in range(workers)]

@@ -28,7 +28,7 @@ _EACH: dict[str, Any] = {"buffer": 1}
 
 
 class HeLoCo(Server):
-    """Differences that point away from the centre's momentum are turned towards it, array by array, before they are used.
+    """Pseudo-gradients that oppose the server's momentum are rotated towards it, array by array, before they are used.
 
     Those that agree with it well enough stay as they are; those that oppose it lose some of what opposes; the others are turned
     and keep their length. The constants are guesses: the paper's were not found. Against a momentum of (1, 0) come a difference
@@ -45,7 +45,7 @@ class HeLoCo(Server):
         [-0.59, 1.0]
     """
 
-    outer_rate: Rate = Field(0.7, description="of the centre's steps")
+    outer_rate: Rate = Field(0.7, description="of the server's steps")
     momentum: Decay = Field(0.9, description="mu")
     agreeing: Share = Field(0.5, description="c_ok: cosine from which on a difference is not turned")
     turn: Annotated[float, Field(ge=0)] = Field(0.4, description="k_d: how far others are turned")
@@ -56,11 +56,11 @@ class HeLoCo(Server):
         return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, a difference, corrected."""
+        """Return the `message`, a pseudo-gradient, corrected."""
         return jax.tree.map(self._corrected, message, state.speed)
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """A step with `total`, a corrected difference, and the momentum that it becomes part of."""
+        """Step with `total`, a corrected pseudo-gradient, and the momentum that it becomes part of."""
         speed = jax.tree.map(lambda m, d: self.momentum * m + (1 - self.momentum) * d, state.speed, total)
         params = jax.tree.map(lambda p, d, m: p - self.outer_rate * (d + self.momentum * m), state.params, total, speed)
         return state.replace(params=params, speed=speed, clock=state.clock + 1)

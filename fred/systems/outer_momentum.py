@@ -72,7 +72,7 @@ class _Outer(Server):
         return super().init(params, workers).replace(before=params, speed=jax.tree.map(jnp.zeros_like, params))
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """The outer optimizer's step from x_0 on, where others would take the average; from there local steps go on."""
+        """Step the outer optimizer from x_0, in place of taking the average; local steps go on from there."""
         met = super().synchronize(state, mixed, keep, weight)
         changes = jax.tree.map(jnp.subtract, met.params, state.before)
         speed = jax.tree.map(lambda own, change: self._speed(state, own, change), state.speed, changes)
@@ -81,11 +81,11 @@ class _Outer(Server):
         return met.replace(params=params, before=params, speed=speed)
 
     def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
-        """The momentum after a change of an array."""
+        """Return the momentum after a change of an array."""
         raise NotImplementedError
 
     def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
-        """The step, of the momentum after a change."""
+        """Return the step, given the momentum after a change."""
         raise NotImplementedError
 
 
@@ -136,7 +136,7 @@ class SlowMo(_Outer):
         return state.replace(due=state.rate)
 
     def step(self, state: State, grads: Params, scale: float | Scalar = 1.0, model: Params | None = None) -> State:
-        """A local step, whose rate is kept in mind."""
+        """Make a local step, and store its rate."""
         return super().step(state, grads, scale, model).replace(due=state.rate)
 
     def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
@@ -147,7 +147,7 @@ class SlowMo(_Outer):
 
 
 class SNOO(_Outer):
-    """What K steps have changed is a gradient for SGD with Nesterov momentum; made for one worker, which meets nobody.
+    """What K steps have changed is a gradient for SGD with Nesterov momentum; made for one worker, which meets no other.
 
     With several workers it is DiLoCo whose workers hold the outer optimizer themselves. K is the protocol's `period`.
     """

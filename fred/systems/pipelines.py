@@ -86,7 +86,7 @@ class Extrapolated(Server):
         return super().init(params, workers).replace(before=jax.tree.map(jnp.zeros_like, params))
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One step with the `message`, a gradient, extrapolated."""
+        """Step with the `message`, a gradient, extrapolated."""
         nowhere = jax.tree.map(jnp.zeros_like, state.params)
         stepped = self.step(state.replace(params=nowhere), message, model=state.params)
         before = jax.tree.map(lambda now, then: jnp.where(state.clock == 0, now, then), stepped.params, state.before)
@@ -114,7 +114,7 @@ class PipeMare(StalenessAware):
     warm_up: Whole = Field(1000, description="updates in which the power falls from 1 to 0", examples=[1000])
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
-        """max(staleness, 1)^-p of a gradient that is `staleness` updates old [], p by the clock of `state`."""
+        """Return max(staleness, 1)^-p of a gradient that is `staleness` updates old [], p by the clock of `state`."""
         power = jnp.maximum(0.0, 1 - state.clock / max(1, self.warm_up))
         return jnp.float32(jnp.maximum(staleness, 1)) ** -power
 

@@ -64,11 +64,11 @@ class Partial(Protocol):
     goes on with the newest version of which it has enough blocks; for the others it keeps what it had. It drops blocks of
     versions older than the one that it waits for: what arrives while it computes at version t must be of t + 1, so that a
     server that is always late is never heard (or, with `late_blocks: keep`, every block newer than what it has is taken). A
-    server drops gradients of versions older than its own. At the start everybody has the initial parameters.
+    server drops gradients of versions older than its own. At the start all workers have the initial parameters.
     """
 
     faults: ClassVar[str] = (
-        "Who is back goes on with the newest version that it has; with fewer than c workers, or b % of the servers, all wait."
+        "A returning worker goes on with its newest version; with fewer than c workers, or b % of the servers, all wait."
     )
 
     gradients: Count | None = Field(None, description="c: gradients that a server waits for; absent: all workers'")
@@ -115,7 +115,7 @@ class _Arrivals:
         yield from self._sim.wait(self._waiter, self.event, self._reason())
 
     def announce(self) -> None:
-        """A message has arrived."""
+        """Count an arrived message."""
         self.event.succeed()
         self.event = self._sim.env.event()
 
@@ -130,7 +130,7 @@ class _Worker:
         self._arrivals = _Arrivals(sim, lambda: self._having(self._version) == sim.servers, number, self._reason)
 
     def receive(self, server: int, block: Copy) -> None:
-        """A server's block has arrived."""
+        """Receive a server's block."""
         late = block.timestamp < self._version and self._protocol.late_blocks == "drop"
         if block.timestamp > self._newest[server].timestamp and not late:
             self._newest[server] = block
@@ -153,7 +153,7 @@ class _Worker:
         return sum(block.timestamp >= version for block in self._newest)
 
     def _compose(self) -> Copy:
-        """All newest blocks; nothing new is the model as it was."""
+        """Return all newest blocks; without a new one, the model as it was."""
         if self._composed is None or self._composed[0] != self._newest:
             self._composed = list(self._newest), self._sim.compose(self.number, self._newest)
         return self._composed[1]
@@ -172,7 +172,7 @@ class _Server:
         self._arrivals = _Arrivals(sim, self._complete, f"server {number}", self._reason)
 
     def bring(self, gradient: Gradient, version: int) -> Process:
-        """A worker sends its gradient's block."""
+        """Receive the block of a worker's gradient."""
         yield from self._sim.send(gradient, self._number)
         again = (gradient.worker, version) in self._had  # from one who has crashed since
         if again or version < self._sim.clock(block=self._number):

@@ -43,7 +43,7 @@ ALGORITHMS = {
         "protocol": "fresh-batch",
     },
     "malenia": {
-        "about": "One step with the mean over all workers of each one's mean gradient at the present parameters.",
+        "about": "One step with the mean over all workers of each one's mean gradient at the current parameters.",
         "family": "fresh",
         "rule": "w <- w - step(mean over i of (mean of the g_i at w))",
         "protocol": "fresh-from-all",
@@ -59,7 +59,9 @@ class _Fresh(Protocol):
     `late: finish` a worker hears of it when it delivers, so it computes at a model that became old on its way, too.
     """
 
-    faults: ClassVar[str] = "Who is back reads the newest model, and joins the round; what others deliver meanwhile counts."
+    faults: ClassVar[str] = (
+        "A returning worker reads the newest model, and joins the round; what others deliver in the meantime counts."
+    )
 
     late: Literal["interrupt", "finish"] = Field(
         "interrupt",
@@ -68,7 +70,7 @@ class _Fresh(Protocol):
 
     @abstractmethod
     def _server(self, sim: Simulation) -> "_Server":
-        """Who collects."""
+        """Return the server, which collects gradients."""
 
     def start(self, sim: Simulation) -> None:
         server = self._server(sim)
@@ -101,9 +103,9 @@ class _Fresh(Protocol):
 
 
 class FreshBatch(_Fresh):
-    """Each update averages the first B gradients computed at the present parameters, whoever sends them, and how many each.
+    """Each update averages the first B gradients computed at the current parameters, whoever sends them, and how many each.
 
-    With one gradient it is the fastest worker's SGD. Nobody waits for anybody: a worker that has delivered a gradient begins
+    With one gradient it is the fastest worker's SGD. No worker waits: a worker that has delivered a gradient begins
     another one at the same parameters. Of a gradient's noise and the accuracy that is asked for, B = ceil(variance / accuracy)
     is best [arXiv:2305.12387, theorem 7.5].
     """
@@ -117,10 +119,10 @@ class FreshBatch(_Fresh):
 
 
 class FreshFromAll(_Fresh):
-    """Each update averages all workers' means of what they have computed at the present parameters, however many each has.
+    """Each update averages all workers' means of what they have computed at the current parameters, however many each has.
 
-    A round ends when everybody has delivered a gradient, and there are enough: the harmonic mean of how many each has is above
-    `batch` / workers. So fast workers' data count no more than those of slow ones.
+    A round ends when every worker has delivered a gradient, and there are enough: the harmonic mean of how many each has is
+    above `batch` / workers. So fast workers' data count no more than those of slow ones.
     """
 
     batch: Whole = Field(0, description="S: so many gradients at least, if all deliver as many; 0: one of each worker will do")
@@ -130,20 +132,20 @@ class FreshFromAll(_Fresh):
 
 
 class _Server:
-    """Collects gradients at the present parameters."""
+    """Collects gradients at the current parameters."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim
 
     def accept(self, gradient: Gradient) -> bool:
-        """A gradient has arrived; whether there has been an update."""
+        """Accept an arrived gradient; return True if there has been an update."""
         if gradient.copy.timestamp < self._sim.clock():
             self._sim.drop(gradient)
             return False
         return self._collect(gradient)
 
     def pause(self, worker: int) -> Process:
-        """For a moment, in which what arrives may end the round."""
+        """Pause for a moment, in which arrivals may end the round."""
         yield 0
 
     def _collect(self, gradient: Gradient) -> bool:
@@ -177,7 +179,7 @@ class _Means(_Server):
         self._numbers = Counter[int]()  # of each worker's
 
     def pause(self, worker: int) -> Process:
-        """As others; or for ever, if somebody is missing who never comes back."""
+        """Pause as others do; block forever if a missing worker never returns."""
         if self._is_hopeless():
             yield from self._sim.wait(worker, self._sim.env.event(), "a gradient of everybody")
         yield 0

@@ -36,17 +36,17 @@ class _Tabled(Server):
     """A server with a table: of each worker something like a gradient, how many gradients are in it, and the mean of all."""
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update: an empty table."""
+        """Return the state before the first update: an empty table."""
         table = jax.tree.map(lambda leaf: jnp.zeros((workers, *leaf.shape), leaf.dtype), params)
         mean = jax.tree.map(jnp.zeros_like, params)
         return super().init(params, workers).replace(table=table, mean=mean, counts=jnp.zeros(workers, jnp.int32))
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total`, which is nobody's own, so that nothing of it is kept."""
+        """Step with `total`, which is no single worker's, so that none of it is stored."""
         return self.step(state, total)
 
     def _step_if(self, ready: Scalar, state: State) -> State:
-        """One step with the mean, or none; the table is left alone, as choosing would copy it."""
+        """Step with the mean if `ready`; leave the table alone, as choosing would copy it."""
         stepped = self.step(state, state.mean)
         params, memory = jax.tree.map(
             lambda new, old: jnp.where(ready, new, old),
@@ -57,9 +57,9 @@ class _Tabled(Server):
 
 
 class IA2SGD(_Tabled):
-    """Each update is with the mean of all workers' newest gradients, so that nobody's data count more than others'.
+    """Each update is with the mean of all workers' newest gradients, so that no worker's data count more than another's.
 
-    The first step is made when everybody has sent a gradient; until then arrivals change the table alone, though they count
+    The first step is made when every worker has sent a gradient; until then arrivals change the table alone, though they count
     as updates. Two workers, the second of which is slow:
 
         >>> from fred.systems.ringleader import IA2SGD
@@ -74,7 +74,7 @@ class IA2SGD(_Tabled):
     """
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """The `message` takes the place of its `worker`'s last; one step if there is one of everybody."""
+        """Put the `message` in the place of its `worker`'s last; step if there is one of each worker."""
         counts = state.counts.at[worker].set(1)
         old = _row(state.table, worker)
         mean = _changed(state.mean, message, old, counts.shape[0])
@@ -83,9 +83,9 @@ class IA2SGD(_Tabled):
 
 
 class RingleaderASGD(_Tabled):
-    """Rounds of n updates, one for each of n workers, each with the mean of all workers' means; nobody ever waits.
+    """Rounds of n updates, one for each of n workers, each with the mean of all workers' means; no worker ever waits.
 
-    First gradients are gathered until everybody has sent one, and the parameters stay as they are, though arrivals count as
+    First gradients are gathered until every worker has sent one, and the parameters stay as they are, though arrivals count as
     updates. The last one's makes the first of n steps; the others follow as the others' next gradients come, which join their
     means. What comes from who has had its step is kept for the next round. So a row of the table is needed
     for one round at a time: who has had its step has none in this round any more, and its row is the next round's.
@@ -104,12 +104,12 @@ class RingleaderASGD(_Tabled):
     """
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update: no round has anything."""
+        """Return the state before the first update, with empty rounds."""
         state = super().init(params, workers)
         return state.replace(following=state.mean, stepped=jnp.zeros(workers, jnp.int32))
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """The `message` joins its `worker`'s mean, of this round or the next; one step if it is this worker's turn."""
+        """Add the `message` to its `worker`'s mean, of this round or the next; step if it is this worker's turn."""
         workers, later = state.counts.shape[0], state.stepped[worker] > 0
         counts = state.counts.at[worker].add(1)
         old = _row(state.table, worker)
@@ -135,7 +135,7 @@ class RingleaderASGD(_Tabled):
 
 
 def _row(table: Params, worker: Scalar) -> Params:
-    """A worker's, taken out of the table before anything else happens.
+    """Return a worker's row, taken out of the table before anything else happens.
 
     The loop never runs, as nobody's number is below 0, but XLA does not know that: it makes the row before what needs it. Else
     it would look at the table again and again, and copy the whole of it before one row is replaced.
@@ -145,7 +145,7 @@ def _row(table: Params, worker: Scalar) -> Params:
 
 
 def _with_row(table: Params, worker: Scalar, row: Params, old: Params) -> Params:
-    """The table with another row in the place of the `old` one, which has been taken out."""
+    """Return the table with another row in the place of the `old` one, which has been taken out."""
 
     def put(leaf: jax.Array, own: jax.Array, before: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_index_in_dim(leaf, jnp.where(worker < 0, before, own), worker, 0)
@@ -154,7 +154,7 @@ def _with_row(table: Params, worker: Scalar, row: Params, old: Params) -> Params
 
 
 def _changed(mean: Params, new: Params, old: Params, workers: int) -> Params:
-    """A mean over workers, one of whose terms is another now."""
+    """Return a mean over workers, one of whose terms has changed."""
     return jax.tree.map(lambda m, n, o: m + (n - o) / workers, mean, new, old)
 
 

@@ -42,7 +42,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "ringmaster": {
-        "about": "One step with every gradient that is less than R updates stale; who would come later begins anew.",
+        "about": "One step with every gradient that is less than R updates stale; later workers begin again.",
         "family": "as-they-come",
         "rule": "w <- w - step(g)    (if tau < R)",
         "protocol": "bounded-delay",
@@ -88,7 +88,7 @@ class RingmasterLMO(Server):
 class BoundedDelay(Protocol):
     """Every gradient makes an update when it arrives, unless R updates or more have been made since its model was read.
 
-    As soon as a worker's model is so old, the worker gives up its gradient and begins one at the newest model; or (`late:
+    As soon as a worker's model is so old, the worker aborts its gradient and begins one at the newest model; or (`late:
     finish`) it goes on, and what it delivers is dropped. With R = 1 only the first gradient at each model counts; without a
     bound this is asynchronous SGD. R = ceil(variance of a gradient / accuracy that is asked for) is best [theorem 4.2].
 
@@ -97,7 +97,7 @@ class BoundedDelay(Protocol):
     `inverse_power_ema`. Run `parameter-free` of `systems/ringmaster-muon` has all three.
     """
 
-    faults: ClassVar[str] = "Who is back reads the newest model; nobody waits."
+    faults: ClassVar[str] = "A returning worker reads the newest model; no worker waits."
 
     threshold: Count | Literal["sqrt"] | None = Field(
         None,
@@ -105,7 +105,7 @@ class BoundedDelay(Protocol):
         examples=[8],
     )
     late: Literal["interrupt", "finish"] = Field(
-        "interrupt", description="what a worker does whose model is R updates old: give its gradient up, or deliver it in vain"
+        "interrupt", description="what a worker does whose model is R updates old: abort its gradient, or deliver it, wasted"
     )
 
     def start(self, sim: Simulation) -> None:
@@ -144,12 +144,12 @@ class _Server:
         self._oldest = 0  # nobody among them has read earlier
 
     def reads(self, worker: int) -> None:
-        """A worker asks for the model."""
+        """Record that a worker reads the model."""
         self._readers[worker] = self._clock
         self._readers.move_to_end(worker)
 
     def accept(self, gradient: Gradient) -> None:
-        """A gradient has arrived, whose worker asks for the model now."""
+        """Accept an arrived gradient, whose worker asks for the model now."""
         clock, readers = self._clock, self._readers
         if clock - gradient.copy.timestamp >= self._bound:
             self._sim.drop(gradient)
@@ -165,7 +165,7 @@ class _Server:
                 self._interrupt(clock - self._bound)
 
     def _interrupt(self, newest: int) -> None:
-        """All who have read at this clock, or before."""
+        """Interrupt all workers that have read at this clock, or before."""
         while (oldest := next(iter(self._readers.values()))) <= newest:
             self._sim.interrupt(self._readers.popitem(last=False)[0])
         self._oldest = oldest

@@ -1,13 +1,17 @@
 """The class of each algorithm, under its name in scenarios, made from the row of its page when it is first asked for."""
 
 import importlib
+from collections.abc import Mapping
 from functools import cache
 from types import new_class
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from fred.base.errors import FredError
 from fred.components import pages
 from fred.components.pages import Row
+from fred.components.registry import nearest
 from fred.learning.server import Family, Server
 
 FAMILIES = {family.name.lower().replace("_", "-"): family for family in Family}
@@ -69,12 +73,14 @@ def _server(page: str, name: str) -> type[Server]:
     return found
 
 
-def _with_defaults(made: type[Server], defaults: dict[str, Any]) -> type[Server]:
-    """Return the class, whose options have these defaults in place of their own."""
+def _with_defaults(made: type[Server], defaults: Mapping[str, Any]) -> type[Server]:
+    """Return the class with these defaults of its options; nothing else is validated, so that JAX is not loaded."""
+    for option, value in defaults.items():
+        if option not in made.model_fields:
+            raise FredError(f"row `{made.__name__}`: there is no option `{option}`{nearest(option, made.model_fields)}")
+        field = made.model_fields[option]
+        field.default = TypeAdapter(field.rebuild_annotation()).validate_python(value)
     if defaults:
-        example = made.example().model_copy(update=defaults)
-        for option in defaults:
-            made.model_fields[option].default = getattr(example, option)
         made.model_rebuild(force=True)
     return made
 

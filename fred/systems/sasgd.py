@@ -36,7 +36,7 @@ Divisor = Literal["max(tau, 1)", "tau + 1"]
 
 
 def divisor(rule: Divisor, staleness: Scalar) -> Scalar:
-    """What a staleness of tau updates divides a step by; a fresh gradient has tau = 0, so tau itself will not do.
+    """Return the divisor of a step for a staleness of tau updates; a fresh gradient has tau = 0, so tau itself will not do.
 
     Args:
         rule: as a formula.
@@ -49,7 +49,7 @@ def divisor(rule: Divisor, staleness: Scalar) -> Scalar:
 
 
 def weighed(message: Message, weight: Scalar) -> Message:
-    """A message by its weight in a round.
+    """Return a message times its weight in a round.
 
     Args:
         message: a pytree of arrays.
@@ -76,18 +76,18 @@ class StalenessAware(Server):
 
     @abstractmethod
     def weight(self, staleness: Scalar, state: State) -> Scalar:
-        """What the step of a gradient is multiplied by [], that is `staleness` updates old [] when the server is in `state`."""
+        """Return the factor [] of a step whose gradient is `staleness` updates old [] when the server is in `state`."""
 
     def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
-        """One step with `grads`, read at `timestamp`, by its weight: the optimizer sees the gradient as it is."""
+        """Step with `grads`, read at `timestamp`, times its weight: the optimizer sees the gradient as it is."""
         return self.step(state, grads, scale=self.weight(state.clock - timestamp, state))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, a gradient read at `timestamp`, by its weight when it arrives, `state.clock`."""
+        """Return the `message`, a gradient read at `timestamp`, times its weight on arrival, at `state.clock`."""
         return weighed(message, self.weight(state.clock - timestamp, state))
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total`, in which each of `count` gradients has its weight already."""
+        """Step with `total`, in which each of `count` gradients has its weight already."""
         return self.step(state, total)
 
 
@@ -108,7 +108,7 @@ class SASGD(StalenessAware):
     divisor: Divisor = Field("max(tau, 1)", description="of the step; tau + 1 is what Odena's published code does")
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
-        """1 / max(staleness, 1), or what `divisor` says of a gradient that is `staleness` updates old []."""
+        """Return 1 / max(staleness, 1), or as `divisor` says, for a gradient that is `staleness` updates old []."""
         return 1 / divisor(self.divisor, staleness)
 
 
@@ -128,5 +128,5 @@ class ExponentialPenalty(StalenessAware):
     rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="penalty of one update of staleness")
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
-        """rho^staleness, of a gradient that is `staleness` updates old []."""
+        """Return rho^staleness, for a gradient that is `staleness` updates old []."""
         return self.rho**staleness

@@ -33,7 +33,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "softsync-sgd": {
-        "about": "One step with the mean of so many gradients as have arrived, however stale each is.",
+        "about": "One step with the mean of a number of gradients on arrival, however stale each is.",
         "family": "as-they-come",
         "rule": "w <- w - step(mean of the last c g)    (c = floor(workers / n))",
         "protocol": "softsync",
@@ -63,7 +63,9 @@ class Softsync(Central):
     `gradients: k` it is k-async [Dutta et al. 2018, arXiv:1803.01113] for who waits, k-batch-async for who goes on.
     """
 
-    faults: ClassVar[str] = "Who is back reads the newest model; a round takes whoever is there, and waits if too few are."
+    faults: ClassVar[str] = (
+        "A returning worker reads the newest model; a round takes the available workers, and waits if they are too few."
+    )
 
     n: Count = Field(1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
     gradients: Count | None = Field(None, description="k: gradients in each update, in place of what `n` makes of the workers")
@@ -92,7 +94,7 @@ class Softsync(Central):
             sim.work(worker, partial(self._work, sim, worker, servers))
 
     def _needed(self, workers: int) -> int:
-        """Gradients in each update."""
+        """Return the number of gradients in each update."""
         return self.gradients or workers // self.n
 
     def _work(self, sim: Simulation, worker: int, servers: "list[_Server]") -> Process:
@@ -114,7 +116,7 @@ class Softsync(Central):
 
 
 class _Server:
-    """Collects gradients, and updates with every so many of them."""
+    """Collects gradients, and updates with each full number of them."""
 
     def __init__(self, sim: Simulation, block: int, needed: int):
         self._sim, self._block, self._needed = sim, block, needed
@@ -122,7 +124,7 @@ class _Server:
         self._updated = sim.env.event()
 
     def accept(self, gradient: Gradient) -> simpy.Event:
-        """One more gradient has arrived; what happens when it has become part of an update."""
+        """Accept one more gradient; return the event that it has become part of an update."""
         updated = self._updated
         if self._needed == 1:
             self._sim.push(gradient, block=self._block)

@@ -56,6 +56,6 @@ class SparseLoCo(Server):
     )
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """The parameters less `total`, the mean of `count` coded differences, times the outer rate."""
+        """Subtract `total`, the mean of `count` coded pseudo-gradients, times the outer rate."""
         params = jax.tree.map(lambda own, change: own - self.outer_rate * change, state.params, total)
         return state.replace(params=params, clock=state.clock + 1)

@@ -52,7 +52,7 @@ from fred.timing.simulation import Process, Simulation
 ALGORITHMS = {
     "sparta": {
         "about": """\
-After every update one of 20 parts of the coordinates is averaged; each time that all have been, they are divided anew.
+After every update one of 20 parts of the coordinates is averaged; each time that all have been, they are divided again.
 
 With one part it is local SGD that averages models after every update. A mean that comes late takes the place of what is
 there.""",
@@ -78,40 +78,40 @@ class Masked(Server):
     )
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update."""
+        """Return the state before the first update."""
         return super().init(params, workers).replace(averages=jnp.int32(0))
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Nothing is done with `total`, what the worker's model was less what it is."""
+        """Ignore `total`, the worker's model when it was sent less its present one."""
         return state.replace(clock=state.clock + 1)
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """The state whose masked coordinates meet a mailbox."""
+        """Average the masked coordinates with a mailbox."""
         met, mask = super().synchronize(state, self._corrected(state, mixed), keep, weight), self._mask(state)
         params = jax.tree.map(jnp.where, mask, met.params, state.params)
         return met.replace(params=params, averages=state.averages + 1)
 
     def averaged_bytes(self, params: Params) -> tuple[int, ...]:
-        """Of each part's coordinates."""
+        """Return the bytes of each part's coordinates."""
         sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(params)]
         return tuple(
             4 * sum(len(range(self._part(number), size, self.parts)) for size in sizes) for number in range(self.parts)
         )
 
     def _part(self, number: Any) -> Any:
-        """Which part of a division of the coordinates an average is of."""
+        """Return the part of a division of the coordinates that an average is of."""
         return number % self.parts
 
     def _division(self, number: Any) -> Any:
-        """Which division of the coordinates that is."""
+        """Return the number of that division of the coordinates."""
         return number // self.parts
 
     def _corrected(self, state: State, mean: Params) -> Params:
-        """What is merged in place of a mean that comes late."""
+        """Return what is merged in place of a mean that comes late."""
         return mean
 
     def _mask(self, state: State) -> Params:
-        """Which coordinates the next average is of."""
+        """Return the mask of the coordinates that the next average is of."""
         key = jax.random.wrap_key_data(state.words, impl=DRAWN_BY)
         key = jax.random.fold_in(key, self._division(state.averages))
         leaves, structure = jax.tree.flatten(state.params)
@@ -125,17 +125,17 @@ class Masked(Server):
 
 
 class LateAveraging(Protocol):
-    """Every so many updates models enter an allreduce, as they are then; its mean is merged some updates later.
+    """Every few updates models enter an allreduce, as they are then; its mean is merged some updates later.
 
     It begins when all have brought theirs, and the one before it is over. Who is to merge a mean that is not there yet waits
-    for it. With no `delay` given nobody waits: a mean is merged after the first update at whose end it is there, and only
+    for it. With no `delay` given no worker waits: a mean is merged after the first update at whose end it is there, and only
     then is the next one begun. What is averaged of a model, and how large that is, the algorithm says. A late mean is merged
     in two steps: a round of the worker's own, with the difference between what it has brought and its present model; then the
     mean.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; an allreduce begins when everybody is there."
+        "A worker keeps its model, and computes the lost gradient again; an allreduce begins when all workers are available."
     )
 
     every: Count = Field(1, description="updates of each worker from one average to the next")
@@ -192,7 +192,7 @@ class _Averages:
         self._means: dict[int, dict[int, tuple[Copy, Cost]]] = {}  # of those who have not merged it
 
     def bring(self, number: int, worker: int, model: Copy) -> None:
-        """A worker's model is ready."""
+        """Take a worker's model; the allreduce begins when all are there."""
         sim, brought = self._sim, self._brought[number]
         brought[worker] = model
         if len(brought) == sim.workers:
@@ -202,22 +202,22 @@ class _Averages:
             sim.later(self._free - sim.now, partial(self._end, number, cost))
 
     def over(self, number: int) -> bool:
-        """Whether everybody has the mean."""
+        """Return True if all workers have the mean."""
         return number in self._means
 
     def wait(self, number: int, worker: int) -> Process:
-        """Ends when everybody has the mean."""
+        """Wait until all workers have the mean."""
         yield from self._sim.wait(worker, self._events[number], f"average {number + 1}")
 
     def take(self, number: int, worker: int) -> tuple[Copy, Cost]:
-        """The mean, and what it has cost the worker."""
+        """Return the mean, and its cost to the worker."""
         found = self._means[number].pop(worker)
         if not self._means[number]:
             del self._means[number]
         return found
 
     def _arrived(self, worker: int, mean: Copy, cost: Cost) -> Copy:
-        """The mean as a worker has it, who will merge it later: the network was at work for it until now."""
+        """Return the mean as a worker has it that will merge it later: the network was busy with it until now."""
         if cost.nanoseconds:
             self._sim.record.together(self._sim.now - cost.moving, self._sim.now, worker)
         return self._sim.mix(worker, [(mean, 1.0)])

@@ -47,15 +47,15 @@ PROTOCOLS = {"stale-synchronous": "StaleSynchronous"}
 class StaleSynchronous(Central):
     """As asynchronous, but a worker that is more than `bound` steps ahead of the slowest waits for it.
 
-    In step c a worker needs parameters with everybody's updates of steps up to c - bound - 1. With a cache it goes on with
+    In step c a worker needs parameters with all workers' updates of steps up to c - bound - 1. With a cache it goes on with
     those that it has until they lack one of these, and then fetches new ones; without, it fetches in every step.
 
-    Bound 0 is bulk-synchronous: nobody begins step k before everybody has finished step k - 1. No bound and no cache is
+    Bound 0 is bulk-synchronous: no worker begins step k before all have finished step k - 1. No bound and no cache is
     asynchronous; no bound with a cache, asynchronous on the first parameters for ever.
     """
 
     faults: ClassVar[str] = (
-        "Who is back reads the newest model; the others wait once they are as far ahead as the bound allows."
+        "A returning worker reads the newest model; the others wait once they are as far ahead as the bound allows."
     )
 
     bound: Whole | None = Field(3, description="s: steps; null: no bound")
@@ -100,7 +100,7 @@ class _Steps:
         self.advanced = sim.env.event()
 
     def finish(self, worker: int) -> None:
-        """A worker has finished one more step."""
+        """Record that a worker has finished one more step."""
         step = self.steps[worker]
         self.steps[worker] += 1
         self._finished[step] += 1

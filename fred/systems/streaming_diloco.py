@@ -62,11 +62,13 @@ class Streaming(Protocol):
 
     A fragment's allreduce begins `delay` updates before its step is due, with what has been changed until then; who is there
     before it is over waits. A worker's fragment becomes (1 - alpha) x the common one + alpha x its own. Where it is `elastic`,
-    nobody waits for who has crashed; who is back takes the model of another worker as it is when that has been sent, and counts
-    its updates from there. What its own optimizer remembers it still has, as if on disk.
+    no worker waits for a crashed one; a returning one takes the model of another worker as it is when that has been sent, and
+    counts its updates from there. What its own optimizer remembers it still has, as if on disk.
     """
 
-    faults: ClassVar[str] = f"{OuterSteps.faults} `elastic`: the others go on, and who is back takes another worker's model."
+    faults: ClassVar[str] = (
+        f"{OuterSteps.faults} `elastic`: the others go on, and a returning worker takes another one's model."
+    )
 
     period: Count = Field(8, description="H: updates of each worker between two steps of a fragment")
     fragments: Count = Field(2, description="P: into how many the model is cut; every H / P updates comes the next one")
@@ -85,7 +87,7 @@ class Streaming(Protocol):
 
     @property
     def _between(self) -> int:
-        """Updates from one fragment's step to the next one's."""
+        """Return the number of updates from one fragment's step to the next one's."""
         return self.period // self.fragments
 
     def layout(self, cluster: Cluster) -> Layout:
@@ -100,7 +102,7 @@ class Streaming(Protocol):
                 sim.process(self._work(sim, worker, meetings, made))
 
     def _live(self, sim: Simulation, worker: int, meetings: "Meetings", made: list[int]) -> Process:
-        """From a worker's return, with what another one has, to its crash."""
+        """Run a worker from its return, with another one's model, to its crash."""
         peers = meetings.others(worker) if sim.now else []
         if peers:
             for block in range(sim.blocks):
@@ -116,7 +118,7 @@ class Streaming(Protocol):
             meetings.leave(worker)
 
     def _work(self, sim: Simulation, worker: int, meetings: "Meetings", updates: list[int]) -> Process:
-        """Updates, of which `updates` has how many each worker has made, and meetings."""
+        """Make updates, which `updates` counts for each worker, and meet."""
         while True:
             gradient = sim.compute(worker, whole(sim, worker, worker))
             yield gradient.finished

@@ -45,12 +45,12 @@ PROTOCOLS = {"straggler-tolerant": "StragglerTolerant"}
 class StragglerTolerant(Protocol):
     """All workers compute until K of them have made U updates each; then an allreduce averages the models that have changed.
 
-    Who is faster goes on meanwhile, and who is slower counts with the updates that it has; a gradient that is not finished by
-    then is given up. All start again from the average. In the paper a server makes it, here an allreduce among all.
+    Faster workers go on in the meantime, and slower ones count with the updates that they have; a gradient that is not
+    finished by then is aborted. All start again from the average. In the paper a server makes it, here an allreduce among all.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; who is away at an averaging takes it when it is back."
+        "A worker keeps its model, and computes the lost gradient again; a returning worker takes the last average."
     )
 
     period: Count = Field(8, description="U: updates that enough workers make between two averagings")
@@ -82,7 +82,7 @@ class _Rounds:
         self._computing: dict[int, Gradient] = {}
 
     def join(self, worker: int, average: Copy | None, cost: Cost) -> None:
-        """A worker takes the average, as soon as it is there, and begins; unless there is a newer one by then."""
+        """Give a worker the average as soon as it is there, and let it begin, unless there is a newer one by then."""
         away = self._sim.back(worker, self._sim.now) - self._sim.now
         if away > 0:
             late = cost._replace(nanoseconds=0)  # it took no part
@@ -116,7 +116,7 @@ class _Rounds:
         self._sim.later(0, partial(self._begin, worker))  # first comes what else is finished now, which may be enough
 
     def _end(self) -> None:
-        """Whoever still computes gives up; then models are averaged."""
+        """Abort the gradients under way, then average models."""
         self._number += 1
         for gradient in self._computing.values():
             self._sim.drop(gradient, cost=NOTHING)

@@ -52,12 +52,12 @@ PROTOCOLS = {"in-pairs": "InPairs"}
 class InPairs(Protocol):
     """After each `period` updates of its own model a worker waits for one other, and both take the mean of their models.
 
-    Who meets whom is drawn anew for each round, by a permutation of all workers; of an odd number one is left over, whose model
-    is averaged with nobody's. Nobody waits for all, but who is slow holds up its partner, and then that one's next.
+    Pairs are drawn again for each round, by a permutation of all workers; of an odd number one is left over, whose model
+    is not averaged. No worker waits for all, but a slow one holds up its partner, and then that one's next.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; an averaging begins when both are there."
+        "A worker keeps its model, and computes the lost gradient again; an averaging begins when both are there."
     )
 
     period: Count = Field(8, description="H: updates of each worker between two averagings")
@@ -82,7 +82,7 @@ class InPairs(Protocol):
 
 
 class _Pairs:
-    """Who meets whom in which round, and who is waiting."""
+    """The pairs of each round, and the workers that wait."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim
@@ -91,7 +91,7 @@ class _Pairs:
         self._rounds = [0] * sim.workers  # that each has met in
 
     def meet(self, worker: int, number: int) -> Process:
-        """A worker has made its updates of a round; ends when it has been averaged."""
+        """Wait until a worker that has made its updates of a round has been averaged."""
         sim, pair = self._sim, self._pair(worker, number)
         over = self._waiting.pop((number, pair), None)
         if over is None and len(pair) == 2:
@@ -110,7 +110,7 @@ class _Pairs:
         over.succeed()
 
     def _pair(self, worker: int, number: int) -> tuple[int, ...]:
-        """The workers that average with this one in a round, itself among them."""
+        """Return the workers that average with this one in a round, itself among them."""
         self._rounds[worker] = number
         if number not in self._members:
             self._members = {each: pairs for each, pairs in self._members.items() if each >= min(self._rounds)}

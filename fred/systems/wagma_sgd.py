@@ -70,12 +70,12 @@ class GroupAveraging(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, which its groups average with, and computes the lost gradient anew; where all average, all "
-        "wait until everybody is there, and so does a group that waits (`group_waits`) for its members."
+        "A worker keeps its model, which its groups average with, and computes the lost gradient again; where all average, all "
+        "wait until all workers are available, and so does a group that waits (`group_waits`) for its members."
     )
 
     group_size: Count | None = Field(None, description="S: workers in a group, a power of two; absent: about sqrt(P)")
-    period: Count | None = Field(10, description="tau: every so many iterations all models are averaged; null: never")
+    period: Count | None = Field(10, description="tau: every this many iterations all models are averaged; null: never")
     group_waits: bool = Field(
         False,
         description="whether a group's allreduce waits for all its members (beta), or starts with the first worker (alpha)",
@@ -117,7 +117,7 @@ class GroupAveraging(Protocol):
 
 
 def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
-    """The log2(size) bits, which rotate from iteration to iteration, in which members of one group differ.
+    """Return the log2(size) bits, which rotate from iteration to iteration, in which members of one group differ.
 
     Args:
         iteration: from 0.
@@ -178,7 +178,7 @@ class _Averaging:
         self._group_size = protocol.group_size or 2 ** -(-depth // 2)
 
     def enter(self, worker: int) -> _Operation | None:
-        """A worker has finished its local update; the operation in which its model takes part, if there is one."""
+        """Enter a finished local update; return the operation in which the model takes part, if there is one."""
         iteration = self._finished[worker]
         self._finished[worker] = iteration + 1
         period = self._protocol.period
@@ -208,7 +208,7 @@ class _Averaging:
         return operation
 
     def _begin(self, operation: _Operation) -> None:
-        """The operation is active everywhere: whatever each worker finished last enters it."""
+        """Begin the operation everywhere, with the last finished model of each worker."""
         operation.active = True
         operation.cost = self._cost(operation)
         self._sim.later(operation.cost.nanoseconds, partial(self._average, operation, self._models.copy()))
