@@ -13,9 +13,8 @@ from fred.components import registry
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import usual
 from fred.learning.models.cnn import CNN
-from fred.learning.models.mlp import MLP
+from fred.learning.models.mlp import MLP, SoftmaxRegression
 from fred.learning.models.model import Model, Params
-from fred.learning.models.softmax import SoftmaxRegression
 from fred.learning.server import Message, Scalar, Server, State
 from fred.outcomes.outcome import Outcome
 from fred.replay.arithmetic import Arithmetic

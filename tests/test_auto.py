@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 
 from fred.base.errors import FredError
 from fred.components import registry
-from fred.prediction import closed_loop, validation
+from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
 from fred.prediction.contract import Chooser, CutoffRule, Deadline, Round
 from fred.prediction.ewma import EWMA
@@ -197,7 +197,7 @@ class TestTraining:
     FOUND = Auto().trained(SECONDS[:400], NODES)
 
     def test_it_judges_candidates_by_rounds_that_they_have_not_learnt_from(self):
-        early, _ = validation.split(self.SECONDS[:400])
+        early, _ = closed_loop.split(self.SECONDS[:400])
         assert len(early) == 300
         rates = [
             closed_loop.run(rule.trained(early, NODES).unwatched(), self.SECONDS[280:400], NODES, 20).summary()["throughput"]

@@ -10,9 +10,8 @@ import pytest
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import usual
 from fred.learning.models.cnn import CNN
-from fred.learning.models.mlp import MLP
+from fred.learning.models.mlp import MLP, SoftmaxRegression
 from fred.learning.models.model import Model
-from fred.learning.models.softmax import SoftmaxRegression
 from fred.replay.compact import Split, split
 from tests import users
 

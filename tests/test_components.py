@@ -216,7 +216,7 @@ def test_names_lead_to_classes_and_back():
 OWN = """
 import numpy as np
 from fred.base.errors import FredError
-from fred.learning.models.softmax import SoftmaxRegression
+from fred.learning.models.mlp import SoftmaxRegression
 from fred.cluster.contention import Contention
 from fred.cluster.latency import Constant, Latency
 from fred.protocols.asynchronous import Asynchronous

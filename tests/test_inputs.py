@@ -21,9 +21,9 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands.plan import _pairs
 from fred.components import registry
-from fred.learning.data import cifar10
+from fred.learning.data import images
 from fred.learning.data.dataset import Dataset, Examples
-from fred.learning.data.mnist import MNIST
+from fred.learning.data.images import MNIST
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
 from fred.results.folder import load_result
@@ -410,10 +410,10 @@ class TestImages:
         assert 18 < sum(map(len, unpacked)) < 1 << 22, "of 64 MB"
 
     def test_files_of_photographs_have_a_limit(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(cifar10, "_MOST", 3)
+        monkeypatch.setattr(images, "_MOST", 3)
         (tmp_path / "data_batch_1.bin.gz").write_bytes(gzip.compress(bytes(4 * 3073), 1))
         with pytest.raises(FredError, match=r"data_batch_1.bin.gz is too long"):
-            cifar10.CIFAR10(directory=tmp_path).load(0)
+            images.CIFAR10(directory=tmp_path).load(0)
 
     def test_images_have_pixels(self, tmp_path):
         for part in ("train", "t10k"):

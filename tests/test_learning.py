@@ -13,18 +13,15 @@ from scipy import signal
 import fred
 from fred import batch_indices
 from fred.base.errors import FredError
-from fred.learning.data.cifar10 import CIFAR10
 from fred.learning.data.dataset import Dataset, Examples
-from fred.learning.data.digits import Digits
-from fred.learning.data.mnist import MNIST
+from fred.learning.data.images import CIFAR10, MNIST, Digits
 from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
 from fred.learning.keys import key_of, split
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import CrossEntropy
 from fred.learning.models.cnn import CNN
-from fred.learning.models.mlp import MLP
+from fred.learning.models.mlp import MLP, SoftmaxRegression
 from fred.learning.models.model import initialiser
-from fred.learning.models.softmax import SoftmaxRegression
 from fred.learning.models.transformer import Transformer
 from fred.running.execution import execute
 from fred.schedule.minibatches import Minibatches

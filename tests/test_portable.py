@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from fred.components import registry
-from fred.learning.data.digits import Digits
+from fred.learning.data.images import Digits
 from fred.learning.data.language import Bigrams
 from fred.learning.loss import Loss, initial_params, on_device
 from fred.learning.loss_functions import CrossEntropy

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from fred.base.errors import FredError
-from fred.prediction import baum_welch, closed_loop, forward
+from fred.prediction import baum_welch, closed_loop
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.contract import AllWorkers, Best, Objective, Oracle
 from fred.prediction.elfving import Elfving
@@ -103,7 +103,7 @@ class TestHiddenMarkov:
     def test_smoothing_is_exact_by_brute_force(self):
         rng = np.random.default_rng(5)
         likelihoods, transition = rng.random((4, 2, 3)), np.array(self.RULE.transition)
-        states, followed = forward.smoothed(likelihoods, transition)
+        states, followed = baum_welch.smoothed(likelihoods, transition)
         expected, pairs = np.zeros((4, 2, 3)), np.zeros((3, 3))
         for chain in (0, 1):
             paths = list(itertools.product(range(3), repeat=4))

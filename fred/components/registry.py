@@ -112,7 +112,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "trace": "fred.cluster.recorded:Recorded",
     },
     "model": {
-        "softmax": "fred.learning.models.softmax:SoftmaxRegression",
+        "softmax": "fred.learning.models.mlp:SoftmaxRegression",
         "mlp": "fred.learning.models.mlp:MLP",
         "cnn": "fred.learning.models.cnn:CNN",
         "quadratic": "fred.learning.models.quadratic:Quadratic",
@@ -125,9 +125,9 @@ REGISTRY: dict[str, dict[str, str]] = {
         "value": "fred.learning.loss_functions:Value",
     },
     "data": {
-        "digits": "fred.learning.data.digits:Digits",
-        "mnist": "fred.learning.data.mnist:MNIST",
-        "cifar10": "fred.learning.data.cifar10:CIFAR10",
+        "digits": "fred.learning.data.images:Digits",
+        "mnist": "fred.learning.data.images:MNIST",
+        "cifar10": "fred.learning.data.images:CIFAR10",
         "arrays": "fred.learning.data.arrays:Arrays",
         "synthetic-classification": "fred.learning.data.synthetic:SyntheticClassification",
         "synthetic-regression": "fred.learning.data.synthetic:SyntheticRegression",

@@ -32,7 +32,7 @@ class Loss:
         >>> import jax.numpy as jnp
         >>> from fred.learning.loss import Loss
         >>> from fred.learning.loss_functions import CrossEntropy
-        >>> from fred.learning.models.softmax import SoftmaxRegression
+        >>> from fred.learning.models.mlp import SoftmaxRegression
         >>> loss = Loss(SoftmaxRegression(), CrossEntropy())
         >>> params = {"weights": jnp.zeros((2, 4)), "biases": jnp.zeros(4)}
         >>> examples = jnp.eye(2), jnp.array([1, 3])

@@ -39,7 +39,7 @@ from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.elementary import exp
 from fred.components.component import OneOf, Whole
-from fred.prediction import validation
+from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.completed_rounds import BINS, excesses_of
 from fred.prediction.contract import Chooser, CutoffRule, Progress
@@ -200,8 +200,8 @@ class Auto(CutoffRule):
 def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRule, Rounds | None]:
     """Train a candidate on the first three quarters and run it on the last; the result is None if that fails."""
     try:
-        trained = rule.trained(seconds if rule.holds_back else validation.split(seconds)[0], node_of)
-        return trained, validation.run(trained.unwatched(), seconds, node_of)
+        trained = rule.trained(seconds if rule.holds_back else closed_loop.split(seconds)[0], node_of)
+        return trained, closed_loop.run_held_out(trained.unwatched(), seconds, node_of)
     except ValueError:
         return rule, None
 

@@ -107,3 +107,44 @@ def _best(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def _throughput(cutoff: NDArray[np.int64], time: NDArray[np.int64]) -> float:
     return int(cutoff.sum()) / (int(time.sum()) / NANOSECONDS)
+
+
+def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Split rounds into the first three quarters, for training, and the last quarter, for validation.
+
+    The last quarter is rounded up, so neither part is empty for two rounds or more. Raises ValueError for fewer.
+
+    Args:
+        seconds: compute times, s [iterations, workers].
+
+    >>> [len(part) for part in split(np.ones((15, 2)))], [len(part) for part in split(np.ones((2, 2)))]
+    ([11, 4], [1, 1])
+    """
+    if len(seconds) < 2:
+        raise ValueError(f"{len(seconds)} iterations: at least 2 are needed to hold some of them back")
+    early = 3 * len(seconds) // 4
+    return seconds[:early], seconds[early:]
+
+
+def run_held_out(
+    rule: CutoffRule,
+    seconds: NDArray[np.float64],
+    node_of: NodeOf,
+    warm_up: int = WARM_UP,
+    progress: Progress = lambda share: None,
+) -> Rounds:
+    """Run a rule in closed loop on the last quarter of rounds, which its training did not use.
+
+    The rule warms up in the last rounds before the quarter, which wait for all workers. So all rounds of the quarter count.
+    Raises ValueError if the rule cannot work there.
+
+    Args:
+        rule: rule trained on the first three quarters.
+        seconds: all rounds available for training, s [iterations, workers], at least two rounds.
+        node_of: node number of each worker [workers].
+        warm_up: maximum number of warm-up rounds.
+        progress: called with the share that is done.
+    """
+    early = len(split(seconds)[0])
+    before = min(warm_up, early)
+    return run(warmed_up(rule, before), seconds[early - before :], node_of, before, progress)

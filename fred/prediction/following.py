@@ -3,17 +3,21 @@
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PrivateAttr
 
 from fred.base import streams
+from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.cluster.elementary import exp
 from fred.prediction.completed_rounds import Completion
 from fred.prediction.contract import Choice, Chooser, Deadline, Round, Times
+from fred.prediction.ewma import EWMA
 from fred.prediction.lognormal import Floats
+from fred.prediction.predictive import Predictive, Predictor
 
 RATE = 8.0  # learning rate of the weights, per gradient per worker
 MEMORY = 1000  # mean number of rounds after which another candidate may become the best
@@ -22,6 +26,7 @@ _PACE = 1 / 20  # weight of the newest round in the recent gradients per time
 _LATELY, _ABOVE = 2, 1.25  # no pace exceeds this multiple of the best rate of these last rounds
 _UNSEEN = 30  # rounds after which a worker that was never in time is waited for once
 _BLOCK = 120  # rounds whose draws are made at once; waiting for unseen workers costs at most one round in as many
+_MODEL = np.array([0.99, 0.01])  # initial weights of a watched model, and of the averages
 _FOREVER = 1e9  # s: upper bound of all times
 
 
@@ -158,3 +163,26 @@ def _bounded(choice: Choice, longest: int, workers: int) -> Deadline:
     """Return the choice with a deadline of at most `longest` ns."""
     number, ns = (choice.workers or workers, choice.ns) if isinstance(choice, Deadline) else (choice, longest)
     return Deadline(min(ns, longest), number)
+
+
+class Watched(Predictive):
+    """A rule whose model may be wrong for a changing cluster; `ewma` of nodes takes over while it does better."""
+
+    _watched: bool = PrivateAttr(True)
+
+    def unwatched(self) -> Self:
+        """Return the rule with its model alone, without the fallback on averages."""
+        copy = self.model_copy()
+        copy._watched = False
+        return copy
+
+    def beside_averages(self, model: Predictor, node_of: NodeOf, seed: int = 0) -> Chooser:
+        """Return a chooser that follows the model as long as averages do no better.
+
+        Args:
+            model: predictor of the model.
+            node_of: node number of each worker [workers].
+            seed: seed of the draws.
+        """
+        averages = EWMA(objective=self.objective, at_least=self.at_least).start(node_of)
+        return Following((model, averages), _MODEL, len(node_of), None, (seed, "watched"), first=0)

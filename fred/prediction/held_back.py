@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
-from fred.prediction import closed_loop, validation
+from fred.prediction import closed_loop
+from fred.prediction.closed_loop import split
 from fred.prediction.contract import CutoffRule, Progress
 from fred.prediction.fixed import FixedCount
 from fred.prediction.intervals import Ratio, ratio
-from fred.prediction.validation import split
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -76,7 +76,7 @@ def held_back(
     """
     static = FixedCount().trained(split(seconds)[0], node_of)
     assert static.workers is not None
-    fixed = validation.run(static, seconds, node_of, warm_up)
-    own = validation.run(rule, seconds, node_of, warm_up, progress)
+    fixed = closed_loop.run_held_out(static, seconds, node_of, warm_up)
+    own = closed_loop.run_held_out(rule, seconds, node_of, warm_up, progress)
     found = ratio(own, fixed)
     return HeldBack(rounds=len(own.cutoff), static=static.workers, ratio=found.value, interval=found.interval)

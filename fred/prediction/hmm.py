@@ -11,11 +11,11 @@ from scipy.special import log_ndtr, ndtr
 from fred.cluster.contention import NodeOf
 from fred.cluster.elementary import exp, log
 from fred.components.component import Count
-from fred.prediction import baum_welch, forward
+from fred.prediction import baum_welch
 from fred.prediction.contract import Chooser, Objective, Progress
+from fred.prediction.following import Watched
 from fred.prediction.lognormal import Floats, between_ranks
 from fred.prediction.predictive import Predictor
-from fred.prediction.watched import Watched
 
 _SETTLING = 20  # rounds in which an untrained rule learns each worker's median and deviation
 _REACH, _POINTS = 4.5, 256  # grid of times: deviations beyond the outermost means; number of points
@@ -107,10 +107,10 @@ class _Filter(Predictor):
         self._rounds += 1
         if self._rounds == 1 and self._settling:
             self._begin(logs)
-        self.state = forward.updated(self.state, self.log_likelihood(logs, finished))
+        self.state = baum_welch.updated(self.state, self.log_likelihood(logs, finished))
         if self._rounds <= self._settling:
             self._settle(logs, finished)
-        self.state = forward.predicted(self.state, self._transition)
+        self.state = baum_welch.predicted(self.state, self._transition)
 
     def log_likelihood(self, logs: Floats, finished: NDArray[np.bool_]) -> Floats:
         """Return the log-likelihood of each chain's states, up to a constant per chain: [chains, states]."""
@@ -129,7 +129,7 @@ class _Filter(Predictor):
 
     def _settle(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
         """Move each finished worker's median and deviation towards the mean over the rounds so far."""
-        level = forward.over_states(self.state * self._levels)[self._chain_of]
+        level = baum_welch.over_states(self.state * self._levels)[self._chain_of]
         error = logs - self._offsets - level
         variance = self._deviations**2
         weight = finished / (self._rounds + 1)

@@ -8,7 +8,7 @@
 Nothing is averaged: the server makes every step that a worker has made of its own.
 
 Example of the rule: the server at 1 makes the steps of a worker that has come from there to 0.5:
-    >>> from fred.learning.moved import Moved
+    >>> from fred.learning.server import Moved
     >>> import jax.numpy as jnp
     >>> server = Moved(learning_rate=0.1)
     >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
@@ -53,7 +53,7 @@ ALGORITHMS = {
         "rule": """\
 w_i <- w_i - step(g_i)           (M times, from w on)
 w <- w - (w when it was read - w_i)    (unless more than B gradients have been applied since)""",
-        "server": "fred.learning.moved:Moved",
+        "server": "fred.learning.server:Moved",
         "protocol": "local-sums",
     },
     "async-batch": {
@@ -68,7 +68,7 @@ w <- w - (w when it was read - w_i)    (unless more than B gradients have been a
         "rule": """\
 w_i <- w_i - step(g_i)           (from w on, until all together have made B)
 w <- w - sum of all w - w_i""",
-        "server": "fred.learning.moved:Moved",
+        "server": "fred.learning.server:Moved",
         "protocol": "local-total",
     },
 }

@@ -36,7 +36,7 @@ ALGORITHMS = {
         "rule": """\
 w_i <- w_i - step(g_i)           (all the time)
 w <- w - sum over a group of (w when it was read - w_i);  w_i <- w    (one group after the other)""",
-        "server": "fred.learning.moved:Moved",
+        "server": "fred.learning.server:Moved",
         "protocol": "in-turn",
     },
 }

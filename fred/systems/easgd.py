@@ -8,7 +8,7 @@
 Momentum for EASGD's workers (EAMSGD) is their optimizer's: `{name: sgd, momentum: 0.9, nesterov: true}`.
 
 Example of the rule: a worker at 3 has read a server model of 1, and with a = 0.25 brings 0.25 x (1 - 3):
-    >>> from fred.learning.moved import Moved
+    >>> from fred.learning.server import Moved
     >>> import jax.numpy as jnp
     >>> server = Moved(learning_rate=0.1)
     >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
@@ -50,7 +50,7 @@ ALGORITHMS = {
 w_i <- w_i - step(g_i)
 w_i <- w_i - a (w_i - w)    (every H updates; a = 0.9 / workers)
 w <- w + a (w_i - w)        (both with w_i and w from before)""",
-        "server": "fred.learning.moved:Moved",
+        "server": "fred.learning.server:Moved",
         "protocol": "elastic",
     },
     "downpour": {
@@ -60,7 +60,7 @@ w <- w + a (w_i - w)        (both with w_i and w from before)""",
 w_i <- w_i - step(g_i)
 w <- w - sum of the worker's last n_push steps
 w_i <- w    (every n_fetch updates)""",
-        "server": "fred.learning.moved:Moved",
+        "server": "fred.learning.server:Moved",
         "protocol": "accumulating",
     },
 }

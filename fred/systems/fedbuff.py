@@ -10,8 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from fred.base.later import jax, jnp
-from fred.learning.moved import Moved
-from fred.learning.server import Message, Rate, Scalar, State
+from fred.learning.server import Message, Moved, Rate, Scalar, State
 
 ALGORITHMS = {
     "fedbuff": {

@@ -4,7 +4,7 @@ import numpy as np
 
 from fred.base import streams
 from fred.learning.data.dataset import Dataset, Examples
-from fred.learning.data.digits import Digits
+from fred.learning.data.images import Digits
 from fred.schedule.minibatches import divide
 
 

@@ -1,4 +1,4 @@
-"""Multilayer perceptron."""
+"""Dense layers: softmax regression, and the multilayer perceptron."""
 
 import math
 from typing import Literal
@@ -10,6 +10,29 @@ from pydantic import Field
 
 from fred.learning.keys import split
 from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
+
+
+class SoftmaxRegression(Model):
+    """One linear layer; all parameters start at 0 (the loss is convex).
+
+    Inputs of any shape are read as one row of numbers each:
+
+        >>> import jax
+        >>> from fred.learning.models.mlp import SoftmaxRegression
+        >>> model = SoftmaxRegression()
+        >>> params = model.init(jax.random.key(0), (8, 8), 10)
+        >>> {name: array.shape for name, array in params.items()}
+        {'biases': (10,), 'weights': (64, 10)}
+        >>> model.apply(params, jax.numpy.ones((3, 8, 8))).shape
+        (3, 10)
+    """
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        weights, biases = np.zeros((math.prod(input_shape), outputs), np.float32), np.zeros(outputs, np.float32)
+        return jax.device_put({"weights": weights, "biases": biases})
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        return inputs.reshape(len(inputs), -1) @ params["weights"] + params["biases"]
 
 
 class MLP(Model):

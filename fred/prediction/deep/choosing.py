@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.cluster.contention import NodeOf
+from fred.prediction.closed_loop import split
 from fred.prediction.contract import By, CutoffRule, Objective, Progress
 from fred.prediction.deep.learning import Learner, learn
 from fred.prediction.deep.saved import Trained
 from fred.prediction.held_back import held_back
 from fred.prediction.hmm import HiddenMarkov
-from fred.prediction.validation import split
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
 _FEWEST = 8  # iterations needed to train

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fred.prediction.deep.history import History
-from fred.prediction.deep.networks import Network, Params, key_of
+from fred.prediction.deep.networks import History, Network, Params, key_of
 from fred.prediction.deep.normal import above, log_density, log_survival
 
 _STREAMS = 10  # most imputations of a round; each has the same number of particles

@@ -20,6 +20,8 @@ Params = dict[str, dict[str, Array]]
 _LEAST_SCALE = 1e-3
 _CALM = -1.5  # bias of a softplus that gives a small scale
 _CLOSED = -2.0  # bias that nearly closes the transition's gates
+SLOW, FAST = 0.97, 0.7  # decay of the averages per round
+_PRIOR_ROUNDS = 3.0, 1.0  # weight of a prior difference of 0 in each average, in rounds
 
 
 class Sizes(NamedTuple):
@@ -299,3 +301,41 @@ class Normals:
         """Return the next numbers, in this shape."""
         first, self.taken = self.taken, self.taken + math.prod(shape)
         return jnp.zeros(shape) if self._values is None else self._values[first : self.taken].reshape(shape)
+
+
+class History(NamedTuple):
+    """Decaying sums of each worker's difference from its node's mean, and of the rounds in which it finished.
+
+    All arrays are [..., nodes, places]. A round in which a worker was dropped leaves its history unchanged.
+    """
+
+    slow: Array
+    fast: Array
+    last: Array
+    slow_rounds: Array
+    fast_rounds: Array
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> "History":
+        """Return the history before the first round."""
+        nothing = jnp.zeros(shape)
+        return cls(nothing, nothing, nothing, nothing, nothing)
+
+    def after(self, y: Array, finished: Array, there: Array) -> "History":
+        """Return the history after one more round of (log) times y [nodes, places]."""
+        mean = jnp.where(there, y, 0.0).sum(-1, keepdims=True) / there.sum(-1, keepdims=True)
+        rest = jnp.where(there, y - mean, 0.0)
+        longer = History(
+            SLOW * self.slow + rest, FAST * self.fast + rest, rest, SLOW * self.slow_rounds + 1, FAST * self.fast_rounds + 1
+        )
+        return History(*(jnp.where(finished, new, old) for new, old in zip(longer, self, strict=True)))
+
+    @property
+    def baseline(self) -> Array:
+        """Return how much slower each worker is than its node in the long run, in (log) time."""
+        return self.slow / (self.slow_rounds + _PRIOR_ROUNDS[0])
+
+    @property
+    def features(self) -> Array:
+        """Return the inputs of the network: [..., nodes, places, 3]."""
+        return jnp.stack([4 * self.baseline, 4 * self.fast / (self.fast_rounds + _PRIOR_ROUNDS[1]), 2 * self.last], -1)

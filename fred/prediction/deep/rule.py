@@ -17,8 +17,8 @@ from fred.components.input_path import InputPath, UnreadError
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
+from fred.prediction.following import Watched
 from fred.prediction.predictive import Predictor
-from fred.prediction.watched import Watched
 
 if TYPE_CHECKING:
     from fred.prediction.deep.filter import Filter, Known

@@ -16,8 +16,7 @@ from numpyro.infer.svi import SVIState
 from numpyro.optim import optax_to_numpyro
 
 from fred.prediction.deep.grid import Grid
-from fred.prediction.deep.history import History
-from fred.prediction.deep.networks import Network, Params, key_of
+from fred.prediction.deep.networks import History, Network, Params, key_of
 from fred.prediction.deep.programs import Windows, guide, model
 
 _AT_ONCE = 50  # most steps in one compiled call

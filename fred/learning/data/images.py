@@ -1,4 +1,7 @@
-"""MNIST [LeCun, Cortes, Burges 1998] and other image sets in its IDX format, read from the user's own files."""
+"""Images: digits that come with FRED [Alpaydin & Kaynak 1998, UCI, CC BY 4.0], and MNIST and CIFAR-10 from own files.
+
+MNIST is of LeCun, Cortes, Burges 1998, in the IDX format; CIFAR-10 of Krizhevsky 2009, in its binary format.
+"""
 
 import math
 import struct
@@ -13,12 +16,27 @@ from fred.components.input_path import InputPath
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
 
-_MD5 = {  # of the unpacked files
+_DIGITS = Path(__file__).with_name("digits.npz")  # the test part of "Optical Recognition of Handwritten Digits", in its order
+_RECORD = 1 + 3 * 32 * 32  # CIFAR-10: label byte, then red, green and blue planes
+_MOST = 100_000  # images in a file; in CIFAR-10's own there are 10,000
+_BATCHES = {"data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25"}  # MD5 of the unpacked file
+_MD5 = {  # of MNIST's unpacked files
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
     "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
     "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
+
+
+class Digits(Data):
+    """Handwritten digits, 8 x 8 grey pixels in [0, 1], 10 classes; the last `evaluation` of the 1,797 are held out."""
+
+    evaluation: int = Field(360, ge=1, le=1796, description="examples held out, the last ones (by other writers)")
+
+    def load(self, seed: int) -> Dataset:
+        with np.load(_DIGITS) as digits:
+            examples = Examples((digits["images"] / 16.0).astype(np.float32)[..., None], digits["answers"].astype(np.int32))
+        return Dataset(examples[: -self.evaluation], examples[-self.evaluation :], outputs=10)
 
 
 class MNIST(Data):
@@ -59,6 +77,41 @@ class MNIST(Data):
         directory = files.folder(self.directory, "mnist")
         content = files.read(directory, name, _size, _MD5[name] if self.canonical else None)
         return parse_idx(content, directory / name)
+
+
+class CIFAR10(Data):
+    """Colour photographs, 32 x 32 x 3 in [0, 1], 10 classes, from whichever `data_batch_*.bin` files are there."""
+
+    directory: InputPath | None = Field(
+        None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/cifar10"
+    )
+    evaluation: Count | None = Field(None, description="evaluate on the first so many images only")
+
+    def load(self, seed: int) -> Dataset:
+        directory = files.folder(self.directory, "cifar10")
+        train, evaluation = self._examples(directory, "data_batch"), self._examples(directory, "test_batch")
+        return Dataset(train, evaluation[: self.evaluation], outputs=10)
+
+    def _examples(self, directory: Path, part: str) -> Examples:
+        names = sorted({path.name.removesuffix(".gz") for path in directory.glob(f"{part}*.bin*")})
+        if not names:
+            raise FredError(f"missing data: put `{part}*.bin` or `{part}*.bin.gz` into {directory.resolve()}")
+        records = np.concatenate([self._records(directory, name) for name in names])
+        pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        return Examples(np.divide(pixels, 255, dtype=np.float32), records[:, 0].astype(np.int32))
+
+    def _records(self, directory: Path, name: str) -> np.ndarray:
+        content = np.frombuffer(files.read(directory, name, lambda begins, path: _MOST * _RECORD, _BATCHES.get(name)), np.uint8)
+        if content.size == 0 or content.size % _RECORD:
+            raise FredError(f"{directory / name} is not a CIFAR-10 file: expected a multiple of {_RECORD} bytes")
+        records = content.reshape(-1, _RECORD)
+        if records[:, 0].max() > 9:
+            wrong = int(np.argmax(records[:, 0] > 9))
+            raise FredError(
+                f"{directory / name} is not a CIFAR-10 file: image {wrong} has label {records[wrong, 0]}, expected 0 to 9; "
+                "are its bytes shifted?"
+            )
+        return records
 
 
 def parse_idx(content: bytes, path: Path) -> np.ndarray:
