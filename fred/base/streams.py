@@ -27,7 +27,7 @@ def philox(key: tuple[int, int], *counter: ArrayLike) -> NDArray[np.uint64]:
         key: two 32-bit words.
         counter: one to four 32-bit words, arrays that are broadcast against each other; those left out are 0.
 
-        >>> from fred import streams
+        >>> from fred.base import streams
         >>> [hex(word) for word in streams.philox((0, 0), 0).tolist()]  # as in Random123's known answers
         ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
     """
@@ -61,7 +61,7 @@ def words(seed: int, purpose: str, entity: ArrayLike, position: ArrayLike) -> ND
         entity: whose draw: a worker's number, for example.
         position: which of its draws, from 0.
 
-        >>> from fred import streams
+        >>> from fred.base import streams
         >>> several = streams.words(0, "example", [[0], [1]], [0, 5, 9])
         >>> several.shape, int(several[1, 2]) == int(streams.words(0, "example", 1, 9))
         ((2, 3), True)
@@ -101,7 +101,7 @@ def uniforms(seed: int, purpose: str, entity: ArrayLike, start: int, count: int)
 
     However they are asked for, they are the same ones:
 
-        >>> from fred import streams
+        >>> from fred.base import streams
         >>> at_once = streams.uniforms(0, "example", [0, 1], start=0, count=6)
         >>> later = streams.uniforms(0, "example", 1, start=4, count=2)
         >>> at_once.shape, at_once[1, 4:].tolist() == later.tolist()
@@ -124,7 +124,7 @@ def one_by_one(seed: int, purpose: str, entity: int = 0) -> Iterator[float]:
         entity: whose draws.
 
         >>> from itertools import islice
-        >>> from fred import streams
+        >>> from fred.base import streams
         >>> list(islice(streams.one_by_one(0, "example"), 5)) == streams.uniforms(0, "example", 0, 0, 5).tolist()
         True
     """
