@@ -156,7 +156,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     compare = commands.add_parser("compare", help="compare result folders: numbers, digests, figures")
     compare.set_defaults(command=_compare)
     compare.add_argument("folders", type=Path, nargs="+", help="two or more result folders")
-    compare.add_argument("--out", type=Path, metavar="DIR", help="folder for a table and figures of all results together")
+    compare.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for a table and figures of all results together")
     registry.add_import_option(compare, "the results")
 
     _add_elsewhere(commands, arguments[:1])
@@ -194,7 +194,7 @@ def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
     run.add_argument(
         "--only", action="append", default=[], metavar="RUN", help="run only the run of this name; may be repeated"
     )
-    run.add_argument("--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
+    run.add_argument("-o", "--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
     run.add_argument(
         "--inline",
         action="store_true",

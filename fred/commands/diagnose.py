@@ -27,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "what that costs, and how certain this is. With --for TASK, also report how soon each remedy reaches a target."
     )
     parser.add_argument(
+        "-o",
         "--out",
         type=Path,
         metavar="DIR",

@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="result folder")
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help="loss, timeline, ... (default: all figures of the folder)")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder for the files, created if it does not exist"
+        "-o", "--out", type=Path, required=True, metavar="DIR", help="folder for the files, created if it does not exist"
     )
     parser.add_argument("--replace", action="store_true", help="replace existing files")
     parser.add_argument("--format", choices=_FORMATS, default="svg", help="kind of file (default: svg)")

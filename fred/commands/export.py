@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--begin", type=float, metavar="SECONDS", help="start, in virtual time (default: the start of the run)")
     parser.add_argument("--end", type=float, metavar="SECONDS", help="end, in virtual time (default: the end of the run)")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="output file (default: FOLDER.RUN.seed-N.pftrace, next to the folder)"
+        "-o", "--out", type=Path, metavar="FILE", help="output file (default: FOLDER.RUN.seed-N.pftrace, next to the folder)"
     )
     registry.add_import_option(parser, "the result")
 

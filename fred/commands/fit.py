@@ -14,7 +14,7 @@ from fred.traces.columns import EXAMPLE
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace and the output."""
     trace_options.add_options(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for cluster.yaml, fit.json and a figure")
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for cluster.yaml, fit.json and a figure")
     parser.add_argument("--json", action="store_true", help="print everything as JSON instead of tables")
 
 

@@ -36,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=int, metavar="N+B", help="plan for this number of workers (default: all)")
     parser.add_argument(
+        "-o",
         "--out",
         type=Path,
         metavar="PATH",

@@ -9,7 +9,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     from fred.components import registry
 
     parser.add_argument("folder", type=Path, help="result folder")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="output file (default: report.html in the folder)")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="output file (default: report.html in the folder)")
     registry.add_import_option(parser, "the result")
 
 

@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace, the output file, and the training."""
     trace_options.add_options(parser)
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE.npz", help="file for the model; FILE.json describes it"
+        "-o", "--out", type=Path, required=True, metavar="FILE.npz", help="file for the model; FILE.json describes it"
     )
     parser.add_argument("--rule", choices=RULES, default="dmm", help="kind of model (default: dmm)")
     parser.add_argument("--alone", action="store_true", help="train the network alone, without mixing in a hidden Markov model")
