@@ -344,7 +344,7 @@ class TestTimes:
         ({"name": "streaming", "mixing": 1.5}, "mixing"),
         ({"name": "outer-steps", "pulls": 1.0}, "pulls"),
         ({"name": "outer-steps", "every": 0}, "every"),
-        ({"name": "outer-steps", "every": 1.0, "paced": True}, "`paced` and `every` both say"),
+        ({"name": "outer-steps", "every": 1.0, "paced": True}, "`paced` and `every` both set"),
         ({"name": "outer-steps", "pace_seconds": 1.0}, "`pace_seconds` needs `paced: true`"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Who waits for whom: the contract, a file for each protocol, and what several of them share. SimPy, never JAX."""
+"""Protocols, which decide which workers wait for which: their contract, one file each, shared parts. SimPy, never JAX."""

@@ -1,6 +1,6 @@
-"""Allreduce-SGD [Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005]: all wait for all, no server.
+"""Allreduce-SGD [Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005]: a barrier in each step, no server.
 
-Example: a ring of four workers moves 6/4 of a model of 1 MB at 1 MB/s after each second of computing.
+Example: four workers compute for 1 s per step. A ring allreduce then moves 6/4 of a model of 1 MB at 1 MB/s.
     >>> import fred
     >>> scenario = fred.scenario({
     ...     "cluster": {
@@ -25,9 +25,11 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Allreduce(Protocol):
-    """Every worker computes at the same parameters; an allreduce averages the gradients, and all make the same update."""
+    """All workers compute at the same parameters; an allreduce averages the gradients, and all make the same update."""
 
-    faults: ClassVar[str] = "All wait: the lost gradient is computed anew, and the allreduce begins when everybody is there."
+    faults: ClassVar[str] = (
+        "All workers wait: the lost gradient is computed again, and the allreduce begins when all workers are available."
+    )
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()

@@ -1,4 +1,4 @@
-"""Asynchronous SGD's protocol [Dean et al. 2012; Chen et al. 2017, algorithms 1-2]: nobody waits for anybody."""
+"""The protocol of asynchronous SGD, in which no worker waits [Dean et al. 2012; Chen et al. 2017, algorithms 1-2]."""
 
 from functools import partial
 from typing import ClassVar
@@ -9,9 +9,9 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Asynchronous(Central):
-    """Every worker pulls, computes and pushes at its own pace; each gradient makes one update when it arrives."""
+    """Every worker pulls, computes and pushes at its own pace; the server applies each gradient on arrival."""
 
-    faults: ClassVar[str] = "Who is back reads the newest model; nobody waits."
+    faults: ClassVar[str] = "A returning worker reads the newest model; no worker waits."
 
     def start(self, sim: Simulation) -> None:
         def push(gradient: Gradient, block: int) -> None:
@@ -26,4 +26,4 @@ class Asynchronous(Central):
             model = yield from fetch(sim, worker)
             gradient = yield from compute(sim, worker, model)
             yield from deliver(sim, gradient, push)
-            del model, gradient  # or they would be held until the next ones are there
+            del model, gradient  # frees their memory before the next ones exist

@@ -1,11 +1,11 @@
-"""Workers with models of their own, and one more on a server, which pseudo-gradients move.
+"""Local steps on models of the workers' own; their pseudo-gradients update a server model asynchronously.
 
 | class    | source                                                                                                     |
 |----------|------------------------------------------------------------------------------------------------------------|
 | Buffered | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang et al. 2024, "FADAS", arXiv:2407.18365; |
 |          | `paced`: Liu et al. 2024, "Asynchronous local-SGD training", arXiv:2401.09135                              |
 
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; no message is ever waited for.
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; messages take no time.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -40,7 +40,7 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Centred(Protocol):
-    """The server model is the replica behind the workers' own."""
+    """A protocol with a model for each worker and a server model, which is the last replica."""
 
     faults: ClassVar[str] = (
         "A returning worker starts from the server model, and what it had not sent is lost; no worker waits."
@@ -57,13 +57,13 @@ class Centred(Protocol):
         raise NotImplementedError
 
     def _fetch(self, sim: Simulation, worker: int) -> Process:
-        """Fetch the server's model, which becomes the worker's own, and return it."""
+        """Fetch the server model, copy it into the worker's own model, and return it."""
         model = yield from sim.pull(worker, sim.workers)
         sim.sync(worker, model)
         return model
 
     def _step(self, sim: Simulation, worker: int, model: Copy) -> Process:
-        """Update the worker's own model with a gradient at this one."""
+        """Update the worker's own model with a gradient computed at `model`."""
         gradient = sim.compute(worker, model)
         yield gradient.finished
         sim.push(gradient, worker, NOTHING)
@@ -73,15 +73,18 @@ class Buffered(Centred, Paced):
     """A worker makes H steps from the server model and sends their pseudo-gradient; the mean of M of these moves that model.
 
     No worker waits: a worker that has sent its pseudo-gradient starts again from the current server model. All workers are
-    always at work. `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps,
-    all take about as long. `grace` is an oracle, as in that paper's simulator: who waits for nobody has not waited, its first
-    step began at once.
+    always at work. `paced` is DyLU of Liu et al. 2024: the fastest worker makes H steps, slower ones fewer, so that all take
+    about as long. It uses mean speeds, without contention.
+
+    With `grace`, workers whose pseudo-gradients arrive within that time of the first one start again together. As in that
+    paper's simulator this is an oracle: the members' first steps count as begun when the last member arrived. So a worker
+    without company loses no time, unless its step takes less than the grace time.
     """
 
-    period: Count = Field(4, description="H: updates of each worker before it sends what they have changed")
-    buffer: Count = Field(4, description="M: pseudo-gradients in each update of the server model, whichever workers sent them")
+    period: Count = Field(4, description="H: updates of each worker before it sends their pseudo-gradient")
+    buffer: Count = Field(4, description="M: pseudo-gradients in each update of the server model, from any workers")
     grace: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="seconds after somebody's difference in which others' may come: all of them start with the last's"
+        None, description="seconds to wait for others after a pseudo-gradient arrives; those workers start together"
     )
 
     def start(self, sim: Simulation) -> None:
@@ -108,7 +111,7 @@ class Buffered(Centred, Paced):
                 waited = yield from company.join(worker)
 
     def _step_begun(self, sim: Simulation, worker: int, done: int) -> Process:
-        """Make an update of which so much is done, ns, as far as that is less than it takes."""
+        """Make an update that began `done` ns ago; one that takes no longer than that ends at once."""
         duration = sim.duration(worker)
         gradient = sim.begin(worker, sim.own(worker), duration, min(done, duration))
         yield gradient.end - sim.now
@@ -116,15 +119,15 @@ class Buffered(Centred, Paced):
 
 
 class _Company:
-    """Who starts together. When the last of them has come is known only when the time of grace is over: an oracle."""
+    """The workers that start together. The last arrival is known only when the grace time is over, hence the oracle."""
 
     def __init__(self, sim: Simulation, grace: int):
         self._sim, self._grace = sim, grace
         self._complete: simpy.Event | None = None
-        self._last = 0  # when somebody came, ns
+        self._last = 0  # time of the latest arrival, ns
 
     def join(self, worker: int) -> Process:
-        """Wait until nobody more can come; return how long ago the last one came, ns."""
+        """Wait until the grace time is over; return the time since the last arrival, ns."""
         self._last = self._sim.now
         if self._complete is None:
             self._complete = self._sim.env.event()

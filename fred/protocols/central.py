@@ -1,4 +1,4 @@
-"""What protocols with servers share [Chen et al. 2017, section 2]: how models come to workers, and gradients to servers."""
+"""The base class of protocols with servers: fetching models and delivering gradients [Chen et al. 2017, section 2]."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,23 +15,25 @@ from fred.timing.copies import Copy, Gradient
 from fred.timing.loop import Wait
 from fred.timing.simulation import Process, Simulation
 
-_FORWARD = 1 / 3  # of a gradient: backwards a layer makes two products, forwards one (docs/errata.md, item 18)
+_FORWARD = 1 / 3  # of a gradient's time: a layer takes one product forwards and two backwards (docs/errata.md, item 18)
 
-Use = Callable[[Gradient, int], object]  # what a server does with a gradient, or a block of it, that has arrived
+Use = Callable[[Gradient, int], object]  # applies a gradient, or a block of it, on arrival at a server
 
 
 class Central(Protocol):
-    """Workers fetch models from servers and deliver gradients to them.
+    """A protocol whose workers fetch models from servers and deliver gradients to them.
 
-    Several servers act as one, or (`clocks: each`) hold a block each, with a clock of its own: blocks are fetched first layer
-    first and delivered last layer first, and each takes effect when it arrives. With `overlap` a block has to be there only
-    when the forward pass reaches it, which waits if it is late, and is sent as soon as the backward pass has passed it. Of a
-    gradient's time a third is the forward pass, and of each pass a block takes the part that it is of the parameters.
+    By default several servers act as one. With `clocks: each`, each holds one block of the model, with a clock of its own.
+    Blocks are fetched first layer first and delivered last layer first. A server applies each block on arrival.
 
-    A worker's step is to `fetch`, `compute` and `deliver`. Its loop looks these up once: doing so in every step would cost
-    asynchronous runs 5 % of their time, for attributes of pydantic's objects are slow to find.
+    With `overlap`, communication and computation overlap. The forward pass waits for a block only when it reaches it, and
+    each block of the gradient is sent as soon as the backward pass has computed it. The forward pass takes a third of a
+    gradient's time. In each pass a block takes a share of the time equal to its share of the parameters.
 
-    A protocol of one's own says when a worker begins a step, and what a server does with what arrives:
+    In each step a worker calls `fetch`, `compute` and `deliver`. Its loop looks these up once, because attributes of pydantic
+    objects are slow to look up: a look-up in every step would cost asynchronous runs 5 % of their time.
+
+    A custom protocol decides when a worker begins a step, and what a server does with an arriving gradient:
         >>> import fred
         >>> class OneByOne(fred.Central):
         ...     '''Workers take turns.'''
@@ -53,38 +55,38 @@ class Central(Protocol):
         [[2.0, 0.0]]
     """
 
-    clocks: Literal["one", "each"] = Field("one", description="several servers act as one, or each has a block and a clock")
+    clocks: Literal["one", "each"] = Field("one", description="servers act as one, or each has its own block and clock")
     cut: Cut = Field("parts", description="the servers' blocks: equal parts of every array, or whole layers")
     pulls: Literal["in-turn", "at-once"] = Field(
-        "in-turn", description="a block is asked for when the one before has arrived, or all are together"
+        "in-turn", description="request each block when the one before has arrived, or all blocks at once"
     )
-    overlap: bool = Field(False, description="blocks are fetched and delivered while others are being computed with")
+    overlap: bool = Field(False, description="whether blocks are fetched and delivered while the gradient is being computed")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.central(cluster.servers, self.cut) if self.clocks == "each" else Layout.central()
 
     def check(self, cluster: Cluster) -> None:
         if self.overlap and (self.clocks, self.cut) != ("each", "layers"):
-            raise ValueError("`overlap` needs `clocks: each` and `cut: layers`: one block after the other")
+            raise ValueError("`overlap` needs `clocks: each` and `cut: layers`: it computes one block after the other")
 
     def fetch(self, sim: Simulation, worker: int) -> Process:
-        """Ask for the model; returns it when it has arrived or, with `overlap`, at once what is on its way.
+        """Fetch the model and return it on arrival; with `overlap`, return its arriving blocks at once.
 
         Args:
             sim: the run.
-            worker: who asks, by number, from 0.
+            worker: number of the worker that fetches, from 0.
         """
         return sim.pull(worker) if sim.blocks == 1 else self._fetch(sim, worker)
 
     def compute(self, sim: Simulation, worker: int, model: "Copy | Arriving") -> Process:
-        """A gradient at the model; returns it when it is finished or, with `overlap`, when its backward pass begins.
+        """Compute a gradient at the model; return it when finished or, with `overlap`, when its backward pass begins.
 
         Args:
             sim: the run.
-            worker: who computes, by number, from 0.
-            model: what `fetch` returned.
+            worker: number of the worker that computes, from 0.
+            model: the result of `fetch`.
         """
-        if sim.blocks > 1 and self.overlap:  # in this order: see above
+        if sim.blocks > 1 and self.overlap:  # `blocks` first: attributes of pydantic objects are slow to look up
             return (yield from self._compute(sim, worker, model))
         assert isinstance(model, Copy)
         gradient = sim.begin(worker, model)
@@ -93,12 +95,12 @@ class Central(Protocol):
         return gradient
 
     def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Iterable[Wait]:
-        """Bring a gradient to the servers, each of which uses its block when it arrives; ends when all have.
+        """Send a gradient to the servers, which use each block on arrival; return when all blocks have arrived.
 
         Args:
             sim: the run.
-            gradient: what `compute` returned.
-            use: called with the gradient and the block that has arrived (0 where there is one), at that moment.
+            gradient: the result of `compute`.
+            use: called with the gradient and the number of each block, on the block's arrival (0 if there is one block).
         """
         if sim.blocks > 1:
             return self._deliver(sim, gradient, use)
@@ -124,7 +126,7 @@ class Central(Protocol):
             yield sim.env.after(reached - done)
             done = reached
         gradient = sim.begin(worker, model if isinstance(model, Copy) else model.whole(), whole, done)
-        below = accumulate(sim.shares[:-1], initial=0.0)  # what the backward pass comes to after each block
+        below = accumulate(sim.shares[:-1], initial=0.0)  # share of the backward pass that remains after each block
         gradient.ready = tuple(gradient.end - round((whole - done) * share) for share in below)
         gradient.finished = sim.env.after(gradient.end - sim.now)
         return gradient
@@ -153,15 +155,15 @@ class Arriving:
         self._ask()
 
     def wait(self, block: int) -> Process:
-        """Until a block has arrived."""
+        """Wait until a block has arrived."""
         return self._sim.wait(self._worker, self._here[block], f"block {block}")
 
     def whole(self) -> Copy:
-        """The model that they make up, all of them having arrived."""
+        """Return the model composed of the blocks, all of which must have arrived."""
         return self._sim.compose(self._worker, self._copies)
 
     def _ask(self) -> None:
-        """For the next block, and for all if they come together."""
+        """Request the next block, or all remaining blocks if they are fetched at once."""
         block = len(self._copies)
         copy, arrival = self._sim.read_block(self._worker, block)
         self._copies.append(copy)

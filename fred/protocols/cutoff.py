@@ -1,4 +1,4 @@
-"""Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round it is decided for how many workers, or how long, to wait."""
+"""Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round a rule chooses a cutoff."""
 
 from typing import Annotated, ClassVar
 
@@ -18,24 +18,24 @@ from fred.timing.simulation import Process, Simulation
 class Cutoff(Protocol):
     """A round averages the first c gradients; the others are dropped at that moment, and all begin the next round together.
 
-    Before the round a rule chooses c, or a deadline: then c is how many are there by it, at least one; or both, and the round
-    ends with whichever is first. It sees the compute times of earlier rounds, those of dropped workers cut off when their
-    round ended, and may ask for what the gradients say: the algorithm's statistic.
+    Before each round a rule chooses a count c, a deadline, or both. A deadline averages the gradients that are finished by
+    then, at least one. With both, the round ends with whichever is first. The rule sees the compute times of earlier rounds,
+    where those of dropped workers are censored at the end of the round. A rule may also ask for the algorithm's statistic.
     """
 
     faults: ClassVar[str] = (
-        "A round waits for who is away only if the rule waits for so many; whose gradient was lost computes it anew, and whose "
-        "gradient is to be averaged is waited for."
+        "A round waits for an offline worker only if the rule's count needs it; a lost gradient is computed again, and the "
+        "allreduce waits for every worker whose gradient it averages."
     )
 
     rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(
-        AllWorkers(), description="how many workers a round waits for, or until when"
+        AllWorkers(), description="rule that chooses the number of workers or the deadline of each round"
     )
-    deciding: AnyLatency | None = Field(None, description="virtual time of choosing, before each round; absent: none")
+    deciding: AnyLatency | None = Field(None, description="virtual time that the rule takes before each round; absent: none")
 
     @property
     def needs_values(self) -> bool:
-        """Where the rule asks for the algorithm's statistic."""
+        """Return True if the rule asks for the algorithm's statistic, so that timing depends on learning."""
         return self.rule.needs_values
 
     def layout(self, cluster: Cluster) -> Layout:
@@ -68,7 +68,7 @@ class Cutoff(Protocol):
             yield sim.env.after(this.cutoff)
             cost = sim.add_up(sim.workers, awaited=this.first.tolist())
             for worker in np.flatnonzero(~this.taken).tolist():
-                sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
+                sim.drop(gradients[worker], cost=cost)  # a dropped worker takes part in the allreduce, without a gradient
             yield sim.env.after(cost.nanoseconds)
             for worker in np.flatnonzero(this.taken).tolist():
                 sim.add(gradients[worker], cost=cost)

@@ -1,6 +1,6 @@
-"""FRED's dispatcher [Odena 2016, section 3]: no clock; a selection rule draws which worker's gradient comes next.
+"""FRED's dispatcher [Odena 2016, section 3]: a selection rule draws the next worker, without a clock.
 
-Example: no time passes, and the four workers' gradients come in any order.
+Example: the four workers' gradients arrive in random order, and no virtual time passes.
     >>> import fred
     >>> scenario = fred.scenario({
     ...     "cluster": {"workers": 4},
@@ -29,13 +29,13 @@ from fred.timing.simulation import Process, Simulation
 class Dispatcher(Gates):
     """One worker after another is selected, pushes the gradient at its copy of the parameters, and gets a new copy.
 
-    Compute times and the network of the cluster are not used: only the order of events is meant. Pushes and fetches
+    The compute times and the network of the cluster are not used: only the order of events matters. Pushes and fetches
     pass through the gates of `gated`, which are open by default.
     """
 
     has_clock = False
 
-    selection: Annotated[Selection, OneOf("selection")] = Field(Uniform(), description="which worker comes next")
+    selection: Annotated[Selection, OneOf("selection")] = Field(Uniform(), description="rule that draws the next worker")
 
     def check(self, cluster: Cluster) -> None:
         self.selection.check(cluster)

@@ -1,4 +1,4 @@
-"""Blocking exchanges one after the other, in which a delay travels from neighbour to neighbour [docs/errata.md, item 27]."""
+"""Sequences of blocking exchanges, in which a delay spreads from neighbour to neighbour [docs/errata.md, item 27]."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,20 +16,22 @@ from fred.schedule.schedule import What
 from fred.timing.copies import Copy
 from fred.timing.simulation import Simulation
 
-_GONE = 1 << 61  # ns: an array's NEVER
-_AT_ONCE = 1 << 20  # messages
+_GONE = 1 << 61  # ns: NEVER in arrays
+_AT_ONCE = 1 << 20  # messages in one array, which bounds memory
 
 Deliver = Callable[[int, int, Copy], None]  # number, sender, model
 
 
 class Exchanges:
-    """All workers' exchanges of one iteration, each of the model's K-th part with all neighbours.
+    """The K exchanges of each iteration; each sends one K-th of the model to all neighbours.
 
-    A worker begins an exchange when the one before it is over: when its part has left for all its receivers, one after the
-    other, and all senders' parts have come. So the k-th ends at T_k(w) = max over senders v, itself included, of T_(k-1)(v) +
-    what the message takes at mean latency: sums and maxima over arrays, not an event for each message. Where links are slow at
-    times, what it takes depends on when it is sent. Who is away at the end of an exchange goes on when it is back. A worker's
-    last end depends on who is at most K edges away, and is known once all of these have begun. Then it gets the models.
+    A worker's exchange is over when its part has left for all its receivers, one after the other, and the parts of all its
+    senders have arrived. The worker then begins the next exchange. So the k-th exchange ends at T_k(w) = max over senders v,
+    itself included, of T_(k-1)(v) + the message's time at mean latency. These are sums and maxima over arrays, not one event
+    per message. If links have contention, the time of a message depends on when it is sent.
+
+    A worker that is offline at the end of an exchange continues when it rejoins. The end of a worker's last exchange depends
+    on the workers at most K edges away, and is known once all of them have begun. The worker receives the models at that end.
     """
 
     def __init__(self, sim: Simulation, graphs: list[list[list[int]]], exchanges: int | Literal["global"]):
@@ -39,7 +41,7 @@ class Exchanges:
         self._iterations: dict[int, _Iteration] = {}
 
     def begin(self, worker: int, number: int, model: Copy, deliver: Deliver) -> None:
-        """A worker begins the exchanges of an iteration; at their end it gets its senders' models and its own."""
+        """Begin a worker's exchanges of one iteration; at their end, deliver its senders' models and its own."""
         messages = self._graphs[number % len(self._graphs)]
         iteration = self._iterations.setdefault(number, _Iteration(messages))
         iteration.begun[worker] = self._sim.now
@@ -62,21 +64,21 @@ class Exchanges:
 
 
 class _Iteration:
-    """What is known of one iteration's exchanges."""
+    """The state of one iteration's exchanges."""
 
     def __init__(self, messages: "_Messages"):
         self.senders = messages.senders
-        self.begun = np.zeros(len(messages.senders), np.int64)  # ns, of those who have
-        self.missing = messages.within_reach.sum(axis=1)  # who must begin before a worker's end is known
+        self.begun = np.zeros(len(messages.senders), np.int64)  # ns, of the workers that have begun
+        self.missing = messages.within_reach.sum(axis=1)  # workers yet to begin before a worker's end is known
         self.known = np.zeros(len(messages.senders), bool)
         self.models: dict[int, Copy] = {}
         self.deliver: dict[int, Deliver] = {}
 
 
 class _Kind(NamedTuple):
-    """Messages between nodes, or inside one."""
+    """The times of messages of one kind: between nodes, or inside a node."""
 
-    part: float  # ns on the link
+    part: float  # ns that a part occupies the link
     latency: int  # ns, the mean
 
     @classmethod
@@ -86,7 +88,7 @@ class _Kind(NamedTuple):
 
 
 class _Messages:
-    """One graph's messages: who sends to whom, and how long each takes."""
+    """The messages along the edges of one graph: their senders, receivers and times."""
 
     def __init__(self, sim: Simulation, graph: list[list[int]], exchanges: int | Literal["global"]):
         self._sim, self._rounds = sim, 1 if exchanges == "global" else exchanges
@@ -101,18 +103,19 @@ class _Messages:
         self._slow = any(slow.of == "workers" for slow in network.contention)
         receiver, sender, lasts = (np.array(column) for column in zip(*sorted(self._edges(len(graph))), strict=True))
         self._sender, self._lasts = sender, np.rint(lasts).astype(np.int64)
-        self._own = np.zeros(len(graph), np.int64)  # until a worker's last model is there, at full speed, ns
+        self._own = np.zeros(len(graph), np.int64)  # until the last of a worker's own parts has arrived, at full speed, ns
         np.maximum.at(self._own, sender, self._lasts)
-        self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # message of each receiver
+        self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # index of each receiver's first message
         self.senders: list[list[int]] = [own.tolist() for own in np.split(sender, self._first[1:])]
         self._everybody = exchanges == "global"
         self.within_reach = self._reach(receiver, len(graph))
 
     def ends(self, begun: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """[workers]: when the last exchange is over, ns, where all within reach have begun; how long models were moving.
+        """Return each worker's end of the last exchange (ns), and the time (ns) for which its models were on the network.
 
-        In an exchange a worker's models are moving while its own ones are on their way, and from when the last of those that
-        it hears from has begun it; in between it waits for these.
+        Both have shape [workers]. An end is valid once all workers within reach have begun. A worker's models are on the
+        network while its own parts are, and again once the last of its senders has begun the exchange. In between, the worker
+        waits.
         """
         times = np.full_like(begun, begun.max()) if self._everybody else begun
         begins, over = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
@@ -129,13 +132,13 @@ class _Messages:
         return np.full_like(times, times.max()), np.full_like(times, moving.max())
 
     def _moving(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[workers]: how long models were moving in some exchanges, of which these are [exchanges, workers]."""
+        """Return [workers]: the time on the network, ns, in exchanges with these begins and ends [exchanges, workers]."""
         there = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
         moving: NDArray[np.int64] = (ends - begins - (there - begins - self._own).clip(0)).sum(axis=0)
         return moving
 
     def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:
-        """Receiver, sender and how long each message takes; and, of each worker, how long it sends."""
+        """Yield receiver, sender and time (ns) of each message; then (worker, worker, its total sending time)."""
         left = [[0, 0] for _ in range(workers)]  # messages of each kind
         for sender, receiver, kind in self._sent:
             left[sender][kind] += 1
@@ -144,7 +147,7 @@ class _Messages:
             yield worker, worker, max(number * kind.part for number, kind in zip(messages, self._kinds, strict=True))
 
     def _slowed(self, begun: NDArray[np.int64]) -> NDArray[np.int64]:
-        """When an exchange is over on links that are slow at times: each message by itself, in the order of sending."""
+        """Return the ends of an exchange, ns, on links with contention, message by message in the order of sending."""
         free = [[begin, begin] for begin in begun.tolist()]  # links of each sender
         ends = begun.tolist()
         for sender, receiver, number in self._sent:
@@ -157,36 +160,36 @@ class _Messages:
         return np.array([max(end, *links) for end, links in zip(ends, free, strict=True)])
 
     def _back(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """When each worker is there, at these times or after them."""
+        """Return the first times (ns), not before `times`, at which the workers are available."""
         back = self._sim.back
         return np.array(
             [_GONE if time >= _GONE else min(back(worker, time), _GONE) for worker, time in enumerate(times.tolist())]
         )
 
     def _lasting(self, owner: int, begin: int, work: float) -> int:
-        """How long what takes so many ns at full speed takes on a worker's link if it begins then."""
+        """Return the time, ns, of `work` ns at full speed on the owner's link, begun at `begin`, under contention."""
         assert self._sim.links is not None
         return round(work) if begin >= _GONE else self._sim.links.together((owner,), begin, round(work))
 
     def _reach(self, receiver: NDArray[np.int64], workers: int) -> NDArray[np.bool_]:
-        """[workers, workers]: from whom each hears within the exchanges, itself included."""
+        """Return [workers, workers]: True if the column's model reaches the row's worker in K exchanges, or is its own."""
         if self._everybody:
             return np.ones((workers, workers), bool)
         step, reached, left = np.zeros((workers, workers), np.float32), np.eye(workers, dtype=np.float32), self._rounds
         step[receiver, self._sender] = 1
-        while left:  # the power of a matrix, by squaring
+        while left:  # power of the adjacency matrix, by squaring
             reached = np.minimum(step @ reached, 1) if left % 2 else reached
             step, left = np.minimum(step @ step, 1), left // 2
         return reached.astype(bool)
 
 
 def check_exchanges(cluster: Cluster) -> None:
-    """Refuse, with ValueError, a cluster where it matters which of several messages comes first."""
+    """Raise ValueError for a cluster in which the order of single messages matters."""
     loads = cluster.link_loads("workers", 0)
     refused = {
         "the network's `node_bandwidth` (a node's messages queue there)": cluster.network and cluster.network.node_bandwidth,
         "the network's `regions`": cluster.network and cluster.network.regions,
-        "what delays single messages, in the network's `contention`": any(type(load).delay is not Load.delay for load in loads),
+        "delays of single messages, in the network's `contention`": any(type(load).delay is not Load.delay for load in loads),
         "`lost-messages`": any(isinstance(fault, LostMessages) for fault in cluster.faults),
     }
     if named := [what for what, given in refused.items() if given]:

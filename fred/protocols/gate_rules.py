@@ -1,4 +1,4 @@
-"""The rules of gates [Odena 2016, sections 2.3 and 3; Dean et al. 2012], which let pushes and fetches pass, or not.
+"""Gates, which decide whether pushes and fetches pass [Odena 2016, sections 2.3 and 3; Dean et al. 2012].
 
 >>> Periodic(k=3).passes(Offer(worker=0, number=6)), Periodic(k=3).passes(Offer(worker=0, number=7))
 (True, False)
@@ -14,7 +14,7 @@ from pydantic import Field
 from fred.base.errors import FredError
 from fred.components.component import Component, Count
 
-Unsent = Literal["apply-again", "sum", "mean"]  # the fate of gradients that do not pass
+Unsent = Literal["apply-again", "sum", "mean"]  # treatment of gradients that do not pass
 
 
 class Offer(NamedTuple):
@@ -22,13 +22,13 @@ class Offer(NamedTuple):
 
     Args:
         worker: its number, from 0.
-        number: messages that the worker has offered before, from 1; of pushes, since its last crash.
-        withheld: how many of them in a row, up to now, did not pass.
-        seconds: virtual time; 0 where the protocol has no clock.
-        updates: how many updates servers have made.
-        staleness: how many of them since the worker's parameters were read, as servers are told; of several blocks the oldest.
+        number: number of messages that the worker offered before, from 1; of pushes, since its last crash.
+        withheld: number of messages in a row, up to this one, that did not pass.
+        seconds: virtual time; 0 if the protocol has no clock.
+        updates: number of updates that the servers have made.
+        staleness: number of updates since the worker's parameters were read, by their timestamp; the largest of all blocks.
         draw: uniform on (0, 1), a function of the seed, the worker and the message.
-        measured: the algorithm's statistic, where the gate asks for it.
+        measured: the algorithm's statistic; None if the gate does not ask for it.
 
         >>> import fred
         >>> offer = fred.Offer(worker=3, number=7, staleness=12, draw=0.25)
@@ -50,16 +50,16 @@ class Offer(NamedTuple):
 
     @property
     def statistic(self) -> float:
-        """The algorithm's statistic at this moment (see `Server.statistic`): of `b-fasgd` the mean of v."""
+        """Return the algorithm's current statistic (see `Server.statistic`), such as the mean of v of `b-fasgd`."""
         if self.measured is None:
             raise FredError("the gate asks for the statistic, which only gates get whose `needs_values` is True")
         return self.measured
 
 
 class Gate(Component):
-    """Decides which of the workers' pushes or fetches pass.
+    """A rule that decides which of the workers' pushes or fetches pass.
 
-    A custom gate: parameters are fetched when they are 10 updates old, and now and then before.
+    Example, a gate that fetches parameters once they are 10 updates old, and by chance before:
         >>> import fred
         >>> class Stale(fred.Gate):
         ...     '''Passes what is too old, and of the rest some by chance.'''
@@ -77,7 +77,7 @@ class Gate(Component):
         [[324.0, 6.3]]
     """
 
-    unsent: ClassVar[Unsent] = "apply-again"  # of gradients that do not pass, where the protocol does not say
+    unsent: ClassVar[Unsent] = "apply-again"  # default for gradients that do not pass
 
     @property
     def needs_values(self) -> bool:
@@ -96,7 +96,7 @@ class Gate(Component):
 
 
 class Periodic(Gate):
-    """Lets every k-th message pass."""
+    """A gate that lets every k-th message pass."""
 
     unsent: ClassVar[Unsent] = "sum"
 
@@ -107,9 +107,9 @@ class Periodic(Gate):
 
 
 class Statistical(Gate):
-    """Lets a message pass with probability 1 / (1 + c / (v + epsilon)), v the algorithm's statistic: B-FASGD's rule, eq. 9."""
+    """B-FASGD's gate, eq. 9: a message passes with probability 1 / (1 + c / (v + epsilon)), v the algorithm's statistic."""
 
-    c: float = Field(gt=0, description="how hard messages are restrained", examples=[0.1])
+    c: float = Field(gt=0, description="strength: with a larger c, fewer messages pass", examples=[0.1])
     epsilon: float = Field(1e-4, gt=0, description="added to the statistic")
 
     @property

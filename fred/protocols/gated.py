@@ -1,4 +1,4 @@
-"""Gated pushes and fetches [Odena 2016, section 2.3, eq. 9; Dean et al. 2012]: asynchronous, with fewer messages.
+"""Gated pushes and fetches [Odena 2016, section 2.3, eq. 9; Dean et al. 2012]: asynchronous SGD with fewer messages.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -29,19 +29,19 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Gated(Gates, Central):
-    """As asynchronous, but pushes and fetches pass through gates.
+    """Asynchronous SGD whose pushes and fetches pass through gates.
 
-    The first message of a worker always passes, then those that its gate lets pass. `periodic` gates let every k-th pass
-    (`k_push`, `k_fetch`), `statistical` gates each with probability 1 / (1 + c / (v + epsilon)), v a statistic of the server's
-    state (`c_push`, `c_fetch`). Other gates are classes of the user's own, named in `push_gate` and `fetch_gate`.
+    A worker's first message always passes; its gate decides on the others. A `periodic` gate lets every k-th message pass
+    (`k_push`, `k_fetch`). A `statistical` gate lets each message pass with probability 1 / (1 + c / (v + epsilon)), v a
+    statistic of the server's state (`c_push`, `c_fetch`). `push_gate` and `fetch_gate` name custom gates.
 
-    A worker whose fetch does not pass goes on with its old parameters. Its gradient has their timestamp or, as in the paper's
-    published code, that of the parameters that it has not fetched (`stamp`). In place of a gradient that does not pass, the
-    server applies the worker's last one again, with its old timestamp. Or the worker stores it, and the next message is the
-    sum, or the mean, of all stored ones (`unsent`). A message that does not pass takes no time on the network.
+    A worker whose fetch does not pass continues with its old parameters. Its gradient has their timestamp or, as in the
+    paper's published code, that of the parameters that it did not fetch (`stamp`). If a gradient does not pass, the server
+    applies the worker's last one again, with its old timestamp. Or the worker stores it, and its next message is the sum, or
+    the mean, of all stored gradients (`unsent`). A message that does not pass takes no time on the network.
     """
 
-    faults: ClassVar[str] = "Who is back reads the newest model, and what it had not sent is lost; nobody waits."
+    faults: ClassVar[str] = "A returning worker reads the newest model, and what it had not sent is lost; no worker waits."
 
     def check(self, cluster: Cluster) -> None:
         Central.check(self, cluster)

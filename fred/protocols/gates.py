@@ -1,4 +1,4 @@
-"""Workers that push and fetch through gates, which saves messages [Dean et al. 2012; Odena 2016, sections 2.3 and 3]."""
+"""Pushes and fetches that pass through gates, to save messages [Dean et al. 2012; Odena 2016, sections 2.3 and 3]."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
@@ -17,17 +17,17 @@ from fred.protocols.protocol import Protocol
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Simulation
 
-_MOST_WITHHELD = 100_000  # gradients of a worker in a row: a run that counts gradients would never end
+_MOST_WITHHELD = 100_000  # gradients of a worker in a row: with none applied, a run might never end
 
 
 class Gates(Protocol):
-    """A protocol whose workers push and fetch through gates: `Gated` says what these do."""
+    """A protocol whose workers push and fetch through gates; `Gated` describes them."""
 
     push_gate: Annotated[Gate, OneOf("gate")] | None = Field(
-        None, description="which gradients are pushed; absent: as `c_push` or `k_push` says"
+        None, description="gate of pushes; absent: the one that `c_push` or `k_push` defines"
     )
     fetch_gate: Annotated[Gate, OneOf("gate")] | None = Field(
-        None, description="before which gradients parameters are fetched; absent: as `c_fetch` or `k_fetch` says"
+        None, description="gate of fetches; absent: the one that `c_fetch` or `k_fetch` defines"
     )
     c_push: float = Field(0.0, ge=0, description="c of a `statistical` gate of pushes; 0: none", examples=[0.01])
     c_fetch: float = Field(0.0, ge=0, description="c of a `statistical` gate of fetches; 0: none", examples=[0.1])
@@ -35,7 +35,7 @@ class Gates(Protocol):
     k_push: Count = Field(1, description="k of a `periodic` gate of pushes; 1: none")
     k_fetch: Count = Field(1, description="k of a `periodic` gate of fetches; 1: none")
     unsent: Unsent | None = Field(
-        None, description="what is done for gradients that are not pushed; absent: `sum` for every k-th, else `apply-again`"
+        None, description="treatment of gradients that are not pushed; absent: `sum` with a `periodic` gate, else `apply-again`"
     )
 
     stamp: Literal["read", "published"] = Field(
@@ -53,19 +53,19 @@ class Gates(Protocol):
 
     @property
     def needs_values(self) -> bool:
-        """Return True if a gate asks for what the gradients say."""
+        """Return True if a gate asks for the algorithm's statistic, so that timing depends on learning."""
         return any(gate is not None and gate.needs_values for gate in (self._push_gate, self._fetch_gate))
 
     def fetches(self, sim: Simulation, worker: int) -> "Way":
-        """Return the way of a worker's fetches."""
+        """Return the path of a worker's fetches through its gate."""
         return Way(sim, "fetch gate", worker, self._fetch_gate)
 
     def unfetched(self, sim: Simulation, copy: Copy) -> Copy:
-        """Return the copy that a worker goes on with when a fetch has not passed."""
+        """Return the copy with which a worker continues after a fetch that did not pass."""
         return sim.stamp(copy) if self.stamp == "published" else copy
 
     def pushes(self, sim: Simulation, worker: int) -> "Outbox":
-        """Return the way of a worker's gradients, and the place of those that are not sent."""
+        """Return the outbox through which a worker's gradients pass."""
         return Outbox(sim, Way(sim, "push gate", worker, self._push_gate), self._unsent)
 
     @property
@@ -87,14 +87,14 @@ class Gates(Protocol):
 
 
 def _gate(c: float, epsilon: float, k: int) -> Gate | None:
-    """Return the gate that the protocol's own options stand for."""
+    """Return the gate that the options c and k define, or None."""
     if c:
         return Statistical(c=c, epsilon=epsilon)
     return Periodic(k=k) if k > 1 else None
 
 
 class Way:
-    """The way of a worker's pushes, or of its fetches; all pass where there is no gate."""
+    """The path of a worker's pushes, or of its fetches, through a gate; without a gate all pass."""
 
     def __init__(self, sim: Simulation, purpose: str, worker: int, gate: Gate | None):
         self._sim, self._worker, self._gate = sim, worker, gate
@@ -104,11 +104,11 @@ class Way:
         self.withheld = 0  # since the last one that passed
 
     def passes(self, copy: Copy | None) -> bool:
-        """Return True if one more message passes; a worker's first does, and a fetch of a worker that has no copy."""
+        """Return True if the next message passes; the first one does, and every fetch of a worker without a copy."""
         number, self._offered = self._offered, self._offered + 1
         if self._gate is None or number == 0:
             return True
-        draw = next(self._draws)  # also where the gate is not asked, so that later messages have the draws of their numbers
+        draw = next(self._draws)  # drawn even if the gate is not asked: message n gets draw n
         passes = copy is None or self._gate.passes(self._offer(number, draw, copy))
         if not isinstance(passes, (bool, np.bool_)):
             raise FredError(f"gate `{registry.name_of('gate', self._gate)}` answers {passes!r}; expected True or False")
@@ -131,26 +131,26 @@ class Way:
 
 
 class Outgoing(NamedTuple):
-    """The gradients of a server's update when a worker has computed one more."""
+    """The gradients with which a server updates after a worker has computed one more."""
 
-    gradients: Sequence[Gradient]  # none: with nothing
+    gradients: Sequence[Gradient]  # empty: no update
     sent: bool
 
 
 class Outbox:
-    """A worker's gradients on their way out: sent, kept for later, or replaced by the last that was sent."""
+    """A worker's outgoing gradients: each is sent, stored, or replaced by the last one sent."""
 
     def __init__(self, sim: Simulation, way: Way, unsent: Unsent):
         self._sim, self._way, self._unsent = sim, way, unsent
         self._kept: list[Gradient] = []  # the last one sent, or those not yet sent
 
     def begin_anew(self) -> None:
-        """Forget all, as the worker has crashed; its next message passes, as its first one did."""
+        """Clear the outbox after a crash; the next message passes, like a first one."""
         self._kept = []
         self._way.begin_anew()
 
     def sends(self, gradient: Gradient) -> bool:
-        """Return True if the worker's next gradient is sent. Raises FredError if very many before it were not."""
+        """Return True if the worker's next gradient is sent. Raise FredError if its last 100,000 were not."""
         if self._way.withheld >= _MOST_WITHHELD:
             raise FredError(
                 f"the gate of pushes passed none of worker {gradient.worker}'s last {_MOST_WITHHELD:,} gradients; expected a "
@@ -159,7 +159,7 @@ class Outbox:
         return self._way.passes(gradient.copy)
 
     def put(self, gradient: Gradient, sends: bool) -> Outgoing:
-        """Return what becomes of a worker's next gradient; one that is not sent must be finished."""
+        """Add a worker's next gradient and return the outgoing message; a gradient that is not sent must be finished."""
         again = self._unsent == "apply-again"
         if again and not sends:
             self._sim.drop(gradient, cost=NOTHING)

@@ -1,4 +1,4 @@
-"""Gossip in step [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2]: wait for your neighbours only.
+"""Synchronous gossip between neighbours [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2].
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -34,35 +34,37 @@ _MOST_EDGES = 10_000_000
 
 
 class Gossip(Protocol):
-    """In each iteration every worker sends its model to its receivers, and mixes those that it gets with its own.
+    """In each iteration every worker sends its model to its neighbours and mixes the models it receives with its own.
 
-    `update-first`: the gradient is applied, then models are sent and mixed. `mix-first`: models are sent and mixed while the
-    gradient, at the model before, is being computed. `compute-first`: as that, but only once it has been computed.
+    The order is one of three. `update-first`: a worker applies its gradient, then sends and mixes. `mix-first`: models are on
+    their way while the gradient is being computed at the model before mixing. `compute-first`: a worker sends its model once
+    the gradient is computed, mixes, and applies the gradient last.
 
-    Weights: a sender divides itself equally among its receivers and itself (`column`: the columns sum to 1, the rows only
-    where degrees are equal), or 1 / (1 + the larger of both degrees) for each edge and the rest for itself (`metropolis`: rows
-    and columns sum to 1; the graph must be undirected).
+    The weights are one of two kinds. `column`: a sender divides itself equally among its receivers and itself. The columns of
+    the weight matrix sum to 1; the rows do so only if all degrees are equal. `metropolis`: each edge has the weight
+    1 / (1 + the larger of both degrees), and the worker itself the rest. Rows and columns sum to 1; the graph must be
+    undirected.
 
-    With several `exchanges` a model is sent in as many parts, and a part only after the neighbours' parts before it have
-    arrived: who is late holds up those so many edges away within the same iteration. With `overlap` nobody waits for what was
-    just sent: models are sent every so many iterations, and each is added to its receiver's when it arrives, at the latest
-    after so many. What a sender gives away it no longer has: weights then sum to 1 only together with what is on its way, which
+    With K `exchanges` a model is sent in K parts, each only after the neighbours' previous parts have arrived. A late worker
+    then delays workers up to K edges away within the same iteration. With `overlap`, tau > 0, no worker waits for the models
+    just sent. Models are sent every tau iterations; each is added to its receiver's on arrival, at the latest after tau
+    iterations. A sender gives its shares away. So the weights sum to 1 only together with the models on the network, which
     push-sum (SGP) accounts for.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model and what it is sent, and computes the lost gradient anew; its neighbours wait, then theirs."
+        "A worker keeps its model and what it is sent, and computes the lost gradient again; its neighbours wait, then theirs."
     )
 
-    topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="who sends to whom")
-    weights: Literal["column", "metropolis"] = Field("column", description="of the models that are mixed")
+    topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="graph along which models are sent")
+    weights: Literal["column", "metropolis"] = Field("column", description="mixing weights")
     order: Literal["update-first", "mix-first", "compute-first"] = Field(
-        "update-first", description="what is done with a gradient when; where D-PSGD is the algorithm: mix-first"
+        "update-first", description="when a gradient is applied; absent, with D-PSGD: mix-first"
     )
     exchanges: Count | Literal["global"] = Field(
-        1, description="in how many one after the other a model is sent, such as one for each tensor; global: all wait for all"
+        1, description="K: parts in which a model is sent, one after the other, such as its tensors; global: all wait for all"
     )
-    overlap: Whole = Field(0, description="tau: iterations that models may be on their way; 0: all wait for them")
+    overlap: Whole = Field(0, description="tau: iterations that models may be on their way; 0: workers wait for them")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)
@@ -70,14 +72,14 @@ class Gossip(Protocol):
     def check(self, cluster: Cluster) -> None:
         try:
             edges = cluster.size * len(self.topology.receivers(1 % cluster.size, 0, cluster.size))
-        except Exception as error:  # in a user's own class
+        except Exception as error:  # raised by a user's own class
             raise ValueError(f"`topology`: {type(error).__name__}: {error}") from error
         if edges > _MOST_EDGES:
             raise ValueError(f"`topology` has about {edges:.1g} edges, more than {_MOST_EDGES:g}; take a sparser one")
         if self.weights == "metropolis":
             check_undirected(graphs_of(self.topology, cluster.size), "`weights: metropolis`")
         if self.overlap and (self.exchanges != 1 or self.order != "update-first"):
-            raise ValueError("`overlap` goes with one exchange and `order: update-first` only: its models are never waited for")
+            raise ValueError("`overlap` needs `exchanges: 1` and `order: update-first`")
         if self.exchanges != 1:
             check_exchanges(cluster)
 
@@ -136,24 +138,24 @@ class Gossip(Protocol):
 
 
 def check_undirected(graphs: list[Graph], who: str) -> None:
-    """Refuse, with ValueError, graphs in which somebody does not send to those it hears from.
+    """Raise ValueError for graphs in which a worker receives from another without sending back.
 
     Args:
-        graphs: receivers of each worker.
-        who: needs to send both ways.
+        graphs: receivers of each worker, for each graph.
+        who: the option or protocol that needs undirected graphs, named in the error.
     """
     for graph in graphs:
         hears = [set(receivers) for receivers in graph]
         if any(worker not in hears[other] for worker, receivers in enumerate(graph) for other in receivers):
-            raise ValueError(f"{who} needs a topology in which everybody sends to those it hears from")
+            raise ValueError(f"{who} needs an undirected topology: each worker sends to every worker that it receives from")
 
 
 def graphs_of(topology: Topology, workers: int) -> list[Graph]:
-    """Receivers of each worker, for each iteration of a period.
+    """Return the receivers of each worker, for each iteration of a period.
 
     Args:
-        topology: who sends to whom.
-        workers: how many there are.
+        topology: the graph in each iteration.
+        workers: number of workers.
 
     >>> graphs_of(Ring(), 3)
     [[[1, 2], [0, 2]...
@@ -163,7 +165,7 @@ def graphs_of(topology: Topology, workers: int) -> list[Graph]:
 
 
 def weights_of(graph: Graph, rule: str) -> list[dict[int, float]]:
-    """For each worker the weight of each sender's model, its own included.
+    """Return, for each worker, the weight of each sender's model, its own included.
 
     Args:
         graph: receivers of each worker.

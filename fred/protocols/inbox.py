@@ -1,4 +1,4 @@
-"""Models on their way from worker to worker: who sends them, and where they wait until somebody takes them."""
+"""Models on their way between workers: the senders, and the inboxes in which models wait."""
 
 from collections import Counter
 from typing import Literal
@@ -13,9 +13,9 @@ Graph = list[list[int]]  # receivers of each worker
 
 
 class Inbox:
-    """The models that a worker has got, by the sender's count of them and the sender, who may be ahead.
+    """The models that a worker has received, by number and sender; a sender may be iterations ahead.
 
-    Example: worker 1's first model comes at once, worker 2's never.
+    Example: worker 1's first model arrives at once, worker 2's never.
         >>> import fred
         >>> from fred.timing.recorder import Recorder
         >>> sim = fred.Simulation(fred.Cluster(workers=3), Recorder(3, fred.Layout.peers(3)), seed=0)
@@ -36,35 +36,35 @@ class Inbox:
         self._changed = sim.env.event()
 
     def expect(self, arrival: simpy.Event, number: int, sender: int, model: Copy) -> None:
-        """A `model` is on its way; `arrival` happens when it is there. For `number` and `sender` see `put`."""
+        """Put a `model` into the inbox when `arrival` happens. For `number` and `sender` see `put`."""
         assert arrival.callbacks is not None
         arrival.callbacks.append(lambda _: self.put(number, sender, model))
 
     def put(self, number: int, sender: int, model: Copy) -> None:
-        """A `sender`'s `model` of that `number` is here."""
+        """Store a `model` that has arrived; `number` is its `sender`'s count of models, from 0."""
         self._models.setdefault(number, {})[sender] = model
         self._arrived[number] += 1
         self._changed.succeed()
         self._changed = self._sim.env.event()
 
     def wait(self, worker: int, number: int, senders: int) -> Process:
-        """Ends when all of so many `senders`' models of that `number` have come; the `worker` is who waits."""
+        """Let the `worker` wait until models of that `number` have arrived from `senders` workers."""
         while self._arrived[number] < senders:
             yield from self._sim.wait(worker, self._changed, f"models of iteration {number} from its neighbours")
         del self._arrived[number]
 
     def take(self, number: int) -> dict[int, Copy]:
-        """The models of one `number`, by sender."""
+        """Remove and return the models of one `number`, by sender."""
         return self._models.pop(number)
 
     def take_all(self) -> list[tuple[int, int, Copy]]:
-        """Number, sender and model of all that are here, in that order."""
+        """Remove all models and return (number, sender, model) of each, sorted by number and sender."""
         models, self._models = self._models, {}
         return [(number, sender, model) for number, own in sorted(models.items()) for sender, model in sorted(own.items())]
 
 
 class Senders:
-    """Every worker's outgoing models: one graph after the other says who gets them."""
+    """The outgoing models of every worker, sent along one graph after the other, cyclically."""
 
     def __init__(self, sim: Simulation, graphs: list[Graph], exchanges: int | Literal["global"]):
         self._sim, self._graphs = sim, graphs
@@ -73,9 +73,9 @@ class Senders:
         self._exchanges = None if exchanges == 1 else Exchanges(sim, graphs, exchanges)
 
     def send(self, worker: int, share: float | None = None) -> None:
-        """A worker sends its model as it is to all receivers, and keeps it in its own inbox.
+        """Send a worker's current model to all its receivers, and put it into the worker's own inbox.
 
-        With a share its own model is at once that part of it, which is what lies in the inbox then.
+        With `share`, the worker's model is first multiplied by it, and its own inbox holds that part.
         """
         number = self.sent[worker]
         self.sent[worker] += 1

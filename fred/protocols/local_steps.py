@@ -1,6 +1,6 @@
-"""Local SGD [Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1]: meet now and then.
+"""Local SGD [Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1].
 
-How often may follow the loss: AdaComm [Wang & Joshi 2019, arXiv:1810.08313, section 4], with a constant learning rate.
+The period may follow the loss: AdaComm [Wang & Joshi 2019, arXiv:1810.08313, section 4], with a constant learning rate.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -34,25 +34,25 @@ from fred.timing.simulation import Process, Simulation
 
 
 class LocalSteps(Protocol):
-    """Every worker makes `period` updates of its own model; then all wait for all, and an allreduce averages the models.
+    """Every worker makes `period` updates of its own model; after a barrier, an allreduce averages the models.
 
-    Post-local SGD [Lin et al. 2018, section 3] averages after every update first, and only then as seldom as that. AdaComm
-    (`adapt_every`) averages seldom first, and then ever more often: in the first averaging of each interval H becomes
-    ceil(H_0 x square root of F / F_0), of the loss then and at the start, or ceil(H / 2) where that would be no less than H.
-    F is the loss that evaluations show, where the paper has the training loss; to know it takes no time.
+    Post-local SGD [Lin et al. 2018, section 3] averages after every update at first (`start_after`), then once per period.
+    AdaComm (`adapt_every`) averages rarely at first, and more and more often later. At the first averaging of each interval, H
+    becomes ceil(H_0 x square root of F / F_0), F being the loss then and F_0 at the start. If that is not below H, H becomes
+    ceil(H / 2). F is the loss of evaluations, where the paper has the training loss; to compute it takes no virtual time.
     """
 
     asks_for: ClassVar[Literal["statistic", "loss"]] = "loss"
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; an averaging begins when everybody is there."
+        "A worker keeps its model, and computes the lost gradient again; an averaging begins when all workers are available."
     )
 
     period: Count = Field(8, description="H: updates of each worker between two averagings")
-    start_after: Whole = Field(0, description="so many updates at the start, after each of which models are averaged")
+    start_after: Whole = Field(0, description="number of updates at the start after each of which models are averaged")
 
     adapt_every: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="T_0: seconds between two changes of the period, which follows the loss; absent: it stays"
+        None, description="T_0: seconds between two changes of the period, which follows the loss; absent: constant period"
     )
 
     @property
@@ -76,7 +76,7 @@ class LocalSteps(Protocol):
 
 
 class _Meeting:
-    """Where everybody waits for everybody."""
+    """The barrier at which all workers meet, and the averaging that follows it."""
 
     def __init__(self, sim: Simulation, protocol: LocalSteps):
         self._sim, self._protocol = sim, protocol
@@ -88,7 +88,7 @@ class _Meeting:
         self._over = sim.env.event()
 
     def enter(self, worker: int) -> Process:
-        """A worker has made one more update; ends, where models are averaged after it, when they have been."""
+        """Count one more update of a worker; if an averaging follows it, wait until that is over."""
         self._updates[worker] += 1
         self._since[worker] += 1
         if self._updates[worker] > self._protocol.start_after and self._since[worker] < self._pace.period:
@@ -114,17 +114,17 @@ class _Meeting:
 
 
 class _Pace:
-    """How many updates lie between two averagings."""
+    """The number of updates between two averagings."""
 
     def __init__(self, sim: Simulation, protocol: LocalSteps):
         self._sim, self._first = sim, protocol.period
         self.period = protocol.period
         self._interval = NEVER if protocol.adapt_every is None else max(1, round(protocol.adapt_every * NANOSECONDS))
-        self._next = self._interval  # ns, from when on it changes
+        self._next = self._interval  # ns, time of the next change
         self._loss = math.nan if protocol.adapt_every is None else sim.loss()  # at the start
 
     def adapt(self) -> None:
-        """Models have been averaged."""
+        """Change the period after an averaging, at most once per interval."""
         if self._sim.now < self._next:
             return
         self._next = (self._sim.now // self._interval + 1) * self._interval
@@ -132,7 +132,7 @@ class _Pace:
         self.period = followed if followed < self.period else math.ceil(self.period / 2)
 
     def _followed(self) -> int:
-        """What the loss asks for; of one that has no root, as much as before."""
+        """Return the period that the loss asks for, or the current one if the loss ratio is negative or not finite."""
         loss = self._sim.loss()
         root = math.sqrt(loss / self._loss) if self._loss > 0 and 0 <= loss < math.inf else math.inf
         return max(1, math.ceil(self._first * root)) if root < math.inf else self.period

@@ -1,4 +1,4 @@
-"""Local steps from a common model on, whose mean difference moves that model [Douillard et al. 2023, arXiv:2311.08105].
+"""Local steps from a common model, which moves by the mean of their pseudo-gradients [Douillard et al. 2023, arXiv:2311.08105].
 
 | class      | source                                                                                                      |
 |------------|-------------------------------------------------------------------------------------------------------------|
@@ -46,12 +46,12 @@ from fred.timing.simulation import Process, Simulation
 
 
 def with_common(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
-    """Return the layout in which each worker has a model of its own, and all have one in common that lies on no server.
+    """Return the layout with a model for each worker, and a common model that is on no server.
 
     Args:
-        workers: number of all workers.
-        blocks: into how many each model is cut.
-        cut: how they are cut.
+        workers: number of workers.
+        blocks: number of blocks of each model.
+        cut: how models are cut into blocks: equal parts of every array, or whole layers.
 
         >>> layout = with_common(4)
         >>> layout.replicas, list(layout.answer)
@@ -61,10 +61,10 @@ def with_common(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
 
 
 def pull_weight(share: float) -> float:
-    """Return the `weight` of a pull, (1 - p) / p, with which a server's `synchronize` is called: `keep` is 1.
+    """Return the weight of a pull, (1 - p) / p: a server's `synchronize` gets it as `weight`, with `keep` = 1.
 
     Args:
-        share: p, of updates that are pulls.
+        share: p, the share of updates that are pulls.
 
         >>> pull_weight(0.2)
         4.0
@@ -73,12 +73,12 @@ def pull_weight(share: float) -> float:
 
 
 class OuterSteps(Paced):
-    """Every worker makes `period` updates of its own model; an allreduce then averages what they have changed.
+    """Every worker makes `period` updates of its own model; an allreduce then averages the pseudo-gradients.
 
-    The common model makes a step with that mean difference, and all workers go on from there. `every` says instead when to
-    meet: who finishes an update after so many seconds waits for the others, so that the fast make more updates. With `pulls`,
-    some updates are no gradients: they draw the worker's model towards its own copy of the common one. So a pull sends nothing
-    and takes no time.
+    The common model makes a step with their mean, and all workers continue from it. With `every` instead of `period`, a worker
+    waits for the others at its first end of an update after that number of seconds, so faster workers make more updates. With
+    `pulls`, some updates draw the worker's model towards its own copy of the common one, instead of applying a gradient. A
+    pull sends nothing and takes no time.
     """
 
     faults: ClassVar[str] = (
@@ -88,16 +88,16 @@ class OuterSteps(Paced):
     period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, between two meetings")
     every: Annotated[float, Field(gt=0)] | None = Field(
         None,
-        description="seconds between a meeting and the next one, in place of `period`; each worker makes one update at least",
+        description="seconds from one meeting to the next, instead of `period`; each worker makes at least one update",
     )
     pulls: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="p: share of updates that draw a worker's model towards the common one, in place of a gradient"
+        0.0, description="p: share of updates that draw a worker's model towards the common one, instead of a gradient step"
     )
 
     @model_validator(mode="after")
     def _by_number_or_time(self) -> Self:
         if self.paced and self.every is not None:
-            raise ValueError("`paced` and `every` both say how many updates each worker makes: give one of them")
+            raise ValueError("`paced` and `every` both set the number of updates of each worker: give one of them")
         return self
 
     def layout(self, cluster: Cluster) -> Layout:
@@ -123,7 +123,7 @@ class OuterSteps(Paced):
             number += 1
 
     def _update(self, sim: Simulation, worker: int, made: int, common: Copy) -> Process:
-        """Step with a gradient, or towards the common model."""
+        """Make one update of the worker's model: a gradient step, or a pull towards the common model."""
         if self.pulls and int(streams.words(sim.seed, "pull", worker, made)) < self.pulls * 2**32:
             sim.sync(worker, common, keep=1.0, weight=pull_weight(self.pulls))
             return
@@ -133,23 +133,23 @@ class OuterSteps(Paced):
 
 
 def whole(sim: Simulation, worker: int, replica: int) -> Copy:
-    """Return a replica as a worker has it at hand, into however many blocks it is cut.
+    """Return a whole replica, composed of its blocks, as a worker reads it without a message.
 
     Args:
         sim: the run.
-        worker: who has it at hand.
-        replica: by number.
+        worker: number of the worker that reads it.
+        replica: number of the replica.
     """
     copies = [sim.read(worker, replica, sent=False, block=block) for block in range(sim.blocks)]
     return copies[0] if sim.blocks == 1 else sim.compose(worker, copies)
 
 
 class Meetings:
-    """Allreduces of differences, each followed by a step of the common model; the n-th is of block n, cyclically."""
+    """Allreduces of pseudo-gradients, each followed by a step of the common model; the n-th is of block n, cyclically."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim
-        self._first = dict.fromkeys(range(sim.workers), 0)  # of those who are there, the first meeting that awaits each
+        self._first = dict.fromkeys(range(sim.workers), 0)  # of each available worker, the first meeting that awaits it
         self._brought: defaultdict[int, dict[int, Gradient]] = defaultdict(dict)  # by worker
         self._begun: set[int] = set()
         self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
@@ -159,11 +159,11 @@ class Meetings:
         return sorted(set(self._first) - {worker})
 
     def join(self, worker: int, number: int) -> None:
-        """Expect a worker at this meeting and those that follow."""
+        """Await a worker at this meeting and at all later ones."""
         self._first[worker] = number
 
     def leave(self, worker: int) -> None:
-        """Forget a worker that has crashed, with all it brought; the others may have waited for it alone."""
+        """Remove a crashed worker and drop its pseudo-gradients; begin the meetings that waited for it alone."""
         self._first.pop(worker, None)
         if self._sim.record.full:
             return
@@ -173,7 +173,7 @@ class Meetings:
             self._begin_if_complete(number)
 
     def bring(self, number: int, difference: Gradient) -> None:
-        """Take a worker's part; the allreduce begins when all parts are there."""
+        """Add a worker's pseudo-gradient to a meeting; the allreduce begins when all have been added."""
         self._brought[number][difference.worker] = difference
         self._begin_if_complete(number)
 
@@ -186,7 +186,7 @@ class Meetings:
         sim.later(cost.nanoseconds, partial(self._step, number, cost))
 
     def over(self, number: int, worker: int) -> Process:
-        """Wait until the step has been made."""
+        """Wait until the step of the common model that ends the meeting."""
         yield from self._sim.wait(worker, self._over[number], f"all to come to meeting {number + 1}")
 
     def _step(self, number: int, cost: Cost) -> None:

@@ -13,10 +13,10 @@ from fred.protocols.protocol import Protocol
 class Paced(Protocol):
     """A protocol whose slower workers may make fewer updates before they send, so that all take about as long.
 
-    Speeds are mean ones, without contention. The paper's fastest worker makes H updates. HALoS' published simulator paces
-    relative to a speed of 1 instead, which no worker needs to have: `pace_seconds`.
+    Speeds are means, without contention. In the paper the fastest worker makes H updates. The published simulator of HALoS
+    paces relative to a speed of 1 instead, which no worker needs to have: `pace_seconds`.
 
-    Four times 0.5 s, or twice 0.9 s and a little more:
+    Example: the faster worker makes 4 updates of 0.5 s, the other 4 x 0.5 / 0.9, rounded up to 3.
 
         >>> import fred
         >>> from fred.protocols.outer_steps import OuterSteps
@@ -28,10 +28,10 @@ class Paced(Protocol):
     """
 
     period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, before it sends")
-    paced: bool = Field(False, description="whether slow workers make fewer updates, H x their speed / the largest, rounded up")
+    paced: bool = Field(False, description="whether slower workers make fewer updates: H x speed / largest speed, rounded up")
     pace_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None,
-        description="seconds of a gradient with which a worker makes H updates, if `paced`; absent: the fastest worker's mean",
+        description="seconds per gradient of a worker that makes H updates, if `paced`; absent: the fastest worker's mean",
     )
 
     @model_validator(mode="after")
@@ -41,10 +41,10 @@ class Paced(Protocol):
         return self
 
     def updates(self, cluster: Cluster) -> list[int]:
-        """Return how many updates each worker makes before it sends.
+        """Return the number of updates that each worker makes before it sends.
 
         Args:
-            cluster: whose workers' mean times tell their speeds.
+            cluster: the cluster, whose mean compute times determine the speeds.
         """
         rates = cluster.worker_rates()
         if not self.paced:

@@ -1,4 +1,4 @@
-"""What every protocol is: who waits for whom."""
+"""The base class of protocols."""
 
 from abc import abstractmethod
 from typing import ClassVar, Literal
@@ -10,9 +10,11 @@ from fred.timing.simulation import Simulation
 
 
 class Protocol(Component):
-    """Starts the processes that pull, compute and push; says nothing about what an update does.
+    """A set of processes that pull, compute and push, and so decide which workers wait for which.
 
-    A protocol of one's own: every worker fetches the model before it has delivered its gradient, so that it never waits.
+    The server decides what an update does. A custom protocol, in which every worker fetches the next model while its gradient
+    is on the way, so that it never waits:
+
         >>> import fred
         >>> class Ahead(fred.Protocol):
         ...     '''Workers read the next model while their gradients are on the way.'''
@@ -37,35 +39,35 @@ class Protocol(Component):
         [[2.25, 1.5]]
     """
 
-    has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events is meant
-    asks_for: ClassVar[Literal["statistic", "loss"]] = "statistic"  # where timing depends on what is learned: on what of it
-    faults: ClassVar[str] = ""  # what becomes of a worker that is away for a while, and of those who need it
+    has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events matters
+    asks_for: ClassVar[Literal["statistic", "loss"]] = "statistic"  # value on which timing depends, if `needs_values`
+    faults: ClassVar[str] = ""  # effect of an offline worker on itself and on the others
 
     @abstractmethod
     def start(self, sim: Simulation) -> None:
         """Start the processes of every worker and server.
 
         Args:
-            sim: the run, which is at time 0; `sim.process` or `sim.work` start them.
+            sim: the run, at time 0; `sim.process` and `sim.work` start processes.
         """
 
     @property
     def needs_values(self) -> bool:
-        """Whether timing depends on what is learned, so that both happen at once."""
+        """Return True if timing depends on learning, so that simulation and training run together."""
         return False
 
     @property
     def sends_sums(self) -> bool:
-        """Whether several gradients or differences may be one message."""
+        """Return True if one message may be the sum of several gradients or pseudo-gradients."""
         return False
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse, with ValueError, a `cluster` on which the protocol cannot run."""
+        """Raise ValueError for a `cluster` on which the protocol cannot run."""
 
     def doubts(self) -> tuple[str, ...]:
-        """In words, what is known that speaks against what the protocol names; by default nothing."""
+        """Return warnings about components that the protocol names, as sentences; none by default."""
         return ()
 
     def layout(self, cluster: Cluster) -> Layout:
-        """What replicas of the parameters there are on a `cluster`: by default one, on a server."""
+        """Return the replicas of the parameters on a `cluster`: by default one, on a server."""
         return Layout.central()

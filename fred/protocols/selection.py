@@ -1,4 +1,4 @@
-"""The dispatcher's selection rules: how likely each worker is to come next, and how that changes once it has been selected.
+"""The dispatcher's selection rules, which draw the next worker.
 
 >>> from itertools import islice
 >>> def shares(rule):
@@ -24,7 +24,7 @@ from fred.components.component import Component
 
 
 class Selection(Component):
-    """Draws one worker after another.
+    """A rule that draws one worker after another.
 
     Example:
         >>> import itertools
@@ -47,19 +47,19 @@ class Selection(Component):
 
     @abstractmethod
     def choices(self, seed: int, workers: int) -> Iterator[int]:
-        """The numbers of the workers, from 0, in the order in which they are selected, without end.
+        """Yield the number (from 0) of the next worker, without end.
 
         Args:
-            seed: of what is drawn: the same seed, the same order.
-            workers: how many there are.
+            seed: seed of the draws; the same seed gives the same order.
+            workers: number of workers.
         """
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse, with ValueError, a `cluster` with a number of workers that the options do not fit."""
+        """Raise ValueError if the options do not fit the number of workers of the `cluster`."""
 
 
 class Uniform(Selection):
-    """Every worker is equally likely each time."""
+    """Every worker is equally likely in each draw."""
 
     def choices(self, seed: int, workers: int) -> Iterator[int]:
         for u in streams.one_by_one(seed, "dispatch"):
@@ -67,7 +67,7 @@ class Uniform(Selection):
 
 
 class Softmax(Selection):
-    """A worker is selected with probability proportional to exp(priority); priorities stay as they are."""
+    """A worker is selected with probability proportional to exp(priority); priorities are constant."""
 
     priorities: tuple[float, ...] = Field((), description="one per worker; absent: all 0")
 
@@ -84,13 +84,13 @@ class Softmax(Selection):
             self._selected(priorities, worker)
 
     def _selected(self, priorities: np.ndarray, worker: int) -> None:
-        """Change the priorities once a worker has been selected."""
+        """Change the priorities after a worker has been selected; here, not at all."""
 
 
 class Shifting(Softmax):
-    """Softmax of priorities, where a worker's priority changes by a fixed amount each time it has been selected.
+    """Softmax selection in which a worker's priority changes by a fixed amount each time it is selected.
 
-    Negative changes even the workers out (towards round-robin), positive ones let the favourites run ahead.
+    A negative change brings the order closer to round-robin; a positive one selects frequent workers even more often.
     """
 
     change: float = Field(ge=-1e6, le=1e6, examples=[-1.0], description="added to a worker's priority when it is selected")

@@ -32,18 +32,19 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Synchronous(Protocol):
-    """Each update averages the first N gradients computed at the present version; those that come later are dropped.
+    """Each update averages the first N gradients computed at the current version; later ones are dropped.
 
-    N is the number of workers less `backup_workers`. A late worker finishes its gradient, which is dropped on arrival, and
-    then reads the newest version (`late: finish`, as in the paper), or is interrupted as soon as the round is complete.
+    N is the number of workers minus `backup_workers`. A late worker finishes its gradient, which is dropped on arrival, and
+    then reads the newest version (`late: finish`, as in the paper). With `late: interrupt` it aborts its gradient as soon as
+    the round is complete.
     """
 
     faults: ClassVar[str] = (
-        "Who is back reads the newest model; a round waits until it has enough gradients, for which backup workers stand in."
+        "A returning worker reads the newest model; a round waits until it has N gradients, so backup workers stand in."
     )
 
-    backup_workers: Whole = Field(0, description="b: how many of the workers a round does not wait for")
-    late: Literal["finish", "interrupt"] = Field("finish", description="what a worker does that missed the round")
+    backup_workers: Whole = Field(0, description="b: number of workers for which a round does not wait")
+    late: Literal["finish", "interrupt"] = Field("finish", description="what a late worker does with its gradient")
 
     def check(self, cluster: Cluster) -> None:
         if self.backup_workers >= cluster.size:
@@ -57,7 +58,7 @@ class Synchronous(Protocol):
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
         while True:
             gradient = None
-            if worker in server.present:  # it has crashed since
+            if worker in server.present:  # it has crashed since it sent its gradient
                 yield from sim.wait(worker, server.released, "the round to be complete")
             try:
                 model = yield from sim.pull(worker)
@@ -75,17 +76,17 @@ class Synchronous(Protocol):
 
 
 class _Server:
-    """Collects the gradients of one round after another."""
+    """The server, which collects the gradients of one round after another."""
 
     def __init__(self, sim: Simulation, needed: int, interrupts: bool):
         self._sim = sim
         self._needed = needed  # gradients per round
         self._interrupts = interrupts
         self.present: set[int] = set()  # workers whose gradients have arrived in this round
-        self.released = sim.env.event()  # happens when the open round is committed
+        self.released = sim.env.event()  # triggered when the open round is committed
 
     def accept(self, gradient: Gradient) -> bool:
-        """Add the gradient to the open round; True if that completed it."""
+        """Add the gradient to the open round; return True if that completed the round."""
         self._sim.add(gradient)
         self.present.add(gradient.worker)
         if len(self.present) < self._needed:

@@ -1,4 +1,4 @@
-"""Who sends its model to whom: graphs, some of which change from iteration to iteration.
+"""Topologies, the graphs along which workers send models; some change from iteration to iteration.
 
 >>> [Ring().receivers(worker, 0, 4) for worker in range(4)]
 [[1, 3], [0, 2], [1, 3], [0, 2]]
@@ -29,7 +29,7 @@ Number = Whole  # of a worker
 
 
 class Topology(Component):
-    """A directed graph on the workers for each iteration; everybody also keeps its own model.
+    """A directed graph on the workers for each iteration; every worker also keeps its own model.
 
     Example:
         >>> import fred
@@ -47,20 +47,20 @@ class Topology(Component):
 
     @abstractmethod
     def receivers(self, worker: int, iteration: int, workers: int) -> Sequence[int]:
-        """To whom a worker sends in this iteration; never itself.
+        """Return the workers to which a worker sends in this iteration, never itself.
 
         Args:
-            worker: who sends, from 0.
-            iteration: the worker's own count of them, from 0.
-            workers: how many there are.
+            worker: number of the sender, from 0.
+            iteration: the sender's own count of iterations, from 0.
+            workers: number of workers.
         """
 
     def period(self, workers: int) -> int:
-        """After how many iterations the graphs on so many `workers` repeat."""
+        """Return the number of iterations after which the graphs on that number of `workers` repeat."""
         return 1
 
     def linked(self, workers: int) -> list[list[int]]:
-        """With whom each of so many `workers` ever shares an edge, whoever of the two sends: sorted numbers for each."""
+        """Return, for each of the `workers`, the sorted numbers of all that ever send to it or receive from it."""
         others: list[set[int]] = [set() for _ in range(workers)]
         for iteration in range(self.period(workers)):
             for worker in range(workers):
@@ -71,21 +71,21 @@ class Topology(Component):
 
 
 class Ring(Topology):
-    """Everybody sends to both neighbours."""
+    """Every worker sends to both neighbours on a ring."""
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
         return sorted({(worker + 1) % workers, (worker - 1) % workers} - {worker})
 
 
 class Complete(Topology):
-    """Everybody sends to everybody."""
+    """Every worker sends to all others."""
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
         return [other for other in range(workers) if other != worker]
 
 
 class Star(Topology):
-    """Worker 0 sends to everybody, everybody sends to worker 0: degrees as unequal as can be."""
+    """Worker 0 sends to all others, which send to worker 0 only: the most unequal degrees."""
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
         return list(range(1, workers)) if worker == 0 else [0]
@@ -94,7 +94,7 @@ class Star(Topology):
 class Exponential(Topology):
     """Worker i sends to i + 2^k, k = 0, 1, 2, ... in turn [Assran et al. 2019, appendix A]."""
 
-    neighbours: Count = Field(1, description="receivers in each iteration: as many distances in a row")
+    neighbours: Count = Field(1, description="receivers in each iteration, at consecutive distances 2^k")
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
         phases = self.period(workers)
@@ -113,7 +113,7 @@ class Bipartite(Topology):
 
 
 class Hypercube(Topology):
-    """Everybody sends to all whose number differs from its own in one bit, if there are such: a bipartite graph."""
+    """Every worker sends to all workers whose numbers differ from its own in one bit: a bipartite graph."""
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
         bits = range((workers - 1).bit_length())
@@ -128,7 +128,7 @@ class Edges(Topology):
     @model_validator(mode="after")
     def _no_loops(self) -> "Edges":
         if loops := [one for one, other in self.edges if one == other]:
-            raise ValueError(f"`edges` joins worker {loops[0]} with itself; everybody keeps its own model anyway")
+            raise ValueError(f"`edges` joins worker {loops[0]} with itself; remove it: every worker keeps its own model")
         return self
 
     @cached_property
