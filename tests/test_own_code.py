@@ -296,8 +296,8 @@ def test_what_nobody_can_tell_is_computed_again(folder, case):
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ("['nowhere.csv']", r"mine\.py: `fred_inputs` names .*nowhere\.csv, which is no file; expected paths as seen from"),
-        ("['.']", r"mine\.py: `fred_inputs` names .*, which is no file"),
+        ("['nowhere.csv']", r"mine\.py: `fred_inputs` names .*nowhere\.csv, which is not a file; expected paths relative to"),
+        ("['.']", r"mine\.py: `fred_inputs` names .*, which is not a file"),
         ("'scale.txt'", r"mine\.py: `fred_inputs` is 'scale\.txt'; expected a list of paths and \$VARIABLES"),
         ("[1]", r"mine\.py: `fred_inputs` is \[1\]; expected a list of paths and \$VARIABLES"),
     ],
