@@ -1,8 +1,8 @@
-"""jax's options: for each of them, whether it may have another value than usual, by what that could do to the bits.
+"""jax's options, by whether FRED accepts values other than the default and whether they can change the bits of a result.
 
-A process's variables set options before jax loads, `jax.config.update` and jax's context managers later: the value that holds
-when a run is computed counts. FRED fixes some variables, refuses some values, and records others with the numeric environment.
-Here are the options of all versions of jax that `setup.cfg` allows.
+Environment variables set options before jax loads; `jax.config.update` and jax's context managers set them later. The value
+during the computation of a run counts. FRED fixes some variables, refuses some values, and records others with the numeric
+environment. This file lists the options of all versions of jax that `setup.cfg` allows.
 """
 
 import os
@@ -51,7 +51,7 @@ _HARMLESS = {  # any value
         jax_export_deserialize_expired_versions jax_export_ignore_forward_compatibility jax_serialization_version""",
     "of when something is computed, not of what": "jax_cpu_enable_async_dispatch",
 }
-_FIXED: dict[str, dict[str, tuple[Any, ...]]] = {  # the first value, whatever their variables say; no other later
+_FIXED: dict[str, dict[str, tuple[Any, ...]]] = {  # FRED sets the first value; values other than these are refused
     "initial parameters follow from it": {
         "jax_default_prng_impl": ("threefry2x32",),
         "jax_random_seed_offset": (0,),
@@ -62,7 +62,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {  # the first value, whatever t
         "jax_transfer_guard": ("allow", None),
     },
 }
-_REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # all but these values
+_REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # values other than these are refused
     ON_CPU: {
         "jax_platforms": ("cpu", None, ""),
         "jax_platform_name": ("", "cpu"),
@@ -98,7 +98,7 @@ _REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # all but these values
         "jax_transfer_guard_host_to_device": (None, "allow"),
     },
 }
-# any value: one that is not listed is recorded with the numeric environment
+# all values are accepted; those not listed are recorded with the numeric environment
 _RECORDED: dict[str, dict[str, tuple[Any, ...]]] = {
     "numbers' types and precision": {
         "jax_default_matmul_precision": (None,),
@@ -141,7 +141,7 @@ _RECORDED: dict[str, dict[str, tuple[Any, ...]]] = {
         "jax_xla_profile_version": (0,),
     },
 }
-_ALWAYS = (  # recorded even if usual, as in manifests of all versions
+_ALWAYS = (  # recorded even at their defaults, as in manifests of all versions
     *("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_exec_time_optimization_effort"),
     *("jax_optimization_level", "jax_random_seed_offset", "jax_threefry_partitionable"),
 )
@@ -155,19 +155,19 @@ _REASONS = {option: reason for reason, options in (_FIXED | _REFUSED).items() fo
 
 
 def variables() -> dict[str, str]:
-    """Return the variables of the environment that set the fixed options, with the values that FRED needs."""
+    """Return the environment variables that set the fixed options, with the values that FRED needs."""
     return {option.upper(): str(values[0]) for option, values in fixed.items()}
 
 
 def check() -> None:
-    """Raise FredError for an option at whose value FRED does not compute. Imports jax."""
+    """Raise FredError if an option has a value that FRED refuses. Imports jax."""
     found = _values()
     for option, usual in (fixed | refused).items():
         _check(option, found.get(option, usual[0]))
 
 
 def check_platforms() -> None:
-    """Raise FredError if a variable would have jax compute elsewhere than on the CPU. Does not import jax."""
+    """Raise FredError if JAX_PLATFORMS selects a device other than the CPU. Does not import jax."""
     _check("jax_platforms", os.environ.get("JAX_PLATFORMS"))
 
 
@@ -179,7 +179,7 @@ def _check(option: str, value: Any) -> None:
 
 
 def telling() -> dict[str, str]:
-    """Return the options that distinguish numeric environments, undecided ones of a newer jax among them. Imports jax."""
+    """Return the options that distinguish numeric environments, including unknown ones of a newer jax. Imports jax."""
     found = _values()
     usual = {option for option, values in recorded.items() if found.get(option) in values}
     silent = harmless | ((usual | fixed.keys() | refused.keys()) - {*_ALWAYS})
@@ -188,7 +188,7 @@ def telling() -> dict[str, str]:
 
 @cache
 def _at_first() -> frozenset[str]:
-    """Return the names of the options that jax has so far: parts that it imports later have others."""
+    """Return the names of jax's options at the first call. Parts of jax that are imported later may add others."""
     return frozenset(_values())
 
 

@@ -239,7 +239,7 @@ class OneOf:
         return {ONE_OF: self.kind}  # a placeholder, which fred.specification.schema replaces by a reference
 
     def dump(self, component: Component, briefly: bool = False, context: Any = None) -> dict[str, Any]:
-        """Return the `component` as a scenario writes it: its name and its options, with `briefly` only those not at default."""
+        """Return the `component` as a scenario writes it: its name and options, or (`briefly`) those that are not default."""
         options = component.model_dump(exclude_defaults=briefly, context=context)
         return {"name": registry.name_of(self.kind, component), **options}
 

@@ -54,8 +54,8 @@ class Arrays(Data):
 def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tuple[ArrayLike, ArrayLike]) -> Arrays:
     """Write training and evaluation examples to an NPZ file, and return the data for a scenario: `task={"data": ...}`.
 
-    Answers are class numbers (or booleans) [n], or values [n, outputs]. The name gets the ending .npz if it has another one. The
-    result's `file` is the complete name. Raises FredError and writes nothing if the arrays do not fit together, or if the
+    Answers are class numbers (or booleans) [n], or values [n, outputs]. The name gets the ending .npz if it has another one.
+    The result's `file` is the complete name. Raises FredError and writes nothing if the arrays do not fit together, or if the
     name belongs to another file.
 
     Args:
