@@ -12,7 +12,7 @@ from typing import Any
 
 from fred.base.errors import FredError
 
-ON_CPU = "FRED computes on the CPU, where alone its bits are promised"
+ON_CPU = "FRED computes only on the CPU, because other devices give other bits"
 _HARMLESS = {  # any value
     "of GPUs, TPUs and kernels for them": """
         jax_bcoo_cusparse_lowering jax_cuda_visible_devices jax_mock_gpu_topology jax_mosaic_allow_hlo
@@ -52,12 +52,12 @@ _HARMLESS = {  # any value
     "of when something is computed, not of what": "jax_cpu_enable_async_dispatch",
 }
 _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {  # FRED sets the first value; values other than these are refused
-    "initial parameters follow from it": {
+    "it determines initial parameters": {
         "jax_default_prng_impl": ("threefry2x32",),
         "jax_random_seed_offset": (0,),
         "jax_threefry_partitionable": (True,),
     },
-    "jax would refuse what FRED does": {
+    "jax would refuse operations of FRED": {
         "jax_numpy_rank_promotion": ("allow",),
         "jax_transfer_guard": ("allow", None),
     },
@@ -70,12 +70,12 @@ _REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # values other than these a
         "jax_backend_target": ("", "local"),
         "jax_default_device": (None, "cpu"),
     },
-    "FRED computes by compiled programs, and single operations round differently": {
+    "FRED runs compiled programs, and single operations round differently": {
         "jax_disable_jit": (False,),
         "jax_no_execution": (False,),
         "jax_no_tracing": (False,),
     },
-    "jax's checks would end runs, or change what is compiled": {
+    "jax's checks would stop runs, or change compiled programs": {
         "jax_allow_f16_reductions": (True,),
         "jax_array_garbage_collection_guard": (None, "allow"),
         "jax_check_static_indices": (False,),

@@ -25,7 +25,7 @@ def at_once() -> None:
     In a `heeded` block they end it at once only during an import, and only until `begun` is called.
     """
     global _is_program, _words
-    _is_program, _words = True, "nothing was begun"
+    _is_program, _words = True, "nothing was started"
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _end)
@@ -59,7 +59,7 @@ def heeded() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        _heeding, _words = False, "it was at its end" if _is_program else ""
+        _heeding, _words = False, "it had finished" if _is_program else ""
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = unraisable
         for number, handler in before.items():

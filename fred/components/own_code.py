@@ -56,13 +56,13 @@ def unknown(modules: Iterable[str]) -> str:
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None:
-        return "an interactive session can change its code; with `fred run --import` it would be kept"
+        return "an interactive session can change its code; use `fred run --import` to cache results"
     if not os.path.realpath(main).startswith(_FRED) and (Path(main).stem != "fred" or is_own(main)):
-        return f"a program ({Path(main).name}) can change what it has imported; with `fred run --import` it would be kept"
+        return f"a program ({Path(main).name}) can change imported modules; use `fred run --import` to cache results"
     own = dict(_modules())
     for name in {*modules, *own}:
         if not Path(getattr(sys.modules.get(name), "__file__", None) or "/").is_file():
-            return f"the module {name} is not in a file of its own"
+            return f"the module {name} is not in a file"
     return _unsaid(own)
 
 
@@ -135,7 +135,7 @@ def _unsaid(own: Mapping[str, ModuleType]) -> str:
             return f"{name} does not say what it reads: write `{_DECLARED} = []` into {file.name}, or its files and $VARIABLES"
         other = lists.setdefault(id(declared), name) if declared is not None else name
         if own[other] is not module:  # by `from other import *`
-            return f"{other} and {name} have one `{_DECLARED}` between them: write a list of its own into each"
+            return f"{other} and {name} share one `{_DECLARED}`: write a separate list into each"
     return ""
 
 
