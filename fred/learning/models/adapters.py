@@ -58,11 +58,11 @@ class FlaxModel(Model):
         return variables
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        """Return the module's outputs [batch, outputs] for `inputs` [batch, ...], without random numbers."""
+        """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
         return self.module().apply(params, inputs, **self._told(training=False))
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Return the module's outputs [batch, outputs] in training mode for one minibatch, with random numbers of `key`."""
+        """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
         return self.module().apply(params, inputs, **self._told(training=True), rngs={"dropout": key})
 
     @property
@@ -120,13 +120,13 @@ class NNXModel(Model):
         return nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        """Return the module's outputs [batch, outputs] for `inputs` [batch, ...], without random numbers."""
+        """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
         module = self._with(params, jax.random.key(0))
         module.eval()
         return module(inputs)
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Return the module's outputs [batch, outputs] in training mode for one minibatch, with random numbers of `key`."""
+        """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
         module = self._with(params, key)
         module.train()
         return module(inputs)
@@ -199,14 +199,14 @@ class EquinoxModel(Model):
         return equinox.filter(self.module(key), equinox.is_inexact_array)
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        """Return the module's outputs [batch, outputs] for `inputs` [batch, ...], without random numbers."""
+        """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
         import equinox
 
         module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
         return jax.vmap(equinox.nn.inference_mode(module) if self.draws else module)(inputs)
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Return the module's outputs [batch, outputs] in training mode for one minibatch, with random numbers of `key`."""
+        """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
         import equinox
 
         module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
