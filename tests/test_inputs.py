@@ -141,7 +141,7 @@ class TestArrays:
     def test_what_holds_something_else_is_not_replaced(self, tmp_path):
         np.savez(tmp_path / "raw.npz", X=X, y=Y)
         before = (tmp_path / "raw.npz").read_bytes()
-        with pytest.raises(FredError, match=r"raw\.npz is there, and holds something else than examples"):
+        with pytest.raises(FredError, match=r"raw\.npz exists and does not hold examples"):
             fred.arrays(tmp_path / "raw.npz", train=(X, Y), evaluation=(X, Y))
         assert (tmp_path / "raw.npz").read_bytes() == before
 

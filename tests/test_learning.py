@@ -144,7 +144,9 @@ def test_arrays_that_do_not_belong_together_are_refused(changes, message):
 
 def test_a_model_larger_than_memory_is_refused_before_any_run():
     run = make_run(task={"data": "digits", "model": {"name": "mlp", "hidden": [10**9]}})
-    with pytest.raises(FredError, match=r"^run `large`: the model has 75,000,000,010 parameters: 1 of it and one gradient"):
+    with pytest.raises(
+        FredError, match=r"^run `large`: the model has 75,000,000,010 parameters: 1 replica\(s\) and one gradient"
+    ):
         fred.run(Scenario(runs={"large": run}))
 
 

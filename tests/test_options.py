@@ -128,8 +128,11 @@ def test_options_that_jax_gains_or_loses_do_no_harm(monkeypatch):
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"JAX_DISABLE_JIT": "1"}, "jax_disable_jit is True: FRED computes by compiled programs"),
-        ({"JAX_PLATFORMS": "cuda"}, "jax_platforms is 'cuda': FRED computes on the CPU, where alone its bits are promised"),
+        ({"JAX_DISABLE_JIT": "1"}, "jax_disable_jit is True: FRED runs compiled programs"),
+        (
+            {"JAX_PLATFORMS": "cuda"},
+            "jax_platforms is 'cuda': FRED computes only on the CPU, because other devices give other bits",
+        ),
         ({"JAX_PLATFORMS": "cuda,cpu"}, "jax_platforms is 'cuda,cpu': "),
         ({"JAX_PLATFORMS": "nowhere"}, "jax_platforms is 'nowhere': "),
         ({"JAX_NUM_CPU_DEVICES": "2", "JAX_RANDOM_SEED_OFFSET": "7", "JAX_PLATFORMS": ""}, "jax_num_cpu_devices: 2"),
@@ -236,5 +239,5 @@ def test_a_process_with_other_values_computes_nothing_for_this_one():
 def test_modules_are_not_imported_for_another_platform(monkeypatch):
     """Else jax might tell them so in its own words."""
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
-    with pytest.raises(FredError, match=r"^jax_platforms is 'cuda': FRED computes on the CPU"):
+    with pytest.raises(FredError, match=r"^jax_platforms is 'cuda': FRED computes only on the CPU"):
         registry.allow_import(["nowhere"])

@@ -262,7 +262,7 @@ UNSAID = {  # files, of which scale.txt changes; what is said
             "mine": own("F", "from helper import *\nF = float(open('scale.txt').read())").replace("fred_inputs = []", ""),
             "helper": NONE,
         },
-        "helper and mine have one `fred_inputs` between them: write a list of its own into each",
+        "helper and mine share one `fred_inputs`: write a separate list into each",
     ),
     "a module that is imported while it runs": (
         {"mine": own("__import__('helper').F if u.size > 1 else 1.0"), "helper": NONE + "F = 1.0\n"},
@@ -274,7 +274,7 @@ UNSAID = {  # files, of which scale.txt changes; what is said
     ),
     "a module in an archive": (
         {"mine": own("F", "import sys\nsys.path.append('library.zip')\nfrom helper import F")},
-        "the module helper is not in a file of its own",
+        "the module helper is not in a file",
     ),
 }
 
@@ -296,8 +296,8 @@ def test_what_nobody_can_tell_is_computed_again(folder, case):
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ("['nowhere.csv']", r"mine\.py: `fred_inputs` names .*nowhere\.csv, which is no file; expected paths as seen from"),
-        ("['.']", r"mine\.py: `fred_inputs` names .*, which is no file"),
+        ("['nowhere.csv']", r"mine\.py: `fred_inputs` names .*nowhere\.csv, which is not a file; expected paths relative to"),
+        ("['.']", r"mine\.py: `fred_inputs` names .*, which is not a file"),
         ("'scale.txt'", r"mine\.py: `fred_inputs` is 'scale\.txt'; expected a list of paths and \$VARIABLES"),
         ("[1]", r"mine\.py: `fred_inputs` is \[1\]; expected a list of paths and \$VARIABLES"),
     ],
@@ -342,7 +342,7 @@ def test_a_script_is_computed_anew_and_told_why(folder, files):
     folder.write(**{name: content.replace("1.0", "2.0") for name, content in files.items()})
     seconds, said = folder.script()
     assert seconds == 20.0
-    assert "computed again: a program (script.py) can change what it has imported; with `fred run --import` it would be" in said
+    assert "computed again: a program (script.py) can change imported modules; use `fred run --import` to cache results" in said
 
 
 STEP = 1.0

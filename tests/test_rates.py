@@ -70,7 +70,7 @@ class TestSchedules:
                 "`linear_schedule` has no option `end_valu` here; did you mean `end_value`?",
             ),
             ({"name": "linear_schedule", "end_value": 0, "transition_steps": 0}, "`transition_steps` .*expected a positive"),
-            ({"name": "linear_schedule", "end_value": -1, "transition_steps": 9}, "comes to -1.0: a rate cannot be"),
+            ({"name": "linear_schedule", "end_value": -1, "transition_steps": 9}, "comes to -1.0; expected finite"),
             (
                 {"name": "exponential_decay", "decay_rate": float("nan"), "transition_steps": 9},
                 "option `decay_rate` of `exponential_decay`: found nan; expected a finite number",

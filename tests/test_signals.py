@@ -93,13 +93,13 @@ runpy.run_module("fred", run_name="__main__")
 @pytest.mark.parametrize(
     ("module", "arguments", "words"),
     [
-        ("fred.commands.cli", ["run", "x.yaml"], "nothing was begun"),
-        ("argparse", ["list"], "nothing was begun"),
-        ("fred.results.experiment", ["run", "quickstart"], "nothing was begun"),
-        ("numpy", ["run", "x.yaml"], "nothing was begun"),
-        ("the end", ["--version"], "nothing was begun"),
-        ("the end", ["list", "--kinds"], "nothing was begun"),
-        ("the end", ["list", "algorithm"], "it was at its end"),
+        ("fred.commands.cli", ["run", "x.yaml"], "nothing was started"),
+        ("argparse", ["list"], "nothing was started"),
+        ("fred.results.experiment", ["run", "quickstart"], "nothing was started"),
+        ("numpy", ["run", "x.yaml"], "nothing was started"),
+        ("the end", ["--version"], "nothing was started"),
+        ("the end", ["list", "--kinds"], "nothing was started"),
+        ("the end", ["list", "algorithm"], "it had finished"),
     ],
 )
 def test_in_the_first_second_and_in_the_last_it_is_one_line(number, module, arguments, words, tmp_path):

@@ -1,1 +1,1 @@
-"""What all other rooms stand on: the error, random streams, files, the numeric environment, progress, signals."""
+"""Foundations of all other packages: the error, random streams, files, the numeric environment, progress and signals."""

@@ -1,7 +1,7 @@
-"""What is made once for all runs that share it: data, and what components' functions have come to.
+"""Caches that runs share, for data and for results of components' functions.
 
-A program or a notebook may change the files that data come from, and the globals that its own functions look at: what has been
-made of them must then be made anew.
+Between experiments, a program or a notebook may change data files, and globals that its functions use. So caches that depend on
+them are cleared before each experiment.
 """
 
 import sys
@@ -16,14 +16,14 @@ from fred.base import options
 T = TypeVar("T")
 _DATA: "list[_lru_cache_wrapper[Any]]" = []
 _CODE: "list[_lru_cache_wrapper[Any]]" = []
-_OPTIONS: list[dict[str, str]] = []  # jax's, at the experiment before
+_OPTIONS: list[dict[str, str]] = []  # jax's options in the last experiment
 
 
 def data(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
-    """`lru_cache` for what is read from files, or follows from it.
+    """Return an `lru_cache` decorator for functions that read files, or that depend on their content.
 
     Args:
-        size: how many answers are kept.
+        size: number of cached results.
 
     >>> @data(4)
     ... def doubled(number):
@@ -41,19 +41,19 @@ def data(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
 
 
 def code(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
-    """`lru_cache` for what a component's functions have come to.
+    """Return an `lru_cache` decorator for functions that depend on the code of components.
 
     Args:
-        size: how many answers are kept.
+        size: number of cached results.
     """
     return _kept(size, _CODE)
 
 
 def with_each(function: "Callable[..., T]") -> "Callable[..., T]":
-    """What follows from an object, worked out once as long as that lives; whoever asks gets a copy.
+    """Cache a function's results for the lifetime of its first argument. Each call returns a copy.
 
     Args:
-        function: of an object that never changes, and perhaps of more that can be told apart.
+        function: function of an immutable object and, optionally, of further hashable arguments.
 
     >>> class Book(list): __hash__ = object.__hash__
     >>> @with_each
@@ -78,10 +78,10 @@ def with_each(function: "Callable[..., T]") -> "Callable[..., T]":
 
 
 def forget(compiled: bool) -> None:
-    """Forget, before an experiment, what was read from files; and what code has come to, where jax's options have changed.
+    """Clear the caches of data before an experiment, and those of code if jax's options have changed.
 
     Args:
-        compiled: whether to forget what code has come to, compiled programs among it, in any case.
+        compiled: True to clear the caches of code in any case, including jax's compiled programs.
     """
     if (now := [options.telling()]) != _OPTIONS:
         _OPTIONS[:], compiled = now, True

@@ -1,7 +1,7 @@
-"""What jax has compiled, kept for later processes: files in the user's cache folder, which may be lost and are never wrong.
+"""A persistent cache of jax's compiled programs, in the user's cache folder. Its files may be deleted at any time.
 
-jax's own folder will not do: it writes in place, so that others read what is half written; it complains of what is damaged, and
-never replaces it; and it would run on one CPU what was compiled for another.
+It replaces jax's own cache, which has three faults. jax writes files in place, so other processes may read incomplete ones. It
+warns of damaged files but never replaces them. It may run a program that was compiled for a different CPU.
 """
 
 import errno
@@ -19,24 +19,27 @@ from pathlib import Path
 from typing import Any
 
 _SETTING, _OFF = "FRED_CACHE", "off"
-_LIMIT = 256 * 2**20  # bytes of all programs together, a thousand scenarios' or so
+_LIMIT = 256 * 2**20  # bytes of all programs together, of about a thousand scenarios
 _SUFFIX = ".program"
 _OUR_FOLDER, _OUR_FILE = re.compile(r"[0-9a-f]{64}"), re.compile(rf"[0-9a-f]{{64}}(-\w+)?{_SUFFIX}")
-_DIGEST = 32  # bytes, with which an entry begins
-_OURS = "kept by FRED"  # what jax is told of a folder, which is a part of no key
+_DIGEST = 32  # bytes at the start of a file
+_OURS = "kept by FRED"  # the folder's name for jax, which is not part of its keys
 _CHANGING = threading.Lock()
-_BEFORE: list[str | None] = []  # what the setting was, once for everybody who leaves the folder unused
+_BEFORE: list[str | None] = []  # earlier values of the setting, one for each active `unused` block
 
 
 def folder() -> Path | None:
-    """Where programs are kept: `$FRED_CACHE`, or `fred` in the user's cache folder; None if they are not to be, or nowhere."""
+    """Return the cache folder: in `$FRED_CACHE`, or in `fred` in the user's cache folder.
+
+    Return None if `$FRED_CACHE` is `off`, or if there is no such folder.
+    """
     told = os.environ.get(_SETTING, "").strip()
     if told.casefold() == _OFF:
         return None
     try:
         if told:
             return Path(told).expanduser().absolute() / "compiled"
-        base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # which counts for nothing if it is relative, as its standard says
+        base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # ignored if it is relative, as its standard requires
         return (base if base.is_absolute() else Path.home() / ".cache") / "fred" / "compiled"
     except (RuntimeError, OSError):  # there is no home, or no current folder
         return None
@@ -44,7 +47,7 @@ def folder() -> Path | None:
 
 @contextmanager
 def unused() -> Iterator[None]:
-    """While it lasts nothing is read or kept, here and in processes that begin meanwhile."""
+    """Disable the cache in a `with` block, in this process and in processes that start during the block."""
     with _CHANGING:
         _BEFORE.append(os.environ.get(_SETTING))
         os.environ[_SETTING] = _OFF
@@ -57,10 +60,10 @@ def unused() -> Iterator[None]:
 
 
 def keep(facts: Mapping[str, str]) -> None:
-    """From now on jax keeps what it compiles, unless it does so already in a folder of the user's. Imports jax.
+    """Make jax use this cache from now on, unless the user has set a cache folder of jax's. Imports jax.
 
     Args:
-        facts: whatever must be the same where a program may be run, beside what jax looks at itself.
+        facts: properties of the machine and software that must be equal to reuse a program, in addition to jax's key.
     """
     import jax
     from jax._src import compilation_cache
@@ -71,19 +74,19 @@ def keep(facts: Mapping[str, str]) -> None:
     ours, usual = Programs(facts), internals.get_file_cache
     internals.get_file_cache = lambda path: (ours, path) if path == _OURS else usual(path)
     jax.config.update("jax_compilation_cache_dir", _OURS)
-    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # files of XLA's own, in the folder
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # these would be files of XLA in the folder
     jax.config.update(
         "jax_persistent_cache_min_compile_time_secs", 0.0
-    )  # small programs are many, and read in a tenth of the time
-    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")  # it is compiled, then
+    )  # there are many small programs, and reading one takes a tenth of the time of compiling
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")  # jax compiles then
 
 
 class Programs:
-    """Compiled programs by jax's key. Whatever the disk refuses, and whatever is damaged there, counts as not kept.
+    """A cache of compiled programs by jax's key. Disk errors and damaged files count as missing entries.
 
     Args:
-        facts: all that must be the same where a program may be run.
-        limit: bytes; where there are more, those go that have not been used for longest.
+        facts: properties of the machine and software that must be equal to reuse a program.
+        limit: size of all programs in bytes; beyond it, the least recently used programs are removed.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as path:
@@ -97,11 +100,11 @@ class Programs:
     def __init__(self, facts: Mapping[str, str], limit: int = _LIMIT):
         self._name = hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()
         self._limit = limit
-        self._unseen = limit  # bytes written since the folder was looked through: it is after the first program
-        self._path = _OURS  # jax names it in a log
+        self._unseen = limit  # bytes written since the last check of the size; the first program causes one
+        self._path = _OURS  # jax writes it to its log
 
     def get(self, key: str) -> bytes | None:
-        """What was kept under this key; None if nothing was that is whole."""
+        """Return the program with this key, or None if there is none or it is damaged."""
         file = self._file(key)
         if file is None:
             return None
@@ -117,7 +120,7 @@ class Programs:
         return program
 
     def put(self, key: str, program: bytes) -> None:
-        """Keep a program, in place of whatever is there: jax brings only what it found missing, or could not use."""
+        """Store a program, and replace an existing file: jax stores only programs that were missing or unusable."""
         file = self._file(key)
         if file is None:
             return
@@ -133,7 +136,7 @@ class Programs:
             return
 
     def _digest(self, key: str, program: bytes) -> bytes:
-        """Bind a program to its key and to the machine and software, whose folder somebody could rename."""
+        """Return a digest of a program, its key, and the machine and software, so that renamed folders are not used."""
         return hashlib.sha256(f"{self._name} {key}".encode() + b"\0" + program).digest()
 
     def _file(self, key: str) -> Path | None:
@@ -142,14 +145,14 @@ class Programs:
 
 
 def _check_ours(place: Path) -> None:
-    """Raises OSError where somebody else could have put what would be run."""
+    """Raise OSError if another user could have written programs into the folder, which FRED would run."""
     facts = place.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(errno.EPERM, "others may write there", str(place))
 
 
 def _read(file: Path) -> bytes:
-    """What is in a file of ours. Raises OSError for whatever else is there."""
+    """Return the content of a file of the cache. Raises OSError for anything but a regular file in a safe folder."""
     _check_ours(file.parent)
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
@@ -158,7 +161,7 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Whole or not at all, whoever reads or writes it meanwhile. Raises OSError."""
+    """Write a file atomically, even if other processes read or write it. Raises OSError."""
     number, name = tempfile.mkstemp(prefix=file.stem + "-", suffix=_SUFFIX, dir=file.parent)
     written = Path(name)
     try:
@@ -170,7 +173,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _prune(root: Path, limit: int) -> None:
-    """Where there is too much, remove what was used last longest ago, of all machines and versions."""
+    """Remove the least recently used programs of all machines and versions, if the cache exceeds its limit."""
     found = []
     for file in root.glob(f"*/*{_SUFFIX}"):
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""The numeric environment: what, besides the scenario, decides the bits. Set before jax loads; recorded with every result.
+"""The numeric environment: the settings that, with the scenario, determine the bits of a result.
 
-Measured reasons for each setting stand in docs/numerics.md.
+FRED sets it before jax loads, and records it with every result. docs/numerics.md explains each setting with measurements.
 """
 
 import itertools
@@ -17,46 +17,46 @@ from fred.base.version import __version__
 
 _X86_NAMES, _ARM64_NAMES = ("x86_64", "AMD64"), ("aarch64", "arm64")
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "simpy")
-_KERNELS = {  # flags of XLA's; a user's own values for them are replaced
-    "--xla_cpu_enable_platform_dependent_math": "false",  # YNNPACK's kernels add up in an order that no CPU changes
+_KERNELS = {  # XLA flags; FRED replaces a user's values
+    "--xla_cpu_enable_platform_dependent_math": "false",  # YNNPACK's kernels add in the same order on all CPUs
     "--xla_cpu_enable_fast_math": "false",
 }
-_X86 = {"--xla_cpu_max_isa": "AVX"} | _KERNELS  # the last without fused multiply-add
-_ARM64 = {  # LLVM's pass that fuses multiplications and additions; vectors of SVE's, which are fused before
+_X86 = {"--xla_cpu_max_isa": "AVX"} | _KERNELS  # the newest instruction set without fused multiply-add
+_ARM64 = {  # disable LLVM's pass that fuses multiplications and additions, and SVE vectors, which fuse earlier
     "--xla_backend_extra_options": "-aarch64-enable-mcr=false,-scalable-vectorization=off"
 } | _KERNELS
-_NO_YNNPACK = {"--xla_cpu_experimental_ynn_fusion_type": ""}  # it has no such kernels for CPUs without fused multiply-add
-_LAPACK = {"OPENBLAS_NUM_THREADS": "1"}  # and kernels for one CPU: for orthogonal first weights
+_NO_YNNPACK = {"--xla_cpu_experimental_ynn_fusion_type": ""}  # YNNPACK lacks kernels for CPUs without fused multiply-add
+_LAPACK = {"OPENBLAS_NUM_THREADS": "1"}  # and kernels of one CPU type, for orthogonal initial weights
 _CPU_INFORMATION = Path("/proc/cpuinfo")
-_CPU_MODEL = (  # of x86-64's and of arm64's, what does not change from minute to minute
+_CPU_MODEL = (  # constant fields of Linux's CPU information, of x86-64 and of arm64
     *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
 )
-_PORTABLE = "x86-64-v3 or arm64"  # they give each other's bits
+_PORTABLE = "x86-64-v3 or arm64"  # both give the same bits
 
 
 def prepare() -> None:
-    """Fix threads, instruction set, kernels, random numbers and platform before jax loads; warn if it is already there.
+    """Fix threads, instruction set, kernels, random numbers and platform before jax loads; warn if jax is already loaded.
 
-    All of it are variables of the environment, which processes that are started later inherit. `FRED_THREADS` says how many
-    threads jax has (1 unless told otherwise), which is recorded with the rest.
+    All settings are environment variables, which processes inherit that start later. `FRED_THREADS` is the number of threads of
+    jax (default 1), which is recorded, too.
     """
     wanted = _wanted()
     if "jax" in sys.modules:
         differing = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
         if differing:
             warnings.warn(
-                f"jax was imported before fred, without {', '.join(differing)}: digests may differ from FRED's elsewhere. "
+                f"jax was imported before fred, without {', '.join(differing)}: digests may differ from those of other runs. "
                 "Import fred first, or set these variables before starting Python.",
                 stacklevel=3,
             )
         return
     os.environ.update(wanted)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of some CPUs XLA says, with each program it reads, that they differ
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # on some CPUs XLA warns of differences with each program that it reads
 
 
 def check() -> None:
-    """Raise FredError where a variable or an option of jax's leaves FRED nothing to compute with. Imports jax."""
+    """Raise FredError if an environment variable or an option of jax does not allow FRED to compute. Imports jax."""
     import jax
 
     threads = os.environ.get("FRED_THREADS", "1")
@@ -65,7 +65,7 @@ def check() -> None:
     options.check()
     try:
         backend = str(jax.default_backend())
-    except Exception as error:  # of whatever kind: other libraries raise it
+    except Exception as error:  # other libraries may raise any exception
         said = next(iter(str(error).splitlines()), type(error).__name__)
         raise FredError(f"jax cannot start on the CPU: {said}; leave variables that begin with JAX_ unset") from None
     if backend != "cpu":
@@ -75,7 +75,7 @@ def check() -> None:
 
 
 def describe() -> dict[str, str]:
-    """Everything that identifies the numeric environment, as recorded in a manifest. Imports jax. Raises FredError."""
+    """Return everything that identifies the numeric environment, for a manifest. Imports jax. Raises FredError."""
     check()
     facts = {
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -92,32 +92,32 @@ def describe() -> dict[str, str]:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Of packages, which do not change while a process lives."""
+    """Return the versions of the packages that affect results. They are constant while a process lives."""
     import importlib.metadata
 
     return {package: importlib.metadata.version(package) for package in _PACKAGES}
 
 
 def cpu_class() -> str:
-    """Which CPUs are promised the same bits: arm64's, those with AVX2 and fused multiply-add, or only this model.
+    """Return the class of CPUs that give the same bits: arm64 and those with AVX2 and fused multiply-add, or one model.
 
-    Returns: a word that a manifest records, and `fred verify` compares.
+    A manifest records this name, and `fred verify` compares it.
     """
     if platform.machine() in _ARM64_NAMES:
         return _PORTABLE
     if platform.machine() not in _X86_NAMES:
         return platform.machine()
     facts = _cpu_facts()
-    if {"avx2", "fma"} <= set(facts.get("flags", "avx2 fma").split()):  # where nothing can be read, any recent one
+    if {"avx2", "fma"} <= set(facts.get("flags", "avx2 fma").split()):  # without CPU information, assume a recent one
         return _PORTABLE
     return f"only {facts.get('model name', 'this one')}"
 
 
 def _cpu_facts() -> dict[str, str]:
-    """What Linux says of the first CPU."""
+    """Return Linux's information on the first CPU; empty on other systems."""
     try:
         with _CPU_INFORMATION.open(encoding="utf-8", errors="replace") as file:
-            lines = list(itertools.takewhile(str.strip, file))  # the others would take time on a machine with many
+            lines = list(itertools.takewhile(str.strip, file))  # reading all CPUs takes time on large machines
     except OSError:
         return {}
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -125,17 +125,20 @@ def _cpu_facts() -> dict[str, str]:
 
 @cache
 def _keep_programs() -> None:
-    """What is compiled need not be compiled again, where nothing differs that could reach it."""
+    """Let jax reuse compiled programs on the same kind of machine with the same software."""
     from fred.base import compiled
 
     compiled.keep(_machine() | _software())
 
 
 def _machine() -> dict[str, str]:
-    """The kind of machine: by its CPU, or, where nothing can be read of that, by its name; an emulator's by what it can do."""
+    """Return the properties of the machine: its CPU's model, or the machine's name if that is unknown, and CPU features.
+
+    Features distinguish emulators.
+    """
     import importlib
 
-    seen = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # by asking the CPU itself
+    seen = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # read from the CPU itself
     facts = _cpu_facts()
     model = {name: facts[name] for name in _CPU_MODEL if name in facts} or {"node": platform.node()}
     able = " ".join(sorted(name for name, there in seen.items() if there))
@@ -143,7 +146,7 @@ def _machine() -> dict[str, str]:
 
 
 def _software() -> dict[str, str]:
-    """Everything installed, and set, that compiles; and FRED's sources that replace parts of it."""
+    """Return the software and settings that affect compiled programs, with a digest of FRED's numeric sources."""
     import hashlib
 
     root = Path(__file__).parent.parent
@@ -167,7 +170,7 @@ def _wanted() -> dict[str, str]:
 
 
 def _own() -> dict[str, str]:
-    """FRED's flags for XLA on this CPU."""
+    """Return FRED's XLA flags for this CPU."""
     if platform.machine() in _ARM64_NAMES:
         return _ARM64
     if platform.machine() in _X86_NAMES:
@@ -176,6 +179,6 @@ def _own() -> dict[str, str]:
 
 
 def _others_flags(own: dict[str, str]) -> list[str]:
-    """The user's, without any that FRED sets itself."""
+    """Return the user's XLA flags without those that FRED sets."""
     replaced = own.keys() | _X86.keys() | _NO_YNNPACK.keys()
     return [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in replaced]

@@ -1,16 +1,16 @@
-"""The one error a user can cause."""
+"""FredError, the error for everything that a user can correct."""
 
 _LONGEST_LINE = 1000  # characters
 
 
 class FredError(Exception):
-    """Something the user asked for cannot be done; the message says what, where, what was expected and what to do.
+    """A request that FRED cannot fulfil. The message says what is wrong, where, what was expected and what to do.
 
-    One line for each thing that is wrong. The command line prints them and exits with code 2; no traceback, nothing written.
-    What cannot be printed is escaped, and a line that quotes too much is shortened.
+    Each problem is one line. The command line prints the lines without a traceback, writes nothing, and exits with code 2.
+    Characters that cannot be printed are escaped, and very long lines are shortened.
 
     Args:
-        problems: what is wrong, a sentence each; `str` of the error has them a line each.
+        problems: a sentence for each problem; `str` of the error has a line for each.
 
     >>> import fred
     >>> try:
@@ -29,7 +29,7 @@ class FredError(Exception):
 
 
 def quoted(value: object) -> str:
-    """A value as a message quotes it: `repr`, or words where Python has none.
+    """Return a value as messages quote it: its `repr`, or a description if Python cannot make one.
 
     >>> quoted("four")
     "'four'"
@@ -38,15 +38,15 @@ def quoted(value: object) -> str:
     """
     try:
         return repr(value)
-    except ValueError:  # an integer beyond what Python writes out
+    except ValueError:  # an integer too long for Python to print
         return "a number with thousands of digits"
 
 
 def _printable(text: str) -> str:
-    line = " ".join(filter(None, map(str.strip, text.splitlines())))  # other libraries' errors may have several
+    line = " ".join(filter(None, map(str.strip, text.splitlines())))  # messages of other libraries may have several lines
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE - 200]} ... {line[-150:]}"
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in line)
 
 
-FredError.__module__ = "fred"  # where users import it from, and what tracebacks show
+FredError.__module__ = "fred"  # users import it from `fred`, and tracebacks show that name

@@ -1,14 +1,14 @@
-"""How often Python looks for what could be collected: seldom, where most objects are of modules, and stay for good."""
+"""Settings of Python's garbage collector: it runs rarely, because most objects belong to modules and are never freed."""
 
 import gc
 
 
 def seldom_looked_for() -> None:
-    """In a process of FRED's own. Python's usual pace takes a tenth of a short run's time, to look through modules mostly."""
+    """Make garbage collections rare in this process. With Python's defaults they take a tenth of a short run's time."""
     gc.set_threshold(5_000, 10, 10)
 
 
 def left() -> None:
-    """At a program's end everything goes at once: Python need not look through it."""
+    """Disable garbage collection at a program's end, when all memory is freed anyway."""
     gc.disable()
     gc.freeze()

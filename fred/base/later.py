@@ -1,4 +1,4 @@
-"""JAX and optax, loaded when something of them is first used: a run of timing alone needs neither."""
+"""JAX and optax, imported at their first use: runs that only simulate timing need neither."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     class _Later:
-        """A module that is imported when one of its names is asked for."""
+        """A module that is imported when one of its attributes is first used."""
 
         def __init__(self, name: str):
             self._name = name

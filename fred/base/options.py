@@ -1,8 +1,8 @@
-"""jax's options: for each of them, whether it may have another value than usual, by what that could do to the bits.
+"""jax's options, by whether FRED accepts values other than the default and whether they can change the bits of a result.
 
-A process's variables set options before jax loads, `jax.config.update` and jax's context managers later: the value that holds
-when a run is computed counts. FRED fixes some variables, refuses some values, and records others with the numeric environment.
-Here are the options of all versions of jax that `setup.cfg` allows.
+Environment variables set options before jax loads; `jax.config.update` and jax's context managers set them later. The value
+during the computation of a run counts. FRED fixes some variables, refuses some values, and records others with the numeric
+environment. This file lists the options of all versions of jax that `setup.cfg` allows.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 from fred.base.errors import FredError
 
-ON_CPU = "FRED computes on the CPU, where alone its bits are promised"
+ON_CPU = "FRED computes only on the CPU, because other devices give other bits"
 _HARMLESS = {  # any value
     "of GPUs, TPUs and kernels for them": """
         jax_bcoo_cusparse_lowering jax_cuda_visible_devices jax_mock_gpu_topology jax_mosaic_allow_hlo
@@ -51,18 +51,18 @@ _HARMLESS = {  # any value
         jax_export_deserialize_expired_versions jax_export_ignore_forward_compatibility jax_serialization_version""",
     "of when something is computed, not of what": "jax_cpu_enable_async_dispatch",
 }
-_FIXED: dict[str, dict[str, tuple[Any, ...]]] = {  # the first value, whatever their variables say; no other later
-    "initial parameters follow from it": {
+_FIXED: dict[str, dict[str, tuple[Any, ...]]] = {  # FRED sets the first value; values other than these are refused
+    "it determines initial parameters": {
         "jax_default_prng_impl": ("threefry2x32",),
         "jax_random_seed_offset": (0,),
         "jax_threefry_partitionable": (True,),
     },
-    "jax would refuse what FRED does": {
+    "jax would refuse operations of FRED": {
         "jax_numpy_rank_promotion": ("allow",),
         "jax_transfer_guard": ("allow", None),
     },
 }
-_REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # all but these values
+_REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # values other than these are refused
     ON_CPU: {
         "jax_platforms": ("cpu", None, ""),
         "jax_platform_name": ("", "cpu"),
@@ -70,12 +70,12 @@ _REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # all but these values
         "jax_backend_target": ("", "local"),
         "jax_default_device": (None, "cpu"),
     },
-    "FRED computes by compiled programs, and single operations round differently": {
+    "FRED runs compiled programs, and single operations round differently": {
         "jax_disable_jit": (False,),
         "jax_no_execution": (False,),
         "jax_no_tracing": (False,),
     },
-    "jax's checks would end runs, or change what is compiled": {
+    "jax's checks would stop runs, or change compiled programs": {
         "jax_allow_f16_reductions": (True,),
         "jax_array_garbage_collection_guard": (None, "allow"),
         "jax_check_static_indices": (False,),
@@ -98,7 +98,7 @@ _REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # all but these values
         "jax_transfer_guard_host_to_device": (None, "allow"),
     },
 }
-# any value: one that is not listed is recorded with the numeric environment
+# all values are accepted; those not listed are recorded with the numeric environment
 _RECORDED: dict[str, dict[str, tuple[Any, ...]]] = {
     "numbers' types and precision": {
         "jax_default_matmul_precision": (None,),
@@ -141,7 +141,7 @@ _RECORDED: dict[str, dict[str, tuple[Any, ...]]] = {
         "jax_xla_profile_version": (0,),
     },
 }
-_ALWAYS = (  # recorded even if usual, as in manifests of all versions
+_ALWAYS = (  # recorded even at their defaults, as in manifests of all versions
     *("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_exec_time_optimization_effort"),
     *("jax_optimization_level", "jax_random_seed_offset", "jax_threefry_partitionable"),
 )
@@ -155,19 +155,19 @@ _REASONS = {option: reason for reason, options in (_FIXED | _REFUSED).items() fo
 
 
 def variables() -> dict[str, str]:
-    """Return the variables of the environment that set the fixed options, with the values that FRED needs."""
+    """Return the environment variables that set the fixed options, with the values that FRED needs."""
     return {option.upper(): str(values[0]) for option, values in fixed.items()}
 
 
 def check() -> None:
-    """Raise FredError for an option at whose value FRED does not compute. Imports jax."""
+    """Raise FredError if an option has a value that FRED refuses. Imports jax."""
     found = _values()
     for option, usual in (fixed | refused).items():
         _check(option, found.get(option, usual[0]))
 
 
 def check_platforms() -> None:
-    """Raise FredError if a variable would have jax compute elsewhere than on the CPU. Does not import jax."""
+    """Raise FredError if JAX_PLATFORMS selects a device other than the CPU. Does not import jax."""
     _check("jax_platforms", os.environ.get("JAX_PLATFORMS"))
 
 
@@ -179,7 +179,7 @@ def _check(option: str, value: Any) -> None:
 
 
 def telling() -> dict[str, str]:
-    """Return the options that distinguish numeric environments, undecided ones of a newer jax among them. Imports jax."""
+    """Return the options that distinguish numeric environments, including unknown ones of a newer jax. Imports jax."""
     found = _values()
     usual = {option for option, values in recorded.items() if found.get(option) in values}
     silent = harmless | ((usual | fixed.keys() | refused.keys()) - {*_ALWAYS})
@@ -188,7 +188,7 @@ def telling() -> dict[str, str]:
 
 @cache
 def _at_first() -> frozenset[str]:
-    """Return the names of the options that jax has so far: parts that it imports later have others."""
+    """Return the names of jax's options at the first call. Parts of jax that are imported later may add others."""
     return frozenset(_values())
 
 

@@ -1,4 +1,4 @@
-"""Progress of whatever takes long: bars on a terminal, a line that changes in a notebook, else a line now and then."""
+"""Progress of long tasks: bars on a terminal, one updated line in a notebook, and occasional lines elsewhere."""
 
 import sys
 import time
@@ -12,20 +12,20 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from fred.base import signals
 
-Show = Callable[[str, float], None]  # what is being done, and the share of it that is done
-OfRuns = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
+Show = Callable[[str, float], None]  # reports a task's name, and the share of it that is done
+OfRuns = Callable[[str, int, float], None]  # reports a run, a seed, and the share of it that is done
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
-_LISTENERS: list[Callable[[str], None]] = []  # told what `doing` is told
-_PROGRAMS = [0, 0]  # of the experiment: how many have been compiled, how many may be needed
-_SETTLED = 60.0  # seconds after which starting and compiling, which come first, no longer mislead
+_LISTENERS: list[Callable[[str], None]] = []  # they receive the text of `doing`
+_PROGRAMS = [0, 0]  # in this experiment: compiled programs, and expected ones
+_SETTLED = 60.0  # seconds until estimates no longer suffer from starting and compiling, which come first
 
 
 def bars(parts: int = 0) -> AbstractContextManager[Show]:
-    """What to tell of each thing that is being done; `parts`: how many there will be, if that is known.
+    """Show the progress of tasks in a `with` block, which receives a function to report it.
 
     Args:
-        parts: how many, those included that turn out to be done; 0: not known.
+        parts: number of tasks, including those that turn out to be done already; 0 if unknown.
     """
     console = Console(stderr=True)
     if console.is_terminal:
@@ -37,26 +37,26 @@ def bars(parts: int = 0) -> AbstractContextManager[Show]:
 
 @contextmanager
 def of_runs(units: int = 0) -> Iterator[OfRuns]:
-    """What to tell of each run and seed; `units`: how many there will be.
+    """Show the progress of runs in a `with` block, which receives a function to report it.
 
     Args:
-        units: how many, those included that turn out to be done; 0: not known.
+        units: number of pairs of run and seed, including those that turn out to be done already; 0 if unknown.
     """
     with bars(units) as show:
         yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
 
 
 def in_notebook() -> bool:
-    """Whether what is shown is shown in a notebook."""
+    """Return True if output appears in a notebook."""
     return "ipykernel" in sys.modules and Console().is_jupyter
 
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """While it lasts, a word stands beside the thing that is under way in this process, on a terminal.
+    """Show a text next to this process's current tasks during a `with` block, on a terminal.
 
     Args:
-        what: such as "compiling", during which no share of the thing is done.
+        what: an activity without progress of the task, such as "compiling".
     """
     for listener in _LISTENERS:
         listener(what)
@@ -68,26 +68,26 @@ def doing(what: str) -> Iterator[None]:
 
 
 def expect(programs: int) -> None:
-    """A new experiment begins.
+    """Start counting compiled programs for a new experiment.
 
     Args:
-        programs: about so many will be compiled for it: schedules may need other instructions, or not as many.
+        programs: approximate number of programs to compile; it depends on the schedules.
     """
     _PROGRAMS[:] = 0, programs
 
 
 def compiling() -> AbstractContextManager[None]:
-    """While it lasts, it is said which program is compiled, beside the thing that waits for it."""
+    """Show the number of the program that is compiled in a `with` block, next to the current tasks."""
     _PROGRAMS[0] += 1
     number, about = _PROGRAMS
     return doing(f"compiling program {number} of about {about}" if number <= about > 1 else "compiling")
 
 
 class Tally:
-    """What has been told so far, and when the rest may be done.
+    """The reported progress of all tasks, with an estimate of the remaining time.
 
     Args:
-        parts: how many there will be, if that is known.
+        parts: number of tasks; 0 if unknown.
 
     >>> tally = Tally(parts=2)
     >>> tally.note("first", 1.0)
@@ -99,12 +99,12 @@ class Tally:
     def __init__(self, parts: int):
         self.parts = parts
         self._began = time.monotonic()
-        self._marks = deque([(self._began, 0.0)])  # when how much was worked; the last one before half of the time so far first
+        self._marks = deque([(self._began, 0.0)])  # times and work done, from half of the elapsed time on
         self._shares: dict[str, float] = {}
-        self._before = 0  # things that were done when they were first told of
+        self._before = 0  # tasks that were done at their first report
 
     def note(self, what: str, share: float) -> None:
-        """One more word."""
+        """Record the share of a task that is done."""
         if what not in self._shares and share == 1.0:
             self._before += 1
         self._shares[what] = share
@@ -112,26 +112,26 @@ class Tally:
 
     @property
     def _worked(self) -> float:
-        """Things that were done since this began, and shares of those under way."""
+        """Number of tasks done since the start, including shares of running ones."""
         return sum(self._shares.values()) - self._before
 
     @property
     def done(self) -> int:
-        """Things that are done."""
+        """Number of finished tasks."""
         return sum(share == 1.0 for share in self._shares.values())
 
     @property
     def under_way(self) -> dict[str, float]:
-        """Things that are begun and not done, with their shares."""
+        """Running tasks, with the share of each that is done."""
         return {what: share for what, share in self._shares.items() if share < 1.0}
 
     @property
     def share(self) -> float:
-        """Of everything."""
+        """Share of all tasks that is done."""
         return sum(self._shares.values()) / max(self.parts, len(self._shares), 1)
 
     def words(self) -> str:
-        """In one line."""
+        """Return the progress in one line."""
         count = max(self.parts, len(self._shares))
         left = self._left(count - self._before - self._worked)
         running = "; ".join(f"{what}: {share:.0%}" for what, share in self.under_way.items())
@@ -140,7 +140,10 @@ class Tally:
         return f"{self.done} of {count} done{left}" + (f" ({running})" if running else "")
 
     def _left(self, work: float) -> str:
-        """When this much work may be done, at the pace of the last half of the time: starting and compiling come first."""
+        """Return the estimated time for this much work; empty if it is too early to tell.
+
+        The estimate uses the pace of the last half of the elapsed time, because starting and compiling come first.
+        """
         now = time.monotonic()
         while len(self._marks) > 1 and 2 * self._marks[1][0] <= self._began + now:
             self._marks.popleft()
@@ -150,7 +153,7 @@ class Tally:
 
 
 class _Words:
-    """A line of words, not too often."""
+    """Progress as lines of text, at a limited rate."""
 
     def __init__(self, parts: int, say: Callable[[str], None], every: float = 0.5):
         self._tally, self._say, self._every = Tally(parts), say, every
@@ -158,7 +161,7 @@ class _Words:
         self._told = False
 
     def tell(self, what: str, share: float) -> None:
-        """One more word."""
+        """Record the share of a task that is done, and print a line if it is time for one."""
         self._tally.note(what, share)
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
@@ -166,7 +169,7 @@ class _Words:
             self._say(self._tally.words())
 
     def end(self) -> None:
-        """A last word, in the place of those that were told, if all is done."""
+        """Print a last line if all tasks are done and lines have been printed before."""
         if self._told and not self._tally.under_way:
             self._say(f"{self._tally.done} of {self._tally.done} done")
 

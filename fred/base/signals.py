@@ -1,4 +1,4 @@
-"""Being told to stop, by Ctrl-C or by the system: once is enough, and what is finished stays."""
+"""Handling of Ctrl-C and SIGTERM: one signal stops the program, and finished results are kept."""
 
 import atexit
 import os
@@ -9,35 +9,41 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-_REPEATED = 2.0  # seconds after which a program that went on all the same is told again
-_PATIENCE = 10.0  # seconds for an import to be over: one that is cut in two raises anything
-_SOON = 0.05  # seconds between two looks whether it is
-_told: list[int] = []  # the signals that came
-_first = 0.0  # when the first of them did, by the monotonic clock
+_REPEATED = 2.0  # seconds until the interrupt is raised again, if the program goes on
+_PATIENCE = 10.0  # seconds to wait for the end of an import: an interrupted one may raise any exception
+_SOON = 0.05  # seconds between two checks whether the import has ended
+_told: list[int] = []  # signals received
+_first = 0.0  # time of the first of them, by the monotonic clock
 _heeding = False
 _is_program = False
-_words = ""  # of a program that may end there and then
+_words = ""  # message of a program that may end at once
 
 
 def at_once() -> None:
-    """From now on either signal ends the program there and then, until it heeds them or something has begun, and at its end."""
+    """Let SIGTERM and Ctrl-C end the program at once, outside `heeded` blocks. At the program's exit they are ignored.
+
+    In a `heeded` block they end it at once only during an import, and only until `begun` is called.
+    """
     global _is_program, _words
-    _is_program, _words = True, "nothing was begun"
+    _is_program, _words = True, "nothing was started"
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _end)
-            atexit.register(signal.signal, number, signal.SIG_IGN)  # nothing is left then that could be said, or stopped
+            atexit.register(signal.signal, number, signal.SIG_IGN)  # by then, nothing is left to report or to stop
 
 
 def begun() -> None:
-    """From now on there is something to tidy up before the program ends."""
+    """Note that the program has something to clean up, so a signal during an import must not end it at once."""
     global _words
     _words = ""
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Meanwhile SIGTERM stops the program as SIGINT does; both again and again, for an event loop may take one for its own."""
+    """Raise KeyboardInterrupt for SIGTERM and SIGINT in a `with` block.
+
+    It is raised repeatedly until the block ends, because an event loop may catch one.
+    """
     global _heeding, _words
     _told.clear()
     _heeding = True
@@ -49,11 +55,11 @@ def heeded() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _told:  # what an interrupt becomes on its way through other people's code
+        if _told:  # other libraries may turn an interrupt into another exception
             raise KeyboardInterrupt from error
         raise
     finally:
-        _heeding, _words = False, "it was at its end" if _is_program else ""
+        _heeding, _words = False, "it had finished" if _is_program else ""
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = unraisable
         for number, handler in before.items():
@@ -62,10 +68,10 @@ def heeded() -> Iterator[None]:
 
 @contextmanager
 def saying(words: Callable[[], str]) -> Iterator[None]:
-    """An interrupt that comes meanwhile says this, unless somebody inside has more to say.
+    """Add a note to a KeyboardInterrupt in a `with` block, unless it has one from an inner block.
 
     Args:
-        words: asked when it comes.
+        words: function that returns the note; it is called at the interrupt.
 
     >>> try:
     ...     with saying(lambda: "two of five are kept"):
@@ -83,14 +89,14 @@ def saying(words: Callable[[], str]) -> Iterator[None]:
 
 
 def said_by(error: BaseException | None) -> list[str]:
-    """What an interrupt says, or if it has nothing to say the one in whose middle it came."""
+    """Return the notes of an interrupt, or of the first exception in its context that has notes."""
     while error is not None and not getattr(error, "__notes__", ()):
         error = error.__context__
     return list(getattr(error, "__notes__", ()))
 
 
 def exit_code() -> int:
-    """As is usual for the signal that came. From then on no other one is heeded: the program is at its end."""
+    """Return the usual exit code for the signal received. Later signals are ignored, because the program is ending."""
     global _heeding
     _heeding = False
     return 128 + (_told[0] if _told else signal.SIGINT)
@@ -120,7 +126,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """What comes where Python can raise nothing, as in `__del__` or while it collects garbage, is told again at once."""
+    """Raise an interrupt again soon if Python could not raise it, as in `__del__` or during garbage collection."""
     if _told and issubclass(unraisable.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, _SOON)
     else:

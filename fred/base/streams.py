@@ -1,7 +1,7 @@
-"""Named counter-based random streams: every draw is a function of (seed, purpose, entity, position), never of event order.
+"""Named counter-based random streams: each draw depends only on (seed, purpose, entity, position), never on event order.
 
-Philox4x32-10 [Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"], vectorised in NumPy integers,
-so the same draw costs nothing to repeat, and adding a worker or a plot moves nobody else's draws.
+The generator is Philox4x32-10 [Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"], vectorised in
+NumPy integers. So draws can be repeated in any order, and another worker or plot does not change existing draws.
 """
 
 import hashlib
@@ -17,15 +17,15 @@ _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _WORD = np.uint64(32)
 _LANES = 4  # 32-bit words per counter
-_FEWEST, _MOST = 64, 1024  # draws that are made together where they are taken one by one
+_FEWEST, _MOST = 64, 1024  # block sizes of draws that are taken one by one
 
 
 def philox(key: tuple[int, int], *counter: ArrayLike) -> NDArray[np.uint64]:
-    """Four 32-bit words for each counter of up to four 32-bit words: the counter words' broadcast shape + [4].
+    """Return four 32-bit words for each counter, in the broadcast shape of the counter's words + [4].
 
     Args:
         key: two 32-bit words.
-        counter: one to four 32-bit words, arrays that are broadcast against each other; those left out are 0.
+        counter: one to four 32-bit words, as arrays that are broadcast against each other; missing words are 0.
 
         >>> from fred.base import streams
         >>> [hex(word) for word in streams.philox((0, 0), 0).tolist()]  # as in Random123's known answers
@@ -42,24 +42,24 @@ def philox(key: tuple[int, int], *counter: ArrayLike) -> NDArray[np.uint64]:
 
 @cache
 def stream_key(seed: int, purpose: str) -> tuple[int, int]:
-    """The Philox key of one named stream: the first 64 bits of SHA-256(seed, purpose).
+    """Return the Philox key of a named stream: the first 64 bits of SHA-256(seed, purpose).
 
     Args:
-        seed: of the run.
-        purpose: a name, such as "latency".
+        seed: seed of the run.
+        purpose: name of the stream, such as "latency".
     """
     digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
 
 
 def words(seed: int, purpose: str, entity: ArrayLike, position: ArrayLike) -> NDArray[np.uint64]:
-    """One 32-bit word per (entity, position), broadcast against each other.
+    """Return one 32-bit word for each (entity, position), which are broadcast against each other.
 
     Args:
-        seed: of the run.
-        purpose: of the stream.
-        entity: whose draw: a worker's number, for example.
-        position: which of its draws, from 0.
+        seed: seed of the run.
+        purpose: name of the stream.
+        entity: number of the entity, such as a worker.
+        position: index of the entity's draw, from 0.
 
         >>> from fred.base import streams
         >>> several = streams.words(0, "example", [[0], [1]], [0, 5, 9])
@@ -73,14 +73,16 @@ def words(seed: int, purpose: str, entity: ArrayLike, position: ArrayLike) -> ND
 
 
 def word_runs(seed: int, purpose: str, entity: ArrayLike, start: ArrayLike, count: int) -> NDArray[np.uint64]:
-    """`words` at positions start .. start + count - 1, quickly if all runs begin and end at multiples of four: + [count].
+    """Return `words` at positions start .. start + count - 1, in the broadcast shape of `entity` and `start` + [count].
+
+    It is fast if all `start` and `count` are multiples of four.
 
     Args:
-        seed: of the run.
-        purpose: of the stream.
-        entity: whose draws.
-        start: the first position of each, broadcast against `entity`.
-        count: draws in a row.
+        seed: seed of the run.
+        purpose: name of the stream.
+        entity: number of the entity.
+        start: first position, broadcast against `entity`.
+        count: number of consecutive draws.
     """
     start, entity = np.asarray(start, np.uint64)[..., None], np.asarray(entity, np.uint64)[..., None]
     if count % _LANES or (start % _LANES).any():
@@ -90,16 +92,16 @@ def word_runs(seed: int, purpose: str, entity: ArrayLike, start: ArrayLike, coun
 
 
 def uniforms(seed: int, purpose: str, entity: ArrayLike, start: int, count: int) -> NDArray[np.float64]:
-    """Draws start .. start + count - 1 of each entity's stream, strictly inside (0, 1): shape of `entity` + [count].
+    """Return draws start .. start + count - 1 of each entity, strictly inside (0, 1), in the shape of `entity` + [count].
 
     Args:
-        seed: of the run.
-        purpose: of the stream.
-        entity: whose draws.
-        start: the first of them.
-        count: how many.
+        seed: seed of the run.
+        purpose: name of the stream.
+        entity: number of the entity.
+        start: index of the first draw.
+        count: number of draws.
 
-    However they are asked for, they are the same ones:
+    Draws do not depend on how they are requested:
 
         >>> from fred.base import streams
         >>> at_once = streams.uniforms(0, "example", [0, 1], start=0, count=6)
@@ -119,9 +121,9 @@ def one_by_one(seed: int, purpose: str, entity: int = 0) -> Iterator[float]:
     """Yield an entity's draws, strictly inside (0, 1), without end.
 
     Args:
-        seed: of the run.
-        purpose: of the stream.
-        entity: whose draws.
+        seed: seed of the run.
+        purpose: name of the stream.
+        entity: number of the entity.
 
         >>> from itertools import islice
         >>> from fred.base import streams

@@ -1,3 +1,3 @@
-"""The version, where both the package and its build find it."""
+"""The version, which both the package and its build read."""
 
 __version__ = "0.2.0"

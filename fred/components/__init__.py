@@ -1,1 +1,1 @@
-"""What a scenario can name: the contract of everything named, the table of names, and users' own classes among them."""
+"""Components that a scenario can name: their base class, the registry of names, and support for users' own classes."""

@@ -1,4 +1,4 @@
-"""What every part of a scenario is: a frozen, validated set of options with behaviour, chosen by name from the registry."""
+"""The base class of all parts of a scenario: a frozen, validated set of options that scenarios choose by name."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,13 +26,13 @@ from fred.components import own_code, registry
 from fred.components.input_path import InputPath, UnreadError
 
 C = TypeVar("C", bound="Component")
-_MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # by class, the last whose options are right
-Count = Annotated[int, Field(ge=1, lt=2**31)]  # of whatever; no number of things is larger anywhere
-Whole = Annotated[int, Field(ge=0, lt=2**31)]  # such a number, or 0
+_MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # the last valid component of each class
+Count = Annotated[int, Field(ge=1, lt=2**31)]  # all numbers of things in scenarios are below 2^31
+Whole = Annotated[int, Field(ge=0, lt=2**31)]  # the same, or 0
 
 
 def without_example(docstring: str) -> str:
-    """What a docstring says before its example, and before the sentence that leads to that.
+    """Return a docstring without its example and the paragraph that introduces the example.
 
     >>> without_example("Takes its time.\\n\\nA second:\\n\\n    >>> Constant(seconds=1.0)")
     'Takes its time.'
@@ -43,11 +43,11 @@ def without_example(docstring: str) -> str:
 
 
 class Component(BaseModel):
-    """Options with behaviour; hashable, comparable, refusing unknown keys, NaN and infinity.
+    """A set of options with behaviour. It is hashable and comparable, and refuses unknown keys, NaN and infinity.
 
-    Each required field carries `examples`, from which documentation, editors and the contract tests build instances.
+    Each required field has `examples`, from which documentation, editors and the contract tests build instances.
 
-    Fields are pydantic's: a type, a default, and what they mean, with unit. What does not fit is refused when one is made:
+    Fields are those of pydantic, with a type, a default, and a description with unit. The constructor refuses invalid options:
 
         >>> import fred
         >>> from pydantic import Field
@@ -68,7 +68,7 @@ class Component(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False)
 
     def __eq__(self, other: object) -> bool:
-        """The same options of the same class: what has been worked out from them meanwhile does not count."""
+        """Compare class and options. Cached properties do not count."""
         return type(self) is type(other) and isinstance(other, Component) and options_of(self) == options_of(other)
 
     @cached_property
@@ -81,7 +81,7 @@ class Component(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _refused(cls, options: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Errors of the user's own code, which is asked while a scenario is checked, are refusals; FRED's faults stay."""
+        """Validate options, and turn errors of the user's own code into ValueErrors. Errors of FRED's code are not changed."""
         try:
             made = validate(options)
             if (waiting := _MADE.get()) is not None:
@@ -118,23 +118,23 @@ class Component(BaseModel):
         return options
 
     def model_copy(self: C, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> C:
-        """The same with other options, which are validated.
+        """Return a copy with other options, which are validated.
 
         Args:
-            update: values by the options' names; all others stay.
-            deep: of no matter, as components do not change.
+            update: new values, by option name; all other options stay the same.
+            deep: ignored, because components are immutable.
         """
         return type(self).model_validate({**options_of(self), **(update or {})})
 
     @classmethod
     def example(cls: type[C]) -> C:
-        """An instance made of the fields' first examples and defaults."""
+        """Return an instance with the fields' first examples and defaults."""
         given = {name: field.examples[0] for name, field in cls.model_fields.items() if field.examples}
         return cls.model_validate(given)
 
 
 def options_of(component: Component) -> dict[str, Any]:
-    """All options of `component` by name, parts as they are.
+    """Return all options of `component` by name; components among them are not converted.
 
     >>> from fred.cluster.latency import Uniform
     >>> options_of(Uniform(low=1, high=2))
@@ -144,11 +144,13 @@ def options_of(component: Component) -> dict[str, Any]:
 
 
 def checked(cls: type[C], validate: Callable[[], C]) -> C:
-    """Return a validated component; in a result, without the checks from the first on that asks for what an input holds.
+    """Return a validated component. When a result is read, skip checks that need the content of an input file.
+
+    The first such check and all later ones are skipped. The run that wrote the result has made them.
 
     Args:
         cls: the component's class.
-        validate: makes it; the run that the result came of has made all checks.
+        validate: function that makes the component.
     """
     made: dict[type, C] = {}
     before = _MADE.set(made)
@@ -163,16 +165,16 @@ def checked(cls: type[C], validate: Callable[[], C]) -> C:
 
 
 def checked_as(cls: type[C]) -> WrapValidator:
-    """Return the annotation by which a component is `checked` that is no `OneOf`.
+    """Return the field annotation that applies `checked` to a component without `OneOf`.
 
     Args:
-        cls: its class.
+        cls: the component's class.
     """
     return WrapValidator(lambda value, validate: checked(cls, lambda: validate(value)))
 
 
 def inputs_of(part: Any) -> dict[InputPath, None]:
-    """The paths that a component, or a mapping or tuple of components, names, each once.
+    """Return the input paths in a component, or in a mapping or tuple of components, each once.
 
     >>> from fred.cluster.cluster import Cluster
     >>> list(inputs_of(Cluster(workers=8, compute={"name": "trace", "file": "example"})))
@@ -187,7 +189,7 @@ def inputs_of(part: Any) -> dict[InputPath, None]:
 
 
 def own_classes(part: Any) -> set[str]:
-    """The classes of the user's own, as `module:Class`, that take part in a run."""
+    """Return the user's own classes among the parts of a run, as `module:Class`."""
     if isinstance(part, Component):
         cls = type(part)
         here = set() if cls.__module__.startswith("fred.") else {f"{cls.__module__}:{cls.__qualname__}"}
@@ -196,7 +198,7 @@ def own_classes(part: Any) -> set[str]:
 
 
 def _holds_truth(value: Any) -> bool:
-    """Whether it is true or false, or a list with one of them: Python would take it for a number."""
+    """Return True for a boolean, or a list with a boolean, which Python would accept as a number."""
     return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_truth, value)))
 
 
@@ -208,12 +210,12 @@ ONE_OF = "x-one-of"
 
 
 class OneOf:
-    """Field annotation: a component of this registry table, written as `{name: ..., options}` or as its bare name.
+    """Field annotation for a component of one registry table, written as `{name: ..., options}` or as its name.
 
     Args:
         kind: the table's name in `registry.REGISTRY`.
 
-    A component that has another as a part:
+    A component that contains another:
 
         >>> from typing import Annotated
         >>> from fred.cluster.latency import Latency
@@ -234,10 +236,10 @@ class OneOf:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {ONE_OF: self.kind}  # a placeholder: fred.specification.schema puts the reference in its place
+        return {ONE_OF: self.kind}  # a placeholder, which fred.specification.schema replaces by a reference
 
     def dump(self, component: Component, briefly: bool = False, context: Any = None) -> dict[str, Any]:
-        """The `component` as a scenario writes it: its options, all of them or (`briefly`) the unusual, beside its name."""
+        """Return the `component` as a scenario writes it: its name and options, or (`briefly`) those that are not default."""
         options = component.model_dump(exclude_defaults=briefly, context=context)
         return {"name": registry.name_of(self.kind, component), **options}
 

@@ -1,4 +1,4 @@
-"""Paths of files and folders that a scenario names: seen from its folder, and needed by runs alone, not by their results."""
+"""Paths of input files and folders that a scenario names, relative to its folder. Reading a result does not need them."""
 
 import os
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fred.base.errors import FredError
 
-SHIPPED = Path(__file__).parents[1] / "scenarios"  # in a checkout a link to `scenarios/`, which lies beside `fred/`
+SHIPPED = Path(__file__).parents[1] / "scenarios"  # in a checkout, a link to `scenarios/` next to `fred/`
 
 
 class UnreadError(FredError):
-    """A check asks for the content of an input where a result is read, which needs none of them."""
+    """Error of a check that needs the content of an input file while a result is read, which must work without inputs."""
 
 
 class InputPath(str):
-    """Type of an option: the path of a file or folder, as it is seen from the current folder.
+    """Type of an option: the path of a file or folder, relative to the current folder.
 
-    A scenario file's paths are relative to its folder, a manifest's to the folder in which the result lies.
+    Paths in a scenario file are relative to its folder, those in a manifest to the result's folder.
 
     >>> from fred.components.component import Component
     >>> class Listed(Component):
@@ -31,11 +31,11 @@ class InputPath(str):
     ('inputs/names.txt', {'file': '../inputs/names.txt'})
     """
 
-    words: ClassVar[tuple[str, ...]] = ()  # values that are no paths
+    words: ClassVar[tuple[str, ...]] = ()  # values that are not paths
     place: Path  # absolute
     relative: bool  # as the user wrote it
-    recorded: str  # as a manifest has it; empty: it was read from a scenario
-    unread: bool  # whether the result is only looked at
+    recorded: str  # path in the manifest; empty: the path comes from a scenario
+    unread: bool  # True: a result is read, which must not read inputs
 
     def __new__(cls, text: str, folder: Path = Path(), recorded: bool = False) -> Self:
         word = text in cls.words
@@ -48,11 +48,11 @@ class InputPath(str):
 
     @classmethod
     def of(cls, value: Any, info: ValidationInfo) -> Self:
-        """Return the path as seen from the folder that pydantic's context names. Raises ValueError for anything else.
+        """Return the path, relative to the folder in pydantic's context. Raises ValueError for anything but a path.
 
         Args:
-            value: as a scenario, a manifest or a program has it.
-            info: with `folder` (default: the current one), and `recorded`, if it is a manifest that is read.
+            value: the option's value in a scenario, a manifest or a program.
+            info: pydantic's context, with `folder` (default: the current one), and `recorded` if a manifest is read.
         """
         context = info.context or {}
         if isinstance(value, cls):
@@ -68,9 +68,9 @@ class InputPath(str):
         return new
 
     def located(self) -> Path:
-        """Return where to open it. Raises FredError if it belongs to a result and is not there any more."""
+        """Return the path to open. Raises FredError if it belongs to a result and no longer exists."""
         if self.unread:
-            raise UnreadError(f"{self} is not read where a result is looked at")
+            raise UnreadError(f"{self} is not read when a result is read")
         if not self.recorded:
             return self._here
         name = self.place.name
@@ -84,10 +84,12 @@ class InputPath(str):
         )
 
     def seen_from(self, folder: Path) -> str:
-        """Return the path relative to a folder; an absolute one as the user wrote it, one of FRED's own as FRED names it.
+        """Return the path relative to a folder.
+
+        An absolute path stays as the user wrote it. A file that FRED ships is relative to FRED's scenarios.
 
         Args:
-            folder: such as the one in which a result will lie.
+            folder: a folder, such as that of a result.
         """
         if not self.relative:
             return str(self)
@@ -98,7 +100,7 @@ class InputPath(str):
 
     @property
     def _here(self) -> Path:
-        """The path by which this process opens it, in whatever folder it stands by now."""
+        """The path to open, even if the current folder has changed."""
         return Path(self) if not self.relative or _absolute(Path(self)) == self.place else self.place
 
     @classmethod
@@ -113,17 +115,17 @@ class InputPath(str):
 
 
 def name_alone(path: InputPath) -> str:
-    """Write a path so that it is the same wherever the inputs lie."""
+    """Return the file name alone, which does not depend on the inputs' folder."""
     return path.place.name
 
 
 def no_path(path: InputPath) -> str:
-    """Write a path as what takes no part in an identity: the digest of its content does."""
+    """Return an empty text: paths are not part of an identity, because the digest of the content is."""
     return ""
 
 
 def _written(path: InputPath, info: SerializationInfo) -> str:
-    """Write a path as the context's `paths` say; by default as this process opens it."""
+    """Return a path as the context's function `paths` writes it; by default the path to open."""
     how: Callable[[InputPath], str] | None = (info.context or {}).get("paths")
     return how(path) if how else str(path._here)
 

@@ -1,7 +1,8 @@
-"""The user's own code: its modules, and the data that they say they read, each by a digest.
+"""Digests of the user's own modules, and of the inputs that they declare.
 
-A module is the user's if it belongs neither to Python nor to an installed package nor to FRED. Nobody can see all that code
-reads, so each module says it: `fred_inputs` lists files, relative to the module's, and variables as `$NAME`; `[]` means none.
+A module is the user's if it belongs neither to Python nor to an installed package nor to FRED. FRED cannot find out what code
+reads, so each module declares it. Its list `fred_inputs` names files, relative to the module's folder, and environment
+variables as `$NAME`; `[]` means none.
 """
 
 import hashlib
@@ -18,26 +19,26 @@ from typing import Any, NamedTuple
 
 from fred.base.errors import FredError
 
-_MAIN = ("__main__", "__mp_main__")  # as the program is called, also in the processes that it starts
+_MAIN = ("__main__", "__mp_main__")  # names of the main program, in its own and in its worker processes
 _FRED = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
-_INSTALLED = {"site-packages", "dist-packages"}  # folders of packages, of whatever environment
-_AT_START = ("sitecustomize", "usercustomize")  # Python's own to import, and mostly not the user's to change
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages in all environments
+_AT_START = ("sitecustomize", "usercustomize")  # Python imports them itself, and users can rarely change them
 _DECLARED = "fred_inputs"
 
 
 class _Known(NamedTuple):
-    """A module as it was when it was first seen."""
+    """A module's digests at its import."""
 
-    spec: Any  # another one after each import
-    code: str  # digest of its file
-    inputs: dict[str, str]  # digests of what it says it reads
+    spec: Any  # differs after each import
+    code: str  # digest of the module's file
+    inputs: dict[str, str]  # digests of its declared inputs
 
 
 _KNOWN: dict[str, _Known] = {}  # by the module's name
 
 
 def facts() -> dict[str, str]:
-    """Return the digests of the user's modules and of what they say they read, as at their import. Raises FredError."""
+    """Return the digests of the user's modules and of their declared inputs, at their import. Raises FredError."""
     named = dict[str, str]()
     for name, module in _modules():
         if not _is_known(name, module):
@@ -48,25 +49,25 @@ def facts() -> dict[str, str]:
 
 
 def unknown(modules: Iterable[str]) -> str:
-    """Return why nobody can tell what the user's code does; empty if `facts` tells it.
+    """Return the reason why `facts` does not identify the user's code, such as an interactive session; empty if it does.
 
     Args:
-        modules: names of those whose classes take part.
+        modules: names of the modules whose classes take part in a run.
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None:
-        return "an interactive session can change its code; with `fred run --import` it would be kept"
+        return "an interactive session can change its code; use `fred run --import` to cache results"
     if not os.path.realpath(main).startswith(_FRED) and (Path(main).stem != "fred" or is_own(main)):
-        return f"a program ({Path(main).name}) can change what it has imported; with `fred run --import` it would be kept"
+        return f"a program ({Path(main).name}) can change imported modules; use `fred run --import` to cache results"
     own = dict(_modules())
     for name in {*modules, *own}:
         if not Path(getattr(sys.modules.get(name), "__file__", None) or "/").is_file():
-            return f"the module {name} is not in a file of its own"
+            return f"the module {name} is not in a file"
     return _unsaid(own)
 
 
 def late() -> str:
-    """Return what the user's code did since `facts` was asked that those do not tell, in words; empty if they do."""
+    """Return a sentence about a change in the user's code or its inputs since `facts` was called; empty if there is none."""
     for name, module in _modules():
         if not _is_known(name, module):
             return f"its code imports {name} while it runs"
@@ -84,7 +85,7 @@ def installed() -> list[str]:
 
 
 def line_of(error: BaseException | None) -> str:
-    """Where in the user's code an error, or what caused it, arose: its file and line; empty if it passed none of it."""
+    """Return the file and line of the user's code that raised an error or its cause; empty if there is none."""
     place = ""
     while error is not None:
         for frame, line in traceback.walk_tb(error.__traceback__):
@@ -96,7 +97,7 @@ def line_of(error: BaseException | None) -> str:
 
 
 def place_of(function: Any) -> str:
-    """Where in the user's code a function begins: its file and line; empty for what is not the user's."""
+    """Return the file and first line of a function in the user's code; empty for other functions."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     own = code is not None and (is_own(code.co_filename) or function.__module__ in _MAIN)
     return f"{code.co_filename}, line {code.co_firstlineno}" if code and own else ""
@@ -104,14 +105,14 @@ def place_of(function: Any) -> str:
 
 @cache
 def is_own(file: str) -> bool:
-    """Whether a file is the user's."""
+    """Return True if a file is the user's code."""
     real = os.path.realpath(file)
     return not (file.startswith("<") or real.startswith(_places()) or _INSTALLED & {*Path(real).parts})
 
 
 @cache
 def _places() -> tuple[str, ...]:
-    """Where Python, what is installed, and FRED lie."""
+    """Return the folders of FRED, of Python and of installed packages."""
     known = sysconfig.get_paths()
     folders = [known[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
@@ -126,7 +127,7 @@ def _modules() -> Iterator[tuple[str, ModuleType]]:
 
 
 def _unsaid(own: Mapping[str, ModuleType]) -> str:
-    """Return which module does not say what it reads, and what to write into it, in words; empty if all do."""
+    """Return a sentence about a module that does not declare its inputs, and how to do so; empty if all modules do."""
     lists = dict[int, str]()
     for name, module in own.items():
         file, declared = Path(str(module.__file__)), vars(module).get(_DECLARED)
@@ -134,7 +135,7 @@ def _unsaid(own: Mapping[str, ModuleType]) -> str:
             return f"{name} does not say what it reads: write `{_DECLARED} = []` into {file.name}, or its files and $VARIABLES"
         other = lists.setdefault(id(declared), name) if declared is not None else name
         if own[other] is not module:  # by `from other import *`
-            return f"{other} and {name} have one `{_DECLARED}` between them: write a list of its own into each"
+            return f"{other} and {name} share one `{_DECLARED}`: write a separate list into each"
     return ""
 
 
@@ -143,7 +144,7 @@ def _is_known(name: str, module: ModuleType) -> bool:
 
 
 def _inputs(module: ModuleType) -> dict[str, str]:
-    """Return the digests of the files and variables that a module says it reads. Raises FredError."""
+    """Return the digests of the files and variables that a module declares as inputs. Raises FredError."""
     declared, file = vars(module).get(_DECLARED, []), str(module.__file__)
     if not isinstance(declared, list) or not all(isinstance(each, str | Path) for each in declared):
         raise FredError(f"{file}: `{_DECLARED}` is {declared!r}; expected a list of paths and $VARIABLES")
@@ -159,13 +160,13 @@ def _of_file(path: str | Path, module: str) -> str:
     file = Path(module).parent / path
     if not file.is_file():
         raise FredError(
-            f"{module}: `{_DECLARED}` names {file}, which is no file; expected paths as seen from the module's folder"
+            f"{module}: `{_DECLARED}` names {file}, which is not a file; expected paths relative to the module's folder"
         )
     return _digest(file)
 
 
 def _digest(file: Path) -> str:
-    """Return the SHA-256 of a file's bytes; "absent" for what is not a file. Raises FredError for what cannot be read."""
+    """Return the SHA-256 of a file's bytes, or "absent" if it does not exist. Raises FredError if it cannot be read."""
     try:
         facts = file.stat()
         return _digest_of(file, (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))

@@ -1,4 +1,4 @@
-"""Pages of `fred/systems`: the rows in each, read from its text, so that nothing is imported to list them."""
+"""The tables of algorithms and protocols in `fred/systems`, read from the files' text without importing them."""
 
 import ast
 import re
@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 FOLDER = Path(__file__).parents[1] / "systems"
 _TABLE = re.compile(r"^(ALGORITHMS|PROTOCOLS) = (\{[^\n]*\}|\{\n.*?\n\})$", re.MULTILINE | re.DOTALL)
 
-Row = Mapping[str, Any]  # of an algorithm: what `fred.systems.rows` makes its class of
+Row = Mapping[str, Any]  # definition of an algorithm, from which `fred.systems.rows` makes its class
 
 
 class Page(NamedTuple):
     """The tables of one file.
 
     Args:
-        module: the file's, as in an import statement.
-        algorithms: rows by the names that scenarios use.
-        protocols: classes in the file, by such names.
+        module: name of the file's module, as in an import statement.
+        algorithms: rows by the algorithm's name in scenarios.
+        protocols: names of classes in the file, by the protocol's name in scenarios.
     """
 
     module: str
@@ -29,7 +29,7 @@ class Page(NamedTuple):
 
 @cache
 def known() -> tuple[Page, ...]:
-    """Return the pages of FRED that have rows, in the order of their names.
+    """Return FRED's files with tables, in the order of their names.
 
     >>> from fred.components import pages
     >>> {page.module: list(page.algorithms) for page in pages.known()}["fred.systems.asgd"]
@@ -41,15 +41,15 @@ def known() -> tuple[Page, ...]:
 
 @cache
 def of_algorithms() -> dict[str, tuple[Row, str]]:
-    """Return the row of each algorithm and the module of its page, by the algorithm's name."""
+    """Return the row of each algorithm and the module that holds it, by the algorithm's name."""
     return {name: (row, page.module) for page in known() for name, row in page.algorithms.items()}
 
 
 def read(module: str, path: Path) -> Page:
-    """Return the tables in a file: `ALGORITHMS` and `PROTOCOLS`, which are literals.
+    """Return the tables in a file: `ALGORITHMS` and `PROTOCOLS`, which must be literals.
 
     Args:
-        module: the file's, as in an import statement.
+        module: name of the file's module, as in an import statement.
         path: the file.
     """
     tables = {name: ast.literal_eval(text) for name, text in _TABLE.findall(path.read_text(encoding="utf-8"))}

@@ -1,4 +1,7 @@
-"""Everything that a scenario can name: a line of this table, or a row of a page in `fred/systems`. Contract tests read both."""
+"""The registry of all components that a scenario can name. Those in `fred/systems` are in the tables of its files.
+
+Contract tests cover all entries.
+"""
 
 import argparse
 import ast
@@ -19,7 +22,7 @@ from fred.base import options
 from fred.base.errors import FredError
 from fred.components import own_code, pages
 
-_ROWS = "fred.systems.rows"  # whose attributes are the classes made from rows
+_ROWS = "fred.systems.rows"  # its attributes are the classes made from rows
 REGISTRY: dict[str, dict[str, str]] = {
     "algorithm": {name: f"{_ROWS}:{name}" for name in pages.of_algorithms()},
     "codec": {
@@ -140,7 +143,7 @@ REGISTRY: dict[str, dict[str, str]] = {
     },
 }
 
-BASES = {  # what a user's own class must be a kind of
+BASES = {  # base class of each kind, also for users' own classes
     "algorithm": "fred.learning.server:Server",
     "codec": "fred.learning.codecs.codec:Codec",
     "protocol": "fred.protocols.protocol:Protocol",
@@ -156,33 +159,33 @@ BASES = {  # what a user's own class must be a kind of
     "data": "fred.learning.data.dataset:Data",
 }
 
-_importable: set[str] = set()  # the user's modules that the command line (or the Python API) allowed
+_importable: set[str] = set()  # the user's modules that the command line or the Python API has allowed
 
 
 def add_import_option(parser: argparse.ArgumentParser, who: str) -> None:
-    """`--import MODULE`, which lets `who` name classes of this module.
+    """Add the option `--import MODULE`, which lets `who` name classes of this module.
 
     Args:
-        parser: of a command, which gets the option; the modules will be in `imports`.
-        who: for its help, such as "the scenario".
+        parser: parser of a command; it stores the modules in `imports`.
+        who: subject of the help text, such as "the scenario".
     """
     help_ = f"let {who} name classes of this module"
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_)
 
 
 def allow_import(modules: Iterable[str]) -> None:
-    """Import these modules, and let scenarios name their classes as `module:Class`; nothing else of the user's is imported.
+    """Import modules, and let scenarios name their classes as `module:Class`. FRED imports no other code of the user's.
 
-    They are looked for in the current directory too. Raises FredError, with file and line, for a module that fails.
+    The current folder is searched, too. Raises FredError, with file and line, if a module fails.
 
     Args:
         modules: names as in an import statement.
     """
     for module in modules:
-        options.check_platforms()  # else the module might be told so by jax, in its own words
+        options.check_platforms()  # before the module's code receives an error from jax
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
-        importlib.invalidate_caches()  # the file may have been written just now
+        importlib.invalidate_caches()  # the file may be new
         try:
             _add_rows(importlib.import_module(module))
         except KeyboardInterrupt:
@@ -191,12 +194,12 @@ def allow_import(modules: Iterable[str]) -> None:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
             raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
-        own_code.facts()  # as the modules and their data are now
+        own_code.facts()  # record the digests at the import
         _importable.add(module)
 
 
 def _add_rows(module: ModuleType) -> None:
-    """Give a user's module the classes of the algorithms in its rows, as pages of `fred/systems` have them."""
+    """Add classes for the algorithms in a module's table `ALGORITHMS`, as for files in `fred/systems`."""
     rows = vars(module).get("ALGORITHMS")
     for name, row in rows.items() if isinstance(rows, dict) else ():
         if name not in vars(module):
@@ -204,12 +207,12 @@ def _add_rows(module: ModuleType) -> None:
 
 
 def imported() -> list[str]:
-    """The modules that were allowed."""
+    """Return the names of the allowed modules."""
     return sorted(_importable)
 
 
 def lookup(kind: str, name: str) -> type[Any]:
-    """Return the class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError.
+    """Return the class called `name` in the table of `kind`, or a user's own, as `module:Class`. Raises FredError.
 
     >>> from fred.components import registry
     >>> registry.lookup("algorithm", "asgd").__name__
@@ -231,16 +234,16 @@ def lookup(kind: str, name: str) -> type[Any]:
 
 
 def base(kind: str) -> type[Any]:
-    """What every class of this `kind`, a table of the registry, is derived from."""
+    """Return the base class of all classes of this `kind`, a table of the registry."""
     return _load(BASES[kind])
 
 
 def name_of(kind: str, component: object) -> str:
-    """The name under which a scenario finds this component's class.
+    """Return the name of a component's class in scenarios.
 
     Args:
         kind: a table of the registry.
-        component: an instance.
+        component: an instance of the class.
 
         >>> from fred.cluster.latency import Constant
         >>> from fred.components import registry
@@ -253,7 +256,7 @@ def name_of(kind: str, component: object) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A suggestion to append to a message: the nearest valid spelling, or nothing.
+    """Return a suggestion to append to a message: the nearest valid spelling, or an empty text.
 
     >>> from fred.components import registry
     >>> registry.nearest("learning_rat", ["momentum", "learning_rate"]), registry.nearest("nothing", ["like", "it"])
@@ -264,7 +267,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def summary(target: str) -> str:
-    """Return the first line that explains a table entry, read without importing it: its row's, its class's, or its file's.
+    """Return the one-line description of a table entry, without importing it.
+
+    It is the first line of the row's `about`, or of the docstring of the class, or of that of its file.
 
     Args:
         target: `module:Class`, as in the tables.
@@ -286,7 +291,7 @@ def summary(target: str) -> str:
 
 @cache
 def _docstrings(module: str) -> dict[str, str]:
-    """Return the docstrings of a file's classes, by name, and of the file itself, under no name."""
+    """Return the docstrings of a file's classes by name, and that of the file under the empty name."""
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None, module
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
@@ -295,7 +300,7 @@ def _docstrings(module: str) -> dict[str, str]:
 
 
 def _own(kind: str, name: str) -> type[Any]:
-    """A user's class, if it is of this kind."""
+    """Return a user's class. Raises FredError if it is not a complete class of this kind."""
     module, own = name.split(":")
     known = vars(importlib.import_module(module))
     if own not in known:

@@ -1,1 +1,1 @@
-"""What is learned, and what an update does: models, data, losses, and a file for each update rule. JAX, never SimPy."""
+"""The training side of FRED: models, data, losses, codecs, and the base class of algorithms. It uses JAX, never SimPy."""

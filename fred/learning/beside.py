@@ -1,10 +1,10 @@
-"""What goes on beside every algorithm: the rate that is due, the average that is evaluated, the codec that messages pass.
+"""Features that all algorithms share: learning-rate schedules, the moving average of parameters, and codecs.
 
-What workers send passes the algorithm's codec, where it has one: before `send`, so that it is gradients and differences
-that are coded, whatever messages are made of them.
+If an algorithm has a codec, it codes a worker's gradient or pseudo-gradient before `send` receives it. So codecs act on
+gradients, whatever messages the algorithm makes of them.
 
-An algorithm finds the rate in the state, as if it were constant. In its state lie also, where there are such options:
-`processed`, what the schedule counts, and `smoothed`, the moving average of the parameters.
+An algorithm reads the learning rate from its state, as if it were constant. If these options are set, the state also holds
+`processed`, the count on which the schedule depends, and `smoothed`, the moving average of the parameters.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from fred.learning.server import Message, Scalar, Server, State
 
 
 def start(server: Server, params: Params, workers: int, words: Any = (0, 0)) -> State:
-    """The state before the first update.
+    """Return the state before the first update.
 
     Args:
-        server: with its learning rate.
-        params: the model's first parameters, or a block of them.
+        server: the algorithm and its options.
+        params: the model's initial parameters, or a block of them.
         workers: number of all workers.
-        words: two of 32 bits, from which what an algorithm draws follows.
+        words: two 32-bit words that determine the algorithm's random draws.
     """
     state = server.init(params, workers)
     if server.draws:
@@ -36,12 +36,12 @@ def start(server: Server, params: Params, workers: int, words: Any = (0, 0)) -> 
 
 
 def remembered(server: Server, params: Params, words: Any = (0, 0)) -> Any:
-    """What a worker remembers before its first message.
+    """Return a worker's memory before its first message.
 
     Args:
-        server: with its codec.
+        server: the algorithm, with its codec.
         params: the model that workers start from.
-        words: two of 32 bits, from which what its codec draws follows.
+        words: two 32-bit words that determine the codec's random draws.
     """
     if server.codec is None or not remembers(server):
         return server.memory(params)
@@ -49,19 +49,19 @@ def remembered(server: Server, params: Params, words: Any = (0, 0)) -> Any:
 
 
 def remembers(server: Server) -> bool:
-    """Whether workers remember anything from one message to the next."""
+    """Return True if workers keep a memory from one message to the next."""
     return server.overrides("memory") or (server.codec is not None and server.codec.remembers)
 
 
 def sent(server: Server, memory: Any, params: Params, grads: Params, on_the_way: bool) -> tuple[Message, Any]:
-    """What a worker's message is when it arrives, and what the worker remembers then.
+    """Return a worker's message as the receiver decodes it, and the worker's memory afterwards.
 
     Args:
-        server: which says what is sent, and how it is coded.
-        memory: what the worker remembers.
-        params: the parameters that it has read.
-        grads: its gradient, or what its local steps have changed.
-        on_the_way: whether it is sent at all; False: it is of a step that the worker makes itself.
+        server: the algorithm, which makes the message, and its codec.
+        memory: the worker's memory before the message.
+        params: the parameters that the worker has read.
+        grads: the worker's gradient, or the pseudo-gradient of its local steps.
+        on_the_way: True if the message goes over the network; False if the worker itself steps with it, so it is not coded.
     """
     if server.codec is None:
         return server.send(memory, params, grads)
@@ -73,13 +73,13 @@ def sent(server: Server, memory: Any, params: Params, grads: Params, on_the_way:
 
 
 def updated(server: Server, update: Callable[[State], State], state: State, count: Scalar) -> State:
-    """The state after an update with so many messages.
+    """Return the state after an update, with schedule, linear scaling and moving average applied.
 
     Args:
-        server: whose options say what goes on beside it.
-        update: what the algorithm does, told a state whose rate is the one that is due.
-        state: before it.
-        count: messages in the update: of a round, those that joined it [].
+        server: the algorithm and its options.
+        update: the algorithm's own update; it receives a state whose `rate` is the current learning rate.
+        state: the state before the update.
+        count: number of messages in the update; in a round, of those that joined it [].
     """
     if not server.schedule and server.scaling != "gradients":
         return averaged(server, update(state))
@@ -95,7 +95,10 @@ def updated(server: Server, update: Callable[[State], State], state: State, coun
 
 
 def averaged(server: Server, state: State) -> State:
-    """The state after its parameters have changed, by a gradient or by meeting others [Chen et al. 2017, algorithm 1]."""
+    """Return the state with its moving average updated [Chen et al. 2017, algorithm 1].
+
+    Call it after each change of the parameters, by a gradient or by averaging with other replicas.
+    """
     decay = server.average
     if decay is None:
         return state
@@ -104,5 +107,5 @@ def averaged(server: Server, state: State) -> State:
 
 
 def answer(server: Server, state: State) -> Params:
-    """What is evaluated: of the moving average, where there is one."""
+    """Return the model to evaluate, made of the moving average if there is one, and of the parameters otherwise."""
     return server.evaluated(state if server.average is None else state.replace(params=state.smoothed))

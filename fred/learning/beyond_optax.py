@@ -1,4 +1,4 @@
-"""What optax lacks: a schedule, and an average whose weights fall by a power [Sadiev et al. 2026, arXiv:2605.18174]."""
+"""Additions to optax: a schedule and a moving average with power-law weights [Sadiev et al. 2026, arXiv:2605.18174]."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ def inverse_power_schedule(init_value: float = 1.0, power: float = 0.5) -> optax
     """Return the schedule init_value / (count + 1)^power.
 
     Args:
-        init_value: at the first update, or gradient.
-        power: of the number of updates, or gradients, this one included.
+        init_value: value at the first update (or gradient), where count is 0.
+        power: exponent of the number of updates (or gradients), including this one.
 
         >>> from fred.learning.beyond_optax import inverse_power_schedule
         >>> schedule = inverse_power_schedule(power=0.5)
@@ -27,17 +27,19 @@ def inverse_power_schedule(init_value: float = 1.0, power: float = 0.5) -> optax
 
 
 class Averaged(NamedTuple):
-    """What `inverse_power_ema` remembers: the number of its updates, and the average."""
+    """State of `inverse_power_ema`: the number of updates and the moving average."""
 
     updates: jax.Array
     ema: optax.Updates
 
 
 def inverse_power_ema(power: float = 0.5) -> optax.GradientTransformation:
-    """Replace gradients by their moving average, in which the k-th, from k = 0 on, has the weight (k + 1)^-power when it comes.
+    """Replace each gradient by the moving average of all gradients so far.
+
+    The k-th gradient, counted from 0, enters the average with weight (k + 1)^-power.
 
     Args:
-        power: 0: the last gradient alone; 1: the mean of all.
+        power: exponent of the weights. 0 gives the last gradient alone, 1 the mean of all gradients.
 
         >>> import jax.numpy as jnp
         >>> from fred.learning.beyond_optax import inverse_power_ema

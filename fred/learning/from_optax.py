@@ -1,4 +1,4 @@
-"""What a scenario names in optax, with options: checked against optax's own signatures, early."""
+"""Functions of optax that a scenario names, with options that are checked against optax's signatures."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ from fred.components.registry import nearest
 
 
 class FromOptax(Component):
-    """The name and options of a function of optax, `optax.contrib` (with or without `contrib.`) or `beyond_optax`."""
+    """A function of optax by name, with its options.
+
+    The function is in `optax`, in `optax.contrib` (the name may begin with `contrib.`) or in `beyond_optax`.
+    """
 
     model_config = ConfigDict(extra="allow")
 
-    reserved: ClassVar[str] = ""  # an option of optax's that FRED gives itself
+    reserved: ClassVar[str] = ""  # option of the function that FRED sets itself
 
     name: str
 
     @property
     def factory(self) -> Callable[..., Any]:
-        """The function of optax that makes it."""
+        """The function of optax."""
         return found(self.name)
 
     @property
     def given(self) -> dict[str, Any]:
-        """Its options."""
+        """The options given for the function, by name."""
         return dict(self.model_extra or {})
 
     def check_options(self) -> None:
-        """Refuse, with ValueError, options that it does not have, and numbers that are none."""
+        """Raise ValueError for an option that the function does not have, and for a number that is not finite."""
         options = inspect.signature(self.factory).parameters
         for option, value in self.given.items():
             if option not in options:
@@ -45,7 +48,9 @@ class FromOptax(Component):
 
 
 def found(name: str) -> Any:
-    """Return what optax has under a `name`, or else `optax.contrib`, or else `beyond_optax`; None if none of them has it.
+    """Return the object called `name` in `optax`, `optax.contrib` or `beyond_optax`, searched in this order.
+
+    Return None if none of them has it.
 
     >>> found("adam") is optax.adam, found("muon") is found("contrib.muon") is optax.contrib.muon, found("adamm")
     (True, True, None)
@@ -60,14 +65,14 @@ def found(name: str) -> Any:
 
 
 def known() -> list[str]:
-    """Return the public names that `found` finds."""
+    """Return all public names in the modules that `found` searches."""
     from fred.learning import beyond_optax
 
     return [name for module in (optax, optax.contrib, beyond_optax) for name in dir(module) if not name.startswith("_")]
 
 
 def refused(name: str, error: Exception) -> ValueError:
-    """What a user is told of an `error` inside the function of optax with this `name`: its first line."""
+    """Return the ValueError that reports an `error` raised by the function of optax called `name`, by its first line."""
     return ValueError(f"optax.{name} cannot be used with these options: {str(error).partition(chr(10))[0]}")
 
 
@@ -82,7 +87,7 @@ def _as_list(value: Any) -> Any:
 
 
 _ONE = [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}}]
-ONE_OR_SEVERAL = (  # of these: by name, with options, or a list
+ONE_OR_SEVERAL = (  # annotations of a field: a name, a mapping of name and options, or a list of them
     BeforeValidator(_as_list),
     WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]}),
 )

@@ -1,4 +1,7 @@
-"""Keys of JAX's random numbers: `jax.random`'s own bits, without a program that is compiled for each number of keys."""
+"""Keys for JAX's random numbers, bit-identical to those of `jax.random`.
+
+They are computed in NumPy, because JAX would compile a program for each number of keys.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from numpy.typing import NDArray
 
 from fred.base.later import jax
 
-DRAWN_BY = "threefry2x32"  # all of FRED's keys, as jax calls it
+DRAWN_BY = "threefry2x32"  # jax's name for the generator of all of FRED's keys
 Words = NDArray[np.uint32]
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -17,10 +20,10 @@ _WORD = 0xFFFFFFFF
 
 
 def key_of(seed: int) -> jax.Array:
-    """`jax.random.key(seed)`, as jax makes it in FRED's numeric environment.
+    """Return `jax.random.key(seed)`, as jax makes it in FRED's numeric environment.
 
     Args:
-        seed: of a run; its last 32 bits count.
+        seed: seed of a run; only its lowest 32 bits are used.
 
         >>> jax.random.key_data(key_of(7)).tolist() == jax.random.key_data(jax.random.key(7)).tolist()
         True
@@ -29,11 +32,11 @@ def key_of(seed: int) -> jax.Array:
 
 
 def split(key: jax.Array, number: int = 2) -> list[jax.Array]:
-    """`jax.random.split(key, number)`.
+    """Return the keys of `jax.random.split(key, number)`, as a list.
 
     Args:
-        key: of JAX's random numbers.
-        number: of keys that are made of it.
+        key: a JAX random key.
+        number: number of new keys.
 
         >>> one, other = (each(jax.random.key(0), 3)[2] for each in (split, jax.random.split))
         >>> jax.random.key_data(one).tolist() == jax.random.key_data(other).tolist()
@@ -45,10 +48,12 @@ def split(key: jax.Array, number: int = 2) -> list[jax.Array]:
 
 
 def plain(key: jax.Array) -> bool:
-    """Whether it is there to be looked at, and draws as FRED's keys do: shapes alone may be asked for, and users have others.
+    """Return True if a key is a single concrete key of FRED's generator, so that NumPy can compute with it.
+
+    Return False while JAX traces, and for keys of other generators, which a user's code may pass.
 
     Args:
-        key: anybody's.
+        key: any JAX random key.
     """
     config: Any = jax.config
     if isinstance(key, jax.core.Tracer) or not config.jax_threefry_partitionable:
@@ -57,22 +62,22 @@ def plain(key: jax.Array) -> bool:
 
 
 def words_of(key: jax.Array) -> tuple[int, int]:
-    """The two words that a key is.
+    """Return the two 32-bit words of a key.
 
     Args:
-        key: a plain one.
+        key: a key for which `plain` is True.
     """
-    with jax.ensure_compile_time_eval():  # a key that is there may be looked at while something else is traced
+    with jax.ensure_compile_time_eval():  # a concrete key can be read while something else is traced
         first, second = np.asarray(jax.random.key_data(key)).tolist()
     return first, second
 
 
 def threefry(words: tuple[int, int], places: Words) -> tuple[Words, Words]:
-    """Threefry-2x32 with 20 rounds of the counters (0, place): two words of each [Salmon, Moraes, Dror & Shaw 2011].
+    """Return two words for each counter (0, place), by Threefry-2x32 with 20 rounds [Salmon, Moraes, Dror & Shaw 2011].
 
     Args:
-        words: of a key.
-        places: any array of them.
+        words: the two words of a key.
+        places: counters, an array of any shape.
     """
     keys = *words, words[0] ^ words[1] ^ _PARITY
     x = np.full_like(places, keys[0])

@@ -1,4 +1,4 @@
-"""What is learned: a model's loss on a data set, as pure functions of parameters and example indices."""
+"""The loss of a model on a data set, as pure functions of parameters and example indices."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-import fred.portable  # noqa: F401  it decides the bits of all that follows
+import fred.portable  # noqa: F401  it determines the bits of all later computations
 from fred.base import cached
 from fred.base.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
@@ -24,9 +24,9 @@ Arrays = tuple[jax.Array, jax.Array]  # inputs [n, ...], answers [n] or [n, outp
 
 @dataclass(frozen=True)
 class Loss:
-    """The mean of a loss function of a model's outputs; hashable, so compiled code is shared.
+    """The mean of a loss function over a model's outputs. It is hashable, so that runs share compiled code.
 
-    Of a model that knows nothing the cross-entropy is the logarithm of the number of classes:
+    A model whose outputs are all equal has a cross-entropy of the logarithm of the number of classes:
 
         >>> import fred
         >>> import jax.numpy as jnp
@@ -50,32 +50,35 @@ class Loss:
 
     @classmethod
     def of(cls, model: Model, function: LossFunction | None, data: Dataset, l2: float = 0.0) -> "Loss":
-        """What a task says, or leaves to its data.
+        """Return the loss of a task, with a default loss function that fits the data.
 
         Args:
-            model: which is fitted.
-            function: which is minimised; None: what is usual for such data.
-            data: classes, or values to predict.
-            l2: half of it times the squared length of the parameters is added to the loss.
+            model: the model to train.
+            function: the loss function to minimise; None for the default: cross-entropy for classes, squared error for values.
+            data: the data set, of classes or of values to predict.
+            l2: weight of the penalty: the loss contains l2 / 2 times the squared Euclidean norm of the parameters.
         """
         return cls(model, function or usual(data.classifies), l2)
 
     def width(self, batch_size: int) -> int:
-        """Numbers in a minibatch of so many examples: their indices, and the words of its key where the model draws."""
+        """Return how many integers describe a minibatch of `batch_size` examples.
+
+        These are the examples' indices and, if the model draws random numbers in training, the words of a key.
+        """
         return batch_size + KEY_WORDS * self.model.draws
 
     def gradient(
         self, params: Params, examples: Arrays, minibatch: jax.Array, count: jax.Array | None = None, members: int = 1
     ) -> Params:
-        """Gradient of the mean loss over a minibatch's examples; with `count`, over the first `count` of them only.
+        """Return the gradient of the mean loss over a minibatch. With `count`, only its first `count` examples enter.
 
         Args:
-            params: of the model, where the gradient is taken.
+            params: the model's parameters, at which the gradient is taken.
             examples: inputs [n, ...] and answers.
-            minibatch: indices of examples, from 0 to n - 1, of several `members` one after the other; where the model
-                draws, behind each member's indices the two words of its key.
-            count: of the examples that are real [].
-            members: how many minibatches these are.
+            minibatch: indices of examples, from 0 to n - 1, of one or several minibatches (`members`) in a row. If the model
+                draws random numbers, each member's indices are followed by the two words of its key.
+            count: number of examples that are not padding [].
+            members: number of minibatches.
 
         Returns:
             A pytree like `params`.
@@ -94,12 +97,14 @@ class Loss:
 
     @partial(jax.jit, static_argnums=0)
     def evaluate(self, params: Params, examples: Arrays, seen: jax.Array | None = None) -> jax.Array:
-        """[loss, error]: error is the fraction misclassified, or the root mean square, if the loss function has no other.
+        """Return [loss, error].
+
+        The error is the misclassified fraction or the root mean square error, unless the loss function defines another.
 
         Args:
-            params: of the model.
-            examples: inputs [n, ...] and answers, all of which are evaluated on at once.
-            seen: inputs of training examples, at which a model that calibrates does so; None for others.
+            params: the model's parameters.
+            examples: inputs [n, ...] and answers; the model is evaluated on all of them at once.
+            seen: inputs of training examples for models that calibrate before an evaluation; None for other models.
         """
         model = params if seen is None else self.model.calibrated(params, seen)
         outputs = self.model.apply(model, examples[0])
@@ -108,24 +113,28 @@ class Loss:
 
     @partial(jax.jit, static_argnums=0)
     def gradient_norm(self, params: Params, examples: Arrays, seen: jax.Array | None = None) -> jax.Array:
-        """Euclidean length [] of the gradient of what `evaluate` says is the loss, in all parameters together.
+        """Return the Euclidean norm [] of the gradient of the loss that `evaluate` returns, over all parameters.
 
         Args:
-            params: of the model.
-            examples: inputs [n, ...] and answers, of all of which it is the gradient.
-            seen: inputs of training examples, as for `evaluate`; how calibration follows the parameters is in the gradient.
+            params: the model's parameters.
+            examples: inputs [n, ...] and answers; the loss is the mean over all of them.
+            seen: inputs of training examples, as for `evaluate`; the gradient includes the effect of the parameters on
+                calibration.
         """
         gradient = jax.grad(lambda params: self.evaluate(params, examples, seen)[0])(params)
         return jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradient)))
 
     def _with_penalty(self, loss: jax.Array, params: Params) -> jax.Array:
-        """The loss [] with what long parameters add to it."""
+        """Return the loss [] plus the L2 penalty of the parameters."""
         if not self.l2:
             return loss
         return loss + self.l2 / 2 * sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(params))
 
     def _trained(self, minibatch: jax.Array, members: int) -> tuple[jax.Array, Callable[[Params, jax.Array], jax.Array]]:
-        """The examples' indices, and what makes outputs [examples, outputs] of parameters and their inputs in training."""
+        """Return the examples' indices, and the function that the model computes in training.
+
+        The function maps parameters and these examples' inputs to outputs [examples, outputs].
+        """
         if not self.model.draws:
             return minibatch, self.model.apply
         each = minibatch.reshape(members, -1)
@@ -142,45 +151,45 @@ class Loss:
 
 
 def on_device(examples: Examples) -> Arrays:
-    """The arrays of `examples` where jax computes: inputs [n, ...] float32, answers [n] int32 or [n, outputs] float32."""
+    """Copy the arrays of `examples` to jax's device: inputs [n, ...] float32, answers [n] int32 or [n, outputs] float32."""
     return jax.device_put((examples.inputs, examples.answers))
 
 
 def check_memory(model: Model, data: Dataset, replicas: int) -> None:
-    """Refuse, with FredError, a model of which so many replicas and one gradient are more than this machine can hold.
+    """Raise FredError if the replicas of a model and one gradient do not fit into this machine's memory.
 
     Args:
-        model: whose parameters are counted, not made.
-        data: whose inputs and outputs it is made for.
-        replicas: copies of the parameters that a run holds.
+        model: the model; its parameters are counted, not created.
+        data: the data set, which fixes the shapes of inputs and outputs.
+        replicas: number of copies of the parameters that a run holds.
     """
     try:
         shapes = jax.eval_shape(lambda key: model.init(key, data.train.inputs.shape[1:], data.outputs), key_of(0))
     except FredError:
         raise
-    except Exception:  # a user's own that cannot be traced: what is wrong with it, if anything, will be seen when it is called
+    except Exception:  # a user's model that cannot be traced; if it is wrong, calling it will show the error
         return
     number = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
     needed = 4 * number * (replicas + 1)
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
     if needed > there:
         raise FredError(
-            f"the model has {number:,} parameters: {replicas} of it and one gradient take {needed / 1e9:,.0f} GB, and this "
-            f"machine has {there / 1e9:,.0f} GB; take a smaller one"
+            f"the model has {number:,} parameters: {replicas} replica(s) and one gradient take {needed / 1e9:,.0f} GB, and "
+            f"this machine has {there / 1e9:,.0f} GB; use a smaller model"
         )
 
 
-@cached.code(1)  # for the runs of a scenario, which are all tried with one seed
+@cached.code(1)  # the runs of a scenario are checked with the same seed, one after the other
 def initial_params(model: Model, data: Dataset, seed: int) -> Params:
-    """The parameters every run with this seed starts from.
+    """Return the initial parameters of all runs with this seed.
 
     Args:
-        model: which draws them.
-        data: whose inputs and outputs it is made for.
-        seed: of the run.
+        model: the model, which draws them.
+        data: the data set, which fixes the shapes of inputs and outputs.
+        seed: seed of the run.
 
     Returns:
-        A pytree of float32 arrays, whatever types the model made.
+        A pytree of float32 arrays; arrays of other types are converted.
     """
     params = model.init(key_of(seed), data.train.inputs.shape[1:], data.outputs)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)

@@ -1,4 +1,4 @@
-"""Loss functions: what is minimised, given a model's outputs and the right answers."""
+"""Loss functions of a model's outputs and the correct answers."""
 
 from abc import abstractmethod
 from typing import Annotated
@@ -14,10 +14,10 @@ from fred.learning.data.dataset import Dataset
 
 
 class LossFunction(Component):
-    """Says how wrong outputs are. A run minimises its mean, and measures the mean over the evaluation examples: `loss`.
+    """A loss per example. Training minimises its mean; evaluations report the mean over the evaluation examples as `loss`.
 
-    One's own is named in a scenario as `module:Class`, or given as it is, `task={"loss": Huber(), ...}`. Nothing in it may
-    depend on Python branches on values, as JAX traces and differentiates it:
+    A scenario names your own class as `module:Class`, or contains an instance, `task={"loss": Huber(), ...}`. JAX traces and
+    differentiates it, so its code must not branch on array values:
 
         >>> import fred
         >>> import jax.numpy as jnp
@@ -33,18 +33,18 @@ class LossFunction(Component):
 
     @abstractmethod
     def losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
-        """Of each example by itself [batch].
+        """Return the loss of each example [batch].
 
         Args:
-            outputs: of the model [batch, outputs].
-            answers: class numbers [batch] int32, or of sequences [batch, context], or values [batch, outputs] float32.
+            outputs: the model's outputs [batch, outputs].
+            answers: class numbers [batch] int32, for sequences [batch, context], or values [batch, outputs] float32.
         """
 
     def error(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
-        """What is measured beside the loss, as `error` []: the fraction misclassified, or the root mean square difference.
+        """Return the second metric of evaluations, `error` []: the misclassified fraction, or the root mean square error.
 
         Args:
-            outputs: of the model [batch, outputs].
+            outputs: the model's outputs [batch, outputs].
             answers: class numbers [batch] int32, or values [batch, outputs] float32.
         """
         if jnp.issubdtype(answers.dtype, jnp.integer):
@@ -52,17 +52,17 @@ class LossFunction(Component):
         return jnp.sqrt(jnp.square(outputs - answers).mean(-1).mean())
 
     def check(self, data: Dataset) -> None:
-        """Refuse, with FredError, data of which it cannot say how wrong outputs are.
+        """Raise FredError if the loss is not defined for the answers of a data set.
 
         Args:
-            data: whose answers it will be told.
+            data: the data set.
         """
 
 
 class CrossEntropy(LossFunction):
     """Softmax cross-entropy of class numbers.
 
-    Of outputs that say nothing it is the logarithm of the number of classes, however smooth the labels are:
+    For equal outputs it is the logarithm of the number of classes, with or without label smoothing:
 
         >>> import jax.numpy as jnp
         >>> from fred.learning.loss_functions import CrossEntropy
@@ -72,7 +72,7 @@ class CrossEntropy(LossFunction):
     """
 
     smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="label smoothing: the part of each label that is spread evenly over all classes"
+        0.0, description="label smoothing: the share of each label that is spread evenly over all classes"
     )
 
     def losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
@@ -80,16 +80,16 @@ class CrossEntropy(LossFunction):
         if self.smoothing:
             chosen = (1 - self.smoothing) * chosen + self.smoothing / outputs.shape[-1]
         each = jax.nn.logsumexp(outputs, axis=-1) - (chosen * outputs).sum(-1)
-        return each if each.ndim == 1 else each.reshape(len(each), -1).mean(-1)  # of sequences, over their tokens
+        return each if each.ndim == 1 else each.reshape(len(each), -1).mean(-1)  # a sequence's loss is the mean over its tokens
 
     def check(self, data: Dataset) -> None:
         if not data.classifies:
             name = registry.name_of("loss", self)
-            raise FredError(f"loss `{name}` needs classes, and these data are values to predict: take `squared-error`")
+            raise FredError(f"loss `{name}` needs classes, and these data are values to predict: use `squared-error`")
 
 
 class SquaredError(LossFunction):
-    """Mean over the outputs of their squared difference from the right values; of classes, from 1 for the right one and 0.
+    """Squared error, averaged over the outputs. Class numbers are compared as one-hot vectors.
 
     >>> import jax.numpy as jnp
     >>> from fred.learning.loss_functions import SquaredError
@@ -106,7 +106,9 @@ class SquaredError(LossFunction):
 
 
 class Value(LossFunction):
-    """The first of a model's outputs, whatever the answers are; the error is the last one. For models that are their own loss.
+    """A model's first output as the loss and its last as the error, for models that compute a function to minimise.
+
+    The answers do not matter.
 
     >>> import jax.numpy as jnp
     >>> from fred.learning.loss_functions import Value
@@ -123,10 +125,10 @@ class Value(LossFunction):
 
 
 def usual(classifies: bool) -> LossFunction:
-    """What is minimised where a task names no loss.
+    """Return the default loss function of a task that names none.
 
     Args:
-        classifies: whether answers are class numbers.
+        classifies: True if answers are class numbers.
 
         >>> usual(classifies=True), usual(classifies=False)
         (CrossEntropy(smoothing=0.0), SquaredError())

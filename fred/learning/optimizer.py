@@ -1,4 +1,4 @@
-"""Any optax gradient transformation by name: `adam`, or `{name: sgd, momentum: 0.9}`, or a list of them, applied in turn."""
+"""Optax gradient transformations by name: `adam`, `{name: sgd, momentum: 0.9}`, or a list of them, applied in order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fred.base.later import jax, optax
 from fred.components.registry import nearest
 from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
 
-_TRIED: set[tuple[Any, str]] = set()  # what has made a first step, with its options
+_TRIED: set[tuple[Any, str]] = set()  # transformations that have been tried, with their options
 
 _OF_MATRICES = {"muon", "scale_by_muon", "galore", "scale_by_galore"}
 _NOT_ANNOTATED = ("dog", "dowg", "hutchinson_estimator_diag_hessian")  # of optax.contrib
-_NEEDS_VALUES = "it needs the loss, or a function of the parameters, at each update, and servers get gradients alone"
-_ELSEWHERE = "the parameters to be evaluated lie in its memory, where averaging and modulated steps do not reach them"
+_NEEDS_VALUES = "it needs the loss, or a function of the parameters, at each update, and servers receive only gradients"
+_ELSEWHERE = "its state holds the parameters to evaluate, and averaging and modulated steps do not change that state"
 _REFUSED = {
     **dict.fromkeys(("momo", "momo_adam", "reduce_on_plateau", "lbfgs", "scale_by_polyak", "polyak_sgd"), _NEEDS_VALUES),
     **dict.fromkeys(("sophia", "hutchinson_estimator_diag_hessian", "sam", "scale_by_backtracking_linesearch"), _NEEDS_VALUES),
@@ -29,7 +29,7 @@ _REFUSED = {
 class Transformation(FromOptax):
     """One optax gradient transformation: its name in the optax namespace, and its options.
 
-    What optax does not know is refused when it is named, before anything runs:
+    Names and options that optax does not have are refused here, before anything runs:
 
         >>> from fred.learning.optimizer import Transformation
         >>> Transformation(name="sgd", momentum=0.9).takes_rate, Transformation(name="clip", max_delta=1.0).takes_rate
@@ -45,11 +45,13 @@ class Transformation(FromOptax):
 
     @classmethod
     def usual(cls, name: str, **options: Any) -> Transformation:
-        """Return a transformation that is a default: tests check it, so that it can be made before optax is loaded.
+        """Return a transformation without checks, for defaults: FRED makes them before it loads optax.
+
+        Tests check these defaults instead.
 
         Args:
-            name: in the optax namespace.
-            options: of it.
+            name: name in the optax namespace.
+            options: the transformation's options.
 
         >>> Transformation.usual("sgd", momentum=0.9) == Transformation(name="sgd", momentum=0.9)
         True
@@ -67,13 +69,13 @@ class Transformation(FromOptax):
             raise ValueError(f"the learning rate is the algorithm's own option `learning_rate`, not one of `{self.name}`")
         self.check_options()
         said = (self.factory, self.model_dump_json())
-        if said not in _TRIED:  # the same one in all runs of a sweep
+        if said not in _TRIED:  # all runs of a sweep may have the same one
             self._try()
             _TRIED.add(said)
         return self
 
     def _try(self) -> None:
-        """Refuse, with ValueError, what cannot make a step, or not one that servers can make."""
+        """Raise ValueError for a transformation that cannot make a step, or not from one mean gradient."""
         tiny = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
         try:
             self.build(0.1)
@@ -83,10 +85,10 @@ class Transformation(FromOptax):
         if _shapes(updates) != _shapes(tiny):
             raise ValueError(f"optax.{self.name} cannot be used: it needs each example's gradient, and servers get the mean")
         if _shapes(before) != _shapes(after):
-            raise ValueError(f"optax.{self.name} cannot be used: what it remembers changes its shapes or types")
+            raise ValueError(f"optax.{self.name} cannot be used: its state changes shapes or types at an update")
 
     def _step(self, params: Any, rate: Any) -> Any:
-        """A first step, traced to see whether it works: updates, memory before and after."""
+        """Make a first step. Return the updates, and the transformation's state before and after."""
         transformation = self.build(rate)
         before = transformation.init(params)
         updates, after = transformation.update(params, before, params)
@@ -94,21 +96,21 @@ class Transformation(FromOptax):
 
     @property
     def of_matrices(self) -> bool:
-        """Whether arrays of two dimensions are matrices to it, of which it must see the whole."""
+        """True if it treats two-dimensional arrays as matrices and must receive them whole, not in blocks."""
         return self.name.removeprefix("contrib.") in _OF_MATRICES
 
     def build(self, learning_rate: Any) -> optax.GradientTransformation:
-        """The transformation, given the learning rate if it takes one.
+        """Return the optax transformation. It receives the learning rate if it takes one.
 
         Args:
-            learning_rate: a number, or an array of no dimensions.
+            learning_rate: a number, or an array without dimensions.
         """
         rate = {"learning_rate": learning_rate} if self.takes_rate else {}
         return self.factory(**rate, **self.given)
 
     @property
     def takes_rate(self) -> bool:
-        """Whether the learning rate enters here."""
+        """True if the transformation takes the learning rate."""
         return "learning_rate" in inspect.signature(self.factory).parameters
 
 
@@ -116,7 +118,7 @@ Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL]
 
 
 def _transforms(factory: Any) -> bool:
-    """Whether it makes a gradient transformation."""
+    """Return True if a function of optax returns a gradient transformation."""
     if not inspect.isfunction(factory.func if isinstance(factory, partial) else factory):  # nadam is adam with an option
         return False
     made = inspect.signature(factory).return_annotation
@@ -128,13 +130,13 @@ def _shapes(tree: Any) -> Any:
 
 
 def build(optimizer: Optimizer, learning_rate: Any) -> optax.GradientTransformation:
-    """The chain of transformations.
+    """Return the chain of transformations as one optax transformation.
 
     Args:
-        optimizer: in the order in which they are applied to a gradient.
-        learning_rate: for that of them that takes it.
+        optimizer: the transformations, in the order in which they are applied to a gradient.
+        learning_rate: learning rate, for the transformation that takes it.
 
-    Clipped to 1, then a step of rate 0.1 against the gradient:
+    Clip each number to 1, then step against the gradient with a learning rate of 0.1:
 
         >>> import jax.numpy as jnp
         >>> from fred.learning.optimizer import Transformation, build

@@ -1,4 +1,4 @@
-"""How the learning rate changes: optax schedules by name, such as `{name: exponential_decay, decay_rate: 0.94, ...}`.
+"""Learning-rate schedules: those of optax by name, such as `{name: exponential_decay, decay_rate: 0.94, ...}`.
 
 | rule                                    | schedule                                                                    |
 |-----------------------------------------|-----------------------------------------------------------------------------|
@@ -9,8 +9,8 @@
 | 1 / (updates + 1)^0.75                  | `{name: inverse_power_schedule, power: 0.75}` (FRED's own)                  |
 | x 0.1 at given points                   | `{name: piecewise_constant_schedule, boundaries_and_scales: {30: .1, 60: .1}}` |
 
-Several in a list are multiplied: a warm-up and a decay are a list of two. Each is a factor of the base rate: where optax asks
-for an initial (or peak) value, it is 1 unless said otherwise.
+The schedules of a list are multiplied: for a warm-up and a decay, give a list of two. Each schedule is a factor of the base
+rate. If optax requires an initial (or peak) value, it is 1 by default.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fred.base.later import jax, optax
 from fred.components.registry import nearest
 from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
 
-_OTHERS = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate; made of others, as lists are here
+_OTHERS = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate itself; combinations: here, lists
 _LOOKED_AT = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tried
 
 
 class RateSchedule(FromOptax):
     """One optax schedule: its name in the optax namespace, and its options.
 
-    A factor of the rate falls to a half within 100 counts, then to a quarter:
+    A factor that halves every 100 counts:
 
         >>> from fred.learning.rates import RateSchedule
         >>> halving = RateSchedule(name="exponential_decay", decay_rate=0.5, transition_steps=100)
@@ -43,7 +43,7 @@ class RateSchedule(FromOptax):
     @model_validator(mode="before")
     @classmethod
     def _whole_boundaries(cls, options: Any) -> Any:
-        """Boundaries as whole numbers, which JSON can only have as text."""
+        """Convert boundaries to whole numbers. They may be text, because JSON has only text as keys."""
         boundaries = options.get("boundaries_and_scales") if isinstance(options, dict) else None
         if not isinstance(boundaries, dict):
             return options
@@ -65,14 +65,14 @@ class RateSchedule(FromOptax):
         except Exception as error:
             raise refused(self.name, error) from error
         if not (np.isfinite(values).all() and (values >= 0).all()):
-            raise ValueError(f"`{self.name}` comes to {values.min()}: a rate cannot be multiplied by that")
+            raise ValueError(f"`{self.name}` comes to {values.min()}; expected finite factors of at least 0")
         return self
 
     def factor(self, count: Any) -> Any:
-        """What the base rate is multiplied by, after so many updates or gradients.
+        """Return the factor of the base rate after `count` updates or gradients.
 
         Args:
-            count: of updates or gradients that there have been [].
+            count: number of updates or gradients so far [].
         """
         options = inspect.signature(self.factory).parameters
         first = "peak_value" if "peak_value" in options else "init_value"
@@ -83,11 +83,11 @@ Schedule = Annotated[tuple[RateSchedule, ...], *ONE_OR_SEVERAL]
 
 
 def factor(schedule: Schedule, count: Any) -> Any:
-    """The product of several.
+    """Return the product of several schedules.
 
     Args:
-        schedule: none, one or several; of none it is 1.
-        count: of updates or gradients that there have been [].
+        schedule: any number of schedules; without any, the product is 1.
+        count: number of updates or gradients so far [].
 
         >>> from fred.learning.rates import RateSchedule, factor
         >>> warm_up = RateSchedule(name="linear_schedule", init_value=0, end_value=1, transition_steps=4)

@@ -1,4 +1,4 @@
-"""What every algorithm is: a server that says what an update does to the parameters."""
+"""The base class of algorithms: a server, whose methods define what an update does to the parameters."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Decay = Annotated[float, Field(ge=0, lt=1)]  # of a moving average; a momentum
 Share = Annotated[float, Field(ge=0, le=1)]
 Scaling = Literal["none", "gradients", "workers"]
 Scalar = Any  # an array of no dimensions, or a number
-Message = Any  # what a worker sends: parameter-like arrays, unless `send` makes something else of them
+Message = Any  # a worker's message: a pytree like the parameters, unless `send` returns something else
 
 
 class Family(StrEnum):
-    """Of algorithms, by what becomes of those who are slow; in this order in docs/algorithms.md."""
+    """Families of algorithms, by how they treat stragglers and stale gradients, in the order of docs/algorithms.md."""
 
     FRESH = "Nothing is stale"
     AS_THEY_COME = "Stale gradients, as they come"
@@ -37,12 +37,12 @@ class Family(StrEnum):
 
 
 class State:
-    """A server's memory: `params`, `clock` (updates so far), `optimizer`, `rate`, and what the algorithm adds: attributes.
+    """A server's state, with the attributes `params`, `clock` (updates so far), `optimizer`, `rate`, and the algorithm's own.
 
     Args:
-        fields: what it holds, by name: pytrees of arrays.
+        fields: pytrees of arrays, by attribute name.
 
-    It is a pytree, so jax functions take it whole. Nothing in it is changed: each update makes a new one.
+    A state is a pytree, so jax functions accept it. It is immutable: each update makes a new state.
 
         >>> import fred
         >>> import jax
@@ -65,37 +65,38 @@ class State:
         raise AttributeError(f"this server's state has no `{name}`; it has {', '.join(sorted(self.__dict__))}")
 
     def replace(self, **changes: Any) -> State:
-        """A copy with some fields changed or added.
+        """Return a copy with some fields changed or added.
 
         Args:
-            changes: values by the fields' names; all others stay as they are.
+            changes: new values, by field name; all other fields stay the same.
         """
         return State(**{**self.__dict__, **changes})
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
-        """The fields in the order of their names, each with its key, and these names: what JAX makes a pytree of."""
+        """Return the fields in the order of their names, each with its key, and the names. JAX calls it to flatten a state."""
         names = tuple(sorted(self.__dict__))
         return [(jax.tree_util.GetAttrKey(name), self.__dict__[name]) for name in names], names
 
     @classmethod
     def tree_unflatten(cls, names: tuple[str, ...], values: list[Any]) -> State:
-        """The state with fields of these `names` and `values`, one for each, as `tree_flatten_with_keys` gave them."""
+        """Return the state with fields of these `names` and `values`, which `tree_flatten_with_keys` returned."""
         return cls(**dict(zip(names, values, strict=True)))
 
 
 @cache
 def _register() -> None:
-    """Tell JAX that a `State` is a pytree, once, before there is one."""
+    """Register `State` as a pytree with JAX, once, before the first state is made."""
     jax.tree_util.register_pytree_with_keys_class(State)
 
 
 class Server(Component):
-    """Asynchronous or synchronous, an algorithm is what `apply_update` does with a gradient.
+    """An algorithm, synchronous or asynchronous: `apply_update` defines what a gradient does to the parameters.
 
-    Subclasses override `apply_update`, and whichever of the other functions they need; who waits for whom is the protocol's
-    business. All functions are pure and traced by JAX: no Python branches on array values. What is left as it is costs nothing.
+    Subclasses override `apply_update`, and other methods if they need them. The protocol decides which workers wait. All
+    methods are pure functions that JAX traces, so they must not branch on array values. Methods that are not overridden
+    cost no time.
 
-    One that goes half the way with stale gradients; here two updates with gradients at the first parameters, by hand:
+    An algorithm that halves the step of stale gradients, and two updates with gradients at the initial parameters:
 
         >>> import fred
         >>> import jax.numpy as jnp
@@ -114,32 +115,32 @@ class Server(Component):
     """
 
     family: ClassVar[Family] = Family.OWN
-    rule: ClassVar[str] = ""  # what it does as formulas, for docs/algorithms.md, whose first lines say what the letters mean
+    rule: ClassVar[str] = ""  # update rule as formulas, for docs/algorithms.md, which defines the symbols
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
-    protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them
-    page: ClassVar[str] = ""  # the module in `fred.systems` whose row it is made from
-    divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block
+    protocol_options: ClassVar[dict[str, Any]] = {}  # defaults of that protocol's options, where the scenario gives none
+    page: ClassVar[str] = ""  # the module in `fred.systems` whose row defines the class
+    divisible: ClassVar[bool] = True  # False: `params` hold more than the model, so servers cannot hold a block each
     draws: ClassVar[bool] = (
-        False  # True: its states have `words`, two of 32 bits that follow from the seed, alike for all replicas
+        False  # True: states have `words`, two 32-bit words that depend on the seed and are equal on all replicas
     )
-    has_statistic: ClassVar[bool] = False  # True: `statistic` is there for protocols whose timing depends on it
+    has_statistic: ClassVar[bool] = False  # True: `statistic` is defined, for protocols whose timing depends on it
 
     learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")
     optimizer: Optimizer = Field(
         (Transformation.usual("sgd"),), description="optax gradient transformation, `{name: ..., options}`, or a list of them"
     )
-    schedule: Schedule = Field((), description="optax schedule, or a list of them, by whose product the rate is multiplied")
+    schedule: Schedule = Field((), description="optax schedule, or a list of them: factors of the learning rate")
     counts: Literal["updates", "gradients"] = Field(
-        "updates", description="what a schedule counts: a replica's updates, or the gradients in them (but no averagings)"
+        "updates", description="unit of the schedule: a replica's updates, or the gradients in them (averagings do not count)"
     )
     scaling: Scaling = Field(
-        "none", description="linear scaling: the rate is multiplied by the gradients in each update, or by all workers"
+        "none", description="linear scaling of the rate: with the number of gradients in each update, or of all workers"
     )
     average: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        None, description="decay of a moving average of the parameters, which is evaluated in their place"
+        None, description="decay of a moving average of the parameters, which is evaluated instead of them"
     )
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
-        None, description="how gradients and differences are coded on their way from workers; absent: 4 bytes for each number"
+        None, description="codec of workers' gradients and pseudo-gradients; absent: 4 bytes for each number"
     )
 
     @field_validator("optimizer")
@@ -150,17 +151,17 @@ class Server(Component):
         return optimizer
 
     def check(self, workers: int) -> None:
-        """Refuse, with ValueError, a number of workers that the options do not fit.
+        """Raise ValueError if the options do not fit the number of workers.
 
         Args:
             workers: number of all workers.
         """
 
     def init(self, params: Params, workers: int) -> State:
-        """The state before the first update.
+        """Return the state before the first update.
 
         Args:
-            params: the model's first parameters, or a block of them: a pytree of float32 arrays.
+            params: the model's initial parameters, or a block of them: a pytree of float32 arrays.
             workers: number of all workers.
         """
         memory = optimizers.build(self.optimizer, 1.0).init(params)
@@ -168,50 +169,50 @@ class Server(Component):
         return State(params=params, clock=jnp.int32(0), optimizer=memory, rate=jnp.float32(rate))
 
     def place(self, state: State, replica: int, replicas: int) -> State:
-        """The state with which a replica begins, where not all begin alike.
+        """Return the initial state of one replica. Override it if replicas start from different states.
 
         Args:
-            state: with which all would.
-            replica: by number (`Layout`).
-            replicas: how many there are.
+            state: the state that `init` returned, the same for all replicas.
+            replica: number of the replica (`Layout`).
+            replicas: number of replicas.
         """
         return state
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One update with one worker's message (its gradient), computed at the parameters of update `timestamp`.
+        """Update the parameters with one worker's message, a gradient at the parameters of update `timestamp`.
 
         Args:
-            state: what the server remembers; `state.clock - timestamp` is the gradient's staleness, updates.
-            message: what `send` made of the worker's gradient, like `state.params` unless it made something else.
-            timestamp: the clock when the worker's parameters were read, updates [].
-            worker: its number, from 0; -1 for a round, which is nobody's own [].
+            state: the server's state; `state.clock - timestamp` is the gradient's staleness, updates.
+            message: the message that `send` returned, a pytree like `state.params` unless `send` returns something else.
+            timestamp: the clock when the worker read its parameters, updates [].
+            worker: number of the worker, from 0; -1 for a round, which belongs to no single worker [].
 
         Returns:
-            The state after it, its clock one more.
+            The new state, its clock larger by one.
         """
         return self.step(state, message)
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One update with a round's `count` messages: their mean, unless the protocol weighs them otherwise.
+        """Update the parameters with the messages of a round: with their mean, unless the protocol weights them differently.
 
         Args:
-            state: what the server remembers.
-            total: the weighted sum of what `contribute` made of the messages; of nothing but zeros where there were none.
-            timestamp: the clock, updates []: a round is stepped with as one fresh gradient, whatever the ages in it.
-            count: messages in it [].
+            state: the server's state.
+            total: the weighted sum of the messages after `contribute`; zeros if the round has no messages.
+            timestamp: the clock, updates []: a round counts as one fresh gradient, whatever the staleness of its messages.
+            count: number of messages in the round [].
         """
         return self.apply_update(state, total, timestamp, jnp.int32(-1))
 
     def model(self, params: Params) -> Params:
-        """The model that a state's `params` stand for: what gradients are computed at.
+        """Return the model parameters at which workers compute gradients.
 
         Args:
-            params: of a state or a mailbox: the model's own, unless `init` made more of them.
+            params: parameters of a state or a mailbox: those of the model, unless `init` adds others.
         """
         return params
 
     def memory(self, params: Params) -> Any:
-        """What a worker remembers from one message to the next, at first: a pytree of arrays that keep their shapes.
+        """Return a worker's initial memory, which `send` updates: a pytree of arrays of constant shapes.
 
         Args:
             params: the parameters that the worker starts from.
@@ -219,64 +220,68 @@ class Server(Component):
         return ()
 
     def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        """What a worker sends, and its new memory.
-
-        `grads` is its gradient at these parameters, or what its local steps have taken away from them.
+        """Return a worker's message and its new memory.
 
         Args:
-            memory: what the worker remembers, as `memory` or its last `send` left it.
-            params: the parameters that it has read.
-            grads: a pytree like the model's parameters.
+            memory: the worker's memory, from `memory` or its last `send`.
+            params: the parameters that the worker has read.
+            grads: the worker's gradient at these parameters, or the pseudo-gradient of its local steps: the parameters
+                before them less those after them. A pytree like the model's parameters.
         """
         return grads, memory
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """What of a message joins the round, by the state at the time.
+        """Return a message's contribution to its round. It may depend on the state when the message arrives.
 
         Args:
-            state: what the server remembers when the message arrives.
-            message: what the worker has sent.
-            timestamp: the clock when the worker's parameters were read, updates [].
-            worker: its number, from 0 [].
+            state: the server's state when the message arrives.
+            message: the worker's message.
+            timestamp: the clock when the worker read its parameters, updates [].
+            worker: number of the worker, from 0 [].
 
         Returns:
-            What is added up, a pytree whose shapes are the same for all messages; the sum is the `total` of `apply_round`.
+            A pytree with the same shapes for all messages. The sum of these is the `total` of `apply_round`.
         """
         return message
 
     def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
-        """What a worker reads, and the state after that.
+        """Return the parameters that a worker reads, and the state afterwards.
 
         Args:
-            state: what the server remembers when it sends.
-            worker: who reads, from 0 [].
+            state: the server's state when it sends.
+            worker: number of the worker that reads, from 0 [].
         """
         return state.params, state
 
     def sent_bytes(self, message: Message) -> int:
-        """Bytes of a `message`, or a block of it, on the wire; told the shapes and types of its arrays."""
+        """Return the size of a `message`, or of a block of it, on the wire, in bytes. Shapes and types of arrays suffice."""
         return _bytes(message) if self.codec is None else self.codec.size(message)
 
     def published_bytes(self, params: Params) -> int:
-        """Bytes of what `publish` returns, or a block of it, on the wire; told the shapes and types of `params`."""
+        """Return the size of the `params` that `publish` returns, or of a block of them, on the wire, in bytes.
+
+        Shapes and types of arrays suffice.
+        """
         return _bytes(params)
 
     def averaged_bytes(self, params: Params) -> tuple[int, ...]:
-        """Bytes of what is averaged, from the first average on, cyclically; empty: always all that `publish` returns.
+        """Return the bytes that each averaging exchanges, from the first one on, as a cycle that repeats.
+
+        Return an empty tuple if each averaging exchanges all that `publish` returns.
 
         Args:
-            params: what `publish` returns, or its shapes and types.
+            params: the parameters that `publish` returns, or their shapes and types.
         """
         return ()
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """The state whose parameters meet a mailbox.
+        """Return the state of a replica after averaging its parameters with those in a mailbox.
 
         Args:
-            state: of the replica that is averaged with others.
-            mixed: the parameters in the mailbox, like `state.params`: of others, or a weighted sum of several.
-            keep: weight of the replica's own parameters []; 0: they are replaced, even where they are infinite.
-            weight: of `mixed` [].
+            state: the replica's state.
+            mixed: the parameters in the mailbox, like `state.params`: another replica's, or a weighted sum of several.
+            keep: weight of the replica's own parameters []. With 0 they are replaced, even if they are infinite.
+            weight: weight of `mixed` [].
         """
 
         def met(own: jax.Array, other: jax.Array) -> jax.Array:
@@ -285,32 +290,33 @@ class Server(Component):
         return state.replace(params=jax.tree.map(met, state.params, mixed))
 
     def evaluated(self, state: State) -> Params:
-        """The model whose loss is measured, and which the run comes to; of the mean state, where there are several replicas.
+        """Return the model whose loss is evaluated, and which is the run's final model.
 
         Args:
-            state: what the server remembers, its `params` the moving average where there is one (`average`).
+            state: the server's state, or the mean over the replicas' states. With the option `average`, its `params` are the
+                moving average.
         """
         return self.model(state.params)
 
     def statistic(self, state: State) -> Scalar:
-        """A number that a protocol may let timing depend on; a run that does is computed while it is simulated.
+        """Return a number on which a protocol's timing may depend. Such a run is computed while it is simulated.
 
         Args:
-            state: what the server remembers at the time.
+            state: the server's current state.
         """
         raise NotImplementedError
 
     def step(self, state: State, grads: Params, scale: float | Scalar = 1.0, model: Params | None = None) -> State:
-        """One step of the optimizer, `scale` times as long: the learning rate is modulated, not the gradient.
+        """Make one step of the optimizer, and multiply the step by `scale`. This scales the learning rate, not the gradient.
 
         Args:
-            state: what the server remembers; its `rate` is the learning rate that is due.
+            state: the server's state; its `rate` is the current learning rate.
             grads: a gradient, like `state.params`.
-            scale: factor of the step, by itself [].
-            model: what the optimizer decays or measures, if not the parameters themselves.
+            scale: factor of the step [].
+            model: the parameters that the optimizer receives, for weight decay for example; None for `state.params`.
 
         Returns:
-            The state with new parameters, a clock of one more and what the optimizer remembers now.
+            The state with new parameters and a new optimizer state, its clock larger by one.
         """
         transformation = optimizers.build(self.optimizer, state.rate)
         updates, memory = transformation.update(grads, state.optimizer, state.params if model is None else model)
@@ -318,7 +324,7 @@ class Server(Component):
         return state.replace(params=params, clock=state.clock + 1, optimizer=memory)
 
     def overrides(self, hook: str) -> bool:
-        """Whether this algorithm has a function of its own under the name `hook`, such as `send`."""
+        """Return True if this algorithm overrides the method `hook`, such as `send`."""
         return getattr(type(self), hook) is not getattr(Server, hook)
 
 
@@ -329,7 +335,7 @@ def _bytes(arrays: Any) -> int:
 class Moved(Server):
     """A server that subtracts a round's pseudo-gradients from its model, without an optimizer of its own.
 
-    From 1, a worker has stepped to 0.5, and brings 1 - 0.5:
+    A worker has stepped from 1 to 0.5, so its pseudo-gradient is 1 - 0.5:
 
         >>> from fred.learning.server import Moved
         >>> import jax.numpy as jnp
@@ -340,6 +346,6 @@ class Moved(Server):
     """
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Subtract `total`, the pseudo-gradients that the protocol has added up, times its weight."""
+        """Subtract `total`, the sum of the pseudo-gradients times the protocol's weights."""
         params = jax.tree.map(jnp.subtract, state.params, total)
         return state.replace(params=params, clock=state.clock + 1)

@@ -1,4 +1,4 @@
-"""Other processes on this machine, which do units beside this one: begun early, as starting one takes seconds."""
+"""Worker processes on this machine, which compute units in parallel. They start early, because each start takes seconds."""
 
 import importlib
 import os
@@ -13,30 +13,30 @@ from typing import Any
 
 from fred.base import environment, garbage
 
-_IDLE = 300  # seconds after which a process that nobody needs ends
-_THERE: list[Any] = []  # the executor, if any process has been begun
+_IDLE = 300  # seconds after which an idle process ends
+_THERE: list[Any] = []  # the executor, if any process has been started
 
 
 def begin(number: int) -> None:
-    """Start so many processes, unless they are there.
+    """Start worker processes, unless enough are running.
 
     Args:
-        number: of processes beside this one.
+        number: number of processes, without this one.
     """
     told(os.getpid, [()] * number)
 
 
 def number() -> int:
-    """How many are there, and alive."""
+    """Return the number of worker processes that are alive."""
     return sum(process.is_alive() for executor in _THERE for process in [*executor._processes.values()])
 
 
 def told(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Future[Any]]:
-    """Have something done in as many processes as there are arguments.
+    """Call a function in worker processes, one for each tuple of arguments, and return the futures.
 
     Args:
         do: a function that other processes can import.
-        arguments: of each call.
+        arguments: the arguments of each call.
     """
     if not arguments:
         return []
@@ -46,7 +46,7 @@ def told(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[F
 
 
 def _executor(number: int) -> Any:
-    """Of loky's. It is never made smaller, for which it would wait until what is under way is done."""
+    """Return loky's executor. It never shrinks, because loky would wait for running tasks first."""
     from joblib.externals.loky import get_reusable_executor
 
     number = max([number, *(executor._max_workers for executor in _THERE)])
@@ -57,7 +57,7 @@ def _executor(number: int) -> Any:
 
 @contextmanager
 def ended() -> Iterator[None]:
-    """None is there afterwards: programs wait for theirs, which would take a second."""
+    """End all worker processes after a `with` block. Otherwise the program would wait a second for them at its end."""
     try:
         yield
     finally:
@@ -65,22 +65,22 @@ def ended() -> Iterator[None]:
 
 
 def end() -> None:
-    """End all that are there, whatever they are at."""
+    """Kill all worker processes, even those with running tasks."""
     while _THERE:
         _THERE.pop().shutdown(kill_workers=True)
 
 
 def _ready(parent: int) -> None:
-    """What a process does first: it sees to it that it ends with its parent, and imports what units need."""
+    """Initialise a worker process: make it end with its parent, and import the modules that units need."""
     _end_with(parent)
     garbage.seldom_looked_for()
-    with suppress(Exception):  # whatever it is, the one that plans says it, or who does a unit
+    with suppress(Exception):  # the main process, or the first unit, will report the error
         importlib.import_module("fred.running.side_by_side")
         environment.check()
 
 
 def _end_with(parent: int) -> None:
-    """End this process soon after the one that started it is gone, however that ended."""
+    """End this process soon after its parent process, whatever ended that."""
 
     def watch() -> None:
         while True:
@@ -93,12 +93,15 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _deaf_to_the_terminal() -> Iterator[None]:
-    """Processes that begin meanwhile do not hear of Ctrl-C, which a terminal tells everybody: the parent ends what it began."""
+    """Make processes that start in a `with` block ignore Ctrl-C.
+
+    A terminal sends it to all processes, but the parent process ends its worker processes itself.
+    """
     from joblib.externals.loky.backend import resource_tracker as of_loky
 
     with _mute():
         for tracker in (resource_tracker, of_loky):
-            tracker.ensure_running()  # loky starts them, too, and whoever starts one hears of Ctrl-C again
+            tracker.ensure_running()  # here, because loky would start them with Ctrl-C unblocked
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -108,7 +111,10 @@ def _deaf_to_the_terminal() -> Iterator[None]:
 
 @contextmanager
 def _mute() -> Iterator[None]:
-    """Processes that begin meanwhile say nothing; trackers would, of what is left by who is told to end at his last moment."""
+    """Silence the standard error of processes that start in a `with` block.
+
+    Trackers would warn about resources of processes that are killed.
+    """
     try:
         kept = os.dup(2)
     except OSError:  # it is closed already

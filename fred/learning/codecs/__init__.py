@@ -1,1 +1,1 @@
-"""How messages are coded: a file per codec, which `codec: {name: ...}` of an algorithm names."""
+"""Codecs of messages, which an algorithm's option `codec: {name: ...}` selects."""

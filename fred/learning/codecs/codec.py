@@ -1,6 +1,6 @@
-"""What every codec is: the values that arrive in place of those that were sent, and how many bytes carry them.
+"""The base classes of codecs, which define the decoded values of a message and its size in bytes.
 
-Where a size is given, [n] and the like are numbers of an array; bits are those that a wire needs, without headers.
+Sizes in brackets, such as [n], are shapes of arrays. Bits are those on the wire, without headers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
 
 Message = Any  # a pytree of arrays
-Key = Any  # of jax's, from which a codec draws
-FLOAT_BITS = 32  # of a number that is sent as it is, and of a scale
+Key = Any  # a JAX random key
+FLOAT_BITS = 32  # of an uncoded number, and of a scale
 
 
 class Codec(Component):
-    """A worker's message is coded when it is sent; whoever gets it goes on with what it decodes.
+    """A lossy or lossless coding of workers' messages. The receiver uses the decoded values.
 
-    A message is a gradient, or what local steps have changed. Models that servers send, or that workers average, travel as
-    they are. With `error_feedback` a worker remembers what coding has left out, and adds it to its next message.
+    Messages are gradients, or pseudo-gradients of local steps. Models that servers send or workers average are not coded.
+    With `error_feedback` a worker stores the coding error of a message and adds it to the next one.
 
-    A codec of one's own that sends every second number, as it is:
+    Your own codec, which sends every second number uncoded:
 
         >>> import fred
         >>> import jax
@@ -49,24 +49,24 @@ class Codec(Component):
         [1.0, 0.0, 3.0] [0.0, 4.0, 0.0]
     """
 
-    draws: ClassVar[bool] = False  # whether what arrives is random
+    draws: ClassVar[bool] = False  # True: decoded values are random
 
     error_feedback: bool | Annotated[float, Field(ge=0, le=1)] = Field(
-        False, description="whether what coding leaves out is added to the next message; a number: times that"
+        False, description="add the coding error of a message to the next one; a number: multiply the error by it first"
     )
 
     @property
     def summable(self) -> bool:
-        """Whether coded messages can be added up on their way, as allreduces do; otherwise everybody gets all of them."""
+        """True if an allreduce can add coded messages on the way; otherwise every worker receives all messages."""
         return False
 
     @property
     def remembers(self) -> bool:
-        """Whether a message depends on those before it."""
+        """True if a message depends on earlier messages of the same worker."""
         return bool(self.error_feedback) or self.draws or type(self).memory is not Codec.memory
 
     def memory(self, like: Params) -> Any:
-        """What a worker's codec itself remembers, at first: a pytree of arrays.
+        """Return the initial state of one worker's codec, without error feedback: a pytree of arrays.
 
         Args:
             like: a message, or the shapes of one.
@@ -74,37 +74,37 @@ class Codec(Component):
         return ()
 
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
-        """What arrives in place of a message, and what the codec remembers then.
+        """Return the decoded message and the codec's new state.
 
         Args:
             message: a pytree of arrays.
-            memory: as the last message has left it.
-            key: for a codec that `draws`.
+            memory: the codec's state after the last message.
+            key: a JAX random key for a codec that `draws`, else None.
         """
         raise NotImplementedError
 
     def wire_bits(self, message: Message) -> int:
-        """Bits of a coded message on the wire.
+        """Return the size of a coded message on the wire, in bits.
 
         Args:
-            message: or the shapes of one.
+            message: a message, or the shapes of one.
         """
         raise NotImplementedError
 
     def size(self, message: Message) -> int:
-        """Bytes of a coded message on the wire.
+        """Return the size of a coded message on the wire, in bytes.
 
         Args:
-            message: or the shapes of one.
+            message: a message, or the shapes of one.
         """
         return -(-self.wire_bits(message) // 8)
 
     def start(self, like: Params, words: Any = (0, 0)) -> dict[str, Any]:
-        """All that a worker remembers before its first message.
+        """Return a worker's whole memory for the codec before its first message, including error feedback.
 
         Args:
             like: a message, or the shapes of one.
-            words: two of 32 bits, from which the worker's draws follow.
+            words: two 32-bit words that determine the worker's random draws.
         """
         memory: dict[str, Any] = {"own": own} if jax.tree.leaves(own := self.memory(like)) else {}
         if self.error_feedback:
@@ -114,11 +114,11 @@ class Codec(Component):
         return memory
 
     def sent(self, message: Message, memory: dict[str, Any]) -> tuple[Message, dict[str, Any]]:
-        """What arrives in place of a message, and what the worker remembers then.
+        """Return the decoded message and the worker's new memory, with error feedback applied.
 
         Args:
             message: a pytree of arrays.
-            memory: as `start` or the last message has left it.
+            memory: the worker's memory, from `start` or from the last message.
         """
         after = dict(memory)
         whole, key = message, None
@@ -136,11 +136,11 @@ class Codec(Component):
 
 
 class Chunked(Codec):
-    """A codec of chunks: numbers in a row, each chunk by itself."""
+    """A codec that splits a message into chunks of consecutive numbers and codes each chunk separately."""
 
     chunk: Count | Literal["array", "message"] = Field(
         "array",
-        description="numbers in a row that are coded together, of each array; or a whole `array`, or the whole `message`",
+        description="consecutive numbers of an array that are coded together; or a whole `array`, or the whole `message`",
     )
 
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
@@ -154,27 +154,27 @@ class Chunked(Codec):
         return jax.tree.unflatten(structure, arrived), memory
 
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:
-        """What arrives in place of chunks.
+        """Return the decoded values of chunks [chunks, numbers].
 
         Args:
-            values: [chunks, numbers], the last chunk filled up with zeros.
-            lengths: numbers of each chunk that are real [chunks, 1].
-            key: for a codec that draws.
+            values: the chunks' values [chunks, numbers]; the last chunk is padded with zeros.
+            lengths: numbers of each chunk without padding [chunks, 1].
+            key: a JAX random key for a codec that draws, else None.
         """
         raise NotImplementedError
 
     def chunk_bits(self, length: int) -> int:
-        """Bits of a chunk of so many numbers on the wire."""
+        """Return the size of a coded chunk of `length` numbers on the wire, in bits."""
         raise NotImplementedError
 
     def wire_bits(self, message: Message) -> int:
         return sum(count * self.chunk_bits(length) for length, count in self.chunks(message))
 
     def chunks(self, message: Message) -> list[tuple[int, int]]:
-        """Into what chunks a message falls: of how many numbers, and how many such.
+        """Return the lengths of a message's chunks, each with the number of such chunks.
 
         Args:
-            message: or the shapes of one.
+            message: a message, or the shapes of one.
         """
         sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(message)]
         pieces = [sum(sizes)] if self.chunk == "message" else sizes
@@ -188,7 +188,7 @@ class Chunked(Codec):
         return max(1, numbers) if isinstance(self.chunk, str) else min(self.chunk, max(1, numbers))
 
     def _piece(self, piece: jax.Array, key: Key, number: int) -> jax.Array:
-        """The numbers that arrive in place of so many in a row, [n]."""
+        """Return the decoded values of consecutive numbers [n]."""
         length = self._length(piece.size)
         rows = -(-piece.size // length)
         values = jnp.pad(piece.ravel(), (0, rows * length - piece.size)).reshape(rows, length)
@@ -197,11 +197,11 @@ class Chunked(Codec):
 
 
 def largest(values: jax.Array) -> jax.Array:
-    """Of each chunk the largest size of a number [chunks, 1], where all are 0: 1."""
+    """Return the largest absolute value of each chunk [chunks, 1], or 1 for a chunk of zeros."""
     size = jnp.abs(values).max(axis=-1, keepdims=True)
     return jnp.where(size == 0, 1.0, size)
 
 
 def index_bits(length: int) -> int:
-    """Bits that say which of so many numbers is meant."""
+    """Return the bits of an index into `length` numbers."""
     return (length - 1).bit_length()

@@ -1,4 +1,4 @@
-"""The largest waves of each chunk, as DeMo sends them [Peng, Quesnelle, Kingma 2024, "DeMo", arXiv:2411.19870, section 3]."""
+"""The largest DCT coefficients of each chunk, as in DeMo [Peng, Quesnelle, Kingma 2024, arXiv:2411.19870, section 3]."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fred.learning.codecs.codec import FLOAT_BITS, Codec, Key, Message, index_bi
 
 
 class DCT(Codec):
-    """Each chunk becomes waves, by the discrete cosine transform, of which the largest are sent, and which they are.
+    """The largest coefficients of each chunk's discrete cosine transform (DCT), with their indices.
 
-    A chunk is a square of a matrix, or a part of a vector; its sides are the largest divisors of the array's that are no longer
-    than `chunk`. Arrays of more than two dimensions are matrices with their last one as columns. Which wave it is takes as many
-    bits as tell a chunk's waves apart; where all are sent, none.
+    A chunk is a block of a matrix, or a part of a vector. Each side is the largest divisor of the array's side that is at most
+    `chunk`. Arrays with more than two dimensions are reshaped to matrices that keep the last dimension as columns. An index
+    takes as many bits as a chunk's number of coefficients requires. If all coefficients are sent, indices take none.
 
-    A ramp is nearly two waves:
+    Two coefficients approximate a ramp:
 
         >>> from fred.learning.codecs.dct import DCT
         >>> import jax.numpy as jnp
@@ -32,7 +32,7 @@ class DCT(Codec):
     """
 
     chunk: Count = Field(64, description="longest side of a chunk")
-    kept: Count = Field(32, description="waves of each chunk that are sent, at most as many as there are")
+    kept: Count = Field(32, description="coefficients of each chunk that are sent; all if a chunk has fewer")
 
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
         return jax.tree.map(self._array, message), memory
@@ -41,7 +41,7 @@ class DCT(Codec):
         return sum(self._array_bits(leaf.shape) for leaf in jax.tree.leaves(message))
 
     def _array(self, array: jax.Array) -> jax.Array:
-        """What arrives in place of an array."""
+        """Return the decoded array."""
         rows, columns = _matrix(array.shape)
         if not rows * columns:
             return array
@@ -62,18 +62,18 @@ class DCT(Codec):
         return math.prod(shape) // length * kept * (FLOAT_BITS + (index_bits(length) if kept < length else 0))
 
     def _sides(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Of each chunk of an array."""
+        """Return the height and width of an array's chunks."""
         high, wide = (max(side for side in range(1, self.chunk + 1) if whole % side == 0) for whole in _matrix(shape))
         return high, wide
 
 
 def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
-    """What an array is as a matrix: its rows, of which a vector has one, and columns."""
+    """Return the rows and columns of an array as a matrix; a vector has one row."""
     return (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)
 
 
 def _waves(length: int) -> NDArray[np.float32]:
-    """The orthonormal transform (DCT-II): a row for each wave [length, length]."""
+    """Return the matrix of the orthonormal DCT-II [length, length], a row for each coefficient."""
     angles = np.pi * np.outer(np.arange(length), np.arange(length) + 0.5) / length
     waves = np.cos(angles) * np.sqrt(np.where(np.arange(length) == 0, 1.0, 2.0) / length)[:, None]
     return waves.astype(np.float32)

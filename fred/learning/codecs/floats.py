@@ -27,10 +27,11 @@ _TYPES = {
 
 
 class Float(Chunked):
-    """Each number is rounded to a shorter floating point format; what is too large for it becomes its largest.
+    """Rounding to a shorter floating point format; larger numbers become the format's largest.
 
-    With `scaled`, each chunk is first multiplied by what makes its largest number the format's largest, and that scale is sent,
-    too; such messages cannot be added up on their way. Those that can be are added up exactly: rounding on the way is left out.
+    With `scaled`, each chunk is first scaled so that its largest number becomes the format's largest. The scale is sent, too,
+    so an allreduce cannot add such messages on the way. Messages without scales are added exactly: FRED does not model rounding
+    on the way.
 
         >>> from fred.learning.codecs.floats import Float
         >>> import jax.numpy as jnp
@@ -44,9 +45,9 @@ class Float(Chunked):
     """
 
     format: Literal["float32", "bfloat16", "float16", "e4m3", "e5m2"] = Field(
-        "bfloat16", description="16 bits, or 8 (e: of the exponent, m: of the fraction); `float32` leaves numbers as they are"
+        "bfloat16", description="16 bits, or 8 (e: bits of the exponent, m: of the mantissa); `float32` does not round"
     )
-    scaled: bool = Field(False, description="whether each chunk is scaled so that the format's range is used, for 4 bytes")
+    scaled: bool = Field(False, description="scale each chunk to the format's range, for 4 more bytes a chunk")
 
     @property
     def summable(self) -> bool:
@@ -65,10 +66,10 @@ class Float(Chunked):
 
 
 class E3M0(Chunked):
-    """Four bits, a sign and three of the exponent, as Streaming DiLoCo sends differences.
+    """Four bits, a sign and a three-bit exponent, as Streaming DiLoCo codes pseudo-gradients.
 
-    Each number becomes the nearest of 0 and the seven powers of two up to 1, times the chunk's largest number, which is sent as
-    the scale; the paper does not say how its numbers are scaled.
+    Each number is rounded to 0 or one of the powers of two from 2^-6 to 1, times the chunk's largest number. That number is
+    sent as the scale. The paper does not say how it scales numbers.
 
         >>> from fred.learning.codecs.floats import E3M0
         >>> import jax.numpy as jnp
@@ -78,7 +79,7 @@ class E3M0(Chunked):
     """
 
     chunk: Count | Literal["array", "message"] = Field(
-        256, description="numbers in a row that share a scale, of each array; or a whole `array`, or the whole `message`"
+        256, description="consecutive numbers of an array that share a scale; or a whole `array`, or the whole `message`"
     )
 
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:

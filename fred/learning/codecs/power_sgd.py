@@ -1,4 +1,4 @@
-"""PowerSGD: two thin matrices in place of a large one [Vogels, Karimireddy, Jaggi 2019, arXiv:1905.13727, algorithm 1]."""
+"""PowerSGD: low-rank approximations of matrices [Vogels, Karimireddy, Jaggi 2019, arXiv:1905.13727, algorithm 1]."""
 
 import math
 from typing import Any
@@ -12,17 +12,17 @@ from fred.learning.codecs.codec import FLOAT_BITS, Codec, Key, Message
 from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
 
-_AS_IT_IS = 1  # dimensions; such arrays are sent as they are
+_AS_IT_IS = 1  # arrays of at most this many dimensions are not coded
 
 
 class PowerSGD(Codec):
-    """Of each matrix M the product of two thin ones, P = orth(M Q) and Q' = M^T P, from the last message's Q on.
+    """A rank-r approximation of each matrix M by P = orth(M Q) and Q' = M^T P, where Q is the last message's Q'.
 
-    Arrays of more dimensions are matrices with their last one as columns; of one or none they are sent as they are, as are
-    matrices that have no more numbers than P and Q. Each worker's matrices are its own, so that messages cannot be added up on
-    their way: the paper's allreduce, which makes P orthogonal after it has been added up, is another method.
+    Arrays with more dimensions are reshaped to matrices that keep the last dimension as columns. Vectors, scalars, and matrices
+    that have no more numbers than P and Q are sent uncoded. Each worker has its own P and Q, so an allreduce cannot add its
+    messages on the way. The paper's allreduce, which orthogonalises the sum of all P, is a different method.
 
-    Of a matrix of rank 1 nothing is lost; it has 12 numbers, P and Q have 7:
+    A matrix of rank 1 is coded without loss, as 7 numbers in P and Q instead of 12:
 
         >>> from fred.learning.codecs.power_sgd import PowerSGD
         >>> import jax.numpy as jnp
@@ -35,7 +35,7 @@ class PowerSGD(Codec):
     rank: Count = Field(2, description="r: columns of P and Q")
 
     def memory(self, like: Params) -> Any:
-        """Q of each matrix, at first of numbers that are normally distributed, alike for all workers."""
+        """Return the initial Q of each matrix: standard normal numbers, the same for all workers."""
         keys = [jax.random.fold_in(jax.random.key(0, impl=DRAWN_BY), number) for number in range(len(jax.tree.leaves(like)))]
         return [
             jax.random.normal(key, (leaf.shape[-1], self._rank(leaf)))
@@ -61,7 +61,7 @@ class PowerSGD(Codec):
         return FLOAT_BITS * sum(self._numbers(leaf) for leaf in jax.tree.leaves(message))
 
     def _rank(self, leaf: Any) -> int:
-        """Columns of an array's P and Q; 0: it is sent as it is."""
+        """Return the number of columns of an array's P and Q, or 0 if the array is sent uncoded."""
         if len(leaf.shape) <= _AS_IT_IS:
             return 0
         columns = leaf.shape[-1]
@@ -69,13 +69,13 @@ class PowerSGD(Codec):
         return self.rank if self.rank * (size // max(1, columns) + columns) < size else 0
 
     def _numbers(self, leaf: Any) -> int:
-        """How many are sent of an array."""
+        """Return how many numbers are sent for an array."""
         size, rank = math.prod(leaf.shape), self._rank(leaf)
         return rank * (size // leaf.shape[-1] + leaf.shape[-1]) if rank else size
 
 
 def _orthogonal(matrix: jax.Array) -> jax.Array:
-    """The columns, one after the other, made of length 1 and at right angles to those before (Gram-Schmidt)."""
+    """Return the matrix with its columns made orthonormal, from the first one on (Gram-Schmidt)."""
     columns: list[jax.Array] = []
     for column in matrix.T:
         for before in columns:

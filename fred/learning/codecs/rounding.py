@@ -1,4 +1,4 @@
-"""Levels to which numbers are rounded.
+"""Codecs that round numbers to a few levels.
 
 | class   | source                                                                                                        |
 |---------|---------------------------------------------------------------------------------------------------------------|
@@ -20,7 +20,7 @@ from fred.learning.codecs.codec import FLOAT_BITS, Chunked, Key, index_bits, lar
 
 
 class LowBit(Chunked):
-    """Each number becomes the nearest of some evenly spaced levels, from minus to plus the largest of its chunk, which is sent.
+    """Rounding to evenly spaced levels between minus and plus the chunk's largest absolute value, which is sent.
 
     >>> from fred.learning.codecs.rounding import LowBit
     >>> import jax.numpy as jnp
@@ -33,8 +33,8 @@ class LowBit(Chunked):
     [3.0, -0.898, 1.205, 0.094] 8
     """
 
-    bits: Annotated[int, Field(ge=2, le=16)] = Field(8, description="of each number")
-    zero: bool = Field(True, description="whether 0 is one of 2^bits - 1 levels; otherwise they are 2^bits, none of them 0")
+    bits: Annotated[int, Field(ge=2, le=16)] = Field(8, description="bits of each number")
+    zero: bool = Field(True, description="2^bits - 1 levels, one of them 0; otherwise 2^bits levels without 0")
 
     def rows(self, values: jax.Array, lengths: NDArray, key: Key) -> jax.Array:
         scale = largest(values)
@@ -49,7 +49,7 @@ class LowBit(Chunked):
 
 
 class Sign(Chunked):
-    """Each number becomes plus or minus the mean size of its chunk's, which is sent; the sign of 0 is plus.
+    """The sign of each number, times the mean absolute value of its chunk, which is sent; the sign of 0 is plus.
 
     >>> from fred.learning.codecs.rounding import Sign
     >>> import jax.numpy as jnp
@@ -67,11 +67,11 @@ class Sign(Chunked):
 
 
 class QSGD(Chunked):
-    """Each number becomes one of the two nearest multiples of norm / levels, at random so that its mean stays what it is.
+    """Unbiased random rounding to one of the two nearest multiples of norm / levels.
 
-    The norm is the chunk's Euclidean one, and is sent. Each number has as many bits as tell 2 levels + 1 multiples apart: the
-    paper's Elias code, which spends fewer on zeros, is left out. Draws follow from the seed, the worker, and how many messages
-    it has sent.
+    The norm is the chunk's Euclidean norm, which is sent. Each number takes the bits that 2 levels + 1 values require. FRED
+    does not implement the paper's Elias code, which needs fewer bits for zeros. Draws depend on the seed, the worker, and the
+    number of messages that it has sent.
 
         >>> from fred.learning.codecs.rounding import QSGD
         >>> import jax.numpy as jnp
@@ -87,7 +87,7 @@ class QSGD(Chunked):
 
     draws: ClassVar[bool] = True
 
-    levels: Count = Field(7, description="s: between 0 and the norm; 7 are 4 bits for each number, 127 are 8")
+    levels: Count = Field(7, description="s: levels between 0 and the norm; 7 take 4 bits for each number, 127 take 8")
 
     def rows(self, values: jax.Array, lengths: NDArray, key: Key) -> jax.Array:
         norm = jnp.sqrt((values * values).sum(axis=-1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Some of the numbers only.
+"""Codecs that send only some of the numbers.
 
 | class   | source                                                                                                        |
 |---------|---------------------------------------------------------------------------------------------------------------|
@@ -22,34 +22,37 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class _Some(Chunked):
-    """A share of each chunk's numbers."""
+    """A codec that sends a share of each chunk's numbers."""
 
-    share: Share = Field(0.01, description="of each chunk's numbers, rounded, that are sent; one at least")
+    share: Share = Field(0.01, description="share of each chunk's numbers that are sent; rounded to a number of at least one")
 
     def kept(self, length: int) -> int:
-        """How many of so many numbers are sent."""
+        """Return how many of a chunk's `length` numbers are sent."""
         return max(1, round(self.share * length))
 
     def _kept(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many numbers of each chunk are sent [chunks, 1]."""
+        """Return how many numbers of each chunk are sent [chunks, 1]."""
         return np.array([[self.kept(length)] for length in lengths.ravel().tolist()]).reshape(-1, 1)
 
     def _places(self, rank: jax.Array, lengths: NDArray[np.int64]) -> jax.Array:
-        """Where in each chunk the numbers stand that rank highest, by ranks of 0 and more [chunks, most that a chunk sends]."""
+        """Return the indices of the highest-ranked numbers of each chunk [chunks, largest number that a chunk sends].
+
+        Ranks must not be negative; padding has a rank of -1.
+        """
         real = jnp.where(np.arange(rank.shape[-1]) < lengths, rank, -1.0)
         return jax.lax.top_k(real, int(self._kept(lengths).max(initial=1)))[1]
 
     def _arrived(self, chosen: jax.Array, places: jax.Array, values: jax.Array, lengths: NDArray[np.int64]) -> jax.Array:
-        """Chunks like `values` in which the `chosen` stand where they belong, and 0 everywhere else."""
+        """Return chunks like `values` with the `chosen` numbers at their `places` and 0 everywhere else."""
         chosen = jnp.where(np.arange(places.shape[-1]) < self._kept(lengths), chosen, 0.0)
         return jnp.zeros_like(values).at[np.arange(len(values))[:, None], places].set(chosen)
 
 
 class TopK(_Some):
-    """The largest numbers of each chunk, and where they stand; the others arrive as 0.
+    """The numbers of each chunk with the largest absolute values, and their indices; all others become 0.
 
-    A place has as many bits as tell a chunk's numbers apart; where all are sent, none. `values` says how the numbers that are
-    sent are coded, those of each chunk together.
+    An index takes as many bits as the chunk's length requires. If all numbers are sent, indices take none. `values` is a codec
+    for the numbers that are sent, applied to those of each chunk together.
 
         >>> from fred.learning.codecs.sparse import TopK
         >>> import jax.numpy as jnp
@@ -62,16 +65,16 @@ class TopK(_Some):
     """
 
     values: Annotated[Chunked, OneOf("codec")] | None = Field(
-        None, description="how the numbers that are sent are coded; absent: 4 bytes each"
+        None, description="codec of the numbers that are sent; absent: 4 bytes each"
     )
 
     @field_validator("values")
     @classmethod
     def _of_chunks(cls, values: Chunked | None) -> Chunked | None:
         if values is not None and (not isinstance(values, Chunked) or isinstance(values, _Some) or values.error_feedback):
-            raise ValueError("expected a codec that rounds each number, such as `low-bit`, without `error_feedback` of its own")
+            raise ValueError("expected a codec that rounds each number, such as `low-bit`, without `error_feedback`")
         if values is not None and values.chunk != type(values).model_fields["chunk"].default:
-            raise ValueError("the numbers of one chunk are coded together: leave out `chunk` here")
+            raise ValueError("a chunk's numbers are coded together: leave out `chunk` here")
         return values
 
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:
@@ -89,9 +92,10 @@ class TopK(_Some):
 
 
 class RandomK(_Some):
-    """Numbers of each chunk that are drawn; the others arrive as 0, and those as much larger as makes the mean what it is.
+    """Random numbers of each chunk, by default scaled so that the codec is unbiased; all others become 0.
 
-    Where they stand follows from the seed, the worker, and how many messages it has sent, so that only numbers are sent.
+    Indices depend on the seed, the worker, and the number of messages that it has sent. So the receiver can compute them, and
+    they are not sent.
 
         >>> from fred.learning.codecs.sparse import RandomK
         >>> import jax.numpy as jnp
@@ -108,7 +112,7 @@ class RandomK(_Some):
     draws: ClassVar[bool] = True
 
     unbiased: bool = Field(
-        True, description="whether what is sent is divided by its share of the chunk; not of use with `error_feedback`"
+        True, description="divide the numbers that are sent by their share of the chunk; not useful with `error_feedback`"
     )
 
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:

@@ -1,1 +1,1 @@
-"""Data sets: a file for each, and how users' own are read."""
+"""Data sets: built-in ones, generated ones, and readers of the user's own files."""

@@ -1,4 +1,4 @@
-"""Examples of one's own, from four arrays in an NPZ file."""
+"""The user's own examples, from four arrays in an NPZ file."""
 
 import math
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from fred.components.input_path import InputPath, UnreadError
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 _NAMES = tuple(f"{part}_{what}" for part in ("train", "evaluation") for what in ("inputs", "answers"))
-_MOST_CLASSES = 1 << 20  # more are no classes, but something else: identities, times
+_MOST_CLASSES = 1 << 20  # larger integers are hardly classes, but identities or times
 
 
 class Arrays(Data):
-    """Arrays of one's own: whole numbers (and true and false) as answers are classes, others are values to predict."""
+    """Your own arrays. Answers that are integers or booleans are classes; other answers are values to predict."""
 
     file: InputPath = Field(
         description=f"NPZ file with {', '.join(_NAMES)}, relative to the scenario file; `fred.arrays` writes one",
         examples=["examples.npz"],
     )
-    digest: str = Field("", description="SHA-256 of the file; filled in, so that a manifest tells when it changed")
+    digest: str = Field("", description="SHA-256 of the file; filled in by FRED, so that a manifest shows if it has changed")
 
     @model_validator(mode="after")
     def _as_recorded(self) -> "Arrays":
@@ -33,11 +33,11 @@ class Arrays(Data):
             digest = inputs.digest(self.file.located())
         except UnreadError:
             raise
-        except FredError:  # `load` says why
+        except FredError:  # `load` reports the reason
             return self
         if self.digest not in ("", digest):
             raise ValueError(f"{self.file} is not the file that was recorded: its digest is {digest}, not {self.digest}")
-        object.__setattr__(self, "digest", digest)  # found out, not changed
+        object.__setattr__(self, "digest", digest)  # the model is frozen; this completes it
         return self
 
     def load(self, seed: int) -> Dataset:
@@ -52,19 +52,19 @@ class Arrays(Data):
 
 
 def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tuple[ArrayLike, ArrayLike]) -> Arrays:
-    """Write (inputs [n, ...], answers) to train and to evaluate on, and say that they are the data: `task={"data": ...}`.
+    """Write training and evaluation examples to an NPZ file, and return the data for a scenario: `task={"data": ...}`.
 
-    Answers are class numbers (or truth values) [n], or values [n, outputs]. The file's name gets the ending .npz where it has
-    another; what it is called then is the result's `file`. Raises FredError, and writes nothing, for arrays that do not belong
-    together, and where something else has that name.
+    Answers are class numbers (or booleans) [n], or values [n, outputs]. The name gets the ending .npz if it has another one.
+    The result's `file` is the complete name. Raises FredError and writes nothing if the arrays do not fit together, or if the
+    name belongs to another file.
 
     Args:
-        file: where to write them; examples that were written there before are replaced, nothing else is.
-        train: inputs [n, ...] and answers [n] or [n, outputs], to train on.
-        evaluation: inputs [m, ...] and answers, of the same kinds, to evaluate on.
+        file: path of the file. A file of examples with this name is replaced, but no other file.
+        train: inputs [n, ...] and answers [n] or [n, outputs] for training.
+        evaluation: inputs [m, ...] and answers of the same kinds for evaluation.
 
     Returns:
-        The data, as a scenario has them.
+        The data component, for a scenario.
 
         >>> import fred
         >>> import numpy as np
@@ -82,7 +82,7 @@ def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tup
     path = Path(file)
     path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
     if path.exists() and not _are_examples(path):
-        raise FredError(f"{path} is there, and holds something else than examples; expected another name for what is written")
+        raise FredError(f"{path} exists and does not hold examples; choose another name")
     inputs.write_arrays(path, named)
     return Arrays(file=path)
 
@@ -95,7 +95,7 @@ def _are_examples(path: Path) -> bool:
 
 
 def _dataset(named: Mapping[str, NDArray[Any]]) -> Dataset:
-    """The arrays as examples. Raises FredError where they cannot be."""
+    """Return the data set of these arrays. Raises FredError if they do not form one."""
     for name in _NAMES:
         if named[name].dtype.kind not in inputs.REAL:
             raise FredError(f"`{name}` holds {named[name].dtype}; expected numbers")
@@ -105,13 +105,13 @@ def _dataset(named: Mapping[str, NDArray[Any]]) -> Dataset:
         Examples(_float(named[f"{part}_inputs"]), _answers(f"{part}_answers", named)) for part in ("train", "evaluation")
     )
     if train.answers.dtype.kind == "i":
-        classes = [each.answers for each in (train, evaluation) if each.answers.dtype.kind == "i"]  # else it is refused
+        classes = [each.answers for each in (train, evaluation) if each.answers.dtype.kind == "i"]  # others: see below
         return Dataset(train, evaluation, outputs=1 + max(int(each.max(initial=0)) for each in classes))
     return Dataset(train, evaluation, outputs=train.answers.shape[-1])
 
 
 def _float(array: NDArray[Any]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # what becomes infinite is refused as such
+    with np.errstate(over="ignore"):  # infinite numbers are refused later
         return array.astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What every data set is: arrays to train on, arrays to evaluate on, and what kind of answer is wanted."""
+"""The base classes of data sets: arrays to train on, arrays to evaluate on, and the kind of the answers."""
 
 import hashlib
 import math
@@ -21,9 +21,9 @@ class Examples:
 
     Args:
         inputs: [n, ...] float32.
-        answers: class numbers [n] int32, or of sequences [n, context], or values [n, outputs] float32.
+        answers: class numbers [n] int32, for sequences [n, context], or values [n, outputs] float32.
 
-    A slice of them are examples again, of the same arrays:
+    A slice is another `Examples` object, which shares the arrays:
 
         >>> import fred
         >>> import numpy as np
@@ -44,14 +44,14 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Examples to train on and others to evaluate on.
+    """Training examples and evaluation examples.
 
     Args:
-        train: from which minibatches are drawn.
-        evaluation: on which loss and error are measured.
-        outputs: how many classes there are, or values per example.
+        train: examples from which minibatches are drawn.
+        evaluation: examples on which loss and error are measured.
+        outputs: number of classes, or of values per example.
 
-    Arrays that do not belong together are refused with FredError, when the data set is made:
+    The constructor raises FredError for arrays that do not fit together:
 
         >>> import fred
         >>> import numpy as np
@@ -69,7 +69,7 @@ class Dataset:
     outputs: int  # classes, or values per example
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not belong together. Raises FredError."""
+        """Raise FredError for arrays that do not fit together."""
         self._check_kinds()
         for name, part in (("training", self.train), ("evaluation", self.evaluation)):
             if len(part.inputs) != len(part.answers) or not len(part):
@@ -82,7 +82,7 @@ class Dataset:
                 shapes = f"{list(part.inputs.shape[1:])}, those to train on {list(self.train.inputs.shape[1:])}"
                 raise FredError(f"evaluation data: inputs are {shapes}; expected the same shape")
             if not np.isfinite(part.inputs).all() or not np.isfinite(part.answers).all():
-                raise FredError(f"{name} data: some numbers are not finite; expected none that are")
+                raise FredError(f"{name} data: some numbers are not finite; expected finite numbers")
             low, high = part.answers.min(), part.answers.max()
             if self.classifies and (low < 0 or high >= self.outputs):
                 raise FredError(f"{name} data: class numbers run from {low} to {high}; expected 0 to {self.outputs - 1}")
@@ -102,13 +102,13 @@ class Dataset:
 
     @property
     def tokens(self) -> int | None:
-        """How many classes each example asks for, where they are those of a sequence; None elsewhere."""
+        """Number of classes to predict for each sequence; None if examples are not sequences."""
         shape = self.train.answers.shape[1:]
         return math.prod(shape) if self.classifies and shape else None
 
     @property
     def classifies(self) -> bool:
-        """Whether answers are class numbers."""
+        """True if answers are class numbers."""
         return self.train.answers.dtype.kind == "i"
 
     @cached_property
@@ -123,9 +123,9 @@ class Dataset:
 
 
 class Data(Component):
-    """A data set, chosen by name.
+    """A data set that scenarios choose by name.
 
-    One's own is named in a scenario as `module:Class`, or given as it is, `task={"data": Parity(bits=3), ...}`:
+    A scenario names your own class as `module:Class`, or contains an instance, `task={"data": Parity(bits=3), ...}`:
 
         >>> import fred
         >>> import numpy as np
@@ -139,23 +139,23 @@ class Data(Component):
         [0, 1, 1, 0, 1, 0, 0, 1]
     """
 
-    generated: ClassVar[bool] = False  # whether the seed makes a difference
+    generated: ClassVar[bool] = False  # True: the data depend on the seed
 
     @abstractmethod
     def load(self, seed: int) -> Dataset:
-        """Read or generate the arrays; only generated data depend on the seed. Raises FredError where files are missing.
+        """Read or generate the arrays; only generated data depend on the seed. Raises FredError if files are missing.
 
         Args:
-            seed: of the run, a whole number; one seed gives the same arrays on every machine.
+            seed: seed of the run, an integer; the same seed gives the same arrays on every machine.
         """
 
 
 def loaded(data: Data, seed: int) -> Dataset:
-    """The arrays, read or generated once for all runs that share them. Raises FredError where files are missing.
+    """Return the data set, read or generated once for all runs that share it. Raises FredError if files are missing.
 
     Args:
-        data: what a scenario says of them.
-        seed: of the run; of no matter where the data are not generated.
+        data: the data component of a scenario.
+        seed: seed of the run; ignored if the data are not generated.
 
         >>> from fred.learning.data.synthetic import SyntheticRegression
         >>> small = SyntheticRegression(examples=10, features=3, evaluation=4)
@@ -166,7 +166,7 @@ def loaded(data: Data, seed: int) -> Dataset:
 
 
 def data_digest(data: Data) -> str | None:
-    """SHA-256 of what the files hold; None for data that follow from the options and a seed. Raises FredError."""
+    """Return the SHA-256 of data that are read from files; None for generated data. Raises FredError."""
     return None if data.generated else loaded(data, 0).digest
 
 

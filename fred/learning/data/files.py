@@ -1,4 +1,4 @@
-"""Finding the user's own copies of data files, and checking that they are what they claim to be."""
+"""Functions that find the user's copies of data files and check their content."""
 
 import gzip
 import hashlib
@@ -12,12 +12,12 @@ from fred.base import inputs
 from fred.base.errors import FredError
 from fred.components.input_path import InputPath
 
-Size = Callable[[bytes, Path], int]  # of a file, from its first bytes
+Size = Callable[[bytes, Path], int]  # returns the largest size of a file, given its first bytes
 _BEGINNING, _PIECE = 16, 1 << 20  # bytes
 
 
 def folder(given: InputPath | None, name: str) -> Path:
-    """Return where the files of a data set lie: the given folder, else $FRED_DATA/<name>. Raises FredError."""
+    """Return the folder of a data set's files: the given one, or else $FRED_DATA/<name>. Raises FredError."""
     if given is None and not os.environ.get("FRED_DATA"):
         raise FredError(
             f"data `{name}`: no folder given; set `directory:` in the scenario, or the variable FRED_DATA to a folder "
@@ -32,10 +32,10 @@ def folder(given: InputPath | None, name: str) -> Path:
 
 
 def read(directory: Path, name: str, size: Size, md5: str | None = None) -> bytes:
-    """The content of `directory/name`, or of `name.gz` unpacked; checked against the MD5 of the unpacked bytes if given.
+    """Return the content of `directory/name`, or of `directory/name.gz` unpacked. Raises FredError.
 
-    `size` says, from how the content begins, how much there must be at most: a small file may unpack to any amount. Raises
-    FredError.
+    The unpacked bytes must have the MD5 digest `md5`, if it is given. `size` returns the largest valid size, given the first
+    bytes of the content, because a small file may unpack to any size.
     """
     for path in (directory / name, directory / f"{name}.gz"):
         if path.is_file():  # neither a folder nor a pipe
@@ -47,7 +47,7 @@ def read(directory: Path, name: str, size: Size, md5: str | None = None) -> byte
 
 
 def _content(path: Path, size: Size) -> bytes:
-    """The unpacked bytes of a file."""
+    """Return the unpacked bytes of a file."""
     with inputs.opened(path) as file:
         stream: BufferedIOBase = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
         try:

@@ -1,6 +1,7 @@
-"""Images: digits that come with FRED [Alpaydin & Kaynak 1998, UCI, CC BY 4.0], and MNIST and CIFAR-10 from own files.
+"""Image data sets: digits that come with FRED [Alpaydin & Kaynak 1998, UCI, CC BY 4.0], MNIST and CIFAR-10.
 
-MNIST is of LeCun, Cortes, Burges 1998, in the IDX format; CIFAR-10 of Krizhevsky 2009, in its binary format.
+The user provides the files of MNIST [LeCun, Cortes, Burges 1998], in the IDX format, and of CIFAR-10 [Krizhevsky 2009], in its
+binary format.
 """
 
 import math
@@ -16,11 +17,11 @@ from fred.components.input_path import InputPath
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
 
-_DIGITS = Path(__file__).with_name("digits.npz")  # the test part of "Optical Recognition of Handwritten Digits", in its order
+_DIGITS = Path(__file__).with_name("digits.npz")  # test part of "Optical Recognition of Handwritten Digits", in its order
 _RECORD = 1 + 3 * 32 * 32  # CIFAR-10: label byte, then red, green and blue planes
-_MOST = 100_000  # images in a file; in CIFAR-10's own there are 10,000
+_MOST = 100_000  # images in a file; CIFAR-10's own files have 10,000
 _BATCHES = {"data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25"}  # MD5 of the unpacked file
-_MD5 = {  # of MNIST's unpacked files
+_MD5 = {  # MNIST's unpacked files
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
     "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
@@ -45,9 +46,9 @@ class MNIST(Data):
     directory: InputPath | None = Field(
         None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/mnist"
     )
-    canonical: bool = Field(True, description="refuse files other than MNIST's own; false admits e.g. Fashion-MNIST")
-    validation: Whole = Field(0, description="hold out the last so many training images and evaluate on them instead")
-    evaluation: Count | None = Field(None, description="evaluate on the first so many images only")
+    canonical: bool = Field(True, description="accept only MNIST's own files; false accepts e.g. Fashion-MNIST")
+    validation: Whole = Field(0, description="number of training images, the last ones, to hold out and evaluate on instead")
+    evaluation: Count | None = Field(None, description="number of images to evaluate on, the first ones; absent: all")
 
     def load(self, seed: int) -> Dataset:
         train, evaluation = self._examples("train"), self._examples("t10k")
@@ -80,12 +81,12 @@ class MNIST(Data):
 
 
 class CIFAR10(Data):
-    """Colour photographs, 32 x 32 x 3 in [0, 1], 10 classes, from whichever `data_batch_*.bin` files are there."""
+    """Colour photographs, 32 x 32 x 3 in [0, 1], 10 classes, from all `data_batch_*.bin` files in the folder."""
 
     directory: InputPath | None = Field(
         None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/cifar10"
     )
-    evaluation: Count | None = Field(None, description="evaluate on the first so many images only")
+    evaluation: Count | None = Field(None, description="number of images to evaluate on, the first ones; absent: all")
 
     def load(self, seed: int) -> Dataset:
         directory = files.folder(self.directory, "cifar10")
@@ -115,7 +116,7 @@ class CIFAR10(Data):
 
 
 def parse_idx(content: bytes, path: Path) -> np.ndarray:
-    """The unsigned bytes of an IDX file, shaped as its header says. Raises FredError for anything else."""
+    """Return the unsigned bytes of an IDX file, in the shape that its header gives. Raises FredError for anything else."""
     shape = _shape(content, path)
     data = np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape))
     if data.size != math.prod(shape):
@@ -124,7 +125,7 @@ def parse_idx(content: bytes, path: Path) -> np.ndarray:
 
 
 def _size(begins: bytes, path: Path) -> int:
-    """Of the file, as its header says."""
+    """Return the size of the file that its header gives, in bytes."""
     shape = _shape(begins, path)
     return 4 + 4 * len(shape) + math.prod(shape)
 

@@ -1,7 +1,8 @@
-"""Sequences of tokens, generated, and a user's own text: each example's answers are its inputs, one place further.
+"""Sequences of tokens for next-token prediction: generated ones, and the user's own text.
 
-Zipf's law makes rare tokens the reason why Adam beats SGD [Kunstner et al. 2024, arXiv:2402.19449]; shuffled Dyck words ask for
-counting [Papadimitriou, Jurafsky 2023], and associative recall for looking back [Arora et al. 2023].
+On data that follow Zipf's law, rare tokens make Adam better than SGD [Kunstner et al. 2024, arXiv:2402.19449]. Shuffled Dyck
+words require counting [Papadimitriou, Jurafsky 2023]. Associative recall requires attention to earlier tokens [Arora et al.
+2023].
 """
 
 from abc import abstractmethod
@@ -22,12 +23,12 @@ _BYTES = 256
 
 
 class Sequences(Data):
-    """Examples are `context` tokens, class numbers, as inputs, and the token that follows each of them as answers."""
+    """A data set of token sequences. Inputs are `context` tokens; answers are the tokens that follow each of them."""
 
     context: int
 
     def _split(self, tokens: Tokens, held_out: int, vocabulary: int) -> Dataset:
-        """Of sequences that are one token longer than the context, the last ones held out."""
+        """Return the data set of sequences that are one token longer than the context; the last ones are held out."""
         examples = Examples(tokens[:, :-1].astype(np.float32), tokens[:, 1:].astype(np.int32))
         return Dataset(examples[:-held_out], examples[-held_out:], vocabulary)
 
@@ -45,22 +46,22 @@ class _Generated(Sequences):
     @property
     @abstractmethod
     def _vocabulary(self) -> int:
-        """How many tokens there are."""
+        """Number of different tokens."""
 
     @abstractmethod
     def _tokens(self, seed: int) -> Tokens:
-        """All sequences [examples, context + 1]."""
+        """Return all sequences [examples, context + 1]."""
 
     def _draws(self, seed: int, purpose: str, count: int) -> NDArray[np.float64]:
-        """Uniform draws of each sequence [examples, count]."""
+        """Return `count` uniform draws for each sequence [examples, count]."""
         return streams.uniforms(seed, f"data/{purpose}", np.arange(self.examples), 0, count)
 
 
 class Bigrams(_Generated):
-    """Each token depends on the one before it alone, and is the rarer the larger its number, by Zipf's law.
+    """A Markov chain of tokens, whose frequencies fall with the token's number by Zipf's law.
 
-    The probability of b after a is proportional to (b + 1)^-exponent, times a factor of a and b, between 0.9 and 10, that is
-    drawn once. No model's loss can be below the conditional entropy, `entropy`, nats.
+    The probability of b after a is proportional to (b + 1)^-exponent, times a factor between 0.9 and 10 that is drawn once for
+    each pair (a, b). `entropy` returns the conditional entropy in nats, the smallest loss that a model can reach.
 
         >>> from fred.learning.data.language import Bigrams
         >>> data = Bigrams(vocabulary=4, context=6, examples=3, evaluation=1).load(seed=0)
@@ -70,18 +71,18 @@ class Bigrams(_Generated):
         True
     """
 
-    vocabulary: int = Field(64, ge=2, lt=2**16, description="how many tokens there are")
-    exponent: Annotated[float, Field(ge=0)] = Field(1.0, description="of Zipf's law; 0: all are about as frequent")
+    vocabulary: int = Field(64, ge=2, lt=2**16, description="number of different tokens")
+    exponent: Annotated[float, Field(ge=0)] = Field(1.0, description="exponent of Zipf's law; 0: about equal frequencies")
 
     @property
     def _vocabulary(self) -> int:
         return self.vocabulary
 
     def probabilities(self, seed: int) -> NDArray[np.float64]:
-        """Of each token after each other [before, after].
+        """Return the transition probabilities between tokens [before, after].
 
         Args:
-            seed: of the run.
+            seed: seed of the run.
         """
         zipf = np.array([(rank + 1.0) ** -self.exponent for rank in range(self.vocabulary)])
         draws = streams.uniforms(seed, "data/bigrams", np.arange(self.vocabulary), 0, self.vocabulary)
@@ -89,10 +90,10 @@ class Bigrams(_Generated):
         return weights / np.cumsum(weights, axis=1)[:, -1:]
 
     def entropy(self, seed: int) -> float:
-        """Of the next token, given the one before it, nats: the loss of who knows all there is to know.
+        """Return the entropy of the next token given the one before it, in nats. A perfect model has this loss.
 
         Args:
-            seed: of the run.
+            seed: seed of the run.
         """
         known = self.probabilities(seed)
         often = np.full(self.vocabulary, 1 / self.vocabulary)
@@ -111,10 +112,10 @@ class Bigrams(_Generated):
 
 
 class ShuffleDyck(_Generated):
-    """Brackets of several kinds, each of them well nested by itself, all shuffled together.
+    """Shuffled Dyck words: brackets of several kinds, where each kind alone is balanced.
 
-    Half of the tokens, on average, open a bracket; the others close one of those that are open, each kind as likely. Even
-    tokens open, and the odd one behind each closes.
+    A token opens or closes a bracket with probability 1/2 each. The kind of a new bracket is uniform; the kind of a closing one
+    is uniform over the kinds that are open. If none is open, the token opens one. Token 2k opens kind k, and 2k + 1 closes it.
 
         >>> from fred.learning.data.language import ShuffleDyck
         >>> data = ShuffleDyck(kinds=2, context=8, examples=2, evaluation=1).load(seed=0)
@@ -122,7 +123,7 @@ class ShuffleDyck(_Generated):
         [[2, 2, 2, 3, 2, 2, 3, 0]]
     """
 
-    kinds: int = Field(8, ge=1, lt=2**15, description="of brackets: half of the tokens")
+    kinds: int = Field(8, ge=1, lt=2**15, description="kinds of brackets; there are twice as many tokens")
 
     @property
     def _vocabulary(self) -> int:
@@ -153,7 +154,7 @@ _WORDS = {
     "P": ("near", "with", "behind"),
     ".": (".",),
 }
-_RULES: dict[str, tuple[tuple[float, tuple[str, ...]], ...]] = {  # a share, and what becomes of it; the last takes the rest
+_RULES: dict[str, tuple[tuple[float, tuple[str, ...]], ...]] = {  # probabilities and expansions; the last takes the rest
     "S": ((1.0, ("NP", "VP", ".")),),
     "NP": ((0.5, ("Det", "N")), (0.3, ("Det", "Adj", "N")), (0.2, ("NP", "P", "NP"))),
     "VP": ((0.6, ("V", "NP")), (0.4, ("Vi",))),
@@ -162,7 +163,7 @@ WORDS = tuple(word for words in _WORDS.values() for word in words)
 
 
 class Grammar(_Generated):
-    """Sentences of a small probabilistic grammar, one after the other: each token is a word, or a full stop.
+    """Sentences of a small probabilistic grammar in a row. Each token is a word or a full stop.
 
     >>> from fred.learning.data.language import WORDS, Grammar
     >>> data = Grammar(context=9, examples=2, evaluation=1).load(seed=0)
@@ -178,7 +179,7 @@ class Grammar(_Generated):
         return np.array([self._sentences(seed, example) for example in range(self.examples)])
 
     def _sentences(self, seed: int, example: int) -> list[int]:
-        """So many words, by rules that are drawn one after the other."""
+        """Return the words of one example, by rules of the grammar drawn one after the other."""
         length, words, pending = self.context + 1, list[int](), ["S"]
         draws, used = streams.uniforms(seed, "data/grammar", example, 0, 8 * length + 64), 0
         while len(words) < length:
@@ -187,7 +188,7 @@ class Grammar(_Generated):
             if symbol in _WORDS:
                 words.append(_FIRST[symbol] + int(draw * len(_WORDS[symbol])))
             else:
-                deep = len(pending) > length  # such a sentence is cut, and must not grow for ever
+                deep = len(pending) > length  # longer than the example, so it will be cut; keep it from growing for ever
                 pending[:0] = _RULES[symbol][0][1] if deep else _chosen(symbol, draw)
             pending = pending or ["S"]
         return words
@@ -205,10 +206,10 @@ def _chosen(symbol: str, draw: float) -> tuple[str, ...]:
 
 
 class Recall(_Generated):
-    """Pairs of a key and a value, and then the same keys in another order, each with its value again.
+    """Associative recall: pairs of a key and a value, then the same pairs in another order.
 
-    The second half's values are known to who looks back; all keys, and the first half's values, are anybody's guess. The
-    context follows from the number of pairs: 4 x pairs - 1.
+    A model can predict the values in the second half from the first half. All keys, and the values in the first half, are
+    random. The context is 4 x pairs - 1 tokens.
 
         >>> from fred.learning.data.language import Recall
         >>> data = Recall(pairs=2, keys=4, values=4, examples=2, evaluation=1).load(seed=0)
@@ -216,15 +217,15 @@ class Recall(_Generated):
         ([[0, 5, 3, 5, 3, 5, 0]], [[5, 3, 5, 3, 5, 0, 5]])
     """
 
-    context: Count = Field(31, description="tokens in each example; found from the number of pairs")
-    pairs: int = Field(8, ge=1, lt=2**10, description="keys with a value each")
-    keys: int = Field(16, ge=1, lt=2**15, description="how many different keys there are, as many as pairs at least")
-    values: int = Field(16, ge=1, lt=2**15, description="how many different values there are")
+    context: Count = Field(31, description="tokens in each example; always 4 x pairs - 1")
+    pairs: int = Field(8, ge=1, lt=2**10, description="pairs of a key and a value in each example")
+    keys: int = Field(16, ge=1, lt=2**15, description="number of different keys, at least as many as pairs")
+    values: int = Field(16, ge=1, lt=2**15, description="number of different values")
 
     @model_validator(mode="after")
     def _as_many_keys(self) -> "Recall":
         if self.keys < self.pairs:
-            raise ValueError(f"`keys` ({self.keys}) must be as many as `pairs` ({self.pairs}) at least")
+            raise ValueError(f"`keys` ({self.keys}) must be at least as many as `pairs` ({self.pairs})")
         object.__setattr__(self, "context", 4 * self.pairs - 1)
         return self
 
@@ -242,9 +243,9 @@ class Recall(_Generated):
 
 
 class Text(Sequences):
-    """The bytes of a file of one's own, each a token, in sequences that follow each other; the last ones are evaluated.
+    """Your own file, with bytes as tokens, split into consecutive sequences; the last ones are for evaluation.
 
-    A file of 26 letters makes five sequences of five bytes, the fifth of which is held out:
+    A file of 26 letters gives five sequences of five bytes; the fifth is held out:
 
         >>> import pathlib, tempfile
         >>> from fred.learning.data.language import Text

@@ -1,4 +1,4 @@
-"""Generated data: known, cheap, and of any size."""
+"""Generated data of known distributions and any size."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ class _Synthetic(Data):
 
     examples: int = Field(2000, ge=2, lt=2**31, description="number of examples, evaluation included")
     features: Count = Field(20, description="inputs per example")
-    noise: float = Field(0.5, ge=0, description="standard deviation of what no model can explain")
+    noise: float = Field(0.5, ge=0, description="standard deviation of the noise, which no model can predict")
     evaluation: Count = Field(500, description="examples held out, the last ones")
 
     def _split(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
@@ -61,13 +61,13 @@ class SyntheticRegression(_Synthetic):
         inputs = _normal(seed, "inputs", self.examples, self.features)
         weights = _normal(seed, "weights", self.features, self.outputs) / np.sqrt(self.features)
         answers = self.noise * _normal(seed, "noise", self.examples, self.outputs)
-        for feature in range(self.features):  # a matrix product's order of additions would follow the CPU
+        for feature in range(self.features):  # a matrix product adds in an order that depends on the CPU
             answers += inputs[:, feature, None] * weights[feature]
         return self._split(inputs, answers.astype(np.float32), self.outputs)
 
 
 class Noise(Data):
-    """What makes gradients inexact, and nothing else: normal numbers with mean 0, without which a model is evaluated.
+    """Normal gradient noise with mean 0, for models such as `quadratic`; evaluations are without it.
 
     >>> from fred.learning.data.synthetic import Noise
     >>> data = Noise(examples=4, features=1, deviation=0.5).load(seed=0)
@@ -77,9 +77,9 @@ class Noise(Data):
 
     generated: ClassVar[bool] = True
 
-    examples: int = Field(10_000, ge=1, lt=2**31, description="how many draws there are, from which minibatches are taken")
-    features: Count = Field(1, description="numbers in each: as many as a gradient has, or one that is added to all of it")
-    deviation: float = Field(0.01, ge=0, description="standard deviation of each")
+    examples: int = Field(10_000, ge=1, lt=2**31, description="number of draws from which minibatches are taken")
+    features: Count = Field(1, description="numbers in each draw: as many as a gradient has, or one for all of them")
+    deviation: float = Field(0.01, ge=0, description="standard deviation of each number")
 
     def load(self, seed: int) -> Dataset:
         inputs = _normal(seed, "noise", self.examples, self.features)
@@ -91,5 +91,5 @@ class Noise(Data):
 
 
 def _normal(seed: int, purpose: str, rows: int, columns: int) -> NDArray[np.float64]:
-    """Standard normal draws [rows, columns]; more rows leave the earlier ones as they are."""
+    """Return standard normal draws [rows, columns]; the first rows do not depend on the number of rows."""
     return scipy.special.ndtri(streams.uniforms(seed, f"data/{purpose}", np.arange(rows), 0, columns))

@@ -1,1 +1,1 @@
-"""Models: a file for each, and adapters for Flax and Equinox."""
+"""Built-in models, and adapters for Flax and Equinox."""

@@ -1,7 +1,7 @@
-"""Bring your own Flax or Equinox model: subclass an adapter, return the module, name the class in a scenario.
+"""Adapters for Flax and Equinox models: subclass an adapter, return the module, and name the class in a scenario.
 
-Neither library is a dependency of FRED's; whoever uses an adapter has it installed. Where a module has dropout, or draws in
-another way, gradients are computed with a key each, and what is evaluated draws nothing.
+FRED does not depend on these libraries, so install the one that you use. If a module has dropout or other randomness, each
+gradient has its own random key, and evaluations are deterministic.
 """
 
 import inspect
@@ -16,14 +16,14 @@ from fred.base.errors import FredError
 from fred.components import registry
 from fred.learning.models.model import Model, Params
 
-_TRAINING = {"train": True, "training": True, "deterministic": False}  # what Flax's modules call the same thing
+_TRAINING = {"train": True, "training": True, "deterministic": False}  # arguments of Flax modules that select training mode
 
 
 class FlaxModel(Model):
     """A flax.linen module that maps inputs [batch, ...] to outputs [batch, outputs].
 
-    One whose `__call__` takes `train`, `training` or `deterministic` is told whether a gradient is computed, and has random
-    numbers for `nn.Dropout` then.
+    If `__call__` takes `train`, `training` or `deterministic`, the adapter passes the mode, and in training also random numbers
+    for `nn.Dropout`.
 
     >>> import fred
     >>> import jax
@@ -42,15 +42,15 @@ class FlaxModel(Model):
 
     @abstractmethod
     def module(self) -> Any:
-        """The flax.linen module; its number of outputs must fit the data. Options are fields of the class."""
+        """Return the flax.linen module. Its number of outputs must fit the data. Options are fields of the class."""
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        """The module's own variables for one example of zeros; `outputs` is not asked.
+        """Return the module's variables, initialised with one example of zeros.
 
         Args:
-            key: of JAX's random numbers.
-            input_shape: of one example's inputs.
-            outputs: what the module's must fit.
+            key: a JAX random key.
+            input_shape: shape of one example's inputs.
+            outputs: ignored; the module itself has the right number of outputs.
         """
         module, told = self.module(), self._told(training=False)
         variables = module.init(key, jnp.zeros((1, *input_shape)), **told)
@@ -58,20 +58,20 @@ class FlaxModel(Model):
         return variables
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] of the module with these `params` for `inputs` [batch, ...]; nothing is drawn."""
+        """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
         return self.module().apply(params, inputs, **self._told(training=False))
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] in training, of these `params` for one minibatch's `inputs`, drawing by this `key`."""
+        """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
         return self.module().apply(params, inputs, **self._told(training=True), rngs={"dropout": key})
 
     @property
     def draws(self) -> bool:
-        """Whether the module can be told that it is trained."""
+        """True if the module has a training mode."""
         return bool(self._told(training=True))
 
     def _told(self, training: bool) -> dict[str, bool]:
-        """What the module's `__call__` takes of it."""
+        """Return the arguments that select the mode, of those that the module's `__call__` takes."""
         known = inspect.signature(self.module().__call__).parameters
         return {name: value == training for name, value in _TRAINING.items() if name in known}
 
@@ -79,9 +79,9 @@ class FlaxModel(Model):
 class NNXModel(Model):
     """A flax.nnx module that maps inputs [batch, ...] to outputs [batch, outputs].
 
-    Where it has dropout (`nnx.Dropout(rate, rngs=rngs)`) its random numbers in training are `nnx.Rngs(key)` of a gradient's
-    key; to be evaluated it is `eval()`. Batch normalisation (`nnx.BatchNorm`) keeps no running averages: a gradient normalises
-    by its worker's minibatch, and what is evaluated by the first training examples, 1024 at most, at these very parameters.
+    Dropout (`nnx.Dropout(rate, rngs=rngs)`) draws from `nnx.Rngs(key)`, with a key for each gradient. For evaluations the
+    adapter calls `eval()`. Batch normalisation (`nnx.BatchNorm`) has no running averages. In training it normalises by the
+    worker's minibatch; in evaluations, by at most the first 1024 training examples, at the parameters that are evaluated.
 
     >>> import fred
     >>> import jax
@@ -102,15 +102,15 @@ class NNXModel(Model):
 
     @abstractmethod
     def module(self, rngs: Any) -> Any:
-        """The flax.nnx module with fresh parameters drawn by `rngs`; its number of outputs must fit the data."""
+        """Return the flax.nnx module with parameters drawn from `rngs`. Its number of outputs must fit the data."""
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        """The module's parameters, as nested dictionaries.
+        """Return the module's initial parameters, as nested dictionaries.
 
         Args:
-            key: of JAX's random numbers, of which the module's `rngs` are made.
-            input_shape: of one example's inputs, which the module's must fit.
-            outputs: what the module's must fit.
+            key: a JAX random key, from which the module's `rngs` are made.
+            input_shape: ignored; the module itself fits the data's inputs.
+            outputs: ignored; the module itself has the right number of outputs.
         """
         from flax import nnx
 
@@ -120,19 +120,19 @@ class NNXModel(Model):
         return nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] of the module with these `params` for `inputs` [batch, ...]; nothing is drawn."""
+        """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
         module = self._with(params, jax.random.key(0))
         module.eval()
         return module(inputs)
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] in training, of these `params` for one minibatch's `inputs`, drawing by this `key`."""
+        """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
         module = self._with(params, key)
         module.train()
         return module(inputs)
 
     def calibrated(self, params: Params, inputs: jax.Array) -> Params:
-        """The `params`, and beside them the means and variances of these `inputs` in `nnx.BatchNorm`, without dropout."""
+        """Return the `params`, and the means and variances of these `inputs` for `nnx.BatchNorm`, computed without dropout."""
         from flax import nnx
 
         module = self._with(params, jax.random.key(0))
@@ -145,16 +145,16 @@ class NNXModel(Model):
 
     @property
     def calibrates(self) -> bool:
-        """Whether the module has batch normalisation."""
+        """True if the module has batch normalisation."""
         return _nnx_has(self, "BatchStat")
 
     @property
     def draws(self) -> bool:
-        """Whether the module keeps random numbers, as dropout does, or looks at minibatches, as batch normalisation does."""
+        """True if the module has random numbers, as for dropout, or batch normalisation: `training` differs from `apply`."""
         return _nnx_has(self, "RngState") or self.calibrates
 
     def _with(self, params: Params, key: jax.Array) -> Any:
-        """The module with these parameters: what is drawn for its first ones is not computed, as nobody looks at it."""
+        """Return the module with these parameters. Its initial ones are not computed: jax removes unused results."""
         from flax import nnx
 
         module = self.module(nnx.Rngs(key))
@@ -165,7 +165,7 @@ class NNXModel(Model):
 class EquinoxModel(Model):
     """An equinox module that maps one input [...] to outputs [outputs].
 
-    Where it has dropout (or another part with an `inference` flag) it is called with a `key` of each example's own in training.
+    If it has dropout, or another part with an `inference` flag, each example has its own `key` in training.
 
     >>> import equinox
     >>> import fred
@@ -184,29 +184,29 @@ class EquinoxModel(Model):
 
     @abstractmethod
     def module(self, key: jax.Array) -> Any:
-        """The equinox module with fresh parameters drawn by `key`; its number of outputs must fit the data."""
+        """Return the equinox module with parameters drawn from `key`. Its number of outputs must fit the data."""
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        """The module's float arrays; the rest of it is made again when it is applied.
+        """Return the module's float arrays. The rest of the module is made again at each call.
 
         Args:
-            key: of JAX's random numbers.
-            input_shape: of one example's inputs, which the module's must fit.
-            outputs: what the module's must fit.
+            key: a JAX random key.
+            input_shape: ignored; the module itself fits the data's inputs.
+            outputs: ignored; the module itself has the right number of outputs.
         """
         import equinox
 
         return equinox.filter(self.module(key), equinox.is_inexact_array)
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] of the module with these `params` for `inputs` [batch, ...]; nothing is drawn."""
+        """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
         import equinox
 
         module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
         return jax.vmap(equinox.nn.inference_mode(module) if self.draws else module)(inputs)
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] in training, of these `params` for one minibatch's `inputs`, drawing by this `key`."""
+        """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
         import equinox
 
         module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
@@ -214,12 +214,12 @@ class EquinoxModel(Model):
 
     @property
     def draws(self) -> bool:
-        """Whether a part of the module is another in training: whether one has an `inference` flag."""
+        """True if a part of the module differs in training, which an `inference` flag shows."""
         return _equinox_draws(self)
 
 
 def _equinox_shapes(model: EquinoxModel) -> Any:
-    """The module, with shapes in the place of arrays."""
+    """Return the module with shapes instead of arrays."""
     import equinox
 
     return equinox.filter_eval_shape(model.module, jax.random.key(0))
@@ -258,10 +258,10 @@ def _is_variable(leaf: Any) -> bool:
 
 
 def _refuse_state(model: Model, kinds: list[str]) -> None:
-    """Nothing but parameters is trained. Raises FredError."""
+    """Raise FredError if a model has state other than parameters."""
     if kinds:
         raise FredError(
             f"model `{registry.name_of('model', model)}` has state beside its parameters (`{kinds[0]}`, as batch normalisation "
-            "does), on which workers with parameters of several ages would not agree: take layer or group normalisation, or "
-            "`fred.NNXModel`, whose batch normalisation is calibrated when it is evaluated"
+            "does), which asynchronous workers cannot share: use layer or group normalisation, or `fred.NNXModel`, which "
+            "calibrates batch normalisation at each evaluation"
         )

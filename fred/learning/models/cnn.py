@@ -1,4 +1,4 @@
-"""Convolutional network."""
+"""A convolutional network."""
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from fred.learning.models.model import Initialisation, Model, Params, Width, ini
 class CNN(Model):
     """Blocks of convolution, ReLU and 2 x 2 max-pooling, then one hidden layer; for images [height, width, channels].
 
-    Kernels lie as matrices [kernel x kernel x maps before, maps]; images without channels have one:
+    Kernels are stored as matrices [kernel x kernel x input maps, output maps]. Images without a channel axis have one channel:
 
         >>> import jax
         >>> from fred.learning.models.cnn import CNN
@@ -26,13 +26,13 @@ class CNN(Model):
     channels: tuple[Width, ...] = Field((8, 16), min_length=1, description="feature maps of each convolution")
     kernel: int = Field(3, ge=1, le=31, description="side of the square kernels; borders are padded with zeros")
     hidden: Width = Field(32, description="width of the fully connected layer")
-    initialisation: Initialisation = Field("he_normal", description="distribution of the first weights")
+    initialisation: Initialisation = Field("he_normal", description="distribution of the initial weights")
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        """Fresh parameters. Raises FredError for inputs that are no images, or too small ones for so many convolutions.
+        """Return initial parameters. Raises FredError for inputs that are not images, or too small for the convolutions.
 
         Args:
-            key: of JAX's random numbers.
+            key: a JAX random key.
             input_shape: [height, width] or [height, width, channels], pixels.
             outputs: number of classes, or of values.
         """
@@ -41,7 +41,7 @@ class CNN(Model):
         if min(input_shape[:2]) < 2 ** len(self.channels):
             raise FredError(
                 f"model `cnn`: each of {len(self.channels)} `channels` halves the image, of which nothing would be left "
-                f"({input_shape[0]} x {input_shape[1]} pixels); give fewer"
+                f"({input_shape[0]} x {input_shape[1]} pixels); use fewer"
             )
         height, width, depth = input_shape if len(input_shape) == 3 else (*input_shape, 1)
         draw = initialiser(self.initialisation)
@@ -69,7 +69,7 @@ class CNN(Model):
 
 
 def _max_pool(x: jax.Array) -> jax.Array:
-    """Largest of each 2 x 2 square; an odd last row or column is left out."""
+    """Return the maximum of each 2 x 2 square; an odd last row or column is dropped."""
     batch, height, width, channels = x.shape
     x = x[:, : height // 2 * 2, : width // 2 * 2]
     return x.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))

@@ -1,7 +1,7 @@
-"""First weights: what `jax.random` and `jax.nn.initializers` draw of a key, bit for bit, without a program for each shape.
+"""Initial weights, bit-identical to those of `jax.random` and `jax.nn.initializers`, without a program for each shape.
 
-jax compiles its drawing anew for each shape, which takes longer than a small run. Draws are functions of key and place alone
-(`jax_threefry_partitionable`), so NumPy's integers make their words, and one program of a fixed size makes numbers of these.
+jax compiles a program for each shape, which takes longer than a small run. A draw depends only on its key and position
+(`jax_threefry_partitionable`). So NumPy computes the random words as integers, and one program of fixed size converts them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from fred.learning.keys import plain, threefry, words_of
 
 _PLACES = 1 << 14  # draws at a time
 _TRUNCATED = np.float32(2)  # standard deviations
-_WITHIN = np.float32(0.9544997)  # erf(2 / sqrt(2)): the share of the normal distribution that is left
-_OF_TRUNCATED = np.float32(0.87962566103423978)  # standard deviation of what is left, as jax has it
+_WITHIN = np.float32(0.9544997)  # erf(2 / sqrt(2)): probability within the truncation
+_OF_TRUNCATED = np.float32(0.87962566103423978)  # standard deviation of the truncated normal distribution, as jax has it
 
-Draw = Callable[[Any, tuple[int, ...]], Any]  # of a key and a shape: an array, float32
+Draw = Callable[[Any, tuple[int, ...]], Any]  # maps a key and a shape to a float32 array
 
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> Any:
-    """`jax.random.normal(key, shape)`.
+    """Return `jax.random.normal(key, shape)`.
 
     Args:
-        key: of JAX's random numbers.
-        shape: of what is drawn.
+        key: a JAX random key.
+        shape: shape of the result.
 
         >>> bool((normal(jax.random.key(0), (3, 5)) == jax.random.normal(jax.random.key(0), (3, 5))).all())
         True
@@ -39,10 +39,10 @@ def normal(key: jax.Array, shape: tuple[int, ...]) -> Any:
 
 
 def scaled(of: Callable[[float, float], float]) -> Draw:
-    """Normal distributions cut off at two standard deviations, as `he_normal` and its like draw weights of [inputs, outputs].
+    """Return an initialiser of weights [inputs, outputs] from a normal distribution truncated at two standard deviations.
 
     Args:
-        of: the variance, of the numbers of inputs and of outputs.
+        of: function that returns the variance, given the numbers of inputs and of outputs, as for `he_normal`.
 
         >>> he = scaled(lambda inputs, outputs: 2 / inputs)
         >>> bool((he(jax.random.key(0), (3, 5)) == jax.nn.initializers.he_normal()(jax.random.key(0), (3, 5))).all())
@@ -75,7 +75,7 @@ def _program() -> Any:
 
 
 def _numbers(words: jax.Array, truncated: jax.Array) -> jax.Array:
-    """Numbers with a normal distribution of equally distributed words, by jax's own steps."""
+    """Convert uniform words to normal numbers, by the same operations as jax."""
     least = jnp.where(truncated, -_WITHIN, np.nextafter(np.float32(-1), np.float32(0)))
     most = jnp.where(truncated, _WITHIN, np.float32(1))
     mantissa = jax.lax.bitcast_convert_type(words >> 9 | np.uint32(0x3F800000), jnp.float32) - np.float32(1)

@@ -1,4 +1,4 @@
-"""Dense layers: softmax regression, and the multilayer perceptron."""
+"""Models of dense layers: softmax regression and the multilayer perceptron."""
 
 import math
 from typing import Literal
@@ -15,7 +15,7 @@ from fred.learning.models.model import Initialisation, Model, Params, Width, ini
 class SoftmaxRegression(Model):
     """One linear layer; all parameters start at 0 (the loss is convex).
 
-    Inputs of any shape are read as one row of numbers each:
+    Inputs of any shape are flattened:
 
         >>> import jax
         >>> from fred.learning.models.mlp import SoftmaxRegression
@@ -38,7 +38,7 @@ class SoftmaxRegression(Model):
 class MLP(Model):
     """Fully connected layers; biases start at 0.
 
-    Parameters of layer i lie under `layer{i}`; the last one's outputs go through no activation:
+    The parameters of layer i are stored as `layer{i}`. The last layer has no activation:
 
         >>> import jax
         >>> from fred.learning.models.mlp import MLP
@@ -48,8 +48,8 @@ class MLP(Model):
     """
 
     hidden: tuple[Width, ...] = Field((32,), description="width of each hidden layer")
-    activation: Literal["relu", "tanh", "sigmoid", "gelu"] = Field("relu", description="of the hidden layers")
-    initialisation: Initialisation = Field("he_normal", description="distribution of the first weights")
+    activation: Literal["relu", "tanh", "sigmoid", "gelu"] = Field("relu", description="activation of the hidden layers")
+    initialisation: Initialisation = Field("he_normal", description="distribution of the initial weights")
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         widths = (math.prod(input_shape), *self.hidden, outputs)

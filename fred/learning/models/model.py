@@ -1,4 +1,4 @@
-"""What every model is: a pure function of a parameter pytree."""
+"""The base class of models: pure functions of a parameter pytree."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Width = Count
 
 
 class Model(Component):
-    """Maps inputs to outputs (unnormalised class scores, or values), given parameters.
+    """A function of parameters and inputs that returns outputs: unnormalised class scores, or values.
 
-    A line through the origin. A scenario names it as `module:Line`, or has it as it is, `task={"model": Line(), ...}`:
+    A line through the origin. A scenario names it as `module:Line`, or contains an instance, `task={"model": Line(), ...}`:
 
         >>> import fred
         >>> import jax.numpy as jnp
@@ -33,31 +33,31 @@ class Model(Component):
 
     @abstractmethod
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        """Fresh parameters for inputs of `input_shape` (one example's) and this many outputs.
+        """Return initial parameters.
 
         Args:
-            key: of JAX's random numbers; the same key gives the same parameters.
-            input_shape: of one example's inputs, without the batch.
+            key: a JAX random key; the same key gives the same parameters.
+            input_shape: shape of one example's inputs, without the batch axis.
             outputs: number of classes, or of values to predict.
 
         Returns:
-            A pytree of float32 arrays, of which `apply` makes use.
+            A pytree of float32 arrays, which `apply` receives.
         """
 
     @abstractmethod
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] for inputs [batch, ...].
+        """Return outputs [batch, outputs] for inputs [batch, ...].
 
         Args:
-            params: as `init` made them, or training has changed them.
-            inputs: of several examples [batch, *input_shape], float32.
+            params: parameters, from `init` or after training.
+            inputs: inputs of several examples [batch, *input_shape], float32.
         """
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] for one minibatch while a gradient is computed, where these are not those of `apply`.
+        """Return outputs [batch, outputs] for one minibatch in training, where they differ from those of `apply`.
 
-        Dropout is here, and whatever else is random in training, or looks at the minibatch as a whole. A model that does
-        not override it costs nothing: no key is made. A line whose inputs are dropped half the time:
+        Override it for dropout, for other randomness in training, and for operations on the whole minibatch. If it is not
+        overridden, FRED makes no keys. A line with dropout of its inputs:
 
             >>> import fred
             >>> import jax
@@ -81,33 +81,33 @@ class Model(Component):
             [4]
 
         Args:
-            params: as for `apply`.
-            inputs: of one worker's minibatch [batch, *input_shape], float32.
-            key: of JAX's random numbers, another one for each worker and step (`fred.key_words`).
+            params: parameters, as for `apply`.
+            inputs: inputs of one worker's minibatch [batch, *input_shape], float32.
+            key: a JAX random key, different for each worker and step (`fred.key_words`).
         """
         return self.apply(params, inputs)
 
     def calibrated(self, params: Params, inputs: jax.Array) -> Params:
-        """What `apply` is told of when the model is evaluated: `params`, and what is to be gathered at them beforehand.
+        """Return the `params` that `apply` receives in an evaluation, with statistics that are computed beforehand.
 
-        So batch normalisation is possible without state that workers and servers would have to agree on: a gradient normalises
-        by its own minibatch (`training`), and each evaluation by examples of the training data, at the very parameters that
-        are evaluated [Wu & Johnson 2021, arXiv:2105.07576, "precise BN"].
+        This allows batch normalisation without state that workers and servers would have to share. A gradient normalises by its
+        own minibatch (`training`). Each evaluation normalises by training examples, with statistics at the parameters that are
+        evaluated [Wu & Johnson 2021, arXiv:2105.07576, "precise BN"].
 
         Args:
-            params: that are evaluated.
-            inputs: of the first training examples, at most 1024 [n, *input_shape].
+            params: the parameters to evaluate.
+            inputs: inputs of the first training examples, at most 1024 [n, *input_shape].
         """
         return params
 
     @property
     def calibrates(self) -> bool:
-        """Whether something is gathered before an evaluation."""
+        """True if the model computes statistics before an evaluation (`calibrated`)."""
         return type(self).calibrated is not Model.calibrated
 
     @property
     def draws(self) -> bool:
-        """Whether gradients are computed by `training`, and keys drawn for it."""
+        """True if gradients use `training`, with a random key each."""
         return type(self).training is not Model.training
 
 
@@ -120,10 +120,10 @@ _DRAWN: dict[Initialisation, Draw] = {
 
 
 def initialiser(name: Initialisation) -> Draw:
-    """Weights' distribution by name; `standard_normal` is N(0, 1), unscaled.
+    """Return the initialiser of weights with this name.
 
     Args:
-        name: JAX's own name for it, or `standard_normal`.
+        name: name of a JAX initialiser, or `standard_normal` for N(0, 1), unscaled.
 
     Returns:
         A function of a key and a shape, [inputs, outputs]:

@@ -1,4 +1,4 @@
-"""A quadratic by which asynchronous methods are compared [Tyurin, Richtarik 2023, arXiv:2305.12387]: a worst case."""
+"""A worst-case quadratic for comparisons of asynchronous methods [Tyurin, Richtarik 2023, arXiv:2305.12387]."""
 
 import math
 
@@ -13,11 +13,11 @@ from fred.learning.models.model import Model, Params
 
 
 class Quadratic(Model):
-    """f(x) - min f = (x - x*)' A (x - x*) / 2, A = tridiag(-1, 2, -1) / 4, from x = sqrt(d) e_1, plus what the inputs say.
+    """The quadratic (x - x*)' A (x - x*) / 2 with A = tridiag(-1, 2, -1) / 4, from x = sqrt(d) e_1, plus gradient noise.
 
-    Here x* solves A x* = -e_1 / 4, and f is L-smooth with L < 1. Its outputs are two numbers: the value, to which an input z
-    adds the sum of z times x, so that a gradient is off by z (a single number is off in all coordinates alike); and the
-    squared length of the gradient without inputs. It goes with `loss: value` and the data `noise`.
+    Here x* solves A x* = -e_1 / 4, and the function is L-smooth with L < 1. There are two outputs. The first is the value plus
+    the inner product of the input z and x, so that z is added to the gradient; a z of one number is added to all coordinates.
+    The second is the squared norm of the gradient without noise. Use it with `loss: value` and the data `noise`.
 
         >>> import jax
         >>> from fred.learning.models.quadratic import Quadratic
@@ -30,8 +30,8 @@ class Quadratic(Model):
         [[0.0, 0.0]]
     """
 
-    dimension: Count = Field(1729, description="d: numbers to be found", examples=[32])
-    start: float | None = Field(None, description="the first of them at the beginning, where the others are 0; absent: sqrt(d)")
+    dimension: Count = Field(1729, description="d: number of parameters", examples=[32])
+    start: float | None = Field(None, description="initial value of the first parameter; the others are 0; absent: sqrt(d)")
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         start = math.sqrt(self.dimension) if self.start is None else self.start
@@ -41,7 +41,7 @@ class Quadratic(Model):
         if inputs[0].size not in (1, self.dimension):
             raise FredError(
                 f"model `quadratic` of dimension {self.dimension} has inputs of {inputs[0].size} numbers; expected 1, which is "
-                f"added to all of a gradient, or {self.dimension}: give the data `noise` as many `features`"
+                f"added to all coordinates, or {self.dimension}: set `features` of the data `noise`"
             )
         away = params["x"] + jnp.arange(self.dimension, 0, -1, dtype=jnp.float32) / (self.dimension + 1)
         steps = jnp.diff(away, prepend=0.0, append=0.0)

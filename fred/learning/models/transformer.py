@@ -1,4 +1,4 @@
-"""A small decoder-only transformer [Vaswani et al. 2017, arXiv:1706.03762], and a linear model of the next token."""
+"""A small decoder-only transformer [Vaswani et al. 2017, arXiv:1706.03762], and a linear next-token model."""
 
 import math
 from typing import Literal
@@ -13,15 +13,16 @@ from fred.learning.keys import split
 from fred.learning.models.first_weights import normal
 from fred.learning.models.model import Model, Params, Width
 
-_HIDDEN = -1e30  # a score of what must not be seen
+_HIDDEN = -1e30  # score of masked tokens
 _TINY = 1e-5  # added to variances
 
 
 class Transformer(Model):
-    """Predicts each next token of a sequence from all tokens up to there: attention and a perceptron, layer after layer.
+    """A decoder-only transformer: layers of causal self-attention and a perceptron predict each next token.
 
-    Layers are normalised before each part, positions learned, perceptrons four times as wide as the layer. Matrices begin
-    normal with standard deviation 1 / sqrt(their inputs), those that end a part less by sqrt(2 x layers); outputs begin at 0.
+    Layers are pre-normalised, positions are learned, and perceptrons are four times as wide as the layer. Initial matrices are
+    normal with standard deviation 1 / sqrt(number of inputs), divided by sqrt(2 x layers) for the last matrix of each part. The
+    output weights start at 0.
 
     Inputs are token numbers [batch, context]; outputs are scores [batch, context, tokens]:
 
@@ -35,10 +36,10 @@ class Transformer(Model):
         (3, 6, 10)
     """
 
-    layers: Count = Field(2, description="how many, of attention and a perceptron each")
-    width: Width = Field(64, description="numbers by which a token is represented")
-    heads: Count = Field(4, description="of attention, by which the width must be divisible")
-    activation: Literal["gelu", "relu"] = Field("gelu", description="of the perceptrons")
+    layers: Count = Field(2, description="number of layers, of attention and a perceptron each")
+    width: Width = Field(64, description="numbers that represent a token")
+    heads: Count = Field(4, description="attention heads; the width must be a multiple of them")
+    activation: Literal["gelu", "relu"] = Field("gelu", description="activation of the perceptrons")
 
     @model_validator(mode="after")
     def _divisible(self) -> "Transformer":
@@ -92,7 +93,7 @@ class Transformer(Model):
         return _normalised(x, last["scale"]) @ last["weights"] + last["biases"]
 
     def _attention(self, own: Params, x: jax.Array) -> jax.Array:
-        """What each place takes from those before it, and itself."""
+        """Return the output of causal self-attention: each token attends to itself and to earlier tokens."""
         batch, context, width = x.shape
         three = (x @ own["attention"]).reshape(batch, context, 3, self.heads, width // self.heads)
         asked, known, told = (three[:, :, which].swapaxes(1, 2) for which in range(3))  # [batch, heads, context, part]
@@ -107,13 +108,13 @@ class Transformer(Model):
 
 
 def _normalised(x: jax.Array, scale: jax.Array) -> jax.Array:
-    """With mean 0 and variance 1 over the last axis, times the scale."""
+    """Normalise to mean 0 and variance 1 over the last axis, and multiply by the scale."""
     centred = x - x.mean(-1, keepdims=True)
     return scale * centred * jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + _TINY)
 
 
 class TokenScores(Model):
-    """Scores of the next token for each token before it: a table, which is a linear model; it begins at 0.
+    """A linear next-token model: a table of scores of each token after each other, which starts at 0.
 
     >>> import jax
     >>> from fred.learning.models.transformer import TokenScores
