@@ -244,7 +244,7 @@ def _option_texts(options: tuple[Option, ...]) -> Iterator[str]:
         known = option.default.strip("`")
         given = "" if not known else f"; {known}" if known.startswith("required") else f"; default: {known}"
         yield f"  {option.name:<{width}}{option.values}{given}"
-        yield textwrap.indent(textwrap.fill(option.meaning, _WIDTH - width - 2), " " * (width + 2))
+        yield textwrap.indent(textwrap.fill(option.meaning, _WIDTH - width - 2, break_on_hyphens=False), " " * (width + 2))
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -253,7 +253,7 @@ def _paragraphs(text: str) -> list[str]:
 
 def _filled(paragraph: str) -> str:
     """Return a paragraph wrapped to 100 columns; formulas, tables and lists stay as they are."""
-    return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _WIDTH)
+    return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _WIDTH, break_on_hyphens=False)
 
 
 def _cell(text: str) -> str:

@@ -1,6 +1,5 @@
 """Worker processes on this machine, which compute units in parallel. They start early, because each start takes seconds."""
 
-import importlib
 import os
 import signal
 import threading
@@ -75,7 +74,8 @@ def _ready(parent: int) -> None:
     _end_with(parent)
     garbage.seldom_looked_for()
     with suppress(Exception):  # the main process, or the first unit, will report the error
-        importlib.import_module("fred.running.side_by_side")
+        from fred.running import timings, work  # noqa: F401
+
         environment.check()
 
 
