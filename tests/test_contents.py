@@ -47,10 +47,10 @@ def test_every_name_is_known_and_comes_up(top):
 def test_no_run_can_have_one(name, change, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = change(name)
-    with pytest.raises(FredError, match="taken"):
+    with pytest.raises(FredError, match="reserved"):
         fred.scenario(SETTINGS, runs={name: {}})
     run = fred.scenario(SETTINGS).runs["asgd"]
-    with pytest.raises(ValueError, match="taken"):
+    with pytest.raises(ValueError, match="reserved"):
         fred.scenario(SETTINGS).model_copy(update={"runs": {name: run}})
     Path("a.yaml").write_text(f"{SETTINGS | {'runs': {name: {}}}}")
     assert main(["run", "a.yaml", "--out", "out"]) == 2

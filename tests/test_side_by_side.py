@@ -115,7 +115,7 @@ def test_a_dask_cluster_that_would_not_is_refused_and_so_is_what_it_lacks(tmp_pa
     there, here = tmp_path / "there", tmp_path / "here"
     shutil.copytree(ROOT / "fred", there / "fred", ignore=shutil.ignore_patterns("__pycache__"))
     here.mkdir()
-    with (there / "fred" / "base/base/streams.py").open("a") as file:
+    with (there / "fred" / "base/streams.py").open("a") as file:
         file.write("# changed\n")
     own = "from fred import ASGD\n\nclass Own(ASGD):\n    'Own.'\n"
     (here / "dasks_servers.py").write_text(own)
