@@ -282,7 +282,8 @@ Made by `make reproduce`. Rules are trained on {train} rounds and decide on {tes
 {kinds}
 
 Nodes are three of 24 workers, or four of 158. A third of the clusters is even in training, in a third nodes are slow in
-spells, in a third one worker is slow. Seeds {seeds}: nothing was chosen on them, nor on these kinds. The constants of
+spells, in a third one worker is slow. Seeds {seeds}: nothing was chosen on them, nor, but for
+`slower`, on these kinds. The constants of
 `auto` were chosen, in some forty tries, on twelve others with three seeds each (a worker gone, or six times slower;
 drifts; half of the workers slower, or quick again; a calmer cluster; a node that recovers; all twice slower; heavy tails;
 a worker that comes and goes; nothing new; others slow every 25 rounds) and on the four old kinds with seeds 20 to 22.

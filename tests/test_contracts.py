@@ -328,7 +328,7 @@ def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
 
 
 def test_timing_alone_loads_no_jax():
-    """Every algorithm and protocol with its usual options, a scenario without a task, and its recording."""
+    """Every algorithm and protocol with its usual options, and a scenario without a task, up to its recording."""
     program = """
         import sys
         import fred

@@ -316,3 +316,14 @@ def test_rules_that_know_regimes_do_better_than_those_that_do_not(rule, objectiv
     assert ours > reached(FixedCount()) + 0.02
     assert ours > reached(AllWorkers()) + 0.1
     assert ours < reached(Oracle(objective="throughput")) + 1e-9
+
+
+@pytest.mark.parametrize("options", [{"by": "count"}, {"by": "count", "at_least": 1.0}])
+def test_a_watched_model_waits_for_counts_and_shares_as_it_is_told(options):
+    """Averages would end its rounds at deadlines; so nobody watches it."""
+    seconds = rounds_of(0, 60)
+    watched, alone = HiddenMarkov(**options), HiddenMarkov(**options).unwatched()
+    found = [closed_loop.run(rule, seconds, NODES).cutoff.tolist() for rule in (watched, alone)]
+    assert found[0] == found[1]
+    if "at_least" in options:
+        assert set(found[0]) == {30}

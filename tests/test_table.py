@@ -21,7 +21,14 @@ def tables(draw) -> Table:
     columns, rows = draw(st.integers(1, 14)), draw(st.integers(1, 12))
     headings = [
         "run",
-        *(draw(st.sampled_from(["loss", "gradients per second", "to target", "staleness, mean"])) for _ in range(columns)),
+        *(
+            draw(
+                st.sampled_from(
+                    ["loss", "gradients per second", "to target", "a-run-with-a-name-of-fifty-six-letters-as-a-sweep-has-them"]
+                )
+            )
+            for _ in range(columns)
+        ),
     ]
     return Table(
         headings, [[f"run-{row}", *(draw(NUMBERS) for _ in range(columns))] for row in range(rows)], "a title", "a caption"
@@ -33,6 +40,7 @@ def test_no_number_is_cut_at_any_width(table, width):
     text = shown(table, width)
     assert max(map(len, text.splitlines())) <= width
     for row in table.cells:
+        assert row[0].text in text
         for cell in row[1:]:
             for part in cell.text.replace(" (", "\n(").split("\n"):
                 assert re.search(rf"(^|\s){re.escape(part)}(\s|$)", text), (part, text)

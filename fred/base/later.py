@@ -1,4 +1,4 @@
-"""JAX and optax, imported at their first use: runs that only simulate timing need neither."""
+"""JAX and optax, imported at their first use: reading and recording a scenario needs neither."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ else:
             self._name = name
 
         def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # copies and pickles of this stand-in ask for such
+                raise AttributeError(name)
             return getattr(importlib.import_module(self._name), name)
 
         def __dir__(self) -> list[str]:

@@ -133,7 +133,7 @@ def reference(kind: str, name: str) -> Reference:
     return Reference(
         kind,
         name,
-        registry.summary(place),
+        inspect.cleandoc(cls.__doc__ or "").split("\n")[0] if ":" in name else registry.summary(place),
         more,
         getattr(cls, "rule", ""),
         options,

@@ -201,7 +201,9 @@ def allow_import(modules: Iterable[str]) -> None:
 def _add_rows(module: ModuleType) -> None:
     """Add classes for the algorithms in a module's table `ALGORITHMS`, as for files in `fred/systems`."""
     rows = vars(module).get("ALGORITHMS")
-    for name, row in rows.items() if isinstance(rows, dict) else ():
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
+        return  # a table of the user's own, for something else
+    for name, row in rows.items():
         if name not in vars(module):
             setattr(module, name, _load(f"{_ROWS}:made_of")(name, row, module.__name__, module.__name__))
 

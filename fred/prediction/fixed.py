@@ -9,6 +9,7 @@ from pydantic import Field
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.components.component import Count
+from fred.components.limits import LONGEST
 from fred.prediction.contract import Always, Chooser, CutoffRule, Deadline, Objective, Progress, Times
 from fred.prediction.lognormal import Floats
 
@@ -61,7 +62,7 @@ class FixedDeadline(CutoffRule):
     """
 
     seconds: float | None = Field(
-        None, gt=0, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
+        None, gt=0, le=LONGEST, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -93,7 +94,7 @@ class FixedCountOrDeadline(CutoffRule):
 
     workers: Count | None = Field(None, description="workers that end a round, c; absent: found in training", examples=[1])
     seconds: float | None = Field(
-        None, gt=0, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
+        None, gt=0, le=LONGEST, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -102,6 +103,8 @@ class FixedCountOrDeadline(CutoffRule):
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """Return the rule with the best number and deadline for `seconds` [iterations, workers], unless they are given."""
+        if self.workers is not None and self.seconds is not None:
+            return self
         _check_any(seconds)
         ordered = np.sort(seconds, axis=1)
         workers = self.workers or _best_count(ordered, "throughput")

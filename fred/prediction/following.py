@@ -14,7 +14,7 @@ from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.cluster.elementary import exp
 from fred.prediction.completed_rounds import Completion
-from fred.prediction.contract import Choice, Chooser, Deadline, Round, Times
+from fred.prediction.contract import Choice, Chooser, Deadline, Objective, Round, Times
 from fred.prediction.ewma import EWMA
 from fred.prediction.lognormal import Floats
 from fred.prediction.predictive import Predictive, Predictor
@@ -176,13 +176,19 @@ class Watched(Predictive):
         copy._watched = False
         return copy
 
-    def beside_averages(self, model: Predictor, node_of: NodeOf, seed: int = 0) -> Chooser:
+    def beside_averages(self, model: Predictor, node_of: NodeOf, objective: Objective, seed: int = 0) -> Chooser:
         """Return a chooser that follows the model as long as averages do no better.
+
+        It ends rounds at deadlines. So the model alone is returned if the rule asks for counts, or for a smallest share of the
+        workers.
 
         Args:
             model: predictor of the model.
             node_of: node number of each worker [workers].
+            objective: objective of the averages.
             seed: seed of the draws.
         """
-        averages = EWMA(objective=self.objective, at_least=self.at_least).start(node_of)
+        if self.by == "count" or self.at_least:
+            return model
+        averages = EWMA(objective=objective).start(node_of)
         return Following((model, averages), _MODEL, len(node_of), None, (seed, "watched"), first=0)

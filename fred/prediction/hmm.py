@@ -59,7 +59,7 @@ class HiddenMarkov(Watched):
 
     def start(self, node_of: NodeOf) -> Chooser:
         model = self.filter(node_of)
-        return self.beside_averages(model, node_of) if self._watched else model
+        return self.beside_averages(model, node_of, self.objective) if self._watched else model
 
     def filter(self, node_of: NodeOf) -> Predictor:
         """Return the model at work, without a fallback. Raises ValueError if it was trained for another number of workers.

@@ -16,7 +16,7 @@ from fred.specification.source import OF_ALL
 from fred.specification.sweep import Sweep
 
 _OWN: dict[str, Any] = {
-    "own": {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"},
+    "own": {"type": "string", "pattern": "^[\\w.]+:[\\w-]+$", "description": "a class of your own, `module:Class`"},
     "own-with-options": {"type": "object", "properties": {"name": {"$ref": "#/$defs/own"}}, "required": ["name"]},
 }
 

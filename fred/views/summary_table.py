@@ -94,7 +94,7 @@ def number(value: float, half: float = 0.0) -> str:
     >>> number(0.123456, 0.0123), number(1234.5678, 2.5), number(0.123456), number(123456.7), number(5, 0.0)
     ('0.123 ± 0.012', '1,234.6 ± 2.5', '0.1235', '123,457', '5')
     """
-    if not half:
+    if half < 10.0**-_MOST_DECIMALS:
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     decimals = min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(half))))
     return f"{value:,.{decimals}f} ± {half:,.{decimals}f}"

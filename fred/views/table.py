@@ -13,6 +13,7 @@ from rich.table import Table as Drawn
 from rich.text import Text
 
 WIDTH = 80  # columns, if there is no terminal
+_LONGEST = 20  # letters of a heading's word, which is broken if it is longer
 _MOST_TURNED = 8  # a table with more rows than this is not transposed
 NONE = "–"
 
@@ -134,7 +135,8 @@ def _drawn(table: Table, wrapped: bool = False) -> Drawn:
 def _lines(heading: str, cells: Sequence[str]) -> list[str]:
     """Return a heading as lines that are no longer than the widest cell or the heading's longest word."""
     widest = max((len(line) for cell in cells for line in cell.split("\n")), default=0)
-    return textwrap.wrap(heading, max(widest, *map(len, heading.split()))) if heading.strip() else [heading]
+    width = max(widest, min(_LONGEST, max(map(len, heading.split()), default=1)))
+    return textwrap.wrap(heading, width) if heading.strip() else [heading]
 
 
 def _below(table: Table) -> Table:

@@ -106,7 +106,7 @@ class DeepMarkov(Watched):
         believing = _Believing(decided, trained, node_of, plainer)
         if self.alone or not self._watched or self.variant != "shared":  # the others are as published
             return believing
-        return decided.beside_averages(believing, node_of, self.seed)
+        return self.beside_averages(believing, node_of, objective, self.seed)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
