@@ -389,7 +389,7 @@ class TestChoosing:
             trained._trained, about=trained._trained.about.model_copy(update={"plainer": None, "share": 0.0})
         )
         choosers: list[Any] = [trained.of(deep.beside(plainer, share)).unwatched().start(node_of) for share in (0.0, 0.5, 1.0)]
-        alone: Any = plainer.start(node_of)
+        alone: Any = plainer.filter(node_of)
         for row in times:
             for chooser in (*choosers, alone):
                 chooser.observe((row * 1e9).astype(np.int64), np.ones(24, bool))

@@ -153,7 +153,7 @@ class TestInAFolder:
         assert (tmp_path / "out" / "paired.svg").is_file()
         assert (tmp_path / "out" / "paired.csv").read_text().count("first") == 2
         print_comparison(compared)
-        assert "│ ssgd │ × 0.500 │" in " ".join(capsys.readouterr().out.split())
+        assert " ssgd × 0.500 " in " ".join(capsys.readouterr().out.split())
 
 
 class TestRefusals:
