@@ -1,6 +1,7 @@
 """Tables, independent of their output: the terminal, LaTeX, and the HTML report (`page_tables.py`)."""
 
 import os
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,12 @@ WIDTH = 80  # columns, if there is no terminal
 _LONGEST = 20  # letters of a heading's word, which is broken if it is longer
 _MOST_TURNED = 8  # a table with more rows than this is not transposed
 NONE = "–"
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Wraps a heading at spaces, and after the commas in the names of runs."""
+
+    wordsep_re = re.compile(r"(\s+)|(?<=,)(?=\S)")
 
 
 class Cell(NamedTuple):
@@ -58,11 +65,7 @@ class Table:
     def without_empty(self) -> "Table":
         """Return the table without empty columns, that is, with only dashes. The first column always stays."""
         cells = self.cells
-        kept = [
-            i
-            for i in range(len(self.columns))
-            if i == 0 or any(row[i].text not in ("", NONE, f"{NONE} / {NONE}") for row in cells)
-        ]
+        kept = [i for i in range(len(self.columns)) if i == 0 or any(row[i].text not in ("", NONE) for row in cells)]
         words = sum(i < self.words for i in kept)
         return replace(
             self, columns=[self.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in cells], words=words
@@ -135,8 +138,8 @@ def _drawn(table: Table, wrapped: bool = False) -> Drawn:
 def _lines(heading: str, cells: Sequence[str]) -> list[str]:
     """Return a heading as lines that are no longer than the widest cell or the heading's longest word."""
     widest = max((len(line) for cell in cells for line in cell.split("\n")), default=0)
-    width = max(widest, min(_LONGEST, max(map(len, heading.split()), default=1)))
-    return textwrap.wrap(heading, width) if heading.strip() else [heading]
+    longest = max(map(len, re.split(r"\s+|(?<=,)", heading)))
+    return _Wrapper(max(widest, min(_LONGEST, longest), 1)).wrap(heading) or [heading]
 
 
 def _below(table: Table) -> Table:
