@@ -274,6 +274,8 @@ def test_untrained_it_leaves_out_who_must_be_trained():
     assert np.ptp(chooser.weights) == 0
     with pytest.raises(ValueError, match="`count` needs `workers`"):
         Auto(candidates=(FixedCount(),)).start(NODES)
+    with pytest.raises(ValueError, match=r"`workers` \(31\) must not exceed"):  # given, so not left out
+        Auto(candidates=(FixedCount(workers=31), FixedCount(workers=3))).start(NODES)
 
 
 @pytest.mark.parametrize(

@@ -424,14 +424,35 @@ def test_rows_of_a_users_own_module_are_algorithms(tmp_path, monkeypatch):
     assert (half.__doc__, reference.source(half), half(learning_rate=0.1).part) == ("A part of each step.", "Nobody 2031", 0.5)
     registry.allow_import(["own_rows"])
     assert registry.lookup("algorithm", "own_rows:half") is half
-    for wrong in ({"sever": "Half"}, {"family": "stale"}, {"server": "Halves"}, {"server": "Half", "defaults": {"prat": 1}}):
-        (tmp_path / "own_rows_wrong.py").write_text(OWN_ROWS + f"\n\nALGORITHMS['wrong'] = {wrong}\n")
-        monkeypatch.delitem(sys.modules, "own_rows_wrong", raising=False)
-        with pytest.raises(
-            FredError,
-            match=r"cannot import `own_rows_wrong`: .*(unknown (key `sever`|family `stale`)|no attribute 'Halves'|no option `prat`)",
-        ):
-            registry.allow_import(["own_rows_wrong"])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"sever": "Half"}, "unknown key `sever`; expected about, .*; did you mean `server`?"),
+        ({"family": "stale"}, "unknown family `stale`; expected one of fresh,"),
+        ({"server": "Halves"}, "`server`: `own_rows_wrong` has no class `Halves` that is derived from `Server`"),
+        ({"server": "jax"}, "`server`: `own_rows_wrong` has no class `jax`"),
+        ({"server": "Half", "defaults": {"prat": 1}}, "`defaults`: no option `prat`; did you mean `part`?"),
+        ({"server": "Half", "defaults": {"part": "half"}}, "`defaults`: `part`: Input should be a valid number.*, got 'half'"),
+        ({"protocol": {"n": 2}}, "`protocol`: expected the name of a protocol, or a mapping with the key `name`"),
+    ],
+)
+def test_a_wrong_row_of_a_users_own_module_is_refused(tmp_path, monkeypatch, row, message):
+    (tmp_path / "own_rows_wrong.py").write_text(OWN_ROWS + f"\n\nALGORITHMS['wrong'] = {row}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_rows_wrong", raising=False)
+    monkeypatch.setattr(registry, "_importable", set())
+    with pytest.raises(FredError, match=f"^own_rows_wrong: `ALGORITHMS`: row `wrong`: {message.replace('?', '[?]')}"):
+        registry.allow_import(["own_rows_wrong"])
+
+
+def test_tables_of_pages_are_read_however_they_are_assigned(tmp_path):
+    (tmp_path / "page.py").write_text("ALGORITHMS: dict = {'a': {}}  # annotated\nPROTOCOLS = {'b': 'B'}; x = 1\n")
+    assert pages.read("page", tmp_path / "page.py") == pages.Page("page", {"a": {}}, {"b": "B"})
+    (tmp_path / "page.py").write_text("x = 1\nALGORITHMS = dict(a={})\n")
+    with pytest.raises(FredError, match=r"page.py, line 2: `ALGORITHMS` must be a literal"):
+        pages.read("page", tmp_path / "page.py")
 
 
 OWN = """

@@ -106,6 +106,13 @@ def test_the_best_number_with_a_deadline_beside_it_is_the_best_by_trial():
         rates[deadline] = closed_loop.run(tried, seconds, NODES, warm_up=0).summary()["throughput"]
     assert rates[beside.seconds] == max(rates.values())
     assert rates[beside.seconds] > closed_loop.run(alone, seconds, NODES, warm_up=0).summary()["throughput"]
+    given = FixedCountOrDeadline(seconds=1.4).trained(seconds, NODES)
+    assert given.seconds == 1.4
+    counts: dict[int | None, float] = {
+        number: closed_loop.run(given.model_copy(update={"workers": number}), seconds, NODES, warm_up=0).summary()["throughput"]
+        for number in range(1, 31)
+    }
+    assert counts[given.workers] == max(counts.values()) > counts[alone.workers]
     with pytest.raises(ValueError, match="`count-or-deadline` needs `seconds`"):
         FixedCountOrDeadline(workers=3).start(NODES)
     with pytest.raises(ValueError, match=r"`workers` \(31\) must not exceed the cluster's 30"):

@@ -1,14 +1,14 @@
 """The tables of algorithms and protocols in `fred/systems`, read from the files' text without importing them."""
 
 import ast
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fred.base.errors import FredError
+
 FOLDER = Path(__file__).parents[1] / "systems"
-_TABLE = re.compile(r"^(ALGORITHMS|PROTOCOLS) = (\{[^\n]*\}|\{\n.*?\n\})$", re.MULTILINE | re.DOTALL)
 
 Row = Mapping[str, Any]  # definition of an algorithm, from which `fred.systems.rows` makes its class
 
@@ -46,11 +46,22 @@ def of_algorithms() -> dict[str, tuple[Row, str]]:
 
 
 def read(module: str, path: Path) -> Page:
-    """Return the tables in a file: `ALGORITHMS` and `PROTOCOLS`, which must be literals.
+    """Return the tables in a file: `ALGORITHMS` and `PROTOCOLS`. Raises FredError if one is not a literal.
 
     Args:
         module: name of the file's module, as in an import statement.
         path: the file.
     """
-    tables = {name: ast.literal_eval(text) for name, text in _TABLE.findall(path.read_text(encoding="utf-8"))}
-    return Page(module, tables.get("ALGORITHMS", {}), tables.get("PROTOCOLS", {}))
+    tables: dict[str, Mapping[str, Any]] = {"ALGORITHMS": {}, "PROTOCOLS": {}}
+    for node in ast.parse(path.read_text(encoding="utf-8"), path).body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name) and target.id in tables:
+                try:
+                    tables[target.id] = ast.literal_eval(node.value)
+                except ValueError:
+                    raise FredError(
+                        f"{path}, line {node.lineno}: `{target.id}` must be a literal: it is read, not run"
+                    ) from None
+    return Page(module, tables["ALGORITHMS"], tables["PROTOCOLS"])

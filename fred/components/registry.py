@@ -187,13 +187,14 @@ def allow_import(modules: Iterable[str]) -> None:
             sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()  # the file may be new
         try:
-            _add_rows(importlib.import_module(module))
+            found = importlib.import_module(module)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
             raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
+        _add_rows(found)
         own_code.facts()  # record the digests at the import
         _importable.add(module)
 

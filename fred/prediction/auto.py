@@ -42,7 +42,7 @@ from fred.components.component import OneOf, Whole
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.completed_rounds import BINS, excesses_of
-from fred.prediction.contract import Chooser, CutoffRule, Progress
+from fred.prediction.contract import Chooser, CutoffRule, Progress, UntrainedError
 from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
@@ -128,18 +128,18 @@ class Auto(CutoffRule):
         return tuple(doubt for rule, weight in self._weighed() if weight for doubt in rule.doubts())
 
     def start(self, node_of: NodeOf) -> Chooser:
-        choosers, begin, refused = [], [], None
+        choosers, begin, untrained = [], [], None
         for rule, weight in self._weighed():
             try:
                 if weight:
                     choosers.append(rule.unwatched().start(node_of))
                     begin.append(weight)
-            except ValueError as error:
+            except UntrainedError as error:
                 if self.weights:
                     raise
-                refused = error  # the candidate needs training
-        if not choosers:
-            raise refused or ValueError("no candidates")
+                untrained = error
+        if untrained and not choosers:
+            raise untrained
         return Following(
             choosers, np.array(begin), len(node_of), np.array(self.excesses) if self.excesses else None, (self.seed, "auto")
         )

@@ -64,6 +64,10 @@ class Deadline:
 Choice = int | Deadline  # how many workers a round waits for, or until when
 
 
+class UntrainedError(ValueError):
+    """A rule lacks a number that is neither given nor found in training."""
+
+
 class Chooser:
     """A rule at work in one run: `choose` is called before each round, `observe` after it.
 

@@ -1,5 +1,6 @@
 """Constant rules: a count, a deadline, or both, given or found in training [Chen et al. 2016; Giladi et al. 2023]."""
 
+import math
 from typing import Self, TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.components.component import Count
 from fred.components.limits import LONGEST
-from fred.prediction.contract import Always, Chooser, CutoffRule, Deadline, Objective, Progress, Times
+from fred.prediction.contract import Always, Chooser, CutoffRule, Deadline, Objective, Progress, Times, UntrainedError
 from fred.prediction.lognormal import Floats
 
 Value = TypeVar("Value", int, float)
@@ -107,16 +108,16 @@ class FixedCountOrDeadline(CutoffRule):
             return self
         _check_any(seconds)
         ordered = np.sort(seconds, axis=1)
-        workers = self.workers or _best_count(ordered, "throughput")
+        workers = self.workers or _best_count(ordered, "throughput", self.seconds)
         found = self.seconds or _best_deadline(ordered[:, :workers])
         progress(1.0)
         return self.model_copy(update={"workers": workers, "seconds": found})
 
 
 def _given(rule: str, option: str, value: Value | None) -> Value:
-    """Return the option's value. Raises ValueError if it is neither given nor trained."""
+    """Return the option's value. Raises UntrainedError if it is neither given nor trained."""
     if value is None:
-        raise ValueError(f"`{rule}` needs `{option}`, or training on recorded rounds (as by `fred cutoffs`)")
+        raise UntrainedError(f"`{rule}` needs `{option}`, or training on recorded rounds (as by `fred cutoffs`)")
     return value
 
 
@@ -134,12 +135,16 @@ def _check_any(seconds: Floats) -> None:
         raise ValueError("no iterations to find the best number or deadline in")
 
 
-def _best_count(ordered: Floats, objective: Objective) -> int:
-    """Return the best number of workers for order statistics x_(1) .. x_(n) [iterations, workers]."""
-    counts = np.arange(1, ordered.shape[1] + 1)
+def _best_count(ordered: Floats, objective: Objective, deadline: float | None = None) -> int:
+    """Return the best number of workers for order statistics x_(1) .. x_(n), s [iterations, workers].
+
+    With a deadline, s, every round ends by then, but not before its first worker.
+    """
+    ends = np.maximum(ordered[:, :1], math.inf if deadline is None else deadline)
+    counts, times = np.add.accumulate(ordered <= ends, axis=1), np.minimum(ordered, ends)
     if objective == "throughput":
-        return 1 + int(np.argmax(counts / np.add.reduce(ordered, axis=0)))
-    return 1 + int(np.argmax(np.add.reduce(counts / ordered, axis=0)))
+        return 1 + int(np.argmax(np.add.reduce(counts, axis=0) / np.add.reduce(times, axis=0)))
+    return 1 + int(np.argmax(np.add.reduce(counts / times, axis=0)))
 
 
 def _best_deadline(seconds: Floats) -> float:

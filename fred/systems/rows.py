@@ -6,7 +6,7 @@ from functools import cache
 from types import new_class
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from fred.base.errors import FredError
 from fred.components import pages
@@ -31,7 +31,7 @@ def _made(name: str) -> type[Server]:
 
 
 def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
-    """Return the class of an algorithm. Raises FredError for a key that rows do not have.
+    """Return the class of an algorithm. Raises FredError if the row is wrong.
 
     Args:
         name: the algorithm's, as in scenarios.
@@ -45,13 +45,16 @@ def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
         >>> cls.protocol, cls.protocol_options, cls(learning_rate=0.1).average
         ('softsync', {'n': 2}, 0.9)
     """
+    where = f"{page}: `ALGORITHMS`: row `{name}`"
     if unknown := [key for key in row if key not in _KEYS]:
-        raise FredError(f"{page}: row `{name}`: unknown key `{unknown[0]}`; expected {', '.join(_KEYS)}")
+        raise FredError(f"{where}: unknown key `{unknown[0]}`; expected {', '.join(_KEYS)}{nearest(unknown[0], _KEYS)}")
     if (family := row.get("family", "own")) not in FAMILIES:
-        raise FredError(f"{page}: row `{name}`: unknown family `{family}`; expected one of {', '.join(FAMILIES)}")
-    base = _server(page, row["server"]) if "server" in row else Server
+        raise FredError(f"{where}: unknown family `{family}`; expected one of {', '.join(FAMILIES)}")
+    base = _server(page, row["server"], where) if "server" in row else Server
     options = row.get("protocol", Server.protocol)
     options = {"name": options} if isinstance(options, str) else dict(options)
+    if not isinstance(options.get("name"), str):
+        raise FredError(f"{where}: `protocol`: expected the name of a protocol, or a mapping with the key `name`")
     facts = {
         "__module__": module,
         "__qualname__": name,
@@ -63,23 +66,28 @@ def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
         "page": page,
     }
     made = new_class(name, (base,), exec_body=lambda namespace: namespace.update(facts))
-    return _with_defaults(made, row.get("defaults", {}))
+    return _with_defaults(made, row.get("defaults", {}), where)
 
 
-def _server(page: str, name: str) -> type[Server]:
+def _server(page: str, name: str, where: str) -> type[Server]:
     """Return the class of a page, or of another module (`module:Class`), that a row is made from."""
     module, _, own = name.rpartition(":")
-    found: type[Server] = getattr(importlib.import_module(module or page), own)
+    found = getattr(importlib.import_module(module or page), own, None)
+    if not (isinstance(found, type) and issubclass(found, Server)):
+        raise FredError(f"{where}: `server`: `{module or page}` has no class `{own}` that is derived from `Server`")
     return found
 
 
-def _with_defaults(made: type[Server], defaults: Mapping[str, Any]) -> type[Server]:
+def _with_defaults(made: type[Server], defaults: Mapping[str, Any], where: str) -> type[Server]:
     """Return the class with these defaults of its options; nothing else is validated, so that JAX is not loaded."""
     for option, value in defaults.items():
         if option not in made.model_fields:
-            raise FredError(f"row `{made.__name__}`: there is no option `{option}`{nearest(option, made.model_fields)}")
+            raise FredError(f"{where}: `defaults`: no option `{option}`{nearest(option, made.model_fields)}")
         field = made.model_fields[option]
-        field.default = TypeAdapter(field.rebuild_annotation()).validate_python(value)
+        try:
+            field.default = TypeAdapter(field.rebuild_annotation()).validate_python(value)
+        except ValidationError as error:
+            raise FredError(f"{where}: `defaults`: `{option}`: {error.errors()[0]['msg']}, got {value!r}") from None
     if defaults:
         made.model_rebuild(force=True)
     return made
