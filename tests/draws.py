@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 FAMILIES = (
-    *("latencies", "traces", "groups", "speeds", "nodes", "contention", "network", "cards", "levels", "slow links"),
+    *("latencies", "traces", "groups", "speeds", "nodes", "contention", "network", "cards", "levels", "slow links", "flows"),
     *("collectives", "crashes", "outages", "losses", "servers", "clocks", "gates", "other protocols"),
     *("optimizers", "rates", "averages", "examples", "cadences", "targets", "limits"),
     *("sweeps", "seeds", "several runs", "titles", "other losses", "codecs", "sequences"),

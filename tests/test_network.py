@@ -47,7 +47,7 @@ def transfer_times(network: Network, size: int) -> tuple[float, float]:
     """Seconds of one upload and of one download, alone on the network."""
     env = Loop()
     links = Links(env, Cluster(workers=1, network=network), seed=0)
-    down = links.arrival(0, size)
+    down = links.download(0, size)
     env.run(env.process(links.upload(0, size)))
     return env.now / 1e9, down / 1e9
 
@@ -116,10 +116,10 @@ def test_messages_to_several_servers_pass_their_cards_at_the_same_time():
     network = Network(server_bandwidth=1e6)
     env = Loop()
     links = Links(env, Cluster(workers=1, servers=2, network=network), seed=0)
-    assert links.arrival(0, 500_000) == 0.25e9
+    assert links.download(0, 500_000) == 0.25e9
     env.run(env.process(links.upload(0, 500_000)))
     assert env.now == 0.25e9
-    assert links.arrival(0, 250_000, server=1) == (0.25 + 0.25) * 1e9, "a message to one server is not shared"
+    assert links.download(0, 250_000, server=1) == 0.25e9, "a message to one server is not shared"
 
 
 CONSTANT = {"name": "constant", "seconds": 0.1}
@@ -183,7 +183,7 @@ def test_messages_to_servers_pass_the_nodes_card():
     network = {"bandwidth": 1e6, "node_bandwidth": 1e6}
     env = Loop()
     links = Links(env, Cluster(workers=3, nodes=[2, 1], network=network), seed=0)
-    assert [links.arrival(worker, HALF) / 1e9 for worker in range(3)] == [0.5, 1.0, 0.5]
+    assert [links.download(worker, HALF) / 1e9 for worker in range(3)] == [0.5, 1.0, 0.5]
     env.run(env.all_of([env.process(links.upload(worker, HALF)) for worker in range(2)]))
     assert env.now == 1e9
 
@@ -196,7 +196,7 @@ def test_servers_may_be_reached_in_other_ways_than_the_rest():
     def sent(server: int | None, size: int) -> tuple[float, float]:
         env = Loop()
         links = Links(env, Cluster(workers=1, servers=2, network=network), seed=0)
-        down = links.arrival(0, size, server)
+        down = links.download(0, size, server)
         env.run(env.process(links.upload(0, size, server)))
         return env.now / 1e9, down / 1e9
 
@@ -212,7 +212,7 @@ def test_a_slow_server_draws_from_a_stream_of_its_own():
     def drawn(**options: Any) -> list[list[int]]:
         cluster = Cluster(workers=1, servers=3, network={"latency": latency, **options})
         links = Links(Loop(), cluster, seed=0)
-        return [[links.arrival(0, 1, server) for _ in range(50)] for server in (2, 1, 0)]
+        return [[links.download(0, 1, server) for _ in range(50)] for server in (2, 1, 0)]
 
     (_, _, _), alone = drawn(), drawn(servers=[{"servers": [2], "latency": slow}])
     usual = drawn()
@@ -238,7 +238,7 @@ def test_servers_are_slow_for_as_long_as_a_regime_says():
     for server, seconds in ((0, 0.6), (1, 1.8), (None, 0.3 + 0.75)):
         env = Loop()
         links = Links(env, cluster, seed=0)
-        assert links.arrival(1, HALF, server) / 1e9 == pytest.approx(seconds)
+        assert links.download(1, HALF, server) / 1e9 == pytest.approx(seconds)
         env.run(env.process(links.upload(0, HALF, server)))
         assert env.now / 1e9 == pytest.approx(seconds)
 
@@ -248,7 +248,7 @@ def test_delays_of_links_are_added_to_a_message_once():
     network = {"latency": CONSTANT, "bandwidth": 1e6, "contention": [{"of": "servers", "regime": delays}]}
     env = Loop()
     links = Links(env, Cluster(workers=1, network=network), seed=0)
-    assert links.arrival(0, HALF) / 1e9 == pytest.approx(2.6)
+    assert links.download(0, HALF) / 1e9 == pytest.approx(2.6)
 
 
 def test_a_collective_waits_for_its_slowest_link():

@@ -77,8 +77,9 @@ NETWORKS = st.none() | st.fixed_dictionaries(
         "servers": st.just([{"servers": [0], "latency": {"name": "constant", "seconds": 0.3}}]),
         "contention": st.sampled_from([[{"of": of, "regime": _SLOW}] for of in ("workers", "servers")]),
         "collective": st.sampled_from(["recursive-doubling", "tree"]),
+        "sharing": st.sampled_from(["queue", "fair"]),
     },
-)
+).map(lambda network: {**network, "sharing": "queue"} if "contention" in network else network)
 CLUSTERS = st.builds(
     lambda speeds, compute, network, servers, nodes, contention: Cluster(
         workers=len(speeds),

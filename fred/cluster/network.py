@@ -116,6 +116,15 @@ class Network(Component):
     within: Within | None = Field(None, description="links inside a node; absent: as between nodes")
     node_bandwidth: Bandwidth | None = Field(None, description="bandwidth of a node's card, bytes/s; absent: no queueing")
     contention: tuple[SlowLinks, ...] = Field((), description="temporary slowdowns of links")
+    sharing: Literal["queue", "fair"] = Field(
+        "queue", description="how messages share a link: first come, first served, or all at once with max-min fair rates"
+    )
+    window: float | None = Field(
+        None, gt=0, description="bytes that a message has under way at most: its rate is at most window / (2 latency); for `fair`"
+    )
+    weights: Literal["equal", "latency"] = Field(
+        "equal", description="share of each message: equal, or inversely proportional to its latency; for `fair`"
+    )
     message_bytes: int | None = Field(
         None,
         ge=1,
@@ -146,6 +155,14 @@ class Network(Component):
         others["collective"] = None if self.collective == "ring" else self.collective
         if self.regions is not None and (given := [name for name, value in others.items() if value]):
             raise ValueError(f"`regions` define bandwidths and the algorithm of allreduces: leave out `{given[0]}`")
+        return self
+
+    @model_validator(mode="after")
+    def _flows_alone(self) -> "Network":
+        if self.sharing == "queue" and (self.window is not None or self.weights != "equal"):
+            raise ValueError("`window` and `weights` need `sharing: fair`")
+        if self.sharing == "fair" and self.contention:
+            raise ValueError("`sharing: fair` does not support `contention` of links; use `sharing: queue`")
         return self
 
     @property

@@ -165,9 +165,9 @@ class Arriving:
     def _ask(self) -> None:
         """Request the next block, or all remaining blocks if they are fetched at once."""
         block = len(self._copies)
-        copy, arrival = self._sim.read_block(self._worker, block)
+        copy, wait = self._sim.read_block(self._worker, block)
         self._copies.append(copy)
-        self._sim.later(arrival - self._sim.now, partial(self._arrived, block))
+        self._sim.later(wait, partial(self._arrived, block))
         if self._together and len(self._copies) < len(self._here):
             self._ask()
 

@@ -198,5 +198,5 @@ class _Server:
             sim.commit(block=self._number)
             self._received, self._responded, self._had = 0, set(), set()
             for worker in self._workers:
-                block, arrival = sim.read_block(worker.number, self._number)
-                sim.later(arrival - sim.now, partial(worker.receive, self._number, block))
+                block, wait = sim.read_block(worker.number, self._number)
+                sim.later(wait, partial(worker.receive, self._number, block))

@@ -17,7 +17,7 @@ from fred.timing.loop import Loop, Wait
 
 
 class Links:
-    """The links of a run, which determine when messages arrive. Several servers each get (or send) an equal part of a message.
+    """The links of a run, at which messages queue. Several servers each get (or send) an equal part of a message.
 
     Args:
         env: the run's event loop.
@@ -29,7 +29,7 @@ class Links:
         >>> cluster = Cluster(workers=2, network=Network(latency={"name": "constant", "seconds": 0.5}, server_bandwidth=1e7))
         >>> env = Loop()
         >>> links = Links(env, cluster, seed=0)
-        >>> [links.arrival(worker, 1_000_000) / 1e9 for worker in (0, 1)]
+        >>> [links.download(worker, 1_000_000) / 1e9 for worker in (0, 1)]
         [0.6, 0.7]
     """
 
@@ -67,13 +67,7 @@ class Links:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
             arrived = yield self._env.all_of([self._env.process(part) for part in parts])
             return [again for own in arrived.values() for again in own]
-        latency = self._up[server or 0][worker]()
-        if self._slow_servers is not None:
-            latency = self._slow_servers.latency(server or 0, latency)
-        again = 0
-        if self._faults is not None:
-            latency += self._lateness(self._faults, "to-servers", worker, server)
-            again = self.resent()
+        latency, again = self._upward_latency(worker, server)
         yield latency
         now = self._env._now
         done = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
@@ -81,27 +75,26 @@ class Links:
             yield done - now
         return [again] if server is not None else [again // self._servers] * self._servers
 
-    def arrival(self, worker: int, size: int, server: int | None = None) -> int:
-        """Return the time (ns) at which `size` bytes arrive at a worker, sent now by one server, or by all.
+    def download(self, worker: int, size: int, server: int | None = None) -> Wait:
+        """Send `size` bytes to a worker from one server, or from all; return what to wait for until they have arrived.
 
         Args:
             worker: receiver.
             size: bytes.
             server: its number; default: all servers.
         """
+        return self._arrival(worker, size, server) - self._env._now
+
+    def _arrival(self, worker: int, size: int, server: int | None) -> int:
         if server is None and self._singly:
-            return max(self.arrival(worker, self._part(size), each) for each in range(self._servers))
+            return max(self._arrival(worker, self._part(size), each) for each in range(self._servers))
         now = self._env._now
         sent = self._passed(self._outward, now, size, server)
-        latency = self._down[server or 0][worker]()
-        if self._slow_servers is not None:
-            latency = self._slow_servers.latency(server or 0, latency)
-        if self._faults is not None:
-            latency += self._lateness(self._faults, "to-workers", worker, server)
+        latency = self._downward_latency(worker, server)
         return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency
 
-    def between(self, sender: int, receiver: int, size: int) -> int:
-        """Return the time (ns) at which `size` bytes sent now by one server arrive at another: at once, if both are the same.
+    def between(self, sender: int, receiver: int, size: int) -> Wait:
+        """Send `size` bytes from one server to another; return what to wait for: 0, if both are the same.
 
         The message passes both cards, and the link between their regions, at the same time. It is never lost.
 
@@ -111,18 +104,12 @@ class Links:
         """
         now, regions = self._env._now, self._network.regions
         if sender == receiver:
-            return now
+            return 0
         own, other = self._region_of_server[sender], self._region_of_server[receiver]
         if (sender, receiver) not in self._between:
             self._between[sender, receiver] = Card(regions.bandwidth[own][other] if regions else None)
         cards = (self._outward[sender], self._between[sender, receiver], self._inward[receiver])
-        if regions is not None and regions.latency is not None:
-            latency = round(regions.latency[own][other] * NANOSECONDS)
-        else:
-            latency = self._from_server[sender]()
-        if self._slow_servers is not None:
-            latency = self._slow_servers.latency(sender, latency)
-        return max(card.passes(now, size) for card in cards) + latency
+        return max(card.passes(now, size) for card in cards) + self._latency_between(sender, receiver) - now
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         """Send `size` bytes from one worker to another; ends when the last byte has arrived.
@@ -134,13 +121,8 @@ class Links:
             size: bytes.
         """
         inside = self._node_of[sender] == self._node_of[receiver]
-        latency = self._travels(sender, receiver, inside)
-        if self._slow_workers is not None:
-            latency = self._slow_workers.latency(receiver, latency)
+        latency = self._latency_across(sender, receiver, inside)
         begin = done = self._env._now
-        if not self._late[sender]:
-            self.announce(sender, 1)
-        latency += self._late[sender].popleft() if self._late[sender] else 0
         for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
             begin, done = begin + delay, done + delay
             for card in cards:
@@ -151,11 +133,45 @@ class Links:
         if done > self._env._now:
             yield done - self._env._now
 
-    def _travels(self, sender: int, receiver: int, inside: bool) -> int:
+    def _upward_latency(self, worker: int, server: int | None) -> tuple[int, int]:
+        """Return the latency of a message to one server, or all, ns, and how often it had to be sent again."""
+        latency = self._up[server or 0][worker]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(server or 0, latency)
+        if self._faults is None:
+            return latency, 0
+        return latency + self._lateness(self._faults, "to-servers", worker, server), self.resent()
+
+    def _downward_latency(self, worker: int, server: int | None) -> int:
+        """Return the latency of a message from one server, or all, ns."""
+        latency = self._down[server or 0][worker]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(server or 0, latency)
+        if self._faults is not None:
+            latency += self._lateness(self._faults, "to-workers", worker, server)
+        return latency
+
+    def _latency_between(self, sender: int, receiver: int) -> int:
+        """Return the latency of a message between two servers, ns."""
+        regions = self._network.regions
+        if regions is not None and regions.latency is not None:
+            own, other = self._region_of_server[sender], self._region_of_server[receiver]
+            latency = round(regions.latency[own][other] * NANOSECONDS)
+        else:
+            latency = self._from_server[sender]()
+        return latency if self._slow_servers is None else self._slow_servers.latency(sender, latency)
+
+    def _latency_across(self, sender: int, receiver: int, inside: bool) -> int:
         """Return the latency of a message between two workers, ns."""
         if self._to_region:
-            return self._to_region[sender][self._region_of[receiver]]()
-        return (self._inside if inside else self._across)[sender]()
+            latency = self._to_region[sender][self._region_of[receiver]]()
+        else:
+            latency = (self._inside if inside else self._across)[sender]()
+        if self._slow_workers is not None:
+            latency = self._slow_workers.latency(receiver, latency)
+        if not self._late[sender]:
+            self.announce(sender, 1)
+        return latency + (self._late[sender].popleft() if self._late[sender] else 0)
 
     def announce(self, sender: int, messages: int) -> int:
         """Announce that `sender` will send `messages` messages to other workers; return how many of them are sent again."""
@@ -182,10 +198,7 @@ class Links:
     def _lay_cards(self, network: Network, workers: int) -> None:
         """Create the cards of each worker's link, each server and each node: one for each direction."""
         slow_workers = self._slow_workers
-        of_servers = [network.server_bandwidth] * self._servers
-        for some in network.servers:
-            for server in some.servers:
-                of_servers[server] = some.bandwidth or network.server_bandwidth
+        of_servers = self._server_bandwidths(network)
         within = network.within
         self._out, self._in = (
             [card_of(network.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
@@ -208,6 +221,11 @@ class Links:
             self._inner_out, self._inner_in = (
                 [card_of(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
             )
+
+    def _server_bandwidths(self, network: Network) -> list[float | None]:
+        """Return the bandwidth of each server's card, bytes/s."""
+        own = {server: some.bandwidth for some in network.servers for server in some.servers}
+        return [own.get(server) or network.server_bandwidth for server in range(self._servers)]
 
     def _lay_ways(self, regions: Regions, workers: int) -> None:
         """Create the links of each worker: one to each region, and one from each."""

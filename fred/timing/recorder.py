@@ -22,6 +22,7 @@ _INTERVAL = struct.Struct(f"<{len(Intervals._fields)}q")
 _pack_interval = _INTERVAL.pack
 _COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)
 _END, _END_AT = struct.Struct("<q"), 8 * Intervals._fields.index("end_ns")
+_ROW_END_AT = 8 * COLUMNS.index("end_ns")
 _TURNED_AT_ONCE = 1 << 12  # rows; they fit into a processor's cache
 _FEW_UNSETTLED = 64
 _MANY_JOINED = 1000  # gradients in a round that is never committed, in addition to ten per worker
@@ -126,6 +127,10 @@ class Recorder:
             self._tell()
             self._watch(copy)
         return copy
+
+    def received(self, row: int, end: int) -> None:
+        """Set the arrival, ns, of a read whose row was written before it was known (UNENDING)."""
+        _END.pack_into(self._rows, row * _ROW.size + _ROW_END_AT, end)
 
     def compose(self, now: int, worker: int, copies: Sequence[Copy]) -> Copy:
         """Write `copies` of `worker`, one for each block, into a new mailbox, and return it as a copy of a whole model."""

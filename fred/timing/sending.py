@@ -12,6 +12,7 @@ from fred.cluster.network import Collective, Cost, Network, mean_latency
 from fred.schedule.layout import Size, Sizes, size_in_bytes
 from fred.schedule.schedule import NONE, UNENDING
 from fred.timing.copies import Gradient
+from fred.timing.fair_links import FairLinks
 from fred.timing.links import Links
 from fred.timing.loop import Wait
 from fred.timing.recorder import Recorder
@@ -31,7 +32,8 @@ class Sending(World):
         super().__init__(cluster, recorder, seed)
         self.network = network = cluster.network and cluster.network.effective
         self._region_of = network.regions.of(cluster.size) if network and network.regions else ()
-        self.links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
+        kind = FairLinks if network and network.sharing == "fair" else Links
+        self.links = kind(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.blocks = blocks = recorder.layout.blocks  # number of blocks in each replica
         usual = Sizes.alike(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
         self.sizes = Sizes.alike(network.message_bytes, usual.shares) if network and network.message_bytes else usual
@@ -97,7 +99,7 @@ class Sending(World):
         if self.links is None:
             return ()
         self._note(difference, None)
-        return (self.links.between(server, receiver, size) - self.now,)
+        return (self.links.between(server, receiver, size),)
 
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
         """Send a worker's last published model to another worker; the returned event happens on arrival.

@@ -75,11 +75,11 @@ class Simulation(Sending):
             messages = 1
         if self.links is None:
             return self.record.pull(now, worker, replica, block, self._steps[worker], now, sent, messages)
-        arrival = self.links.arrival(worker, sent, server)
+        wait = self.links.download(worker, sent, server)
         if not self.faultless:
             sent, messages = more(sent, messages, self.links.resent())
-        copy = self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), sent, messages)
-        yield arrival - now
+        copy = self.record.pull(now, worker, replica, block, self._steps[worker], self._end(wait), sent, messages)
+        yield wait
         return copy
 
     def pull_between(self, worker: int, replica: int, server: int, receiver: int) -> Generator[Wait, Any, Copy]:
@@ -91,10 +91,18 @@ class Simulation(Sending):
             server, receiver: numbers of the two servers.
         """
         now, size = self.env._now, self.sizes.model.whole
-        arrival = now if self.links is None else self.links.between(server, receiver, size)
-        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, 1)
-        yield arrival - now
+        wait = 0 if self.links is None else self.links.between(server, receiver, size)
+        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], self._end(wait), size, 1)
+        yield wait
         return copy
+
+    def _end(self, wait: Wait) -> int:
+        """Return when a read ends, ns, for the next row; if that is not known yet, the row receives it later."""
+        if wait.__class__ is int:
+            return min(self.env._now + wait, UNENDING)
+        row = len(self.record)
+        wait.callbacks.append(lambda _: self.record.received(row, self.env._now))
+        return UNENDING
 
     def duration(self, worker: int) -> int:
         """Return how long the next gradient of `worker` takes if it begins now, ns: a random draw, plus any slowdown."""
@@ -257,8 +265,8 @@ class Simulation(Sending):
 
     def read_block(
         self, worker: int, server: int, sent: bool = True, replica: int = 0, size: int | None = None
-    ) -> tuple[Copy, int]:
-        """Return a server's current block of a replica, sent to a worker (or already there), and its arrival time, ns.
+    ) -> tuple[Copy, Wait]:
+        """Return a server's current block of a replica, sent to a worker (or already there), and what to wait for till it arrives.
 
         Args:
             worker, replica: reader, and replica that is read.
@@ -266,10 +274,10 @@ class Simulation(Sending):
             sent: False if the block is already there.
             size: bytes; default: the block's usual size.
         """
-        arrival = self.now
+        wait: Wait = 0
         if sent and self.links is not None:
-            arrival = self.links.arrival(worker, bytes_of(size, self.sizes.model.blocks[server]), server)
-        return self.read(worker, replica, arrival, sent, server, size), arrival
+            wait = self.links.download(worker, bytes_of(size, self.sizes.model.blocks[server]), server)
+        return self.read(worker, replica, self._end(wait), sent, server, size), wait
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
         """Return a model of `worker` assembled from `copies`, one of each block."""

@@ -104,9 +104,12 @@ class World:
         if back > self.now:
             yield from self.wait(worker, self.env.after(back - self.now), "its own return")
 
-    def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
-        """Call `action`, without arguments, in `nanoseconds` nanoseconds."""
-        self.env.later(nanoseconds, action)
+    def later(self, wait: Wait, action: Callable[[], None]) -> None:
+        """Call `action`, without arguments, in a number of nanoseconds, or when an event happens."""
+        if isinstance(wait, simpy.Event):
+            wait.callbacks.append(lambda _: action())
+        else:
+            self.env.later(wait, action)
 
     def wait(self, who: int | str, event: simpy.Event, reason: str) -> Process:
         """Wait for an `event`: `yield from` it, which returns nothing.

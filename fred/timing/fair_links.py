@@ -1,0 +1,132 @@
+"""The network during a run, with links that messages share fairly (`sharing: fair`)."""
+
+import math
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import simpy
+
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.network import Network
+from fred.cluster.regions import Regions
+from fred.timing.flows import Flows
+from fred.timing.links import Links
+from fred.timing.loop import Wait
+
+
+class FairLinks(Links):
+    """The links of a run, shared as flows: a message waits for its latency, and then passes all links of its path at once.
+
+    Args: as of `Links`.
+
+    Example: two messages of 1 MB share a server's card of 10 MB/s; the workers' links are unlimited.
+        >>> from fred.cluster.cluster import Cluster
+        >>> from fred.timing.loop import Loop
+        >>> cluster = Cluster(workers=2, network=Network(server_bandwidth=1e7, sharing="fair"))
+        >>> env = Loop()
+        >>> links = FairLinks(env, cluster, seed=0)
+        >>> for worker in (0, 1):
+        ...     _ = env.process(links.upload(worker, 1_000_000))
+        >>> env.run()
+        >>> env.now / 1e9
+        0.2
+    """
+
+    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[Wait, Any, list[int]]:
+        if server is None and self._servers > 1:
+            parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
+            arrived = yield self._env.all_of([self._env.process(part) for part in parts])
+            return [again for own in arrived.values() for again in own]
+        one = server or 0
+        latency, again = self._upward_latency(worker, one)
+        yield latency
+        if self._faults is not None:
+            yield from self._until(self._faults.back("server", one, self._env._now))
+        yield self._flow((*self._from_worker(worker, self._region_of_server[one]), self._inward[one]), size, latency)
+        return [again]
+
+    def download(self, worker: int, size: int, server: int | None = None) -> Wait:
+        if server is None and self._servers > 1:
+            return self._env.all_of([self.download(worker, self._part(size), each) for each in range(self._servers)])
+        one = server or 0
+        return self._env.process(self._downloading(worker, size, one, self._downward_latency(worker, one)))
+
+    def _downloading(self, worker: int, size: int, server: int, latency: int) -> Generator[Wait, Any, None]:
+        yield latency
+        if self._faults is not None:
+            yield from self._until(self._faults.back("server", server, self._env._now))
+        yield self._flow((self._outward[server], *self._to_worker(worker, self._region_of_server[server])), size, latency)
+
+    def between(self, sender: int, receiver: int, size: int) -> Wait:
+        if sender == receiver:
+            return 0
+        return self._env.process(self._sending(sender, receiver, size, self._latency_between(sender, receiver)))
+
+    def _sending(self, sender: int, receiver: int, size: int, latency: int) -> Generator[Wait, Any, None]:
+        yield latency
+        regions, own, other = self._network.regions, self._region_of_server[sender], self._region_of_server[receiver]
+        width = math.inf if regions is None else regions.bandwidth[own][other] / NANOSECONDS
+        yield self._flow((self._outward[sender], self._inward[receiver]), size, latency, width)
+
+    def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
+        inside = self._node_of[sender] == self._node_of[receiver]
+        latency = self._latency_across(sender, receiver, inside)
+        yield latency
+        if self._region_of:
+            path = (self._to[sender][self._region_of[receiver]], self._from[receiver][self._region_of[sender]])
+        elif inside:
+            path = (self._inner_out[sender], self._inner_in[receiver])
+        else:
+            path = (*self._from_worker(sender, 0), *self._to_worker(receiver, 0))
+        yield self._flow(path, size, latency)
+
+    def _from_worker(self, worker: int, region: int) -> tuple[int, ...]:
+        """Return the links from a worker out of its node, or towards a region."""
+        if self._region_of:
+            return (self._to[worker][region],)
+        return self._out[worker], self._leaving[self._node_of[worker]]
+
+    def _to_worker(self, worker: int, region: int) -> tuple[int, ...]:
+        if self._region_of:
+            return (self._from[worker][region],)
+        return self._entering[self._node_of[worker]], self._in[worker]
+
+    def _until(self, time: int) -> Iterator[Wait]:
+        if time > self._env._now:
+            yield time - self._env._now
+
+    def _flow(self, path: tuple[int, ...], size: int, latency: int, limit: float = math.inf) -> simpy.Event:
+        """Begin to send `size` bytes along a path; `latency`, ns, is the message's own, `limit` its highest rate, bytes per ns."""
+        if self._window is not None and latency:
+            limit = min(limit, self._window / (2 * latency))
+        weight = 1 / max(1, latency) if self._network.weights == "latency" else 1.0
+        return self._flows.send(path, size, weight, limit)
+
+    def _lay_cards(self, network: Network, workers: int) -> None:
+        """Number the links: one for each direction of each worker's, server's and node's card."""
+        self._capacities: list[float] = []  # bytes per ns
+        self._window = network.window
+        of_servers = self._server_bandwidths(network)
+        within = network.within.bandwidth if network.within else network.bandwidth
+        self._out, self._in = ([self._link(network.bandwidth) for _ in range(workers)] for _ in range(2))
+        self._inner_out, self._inner_in = self._out, self._in
+        if network.within is not None:
+            self._inner_out, self._inner_in = ([self._link(within) for _ in range(workers)] for _ in range(2))
+        self._inward, self._outward = ([self._link(bandwidth) for bandwidth in of_servers] for _ in range(2))
+        nodes = range(max(self._node_of) + 1)
+        self._leaving, self._entering = ([self._link(network.node_bandwidth) for _ in nodes] for _ in range(2))
+        if network.regions is not None:
+            self._lay_ways(network.regions, workers)
+        self._flows = Flows(self._env, self._capacities)
+
+    def _link(self, bandwidth: float | None) -> int:
+        """Return the number of a new link with this bandwidth, bytes/s."""
+        self._capacities.append(math.inf if bandwidth is None else bandwidth / NANOSECONDS)
+        return len(self._capacities) - 1
+
+    def _lay_ways(self, regions: Regions, workers: int) -> None:
+        """Number the links of each worker: one to each region, and one from each."""
+        self._region_of = regions.of(workers)
+        table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
+        self._to = [[self._link(table[own][other]) for other in everywhere] for own in self._region_of]
+        self._from = [[self._link(table[other][own]) for other in everywhere] for own in self._region_of]

@@ -1,0 +1,281 @@
+"""Messages as flows: those under way share the links on their paths, with max-min fair rates.
+
+A rate is max-min fair if it can only grow at the expense of a flow that is no faster [Bertsekas, Gallager 1992, section
+6.5.2]. So every flow is held back by one link that is full, or by its own limit. Rates change whenever a flow begins or ends.
+
+Flows that one link holds back have the same rate per weight. They form a `_Group`, which counts what a flow of weight 1 has
+moved since the group began [virtual time of processor sharing, Parekh and Gallager 1993]. A flow that begins or ends costs
+O(log n) where a single group remains, and otherwise a new division of all flows that are connected with it by links.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+
+import simpy
+
+from fred.timing.loop import Loop
+
+
+class Flow:
+    """A message under way.
+
+    Args:
+        path: numbers of the links that it passes, all at the same time.
+        size: bytes.
+        weight: its share of a link relative to other flows.
+        limit: highest rate, bytes per ns.
+        done: event that happens when all bytes have passed.
+    """
+
+    __slots__ = ("done", "end", "group", "limit", "path", "size", "weight")
+
+    def __init__(self, path: tuple[int, ...], size: float, weight: float, limit: float, done: simpy.Event):
+        self.path, self.size, self.weight, self.limit, self.done = path, size, weight, limit, done
+        self.group: _Group | None = None
+        self.end = 0.0  # bytes per weight that its group will have moved when it is done
+
+
+class _Group:
+    """Flows that one link (None: their own limits) holds back, with the same rate per weight.
+
+    Args:
+        link: number of the link.
+        since: time of the last change, ns.
+    """
+
+    __slots__ = ("alone", "ends", "flows", "level", "link", "moved", "since", "version", "weight", "worst")
+
+    def __init__(self, link: int | None, since: float):
+        self.link, self.since = link, since
+        self.flows: dict[Flow, None] = {}
+        self.ends: list[tuple[float, int, Flow]] = []  # heap
+        self.level = self.moved = self.weight = 0.0  # bytes per ns and weight; bytes per weight since the group began
+        self.version = 0  # of its entry among the ends of all groups
+        self.alone = False  # True if links connect its flows with no other group's
+        self.worst = 0.0  # at least the weight per capacity on every other link, ns per byte
+
+    def advance(self, now: float) -> None:
+        """Move the flows on to the time `now`, ns."""
+        if now > self.since:
+            self.moved += self.level * (now - self.since)
+            self.since = now
+
+
+class Flows:
+    """The flows of a run.
+
+    Args:
+        env: the run's event loop.
+        capacities: capacity of each link, bytes per ns; infinite if it is unlimited.
+
+    Example: the second message halves the rate of the first one, which is sent 0.1 s before.
+        >>> env = Loop()
+        >>> flows = Flows(env, [0.01])  # 10 MB/s
+        >>> def send(begin):
+        ...     yield begin
+        ...     yield flows.send((0,), 2_000_000)
+        ...     print(env.now / 1e9)
+        >>> _ = env.process(send(0)), env.process(send(100_000_000))
+        >>> env.run()
+        0.3
+        0.4
+    """
+
+    def __init__(self, env: Loop, capacities: Sequence[float]):
+        self._env, self._capacity = env, capacities
+        self._on: list[dict[Flow, None]] = [{} for _ in capacities]  # in order of their beginning
+        self._weight = [0.0] * len(capacities)
+        self._number = count()
+        self._ends: list[tuple[float, int, int, _Group]] = []  # heap: the next end in each group
+        self._begun: list[Flow] = []  # at the present time, without a rate
+        self._alarm = math.inf  # next time at which `_wake` is called, ns
+        self._now = 0.0  # ns; at most half a nanosecond ahead of the loop's
+
+    def send(self, path: Sequence[int], size: float, weight: float = 1.0, limit: float = math.inf) -> simpy.Event:
+        """Begin to send `size` bytes now; return the event that happens when all have passed the links.
+
+        Args:
+            path: numbers of the links.
+            size: bytes.
+            weight: share of a link relative to other flows.
+            limit: highest rate, bytes per ns.
+        """
+        bounded = tuple(link for link in path if self._capacity[link] < math.inf)
+        if size <= 0 or not bounded and limit == math.inf:
+            return self._env.happened
+        if not self._begun:
+            self._env.later(0, self._wake)
+        flow = Flow(bounded, size, weight, limit, self._env.event())
+        self._begun.append(flow)
+        return flow.done
+
+    def _wake(self) -> None:
+        """Finish the flows that end by now, and begin those that were sent."""
+        now = self._env._now
+        while self._ends and self._ends[0][0] <= now + 0.5:
+            self._finish(self._ends[0][0])
+        self._now = max(self._now, now)
+        if self._begun:
+            begun, self._begun = self._begun, []
+            for flow in begun:
+                self._put(flow)
+            self._divide((), begun)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        while self._ends and self._ends[0][3].version != self._ends[0][2]:
+            heappop(self._ends)
+        if self._ends:
+            time = round(self._ends[0][0])
+            if time < self._alarm or self._alarm <= self._env._now:
+                self._alarm = time
+                self._env.later(max(0, time - self._env._now), self._wake)
+
+    def _finish(self, time: float) -> None:
+        """Finish the flows that end at this time, ns."""
+        self._now = max(self._now, time)
+        ended = []
+        while self._ends and self._ends[0][0] <= time:
+            _, _, version, group = heappop(self._ends)
+            if group.version != version:
+                continue
+            group.moved, group.since = group.ends[0][0], self._now
+            while group.ends and group.ends[0][0] <= group.moved:
+                ended.append(heappop(group.ends)[2])
+        for flow in ended:
+            assert flow.group is not None
+            del flow.group.flows[flow]
+            flow.group.weight -= flow.weight
+            for link in flow.path:
+                del self._on[link][flow]
+                self._weight[link] = self._weight[link] - flow.weight if self._on[link] else 0.0
+        if ended:
+            self._divide(ended, ())
+        for flow in ended:
+            flow.done.succeed()
+
+    def _put(self, flow: Flow) -> None:
+        for link in flow.path:
+            self._on[link][flow] = None
+            self._weight[link] += flow.weight
+
+    def _divide(self, ended: Sequence[Flow], begun: Sequence[Flow]) -> None:
+        """Set the rates anew after flows have ended or begun."""
+        groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in ended)
+        for flow in begun:
+            for link in flow.path:
+                for other in self._on[link]:
+                    if other.group is not None:
+                        groups[other.group] = None
+                        break  # in a group that is alone, all flows of a link are of that group
+        if len(groups) == 1 and (group := next(iter(groups))) is not None and group.alone and self._stays(group, begun):
+            return
+        seen: set[Flow] = set()
+        starts = {flow: None for flow in begun}
+        for flow in ended:
+            for link in flow.path:
+                starts.update(self._on[link])
+        for flow in starts:
+            if flow not in seen:
+                self._fill(self._connected(flow, seen))
+
+    def _stays(self, group: _Group, begun: Sequence[Flow]) -> bool:
+        """Change the level of a group that is alone, if its link still holds back all flows; return False if it does not."""
+        link = group.link
+        if link is None or any(link not in flow.path for flow in begun):
+            return False
+        weight = self._weight[link]
+        worst = group.worst
+        for flow in begun:
+            worst = max(worst, flow.weight / flow.limit, *(self._load(each) for each in flow.path if each != link), 0.0)
+        if weight and worst * self._capacity[link] > weight:
+            return False
+        group.advance(self._now)
+        group.worst = worst
+        for flow in begun:
+            self._join(group, flow)
+        self._set_level(group, self._capacity[link] / weight if weight else 0.0)
+        return True
+
+    def _load(self, link: int) -> float:
+        return self._weight[link] / self._capacity[link]
+
+    def _join(self, group: _Group, flow: Flow) -> None:
+        flow.end = group.moved + flow.size / flow.weight
+        flow.group = group
+        group.flows[flow] = None
+        group.weight += flow.weight
+        heappush(group.ends, (flow.end, next(self._number), flow))
+
+    def _set_level(self, group: _Group, level: float) -> None:
+        group.level = level
+        group.version += 1
+        if group.ends:
+            left = group.ends[0][0] - group.moved
+            heappush(self._ends, (self._now + left / level, next(self._number), group.version, group))
+
+    def _connected(self, flow: Flow, seen: set[Flow]) -> list[Flow]:
+        """Return the flows that are connected with this one by links; add them to `seen`."""
+        found, links = [flow], set()
+        seen.add(flow)
+        for each in found:
+            for link in each.path:
+                if link not in links:
+                    links.add(link)
+                    for other in self._on[link]:
+                        if other not in seen:
+                            seen.add(other)
+                            found.append(other)
+        return found
+
+    def _fill(self, flows: list[Flow]) -> None:
+        """Divide the links among connected flows: raise all rates together, and stop those that a full link holds back."""
+        for flow in flows:
+            if flow.group is not None:
+                flow.group.advance(self._now)
+                flow.group.version += 1  # nothing of it ends any more
+                flow.size = (flow.end - flow.group.moved) * flow.weight
+        rest = dict.fromkeys(flows)
+        limits = sorted({flow.limit / flow.weight for flow in flows if flow.limit < math.inf}, reverse=True)
+        links = dict.fromkeys(link for flow in flows for link in flow.path)
+        open_to = {link: len(self._on[link]) for link in links}  # flows without a rate
+        room = {link: self._capacity[link] for link in links}
+        load = {link: self._weight[link] for link in links}
+        least, made = 0.0, []
+        while rest:
+            level, link = math.inf, None
+            for each in open_to:
+                if (fair := room[each] / load[each]) < level:
+                    level, link = fair, each
+            while limits and limits[-1] < least:
+                limits.pop()
+            if limits and limits[-1] < level:
+                level, link = limits.pop(), None
+                held = [flow for flow in rest if flow.limit / flow.weight <= level]
+            else:
+                assert link is not None
+                held = [flow for flow in self._on[link] if flow in rest]
+            level = least = max(level, least)  # rounding does not lower it
+            group = _Group(link, self._now)
+            for flow in held:
+                del rest[flow]
+                self._join(group, flow)
+                for each in flow.path:
+                    open_to[each] -= 1
+                    if open_to[each]:
+                        room[each] = max(0.0, room[each] - level * flow.weight)
+                        load[each] -= flow.weight
+                    else:
+                        del open_to[each]
+            if held:
+                self._set_level(group, level)
+                made.append(group)
+        if len(made) == 1:
+            (group,) = made
+            group.alone = True
+            others = [self._load(each) for each in links if each != group.link]
+            group.worst = max([flow.weight / flow.limit for flow in flows] + others)
+
+

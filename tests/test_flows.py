@@ -1,0 +1,249 @@
+"""Links that messages share fairly, against progressive filling in NumPy, SimGrid, and laws that any division obeys."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simpy
+
+import fred
+from fred.base.errors import FredError
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import Network
+from fred.timing.fair_links import FairLinks
+from fred.timing.flows import Flows
+from fred.timing.loop import Loop
+from tests import max_min
+from tests.draws import Draws
+from tests.worlds import make_run
+from tests.max_min import Message
+
+SIMGRID = Path(__file__).parent / "simgrid_flows.py"
+
+
+def world(seed: int, plain: bool = False) -> tuple[list[Message], list[float]]:
+    """Return random messages, and the capacities of random links, bytes per ns; `plain`: equal weights, and no limits."""
+    draws = Draws(seed)
+    capacities = [draws.one(0.001, 0.01, 0.003, draws.real(0.001, 0.02)) for _ in range(draws.between(1, 10))]
+    messages = [
+        Message(
+            begin=draws.one(0, 0, 10**8, draws.between(0, 10**9)),
+            path=tuple(draws.some(*range(len(capacities)))[:4]),
+            size=draws.one(10**5, 10**6, draws.between(1, 10**7)),
+            weight=1.0 if plain else draws.one(1.0, 2.0, draws.real(0.3, 3)),
+            limit=math.inf if plain else draws.one(math.inf, draws.real(0.0005, 0.02)),
+        )
+        for _ in range(draws.between(2, 30))
+    ]
+    return messages, capacities
+
+
+def sent(messages: Sequence[Message], capacities: Sequence[float]) -> list[int]:
+    """Return when FRED's messages have passed, ns."""
+    env = Loop()
+    flows, done = Flows(env, capacities), [0] * len(messages)
+
+    def send(number: int, message: Message):
+        yield message.begin
+        yield flows.send(message.path, message.size, message.weight, message.limit)
+        done[number] = env.now
+
+    for number, message in enumerate(messages):
+        env.process(send(number, message))
+    env.run()
+    return done
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_messages_end_as_by_progressive_filling_from_event_to_event(seed):
+    messages, capacities = world(seed)
+    assert np.abs(np.array(sent(messages, capacities)) - max_min.ends(messages, capacities)).max() <= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_of_simultaneous_messages_does_not_matter(seed):
+    messages, capacities = world(seed)
+    forwards, backwards = sent(messages, capacities), sent(messages[::-1], capacities)[::-1]
+    assert np.abs(np.array(forwards) - backwards).max() <= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rates_are_max_min_fair_at_every_moment(seed):
+    """No link carries more than its capacity, and each message has its limit, or a full link where none is faster."""
+    messages, capacities = world(seed)
+    env = Loop()
+    flows = Flows(env, capacities)
+    events = {}
+
+    def send(number: int, message: Message):
+        yield message.begin
+        events[number] = flows.send(message.path, message.size, message.weight, message.limit)
+        yield events[number]
+
+    for number, message in enumerate(messages):
+        env.process(send(number, message))
+    moved = np.zeros(len(messages))
+    while env.peek() < math.inf:
+        now = env.peek()
+        while env.peek() == now:
+            env.step()
+        present = {flow.done: flow.weight * flow.group.level for on in flows._on for flow in on if flow.group}
+        rate = {number: present[done] for number, done in events.items() if not done.triggered}
+        for link, capacity in enumerate(capacities):
+            assert sum(rate[number] for number in rate if link in messages[number].path) <= capacity * (1 + 1e-9)
+        for number, own in rate.items():
+            full = [
+                link
+                for link in messages[number].path
+                if sum(rate[other] for other in rate if link in messages[other].path) >= capacities[link] * (1 - 1e-9)
+            ]
+            fastest = [
+                link
+                for link in full
+                if all(
+                    rate[other] / messages[other].weight <= own / messages[number].weight * (1 + 1e-9)
+                    for other in rate
+                    if link in messages[other].path
+                )
+            ]
+            assert fastest or own >= messages[number].limit * (1 - 1e-9)
+        following = env.peek()
+        if following < math.inf:
+            for number, own in rate.items():
+                moved[number] += own * (following - now)
+    assert moved == pytest.approx([message.size for message in messages], rel=1e-6, abs=0.1)
+
+
+@cache
+def simgrid() -> str:
+    """Return the Python that has SimGrid, or an empty text."""
+    for python in ("/usr/bin/python3", sys.executable):
+        if Path(python).exists() and not subprocess.run([python, "-c", "import simgrid"], capture_output=True).returncode:
+            return python
+    return ""
+
+
+def simulated(worlds: Sequence[tuple[list[Message], list[float]]], latencies: float = 0, gamma: float = 0) -> list[list[float]]:
+    """Return when SimGrid's messages have arrived, s, in each world; link number n has n + 1 times the `latencies`, s."""
+    if not simgrid():
+        pytest.skip("needs Debian's python3-simgrid")
+    asked = [
+        {
+            "capacities": [1e9 * each for each in capacities],
+            "messages": [[message.begin / 1e9, message.path, message.size] for message in messages],
+            "latencies": [latencies * (number + 1) for number in range(len(capacities))],
+            "gamma": gamma,
+        }
+        for messages, capacities in worlds
+    ]
+    answer = subprocess.run([simgrid(), SIMGRID], input=json.dumps(asked), capture_output=True, text=True, check=True)
+    return json.loads(answer.stdout)
+
+
+@pytest.mark.parametrize("seeds", [range(10), *(pytest.param(range(n, n + 38), marks=pytest.mark.slow) for n in range(10, 200, 38))])
+def test_messages_arrive_when_simgrid_says(seeds):
+    """200 random topologies and patterns of messages; links have no latency, as in FRED, where the sender waits for it."""
+    worlds = [world(seed, plain=True) for seed in seeds]
+    for (messages, capacities), arrived in zip(worlds, simulated(worlds), strict=True):
+        assert np.array(sent(messages, capacities)) / 1e9 == pytest.approx(arrived, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0, 20_000])
+def test_shares_by_latency_and_windows_are_simgrids(gamma):
+    worlds = [world(seed, plain=True) for seed in range(300, 310)]
+    for (messages, capacities), arrived in zip(worlds, simulated(worlds, 0.001, gamma), strict=True):
+        waits = [10**6 * sum(link + 1 for link in message.path) for message in messages]
+        own = [
+            message._replace(begin=message.begin + wait, weight=1 / wait, limit=gamma / (2 * wait) if gamma else math.inf)
+            for message, wait in zip(messages, waits, strict=True)
+        ]
+        assert np.array(sent(own, capacities)) / 1e9 == pytest.approx(arrived, rel=1e-9, abs=2e-9)
+
+
+def links(**options: object) -> tuple[Loop, FairLinks]:
+    """Return the fair links of four workers on two nodes, and their clock."""
+    servers = options.pop("of_servers", 1)
+    network = Network.model_validate({"sharing": "fair", **options})
+    env = Loop()
+    return env, FairLinks(env, Cluster(workers=4, nodes=2, servers=servers, network=network), seed=0)
+
+
+def arrivals(env: Loop, *ways: object) -> list[float]:
+    """Return when each of these transfers, which begin together, has ended, s."""
+    done = [0.0] * len(ways)
+
+    def wait(number: int, way):
+        if isinstance(way, int | simpy.Event):
+            yield way
+        else:
+            yield from way
+        done[number] = env.now / 1e9
+
+    for number, way in enumerate(ways):
+        env.process(wait(number, way))
+    env.run()
+    return done
+
+
+class TestLinks:
+    def test_uploads_share_the_servers_card(self):
+        env, own = links(bandwidth=3e6, server_bandwidth=4e6)
+        assert arrivals(env, own.upload(0, 10**6)) == [pytest.approx(1 / 3)]
+        env, own = links(bandwidth=3e6, server_bandwidth=4e6)
+        assert arrivals(env, own.upload(0, 10**6), own.upload(1, 3 * 10**6)) == [0.5, pytest.approx(0.5 + 2 / 3)]
+
+    def test_both_directions_are_apart_and_latency_comes_first(self):
+        env, own = links(bandwidth=1e6, latency={"name": "constant", "seconds": 0.25})
+        assert arrivals(env, own.upload(0, 10**6), own.download(0, 10**6)) == [1.25, 1.25]
+
+    def test_each_of_several_servers_has_its_part_and_its_card(self):
+        env, own = links(of_servers=2, server_bandwidth=1e6, bandwidth=4e6)
+        assert arrivals(env, own.upload(0, 10**6), own.upload(1, 10**6, server=1), own.download(2, 10**6)) == [1.0, 1.5, 0.5]
+
+    def test_messages_between_nodes_share_their_cards(self):
+        env, own = links(bandwidth=1e6, node_bandwidth=1e6, within={"bandwidth": 2e6})
+        assert arrivals(env, own.across(0, 2, 10**6), own.across(1, 3, 10**6), own.across(0, 1, 10**6)) == [2.0, 2.0, 0.5]
+
+    def test_regions_have_their_bandwidths(self):
+        env, own = links(regions={"bandwidth": [[8e6, 1e6], [2e6, 8e6]], "servers": 1})
+        ways = own.upload(0, 10**6), own.download(0, 10**6), own.across(2, 0, 4 * 10**6), own.across(2, 3, 8 * 10**6)
+        assert arrivals(env, *ways) == [1.0, pytest.approx(1.0), pytest.approx(2.5), 1.0]
+
+    def test_servers_send_to_each_other(self):
+        env, own = links(of_servers=3, server_bandwidth=1e6)
+        assert arrivals(env, own.between(0, 2, 10**6), own.between(1, 2, 10**6), own.between(1, 1, 10**6)) == [2.0, 2.0, 0.0]
+
+    def test_a_window_limits_messages_over_long_distances(self):
+        env, own = links(bandwidth=1e6, window=50_000, latency={"name": "constant", "seconds": 0.05})
+        assert arrivals(env, own.upload(0, 10**6)) == [2.05]
+
+    def test_options_of_flows_alone_are_refused_elsewhere(self):
+        for options, message in (
+            ({"window": 1e6}, "`window` and `weights` need `sharing: fair`"),
+            ({"sharing": "fair", "contention": [{"regime": {"name": "job", "nodes": [0], "slowdown": 2.0}}]}, "does not support"),
+        ):
+            with pytest.raises(FredError, match=message):
+                make_run("asgd", cluster={"workers": 2, "network": options})
+
+
+def test_reads_end_when_the_model_has_arrived():
+    """Reads whose end is not known when they begin: their rows say it in the end, and the run is replayed as it was recorded."""
+    text = {
+        "cluster": {
+            "workers": 3,
+            "compute": {"name": "constant", "seconds": 1.0},
+            "network": {"server_bandwidth": 1e6, "message_bytes": 500_000, "sharing": "fair"},
+        },
+        "stop": {"updates": 6},
+        "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    }
+    schedule = fred.run(fred.scenario(text)).outcomes[0].schedule
+    reads = [(row.begin_ns / 1e9, row.end_ns / 1e9) for row in schedule if row.verb == fred.Verb.PULL][:3]
+    assert reads == [(0.0, 1.5)] * 3, "three models pass the card together"
+    assert [row.time_ns / 1e9 for row in schedule if row.verb == fred.Verb.PUSH][:3] == [4.0] * 3
