@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from simgrid import Actor, Engine, LinkInRoute, Mailbox, NetZone, this_actor
+from simgrid import Actor, Engine, LinkInRoute, Mailbox, NetZone, this_actor  # type: ignore[import-not-found]
 
 
 def simulate(world: dict[str, Any]) -> list[float]:

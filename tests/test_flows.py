@@ -21,8 +21,8 @@ from fred.timing.flows import Flows
 from fred.timing.loop import Loop
 from tests import max_min
 from tests.draws import Draws
-from tests.worlds import make_run
 from tests.max_min import Message
+from tests.worlds import make_run
 
 SIMGRID = Path(__file__).parent / "simgrid_flows.py"
 
@@ -47,7 +47,8 @@ def world(seed: int, plain: bool = False) -> tuple[list[Message], list[float]]:
 def sent(messages: Sequence[Message], capacities: Sequence[float]) -> list[int]:
     """Return when FRED's messages have passed, ns."""
     env = Loop()
-    flows, done = Flows(env, capacities), [0] * len(messages)
+    flows = Flows(env, capacities)
+    done = [0] * len(messages)
 
     def send(number: int, message: Message):
         yield message.begin
@@ -146,7 +147,9 @@ def simulated(worlds: Sequence[tuple[list[Message], list[float]]], latencies: fl
     return json.loads(answer.stdout)
 
 
-@pytest.mark.parametrize("seeds", [range(10), *(pytest.param(range(n, n + 38), marks=pytest.mark.slow) for n in range(10, 200, 38))])
+@pytest.mark.parametrize(
+    "seeds", [range(10), *(pytest.param(range(n, n + 38), marks=pytest.mark.slow) for n in range(10, 200, 38))]
+)
 def test_messages_arrive_when_simgrid_says(seeds):
     """200 random topologies and patterns of messages; links have no latency, as in FRED, where the sender waits for it."""
     worlds = [world(seed, plain=True) for seed in seeds]
@@ -226,7 +229,10 @@ class TestLinks:
     def test_options_of_flows_alone_are_refused_elsewhere(self):
         for options, message in (
             ({"window": 1e6}, "`window` and `weights` need `sharing: fair`"),
-            ({"sharing": "fair", "contention": [{"regime": {"name": "job", "nodes": [0], "slowdown": 2.0}}]}, "does not support"),
+            (
+                {"sharing": "fair", "contention": [{"regime": {"name": "job", "nodes": [0], "slowdown": 2.0}}]},
+                "does not support",
+            ),
         ):
             with pytest.raises(FredError, match=message):
                 make_run("asgd", cluster={"workers": 2, "network": options})

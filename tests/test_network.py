@@ -18,8 +18,8 @@ from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Verb
 from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.cards import Card, SlowCard, Slowness
-from fred.timing.links import Links
 from fred.timing.loop import Loop, Wait
+from fred.timing.queued_links import QueuedLinks
 from tests.worlds import make_run, record
 
 
@@ -46,7 +46,7 @@ def test_messages_queue_at_a_link_that_can_be_slow_as_at_any_other():
 def transfer_times(network: Network, size: int) -> tuple[float, float]:
     """Seconds of one upload and of one download, alone on the network."""
     env = Loop()
-    links = Links(env, Cluster(workers=1, network=network), seed=0)
+    links = QueuedLinks(env, Cluster(workers=1, network=network), seed=0)
     down = links.download(0, size)
     env.run(env.process(links.upload(0, size)))
     return env.now / 1e9, down / 1e9
@@ -115,7 +115,7 @@ def test_messages_to_several_servers_pass_their_cards_at_the_same_time():
     """Half of 500 kB through each card of 1 MB/s."""
     network = Network(server_bandwidth=1e6)
     env = Loop()
-    links = Links(env, Cluster(workers=1, servers=2, network=network), seed=0)
+    links = QueuedLinks(env, Cluster(workers=1, servers=2, network=network), seed=0)
     assert links.download(0, 500_000) == 0.25e9
     env.run(env.process(links.upload(0, 500_000)))
     assert env.now == 0.25e9
@@ -129,7 +129,7 @@ HALF = 500_000  # bytes: half a second at 1 MB/s
 def arrivals(network: dict, messages: list[tuple[int, int]] | dict[tuple[int, int], float], **cluster: Any) -> list[float]:
     """When half a megabyte has arrived, s, for each (sender, receiver), all sent at once, in this order, or at given times."""
     env = Loop()
-    links = Links(env, Cluster(**{"workers": 4, "network": network, **cluster}), seed=0)
+    links = QueuedLinks(env, Cluster(**{"workers": 4, "network": network, **cluster}), seed=0)
     times = dict.fromkeys(range(len(messages)), 0.0)
 
     def send(number: int, sender: int, receiver: int, at: float) -> Generator[Wait, Any, None]:
@@ -182,7 +182,7 @@ def test_messages_inside_a_node_take_what_is_said_of_these_and_others_share_the_
 def test_messages_to_servers_pass_the_nodes_card():
     network = {"bandwidth": 1e6, "node_bandwidth": 1e6}
     env = Loop()
-    links = Links(env, Cluster(workers=3, nodes=[2, 1], network=network), seed=0)
+    links = QueuedLinks(env, Cluster(workers=3, nodes=[2, 1], network=network), seed=0)
     assert [links.download(worker, HALF) / 1e9 for worker in range(3)] == [0.5, 1.0, 0.5]
     env.run(env.all_of([env.process(links.upload(worker, HALF)) for worker in range(2)]))
     assert env.now == 1e9
@@ -195,7 +195,7 @@ def test_servers_may_be_reached_in_other_ways_than_the_rest():
 
     def sent(server: int | None, size: int) -> tuple[float, float]:
         env = Loop()
-        links = Links(env, Cluster(workers=1, servers=2, network=network), seed=0)
+        links = QueuedLinks(env, Cluster(workers=1, servers=2, network=network), seed=0)
         down = links.download(0, size, server)
         env.run(env.process(links.upload(0, size, server)))
         return env.now / 1e9, down / 1e9
@@ -211,7 +211,7 @@ def test_a_slow_server_draws_from_a_stream_of_its_own():
 
     def drawn(**options: Any) -> list[list[int]]:
         cluster = Cluster(workers=1, servers=3, network={"latency": latency, **options})
-        links = Links(Loop(), cluster, seed=0)
+        links = QueuedLinks(Loop(), cluster, seed=0)
         return [[links.download(0, 1, server) for _ in range(50)] for server in (2, 1, 0)]
 
     (_, _, _), alone = drawn(), drawn(servers=[{"servers": [2], "latency": slow}])
@@ -237,7 +237,7 @@ def test_servers_are_slow_for_as_long_as_a_regime_says():
     cluster = Cluster(workers=2, servers=2, network={"latency": CONSTANT, "server_bandwidth": 1e6, "contention": [regime]})
     for server, seconds in ((0, 0.6), (1, 1.8), (None, 0.3 + 0.75)):
         env = Loop()
-        links = Links(env, cluster, seed=0)
+        links = QueuedLinks(env, cluster, seed=0)
         assert links.download(1, HALF, server) / 1e9 == pytest.approx(seconds)
         env.run(env.process(links.upload(0, HALF, server)))
         assert env.now / 1e9 == pytest.approx(seconds)
@@ -247,7 +247,7 @@ def test_delays_of_links_are_added_to_a_message_once():
     delays = {"name": "rare-delays", "probability": 1.0, "seconds": {"name": "constant", "seconds": 2.0}}
     network = {"latency": CONSTANT, "bandwidth": 1e6, "contention": [{"of": "servers", "regime": delays}]}
     env = Loop()
-    links = Links(env, Cluster(workers=1, network=network), seed=0)
+    links = QueuedLinks(env, Cluster(workers=1, network=network), seed=0)
     assert links.download(0, HALF) / 1e9 == pytest.approx(2.6)
 
 

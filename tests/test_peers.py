@@ -25,8 +25,8 @@ from fred.schedule.schedule import Schedule, Verb
 from fred.systems.ad_psgd import Pairwise
 from fred.systems.eager_sgd import Eager
 from fred.systems.wagma_sgd import GroupAveraging
-from fred.timing.links import Links
 from fred.timing.loop import Loop, Wait
+from fred.timing.queued_links import QueuedLinks
 from tests.recompute import gradient
 from tests.worlds import CLUSTERS, COMPUTE, fitting, make_run, record, rows_of, stale_gradients
 
@@ -165,7 +165,7 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
     computed = {(worker, step): end for worker, step, end in zip(*columns, strict=True)}
     env, faults = Loop(), Faults(cluster.fault_processes(seed))
     taken: list[float] = []
-    links = Links(env, cluster, seed)
+    links = QueuedLinks(env, cluster, seed)
     come = [[env.event() for _ in range(1000)] for _ in range(cluster.size)]
 
     def send(worker: int, number: int) -> Generator[Wait, Any, None]:

@@ -29,7 +29,7 @@ from fred.systems.pipelines import FixedLag
 from fred.systems.psp import Partial
 from fred.systems.softsync import Softsync
 from fred.systems.ssp import StaleSynchronous
-from fred.timing.links import Links
+from fred.timing.queued_links import QueuedLinks
 from fred.timing.simulation import Process, Simulation
 from tests import worlds
 from tests.plain import recomputed
@@ -339,12 +339,12 @@ class TestSSPCache:
 
 @pytest.mark.parametrize(("late", "oldest"), [("drop", 399), ("keep", 1)])
 def test_a_server_that_is_always_late_is_never_heard_by_who_drops_late_blocks(monkeypatch, late, oldest):
-    arrival = Links.arrival
+    download = QueuedLinks.download
 
-    def delayed(links: Links, worker: int, size: int, server: int | None = None) -> int:
-        return arrival(links, worker, size, server) + (50_000_000 if server == 7 else 0)
+    def delayed(links: QueuedLinks, worker: int, size: int, server: int | None = None) -> int:
+        return download(links, worker, size, server) + (50_000_000 if server == 7 else 0)
 
-    monkeypatch.setattr(Links, "arrival", delayed)
+    monkeypatch.setattr(QueuedLinks, "download", delayed)
     cluster = Cluster(workers=8, servers=8, compute=COMPUTE, network={"latency": {"name": "constant", "seconds": 0.002}})
     schedule = record(Partial(blocks_percent=75, late_blocks=late), cluster, gradients=400 * 8)
     assert by_block(schedule)["max"].tolist() == pytest.approx([0] * 7 + [oldest], abs=1)

@@ -120,7 +120,9 @@ class Network(Component):
         "queue", description="how messages share a link: first come, first served, or all at once with max-min fair rates"
     )
     window: float | None = Field(
-        None, gt=0, description="bytes that a message has under way at most: its rate is at most window / (2 latency); for `fair`"
+        None,
+        gt=0,
+        description="bytes that a message has under way at most: its rate is at most window / (2 latency); for `fair`",
     )
     weights: Literal["equal", "latency"] = Field(
         "equal", description="share of each message: equal, or inversely proportional to its latency; for `fair`"

@@ -45,7 +45,7 @@ class FairLinks(Links):
         yield self._flow((*self._from_worker(worker, self._region_of_server[one]), self._inward[one]), size, latency)
         return [again]
 
-    def download(self, worker: int, size: int, server: int | None = None) -> Wait:
+    def download(self, worker: int, size: int, server: int | None = None) -> simpy.Event:
         if server is None and self._servers > 1:
             return self._env.all_of([self.download(worker, self._part(size), each) for each in range(self._servers)])
         one = server or 0
@@ -72,6 +72,7 @@ class FairLinks(Links):
         inside = self._node_of[sender] == self._node_of[receiver]
         latency = self._latency_across(sender, receiver, inside)
         yield latency
+        path: tuple[int, ...]
         if self._region_of:
             path = (self._to[sender][self._region_of[receiver]], self._from[receiver][self._region_of[sender]])
         elif inside:
@@ -81,7 +82,7 @@ class FairLinks(Links):
         yield self._flow(path, size, latency)
 
     def _from_worker(self, worker: int, region: int) -> tuple[int, ...]:
-        """Return the links from a worker out of its node, or towards a region."""
+        """Return the links from a worker out of its node, or to a region."""
         if self._region_of:
             return (self._to[worker][region],)
         return self._out[worker], self._leaving[self._node_of[worker]]
@@ -96,7 +97,7 @@ class FairLinks(Links):
             yield time - self._env._now
 
     def _flow(self, path: tuple[int, ...], size: int, latency: int, limit: float = math.inf) -> simpy.Event:
-        """Begin to send `size` bytes along a path; `latency`, ns, is the message's own, `limit` its highest rate, bytes per ns."""
+        """Begin to send `size` bytes along a path; the message has this `latency`, ns, and highest rate, bytes per ns."""
         if self._window is not None and latency:
             limit = min(limit, self._window / (2 * latency))
         weight = 1 / max(1, latency) if self._network.weights == "latency" else 1.0

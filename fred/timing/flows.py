@@ -9,7 +9,7 @@ O(log n) where a single group remains, and otherwise a new division of all flows
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
 
@@ -23,7 +23,7 @@ class Flow:
 
     Args:
         path: numbers of the links that it passes, all at the same time.
-        size: bytes.
+        size: bytes; later those that were left when it joined its group.
         weight: its share of a link relative to other flows.
         limit: highest rate, bytes per ns.
         done: event that happens when all bytes have passed.
@@ -45,13 +45,12 @@ class _Group:
         since: time of the last change, ns.
     """
 
-    __slots__ = ("alone", "ends", "flows", "level", "link", "moved", "since", "version", "weight", "worst")
+    __slots__ = ("alone", "ends", "level", "link", "moved", "since", "version", "worst")
 
     def __init__(self, link: int | None, since: float):
         self.link, self.since = link, since
-        self.flows: dict[Flow, None] = {}
         self.ends: list[tuple[float, int, Flow]] = []  # heap
-        self.level = self.moved = self.weight = 0.0  # bytes per ns and weight; bytes per weight since the group began
+        self.level = self.moved = 0.0  # bytes per ns and weight; bytes per weight since the group began
         self.version = 0  # of its entry among the ends of all groups
         self.alone = False  # True if links connect its flows with no other group's
         self.worst = 0.0  # at least the weight per capacity on every other link, ns per byte
@@ -103,7 +102,7 @@ class Flows:
             limit: highest rate, bytes per ns.
         """
         bounded = tuple(link for link in path if self._capacity[link] < math.inf)
-        if size <= 0 or not bounded and limit == math.inf:
+        if size <= 0 or (not bounded and limit == math.inf):
             return self._env.happened
         if not self._begun:
             self._env.later(0, self._wake)
@@ -125,6 +124,7 @@ class Flows:
         self._set_alarm()
 
     def _set_alarm(self) -> None:
+        """Wake when the next flow ends."""
         while self._ends and self._ends[0][3].version != self._ends[0][2]:
             heappop(self._ends)
         if self._ends:
@@ -145,9 +145,6 @@ class Flows:
             while group.ends and group.ends[0][0] <= group.moved:
                 ended.append(heappop(group.ends)[2])
         for flow in ended:
-            assert flow.group is not None
-            del flow.group.flows[flow]
-            flow.group.weight -= flow.weight
             for link in flow.path:
                 del self._on[link][flow]
                 self._weight[link] = self._weight[link] - flow.weight if self._on[link] else 0.0
@@ -157,12 +154,13 @@ class Flows:
             flow.done.succeed()
 
     def _put(self, flow: Flow) -> None:
+        """Add a flow to its links."""
         for link in flow.path:
             self._on[link][flow] = None
             self._weight[link] += flow.weight
 
     def _divide(self, ended: Sequence[Flow], begun: Sequence[Flow]) -> None:
-        """Set the rates anew after flows have ended or begun."""
+        """Set the rates again after flows have ended or begun."""
         groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in ended)
         for flow in begun:
             for link in flow.path:
@@ -173,7 +171,7 @@ class Flows:
         if len(groups) == 1 and (group := next(iter(groups))) is not None and group.alone and self._stays(group, begun):
             return
         seen: set[Flow] = set()
-        starts = {flow: None for flow in begun}
+        starts = dict.fromkeys(begun)
         for flow in ended:
             for link in flow.path:
                 starts.update(self._on[link])
@@ -200,16 +198,17 @@ class Flows:
         return True
 
     def _load(self, link: int) -> float:
+        """Return the weight per capacity on a link, ns per byte."""
         return self._weight[link] / self._capacity[link]
 
     def _join(self, group: _Group, flow: Flow) -> None:
+        """Add a flow to a group."""
         flow.end = group.moved + flow.size / flow.weight
         flow.group = group
-        group.flows[flow] = None
-        group.weight += flow.weight
         heappush(group.ends, (flow.end, next(self._number), flow))
 
     def _set_level(self, group: _Group, level: float) -> None:
+        """Set the rate per weight of a group, bytes per ns."""
         group.level = level
         group.version += 1
         if group.ends:
@@ -277,5 +276,3 @@ class Flows:
             group.alone = True
             others = [self._load(each) for each in links if each != group.link]
             group.worst = max([flow.weight / flow.limit for flow in flows] + others)
-
-

@@ -1,8 +1,8 @@
-"""The network during a run: arrival times of messages."""
+"""The network during a run: what all links have in common, however messages share them."""
 
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable
-from functools import partial
 from typing import Any
 
 from fred.cluster.cluster import Cluster
@@ -12,25 +12,20 @@ from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
-from fred.timing.cards import Card, OfServer, SharedCard, Slowness, card_of
+from fred.timing.cards import Slowness
 from fred.timing.loop import Loop, Wait
 
 
-class Links:
-    """The links of a run, at which messages queue. Several servers each get (or send) an equal part of a message.
+class Links(ABC):
+    """The links of a run: latencies, lost messages and slowdowns. Subclasses say when messages arrive.
+
+    Several servers each get (or send) an equal part of a message.
 
     Args:
         env: the run's event loop.
         cluster: its `network` is used.
         seed: the run's seed.
         faults: lost messages, and offline servers.
-
-    Example: two messages of 1 MB meet at a server's card of 10 MB/s; the workers' links are unlimited.
-        >>> cluster = Cluster(workers=2, network=Network(latency={"name": "constant", "seconds": 0.5}, server_bandwidth=1e7))
-        >>> env = Loop()
-        >>> links = Links(env, cluster, seed=0)
-        >>> [links.download(worker, 1_000_000) / 1e9 for worker in (0, 1)]
-        [0.6, 0.7]
     """
 
     def __init__(self, env: Loop, cluster: Cluster, seed: int, faults: Faults | None = None):
@@ -39,20 +34,17 @@ class Links:
         self._node_of: list[int] = cluster.node_of.tolist()
         self._slow_workers = self._slowness(cluster.link_loads("workers", seed), cluster.size)
         self._slow_servers = self._slowness(cluster.link_loads("servers", seed), cluster.servers)
-        # Where servers differ, a message to all of them travels as one message per server.
         self._region_of: tuple[int, ...] = ()  # of each worker, if there are regions
         self._region_of_server = network.regions.of_servers(cluster.servers) if network.regions else (0,) * cluster.servers
-        differ = network.servers or self._slow_servers or len(set(self._region_of_server)) > 1
-        self._singly = cluster.servers > 1 and bool(differ)
         self._faults = faults
         self._again = 0  # messages sent again, not yet reported by `resent`
         self._late: dict[int, deque[int]] = defaultdict(deque)  # lateness of each sender's next messages, ns
         self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each region, if given
-        self._between: dict[tuple[int, int], Card] = {}  # links between servers
         self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
         self._lay_cards(network, cluster.size)
         self._draw_latencies(network, cluster.size, seed)
 
+    @abstractmethod
     def upload(self, worker: int, size: int, server: int | None = None) -> Generator[Wait, Any, list[int]]:
         """Send `size` bytes from a worker to one server, or to all; return how often the message to each had to be sent again.
 
@@ -63,18 +55,8 @@ class Links:
             size: bytes.
             server: its number; default: all servers.
         """
-        if server is None and self._singly:
-            parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
-            arrived = yield self._env.all_of([self._env.process(part) for part in parts])
-            return [again for own in arrived.values() for again in own]
-        latency, again = self._upward_latency(worker, server)
-        yield latency
-        now = self._env._now
-        done = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
-        if done > now:
-            yield done - now
-        return [again] if server is not None else [again // self._servers] * self._servers
 
+    @abstractmethod
     def download(self, worker: int, size: int, server: int | None = None) -> Wait:
         """Send `size` bytes to a worker from one server, or from all; return what to wait for until they have arrived.
 
@@ -83,16 +65,8 @@ class Links:
             size: bytes.
             server: its number; default: all servers.
         """
-        return self._arrival(worker, size, server) - self._env._now
 
-    def _arrival(self, worker: int, size: int, server: int | None) -> int:
-        if server is None and self._singly:
-            return max(self._arrival(worker, self._part(size), each) for each in range(self._servers))
-        now = self._env._now
-        sent = self._passed(self._outward, now, size, server)
-        latency = self._downward_latency(worker, server)
-        return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency
-
+    @abstractmethod
     def between(self, sender: int, receiver: int, size: int) -> Wait:
         """Send `size` bytes from one server to another; return what to wait for: 0, if both are the same.
 
@@ -102,36 +76,19 @@ class Links:
             sender, receiver: numbers of the servers.
             size: bytes.
         """
-        now, regions = self._env._now, self._network.regions
-        if sender == receiver:
-            return 0
-        own, other = self._region_of_server[sender], self._region_of_server[receiver]
-        if (sender, receiver) not in self._between:
-            self._between[sender, receiver] = Card(regions.bandwidth[own][other] if regions else None)
-        cards = (self._outward[sender], self._between[sender, receiver], self._inward[receiver])
-        return max(card.passes(now, size) for card in cards) + self._latency_between(sender, receiver) - now
 
+    @abstractmethod
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         """Send `size` bytes from one worker to another; ends when the last byte has arrived.
-
-        The message reaches each card as soon as it begins to pass the previous one; between the workers, one latency later.
 
         Args:
             sender, receiver: numbers of the workers.
             size: bytes.
         """
-        inside = self._node_of[sender] == self._node_of[receiver]
-        latency = self._latency_across(sender, receiver, inside)
-        begin = done = self._env._now
-        for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
-            begin, done = begin + delay, done + delay
-            for card in cards:
-                if begin > self._env._now:
-                    yield begin - self._env._now
-                begin, end = card.takes(begin, size)
-                done = max(done, end)
-        if done > self._env._now:
-            yield done - self._env._now
+
+    @abstractmethod
+    def _lay_cards(self, network: Network, workers: int) -> None:
+        """Create the links of each worker, server and node: one for each direction."""
 
     def _upward_latency(self, worker: int, server: int | None) -> tuple[int, int]:
         """Return the latency of a message to one server, or all, ns, and how often it had to be sent again."""
@@ -195,56 +152,10 @@ class Links:
     def _slowness(self, loads: list[Load], owners: int) -> Slowness | None:
         return Slowness(self._env, loads, owners) if loads else None
 
-    def _lay_cards(self, network: Network, workers: int) -> None:
-        """Create the cards of each worker's link, each server and each node: one for each direction."""
-        slow_workers = self._slow_workers
-        of_servers = self._server_bandwidths(network)
-        within = network.within
-        self._out, self._in = (
-            [card_of(network.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
-        )
-        self._inward, self._outward = (
-            [self._of_server(server, bandwidth) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
-        )
-        self._leaving, self._entering = (
-            [Card(network.node_bandwidth) for _ in range(max(self._node_of) + 1)] for _ in range(2)
-        )
-        upward, downward = self._out, self._in  # to servers, from servers
-        if network.node_bandwidth is not None:
-            upward = [SharedCard(link, self._leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
-            downward = [SharedCard(link, self._entering[node]) for link, node in zip(self._in, self._node_of, strict=True)]
-        self._upward, self._downward = [upward] * self._servers, [downward] * self._servers
-        if network.regions is not None:
-            self._lay_ways(network.regions, workers)
-        self._inner_out, self._inner_in = self._out, self._in
-        if within is not None:
-            self._inner_out, self._inner_in = (
-                [card_of(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
-            )
-
     def _server_bandwidths(self, network: Network) -> list[float | None]:
         """Return the bandwidth of each server's card, bytes/s."""
         own = {server: some.bandwidth for some in network.servers for server in some.servers}
         return [own.get(server) or network.server_bandwidth for server in range(self._servers)]
-
-    def _lay_ways(self, regions: Regions, workers: int) -> None:
-        """Create the links of each worker: one to each region, and one from each."""
-        self._region_of = regions.of(workers)
-        table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
-        self._to, self._from = (
-            [
-                [card_of(width(own, other), self._slow_workers, worker) for other in everywhere]
-                for worker, own in enumerate(self._region_of)
-            ]
-            for width in (lambda own, other: table[own][other], lambda own, other: table[other][own])
-        )
-        for_region = [([to[region] for to in self._to], [away[region] for away in self._from]) for region in everywhere]
-        self._upward = [for_region[region][0] for region in self._region_of_server]
-        self._downward = [for_region[region][1] for region in self._region_of_server]
-
-    def _of_server(self, server: int, bandwidth: float | None) -> Card:
-        own = card_of(bandwidth, self._slow_servers, server)
-        return own if self._faults is None else OfServer(own, partial(self._faults.back, "server", server))
 
     def _draw_latencies(self, network: Network, workers: int, seed: int) -> None:
         """Set up each worker's latency draws: to each server, from each server, to other workers, and within its node."""
@@ -283,15 +194,6 @@ class Links:
         self._up, self._down = [up[server] for server in there], [down[server] for server in there]
         self._to_region = [[fixed(worker, seconds) for seconds in table[region]] for worker, region in own]
 
-    def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
-        """Return the cards that a message between workers passes before its latency, and those after it."""
-        if self._region_of:
-            return (self._to[sender][self._region_of[receiver]],), (self._from[receiver][self._region_of[sender]],)
-        if inside:
-            return (self._inner_out[sender],), (self._inner_in[receiver],)
-        leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]
-        return (self._out[sender], leaving), (entering, self._in[receiver])
-
     def _lateness(self, faults: Faults, way: Way, worker: int, one: int | None) -> int:
         """Return by how much a message to the server `one`, or to all servers (None), is late, ns."""
         late, again = faults.lateness(way, worker, self._env._now)
@@ -300,12 +202,6 @@ class Links:
 
     def _part(self, size: int) -> int:
         return round(size / self._servers)
-
-    def _passed(self, cards: list[Card], now: int, size: int, server: int | None) -> int:
-        """Return the time (ns) at which the bytes have passed a server's card; for None, all cards, in equal parts."""
-        if server is not None or len(cards) == 1:
-            return cards[server or 0].passes(now, size)
-        return max(card.passes(now, self._part(size)) for card in cards)
 
 
 def _slowed(slowness: Slowness, owner: int, draw: Callable[[], int]) -> Callable[[], int]:

@@ -15,6 +15,7 @@ from fred.timing.copies import Gradient
 from fred.timing.fair_links import FairLinks
 from fred.timing.links import Links
 from fred.timing.loop import Wait
+from fred.timing.queued_links import QueuedLinks
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process, World
 
@@ -32,8 +33,8 @@ class Sending(World):
         super().__init__(cluster, recorder, seed)
         self.network = network = cluster.network and cluster.network.effective
         self._region_of = network.regions.of(cluster.size) if network and network.regions else ()
-        kind = FairLinks if network and network.sharing == "fair" else Links
-        self.links = kind(self.env, cluster, seed, self._faults) if network or self._faults else None
+        kind = FairLinks if network and network.sharing == "fair" else QueuedLinks
+        self.links: Links | None = kind(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.blocks = blocks = recorder.layout.blocks  # number of blocks in each replica
         usual = Sizes.alike(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
         self.sizes = Sizes.alike(network.message_bytes, usual.shares) if network and network.message_bytes else usual

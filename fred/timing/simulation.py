@@ -98,7 +98,7 @@ class Simulation(Sending):
 
     def _end(self, wait: Wait) -> int:
         """Return when a read ends, ns, for the next row; if that is not known yet, the row receives it later."""
-        if wait.__class__ is int:
+        if isinstance(wait, int):
             return min(self.env._now + wait, UNENDING)
         row = len(self.record)
         wait.callbacks.append(lambda _: self.record.received(row, self.env._now))
@@ -266,7 +266,7 @@ class Simulation(Sending):
     def read_block(
         self, worker: int, server: int, sent: bool = True, replica: int = 0, size: int | None = None
     ) -> tuple[Copy, Wait]:
-        """Return a server's current block of a replica, sent to a worker (or already there), and what to wait for till it arrives.
+        """Return a server's current block of a replica, sent to a worker (or already there), and what to wait for.
 
         Args:
             worker, replica: reader, and replica that is read.

@@ -1,0 +1,140 @@
+"""The network during a run, with cards at which messages queue (`sharing: queue`)."""
+
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+from fred.cluster.network import Network
+from fred.cluster.regions import Regions
+from fred.timing.cards import Card, OfServer, SharedCard, card_of
+from fred.timing.links import Links
+from fred.timing.loop import Wait
+
+
+class QueuedLinks(Links):
+    """The links of a run, at which messages queue, first come, first served. Arrivals are known when messages are sent.
+
+    Args: as of `Links`.
+
+    Example: two messages of 1 MB meet at a server's card of 10 MB/s; the workers' links are unlimited.
+        >>> from fred.cluster.cluster import Cluster
+        >>> from fred.timing.loop import Loop
+        >>> cluster = Cluster(workers=2, network=Network(latency={"name": "constant", "seconds": 0.5}, server_bandwidth=1e7))
+        >>> links = QueuedLinks(Loop(), cluster, seed=0)
+        >>> [links.download(worker, 1_000_000) / 1e9 for worker in (0, 1)]
+        [0.6, 0.7]
+    """
+
+    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[Wait, Any, list[int]]:
+        if server is None and self._singly:
+            parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
+            arrived = yield self._env.all_of([self._env.process(part) for part in parts])
+            return [again for own in arrived.values() for again in own]
+        latency, again = self._upward_latency(worker, server)
+        yield latency
+        now = self._env._now
+        done = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
+        if done > now:
+            yield done - now
+        return [again] if server is not None else [again // self._servers] * self._servers
+
+    def download(self, worker: int, size: int, server: int | None = None) -> int:
+        return self._arrival(worker, size, server) - self._env._now
+
+    def _arrival(self, worker: int, size: int, server: int | None) -> int:
+        if server is None and self._singly:
+            return max(self._arrival(worker, self._part(size), each) for each in range(self._servers))
+        now = self._env._now
+        sent = self._passed(self._outward, now, size, server)
+        latency = self._downward_latency(worker, server)
+        return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency
+
+    def between(self, sender: int, receiver: int, size: int) -> int:
+        now, regions = self._env._now, self._network.regions
+        if sender == receiver:
+            return 0
+        own, other = self._region_of_server[sender], self._region_of_server[receiver]
+        if (sender, receiver) not in self._between:
+            self._between[sender, receiver] = Card(regions.bandwidth[own][other] if regions else None)
+        cards = (self._outward[sender], self._between[sender, receiver], self._inward[receiver])
+        return max(card.passes(now, size) for card in cards) + self._latency_between(sender, receiver) - now
+
+    def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
+        """Pass each card as soon as the message begins to pass the previous one; between the workers, one latency later."""
+        inside = self._node_of[sender] == self._node_of[receiver]
+        latency = self._latency_across(sender, receiver, inside)
+        begin = done = self._env._now
+        for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
+            begin, done = begin + delay, done + delay
+            for card in cards:
+                if begin > self._env._now:
+                    yield begin - self._env._now
+                begin, end = card.takes(begin, size)
+                done = max(done, end)
+        if done > self._env._now:
+            yield done - self._env._now
+
+    def _lay_cards(self, network: Network, workers: int) -> None:
+        """Create the cards, which are combined where a message passes several at once."""
+        # Where servers differ, a message to all of them travels as one message per server.
+        differ = network.servers or self._slow_servers or len(set(self._region_of_server)) > 1
+        self._singly = self._servers > 1 and bool(differ)
+        self._between: dict[tuple[int, int], Card] = {}  # links between servers
+        slow_workers = self._slow_workers
+        of_servers = self._server_bandwidths(network)
+        within = network.within
+        self._out, self._in = (
+            [card_of(network.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
+        )
+        self._inward, self._outward = (
+            [self._of_server(server, bandwidth) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
+        )
+        self._leaving, self._entering = (
+            [Card(network.node_bandwidth) for _ in range(max(self._node_of) + 1)] for _ in range(2)
+        )
+        upward, downward = self._out, self._in  # to servers, from servers
+        if network.node_bandwidth is not None:
+            upward = [SharedCard(link, self._leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
+            downward = [SharedCard(link, self._entering[node]) for link, node in zip(self._in, self._node_of, strict=True)]
+        self._upward, self._downward = [upward] * self._servers, [downward] * self._servers
+        if network.regions is not None:
+            self._lay_ways(network.regions, workers)
+        self._inner_out, self._inner_in = self._out, self._in
+        if within is not None:
+            self._inner_out, self._inner_in = (
+                [card_of(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
+            )
+
+    def _lay_ways(self, regions: Regions, workers: int) -> None:
+        """Create the links of each worker: one to each region, and one from each."""
+        self._region_of = regions.of(workers)
+        table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
+        self._to, self._from = (
+            [
+                [card_of(width(own, other), self._slow_workers, worker) for other in everywhere]
+                for worker, own in enumerate(self._region_of)
+            ]
+            for width in (lambda own, other: table[own][other], lambda own, other: table[other][own])
+        )
+        for_region = [([to[region] for to in self._to], [away[region] for away in self._from]) for region in everywhere]
+        self._upward = [for_region[region][0] for region in self._region_of_server]
+        self._downward = [for_region[region][1] for region in self._region_of_server]
+
+    def _of_server(self, server: int, bandwidth: float | None) -> Card:
+        own = card_of(bandwidth, self._slow_servers, server)
+        return own if self._faults is None else OfServer(own, partial(self._faults.back, "server", server))
+
+    def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
+        """Return the cards that a message between workers passes before its latency, and those after it."""
+        if self._region_of:
+            return (self._to[sender][self._region_of[receiver]],), (self._from[receiver][self._region_of[sender]],)
+        if inside:
+            return (self._inner_out[sender],), (self._inner_in[receiver],)
+        leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]
+        return (self._out[sender], leaving), (entering, self._in[receiver])
+
+    def _passed(self, cards: list[Card], now: int, size: int, server: int | None) -> int:
+        """Return the time (ns) at which the bytes have passed a server's card; for None, all cards, in equal parts."""
+        if server is not None or len(cards) == 1:
+            return cards[server or 0].passes(now, size)
+        return max(card.passes(now, self._part(size)) for card in cards)
