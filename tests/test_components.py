@@ -190,7 +190,7 @@ def test_what_went_around_validation_deep_inside_is_found_with_its_place():
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("algorithm", "asdg", "expected one of .*, asgd, .*, or `module:Class`; did you mean `asgd`\\?"),
+        ("algorithm", "asdg", "expected a name that `fred list algorithm` shows, or `module:Class`; did you mean `asgd`\\?"),
         ("latency", "log-normal", "; did you mean `lognormal`\\?"),
         ("topology", "rings", "; did you mean `ring`\\?"),
         ("contention", "random-delay", "; did you mean `random-delays`\\?"),

@@ -96,7 +96,7 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
         (START + "algoritm: asgd", "scenario.yaml:3: algoritm: unknown key `algoritm`; did you mean `algorithm`?"),
         (
             START + "algorithm: {name: sagd, learning_rate: 1}",
-            "scenario.yaml:3: algorithm.name: expected one of .*; did you mean `sasgd`?",
+            "scenario.yaml:3: algorithm.name: expected a name that `fred list algorithm` shows, or `module:Class`; did you mean `sasgd`?",
         ),
         (
             START + "algorithm: {name: asgd, learning_rate: -1}",
@@ -166,7 +166,7 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             r"scenario.yaml:4: sweep: found .*bytes, but a folder's name can have at most 239",
         ),
         ("runs: []\n" + START, r"scenario.yaml:1: runs: found \[\]; expected run names"),
-        ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: found duplicate key"),
+        ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: the key `a` is there twice"),
         ("a: [1", "scenario.yaml:.*: not valid YAML"),
         ("- 1", "scenario.yaml:1: expected a mapping"),
         ("", "scenario.yaml:1: expected a mapping"),

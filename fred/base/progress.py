@@ -27,9 +27,8 @@ def bars(parts: int = 0) -> AbstractContextManager[Show]:
     Args:
         parts: number of tasks, including those that turn out to be done already; 0 if unknown.
     """
-    console = Console(stderr=True)
-    if console.is_terminal:
-        return _on_terminal(console, parts)
+    if sys.stderr.isatty():  # not rich's `is_terminal`: Jupyter sets FORCE_COLOR for the shells that it starts
+        return _on_terminal(Console(stderr=True), parts)
     if in_notebook():
         return _in_notebook(parts)
     return nullcontext(_Words(parts, lambda words: print(f"fred: {words}", file=sys.stderr, flush=True), _QUIET).tell)

@@ -247,6 +247,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     if all_to_do and jobs == 2 and not one:  # start one process now; whether more help is known once the scenario is read
         companions.begin(1)
     from fred.base.progress import of_runs
+    from fred.results.settings import replaced
     from fred.running.units import doubts_of, number_at_first, number_of_units
     from fred.specification.loading import load
     from fred.specification.shipped import located
@@ -254,8 +255,8 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
-    for doubt in doubts_of(scenario, only):
-        print(f"fred: {doubt}", file=sys.stderr)
+    for line in (*doubts_of(scenario, only), *replaced(scenario, out)):
+        print(f"fred: {line}", file=sys.stderr)
     if all_to_do:
         companions.begin(min(jobs, number_at_first(scenario, only)) - 1)
     from fred.results import experiment  # loads jax, which takes as long as the processes take to start

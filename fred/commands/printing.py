@@ -38,7 +38,7 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         show(table, console)
     if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
         console.print(ONE_SEED, style="dim", highlight=False, markup=False)
-    for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
+    for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if (out / REPORT).is_file():
@@ -87,7 +87,7 @@ def _chosen(swept: result.Result) -> str:
     """Return a sentence that says by which criterion and on which seeds the best points were chosen."""
     scenario = swept.scenario
     reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "reported on the same seeds"
-    by = f"{scenario.criterion.column} (the {scenario.criterion.way})"
+    by = f"{scenario.criterion.words} (the {scenario.criterion.way})"
     ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in sweeps.at_the_ends(swept.sweep, swept.best)]
     beyond = f"; at an end of the swept range, so extend it: {', '.join(ends)}" if ends else ""
     return f"The best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}{beyond}."
@@ -137,8 +137,9 @@ def _without_best(outcome: result.Result) -> list[str]:
     return [f"{run}: no point of its sweep has a finite {column} with all seeds, so none is the best" for run in runs]
 
 
-def _divergences(summary: pd.DataFrame) -> list[str]:
-    """Return one warning for every run whose loss did not stay finite."""
+def _divergences(outcome: result.Result) -> list[str]:
+    """Return one warning for every run whose loss did not stay finite, or ended above its start."""
+    summary = outcome.summary
     lost = summary[summary["diverged"].notna()]
     return [
         f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
@@ -148,6 +149,22 @@ def _divergences(summary: pd.DataFrame) -> list[str]:
             else "nor was it at the start: check the model's initial parameters and the data"
         )
         for name, rows in lost.groupby("name", sort=False)
+    ] + _risen(outcome.with_its_best() if outcome.chosen else outcome)
+
+
+def _risen(outcome: result.Result) -> list[str]:
+    """Return one warning for every run whose loss ended above its start."""
+    ends: dict[str, list[tuple[float, float]]] = {}
+    for each in outcome.outcomes:
+        if each.run.task is not None and each.summary["diverged"] is None:
+            losses = each.metrics["loss"]
+            ends.setdefault(each.name, []).append((losses.iloc[0], losses.iloc[-1]))
+    risen = {name: [last for first, last in own if last > first] for name, own in ends.items()}
+    return [
+        f"{name}: with {len(risen[name])} of {len(own)} seeds the loss ended above its start, at up to "
+        f"{number(max(risen[name]))}; try a smaller learning rate"
+        for name, own in ends.items()
+        if risen[name]
     ]
 
 
@@ -176,6 +193,8 @@ def print_comparison(compared: Compared) -> None:
         rows.append(["" if values[0] == previous else cells[0], *(NONE if cell == "nan" else cell for cell in cells[1:])])
         previous = values[0]
     show(Table([str(column).replace("_", " ") for column in frame], rows, words=2), console)
+    for line in compared.settings():
+        console.print(line, style="bold red", highlight=False, markup=False)
     if len(pairs := _named_pairs(compared)):
         show(paired_table(pairs), console)
     for line in compared.agreement():

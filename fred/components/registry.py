@@ -159,6 +159,8 @@ BASES = {  # base class of each kind, also for users' own classes
     "data": "fred.learning.data.dataset:Data",
 }
 
+_LISTED = 20  # longest table that a message lists
+_OPTIMIZERS = ("adagrad", "adam", "adamw", "lamb", "lion", "nadam", "rmsprop", "sgd")  # not algorithms
 _importable: set[str] = set()  # the user's modules that the command line or the Python API has allowed
 
 
@@ -227,7 +229,11 @@ def lookup(kind: str, name: str) -> type[Any]:
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
-        raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
+        known = REGISTRY[kind]
+        names = f"one of {', '.join(known)}" if len(known) <= _LISTED else f"a name that `fred list {kind}` shows"
+        optimizer = f"; `{name}` is an optimizer: `algorithm: {{name: asgd, optimizer: {name}}}`"
+        hint = optimizer if kind == "algorithm" and name in _OPTIMIZERS else nearest(name, known)
+        raise FredError(f"expected {names}, or `module:Class`{hint}")
     module, _, own = name.partition(":")
     if not module or not re.fullmatch(r"[\w-]+", own):
         raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
@@ -258,14 +264,30 @@ def name_of(kind: str, component: object) -> str:
     return next((name for name, known in REGISTRY[kind].items() if known == target), target)
 
 
+def protocols_with(option: str) -> list[str]:
+    """Return the names of the protocols that have an option.
+
+    >>> from fred.components import registry
+    >>> registry.protocols_with("backup_workers")
+    ['synchronous']
+    """
+    return [name for name, target in REGISTRY["protocol"].items() if option in _load(target).model_fields]
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to a message: the nearest valid spelling, or an empty text.
 
     >>> from fred.components import registry
     >>> registry.nearest("learning_rat", ["momentum", "learning_rate"]), registry.nearest("nothing", ["like", "it"])
     ('; did you mean `learning_rate`?', '')
+    >>> registry.nearest("workers:8", ["workers"])
+    '; write a space after the colon: `workers: 8`'
     """
-    match = difflib.get_close_matches(word, list(known), n=1)
+    known = list(known)
+    key, colon, value = word.partition(":")
+    if colon and value and key in known:
+        return f"; write a space after the colon: `{key}: {value}`"
+    match = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean `{match[0]}`?" if match else ""
 
 
