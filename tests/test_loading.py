@@ -106,6 +106,26 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             START + "algorithm: {name: asgd, learning_rate: .nan}",
             "scenario.yaml:3: algorithm.learning_rate: found nan; expected a finite number",
         ),
+        (
+            START + "algorithm: {name: adam, learning_rate: 1}",
+            "scenario.yaml:3: algorithm.name: .*`adam` is an optimizer: `algorithm: {name: asgd, optimizer: adam}`",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, backup_workers: 1}",
+            "scenario.yaml:3: .*unknown key `backup_workers`, which is an option of `protocol: {name: synchronous}`; expected",
+        ),
+        (
+            START + "algorithm: {name: ssgd, learning_rate: 1}\nprotocol: {backup_workers: 2}",
+            r"scenario.yaml:4: protocol: `backup_workers` \(2\) must be below the number of workers",
+        ),
+        (
+            "cluster: {workers:2}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "unknown key `workers:2`; write a space after the colon: `workers: 2`",
+        ),
+        (
+            "cluster: {workers: 2}\nstop: 30\nalgorithm: {name: asgd, learning_rate: 1}",
+            "scenario.yaml:2: stop: found 30; expected settings, such as `stop: {seconds: 30}`",
+        ),
         (START + "algorithm: {name: asgd}", "scenario.yaml:3: algorithm.learning_rate: missing key `learning_rate`"),
         (
             "cluster: {workers: 0}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",

@@ -28,7 +28,7 @@ from fred.views.page import Circumstances, page
 from fred.views.verdict import answer
 from fred.views.writing import as_yaml
 from tests.conftest import ROOT
-from tests.pages import ASGD, CLUSTER, KINDS, OUTAGE, TIMED, made, page_of, written
+from tests.pages import ASGD, BOTH, CLUSTER, KINDS, OUTAGE, TIMED, made, page_of, written
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
 
@@ -216,6 +216,13 @@ def test_what_users_name_is_text_and_never_markup():
     assert "<!--" not in text
     assert text.count("<script") == text.count("</script>") == 3
     assert list(data_of(text)["curves"]["runs"]) == [name]
+
+
+def test_the_commands_name_the_runs_that_ran(tmp_path):
+    scenario = fred.scenario(**TIMED, runs=BOTH)
+    assert "fred run scenario.yaml --out ANOTHER" in written(fred.run(scenario))
+    only = list(BOTH)[1]
+    assert f"fred run scenario.yaml --only {only} --out ANOTHER" in written(fred.run(scenario, only=only))
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from fred.components import registry
 from fred.results import experiment
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
+from fred.results.settings import replaced
 from fred.running import companions, side_by_side, stored, timings, work
 from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
@@ -251,6 +252,19 @@ class TestCompare:
         row = next(i for i in range(20) if not schedules[0].iloc[i].equals(schedules[1].iloc[i]))
         assert lines[0].startswith(f"  asgd, seed 1: first at row {row}\n")
         assert lines[2] == "  ssgd, seed 1: timing is the same, arithmetic differs, first measured after 4 updates"
+
+    def test_the_settings_that_differ_are_named_with_their_runs(self, alone, other):
+        (line,) = Compared([alone, other]).settings()
+        assert line == (
+            "out and other have runs of the same name with other settings: "
+            "cluster.workers 3 and 2 (asgd); algorithm.learning_rate 0.05 and 0.07 (ssgd)"
+        )
+
+    def test_a_run_says_that_it_replaces_a_result_with_other_settings(self, alone, tmp_path):
+        (line,) = replaced(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), alone)
+        assert line == f"{alone} has a result with other settings, which is replaced (--out keeps it): stop.gradients 40 and 30"
+        assert replaced(fred.scenario(SETTINGS).replace({"seeds": [1, 2, 3]}), alone) == []
+        assert replaced(fred.scenario(SETTINGS), tmp_path / "elsewhere") == []
 
     def test_the_same_twice_agrees(self, alone, tmp_path):
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "again")

@@ -242,6 +242,13 @@ class TestWhatARunSays:
         monkeypatch.undo()
 
 
+def test_colours_that_a_notebook_forces_on_its_shells_make_no_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress.bars(1) as show:
+        show("asgd", 0.5)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_notebook_shows_one_line_that_changes(monkeypatch):
     shown: list[str] = []
 
