@@ -106,7 +106,7 @@ def _best(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _throughput(cutoff: NDArray[np.int64], time: NDArray[np.int64]) -> float:
-    return int(cutoff.sum()) / (int(time.sum()) / NANOSECONDS)
+    return int(cutoff.sum()) / (sum(time.tolist()) / NANOSECONDS)
 
 
 def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -153,7 +153,7 @@ def _together(file: File, name: str) -> _Column:
 def _times(file: File, free: Sequence[str], used: set[str]) -> list[str]:
     """Return the columns that may be times, those with decimals first."""
     found = {name: numbers for name in free if name not in used and (numbers := _numbers(file, name)) is not None}
-    able = [name for name in found if not stands_beside_times(name) and (found[name] > 0).any()]
+    able = [each for each in found if not (stands_beside_times(each) or file.has_moments(each)) and (found[each] > 0).any()]
     return sorted(able, key=lambda name: bool((found[name] == np.floor(found[name])).all()))
 
 

@@ -193,6 +193,12 @@ class _Long:
     def _durations(self) -> Numbers:
         """Return the duration of each row, s."""
         if "time" in self.roles.columns:
+            for name in parts(self.roles.get("time"), self.file.header):
+                if self.file.has_moments(name):
+                    raise FredError(
+                        f"{self.file.path}: `{name}` has dates, and `time` needs durations. If other dates are the ends, set "
+                        f"`columns` (start={name},end=COLUMN)"
+                    )
             return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
         return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
 
@@ -218,7 +224,7 @@ class _Long:
     def _check_no_moments(self, iteration: Labels, worker: Labels) -> None:
         """Raise FredError for times that only grow, for every worker: these are moments, not durations."""
         name = self.roles.get("time")
-        if name not in self.numbers or name == "seconds" or "time" in self.says.columns:
+        if name not in self.numbers or "time" in self.says.columns:
             return
         order = np.lexsort((iteration.codes, worker.codes))
         values, same = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
