@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.intervals import Played, Ratio, block_ratio
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.prediction.contract import CutoffRule, Progress, Round, Times
@@ -35,6 +36,14 @@ class Rounds:
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the rounds of several closed loops."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+    def against(self, other: Self) -> Ratio:
+        """Return the throughput relative to another rule's in the same rounds, with its interval.
+
+        Args:
+            other: the same number of rounds under the other rule.
+        """
+        return block_ratio(Played(self.cutoff, self.time), Played(other.cutoff, other.time))
 
     def summary(self) -> dict[str, float]:
         """Return summary statistics of the rounds.

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from fred.base.intervals import Ratio
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import split
 from fred.prediction.contract import CutoffRule, Progress
 from fred.prediction.fixed import FixedCount
-from fred.prediction.intervals import Ratio, ratio
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -78,5 +78,5 @@ def held_back(
     assert static.workers is not None
     fixed = closed_loop.run_held_out(static, seconds, node_of, warm_up)
     own = closed_loop.run_held_out(rule, seconds, node_of, warm_up, progress)
-    found = ratio(own, fixed)
+    found = own.against(fixed)
     return HeldBack(rounds=len(own.cutoff), static=static.workers, ratio=found.value, interval=found.interval)
