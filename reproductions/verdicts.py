@@ -104,7 +104,7 @@ def close(measured: float, paper: float, share: float) -> Verdict:
 
 def _ratio(one: "pd.Series[float]", other: "pd.Series[float]") -> tuple[float, float]:
     """The interval of the logarithm of the ratio, by seed."""
-    return student_mean((one / other).dropna().map(np.log).to_numpy(np.float64))
+    return student_mean(np.asarray((one / other).dropna().map(np.log), np.float64))
 
 
 def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
@@ -136,5 +136,5 @@ def rising(values: Sequence[float]) -> Verdict:
 
 def shown(values: "pd.Series[float]", form: str = ".4f") -> str:
     """The mean over the seeds, and half of its interval."""
-    low, high = student_mean(values.to_numpy(np.float64))
+    low, high = student_mean(np.asarray(values, np.float64))
     return f"{values.mean():{form}}" + (f" ± {(high - low) / 2:{form}}" if np.isfinite(high) else "")
