@@ -140,7 +140,6 @@ def run_held_out(
     seconds: NDArray[np.float64],
     node_of: NodeOf,
     warm_up: int = WARM_UP,
-    progress: Progress = lambda share: None,
 ) -> Rounds:
     """Run a rule in closed loop on the last quarter of rounds, which its training did not use.
 
@@ -152,8 +151,7 @@ def run_held_out(
         seconds: all rounds available for training, s [iterations, workers], at least two rounds.
         node_of: node number of each worker [workers].
         warm_up: maximum number of warm-up rounds.
-        progress: called with the share that is done.
     """
     early = len(split(seconds)[0])
     before = min(warm_up, early)
-    return run(warmed_up(rule, before), seconds[early - before :], node_of, before, progress)
+    return run(warmed_up(rule, before), seconds[early - before :], node_of, before)
