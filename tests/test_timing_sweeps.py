@@ -103,6 +103,7 @@ def test_the_columns_that_can_be_chosen_are_all_numbers_of_a_summary():
 
 def test_the_command_prints_and_draws_it_and_shows_it_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # so wide that no name of a point is broken
     Path("timing.yaml").write_text(TEXT)
     assert cli.main(["run", "timing.yaml", "--set", "seeds=[1]"]) == 0
     said = capsys.readouterr().out
