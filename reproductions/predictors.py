@@ -302,7 +302,7 @@ throughput:
 {recorded}
 
 Then relative to that of others, in %, with 95 % intervals by a bootstrap of blocks of paired rounds
-(`fred/prediction/intervals.py`). An interval that holds zero tells nothing. To the best static cutoff:
+(`fred/base/intervals.py`). An interval that holds zero tells nothing. To the best static cutoff:
 
 {against_count}
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from fred.base.intervals import student_mean
 from fred.specification.text import read_yaml
 from reproductions.common import near, table
 
@@ -102,16 +102,9 @@ def close(measured: float, paper: float, share: float) -> Verdict:
     return whether(near(measured, paper, share))
 
 
-def interval(values: "pd.Series[float]") -> tuple[float, float]:
-    """Of their mean, with 95 %; endless for a single one."""
-    mean, count = float(values.mean()), len(values)
-    half = stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / np.sqrt(count) if count > 1 else np.inf
-    return mean - half, mean + half
-
-
 def _ratio(one: "pd.Series[float]", other: "pd.Series[float]") -> tuple[float, float]:
     """The interval of the logarithm of the ratio, by seed."""
-    return interval((one / other).dropna().map(np.log))
+    return student_mean(np.asarray((one / other).dropna().map(np.log), np.float64))
 
 
 def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
@@ -143,5 +136,5 @@ def rising(values: Sequence[float]) -> Verdict:
 
 def shown(values: "pd.Series[float]", form: str = ".4f") -> str:
     """The mean over the seeds, and half of its interval."""
-    low, high = interval(values)
+    low, high = student_mean(np.asarray(values, np.float64))
     return f"{values.mean():{form}}" + (f" ± {(high - low) / 2:{form}}" if np.isfinite(high) else "")

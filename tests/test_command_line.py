@@ -208,7 +208,7 @@ def test_one_run_can_be_asked_for_by_its_name_and_a_loss_needs_a_task(tmp_path):
     result = fred_run(load(tmp_path / "small.yaml", ["task=null", "evaluate={points: 4}", "seeds=[1]"]), only="asgd")
     assert [outcome.name for outcome in result.outcomes] == ["asgd"]
     with pytest.raises(FredError, match="there is no loss to plot: the scenario has no `task`"):
-        result.plot_loss()
+        result.plot("loss")
 
 
 def test_every_run_is_in_the_legend():

@@ -285,7 +285,7 @@ class TestBlame:
     def module(self, tmp_path, monkeypatch):
         (tmp_path / "blamed_classes.py").write_text(OWN)
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(registry, "_importable", set())
+        monkeypatch.setattr(registry, "_importable", {})
         monkeypatch.delitem(sys.modules, "blamed_classes", raising=False)
         registry.allow_import(["blamed_classes"])
 

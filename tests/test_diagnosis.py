@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fred.base.errors import FredError
+from fred.base.intervals import Played, spell_ratio
 from fred.commands.cli import main
 from fred.diagnosis import finding_tables, next_steps, remedies, spells
 from fred.diagnosis.findings import CANNOT_TELL, SAVES, Diagnosis, diagnose
 from fred.diagnosis.sentences import sections
-from fred.diagnosis.surety import Played, Surety
 from fred.specification.loading import load
 from fred.traces.reading import read
 from fred.traces.trace import Trace
@@ -124,7 +124,7 @@ class TestSpells:
         def width(number: int, rounds: int) -> float:
             slow = np.tile(np.repeat([False, True, False], [rounds, rounds, rounds]), number)
             every = Played(np.ones((len(slow), 1)), np.where(slow, 2.0, 1.0)[:, None])
-            found = Surety(slow).ratio(Played(np.ones((len(slow), 1)), np.ones((len(slow), 1))), every)
+            found = spell_ratio(slow, Played(np.ones((len(slow), 1)), np.ones((len(slow), 1))), every)
             assert found.value == pytest.approx(4 / 3) and 1 < found.low < found.value < found.high < 2
             return math.log(found.high / found.low)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fred.base.errors import FredError
+from fred.base.intervals import block_ratios
 from fred.cluster.cluster import Cluster
 from fred.commands import cli
 from fred.fitting import behaviour
@@ -243,7 +244,7 @@ def test_intervals_hold_the_mean_of_independent_rounds_nineteen_times_in_twenty(
     rng = np.random.default_rng(11)
     held = 0
     for _ in range(200):
-        low, high = behaviour.interval(np.stack([rng.exponential(size=(150, 2)).max(1), np.ones(150)])[:, :, None])
+        low, high = block_ratios(np.stack([rng.exponential(size=(150, 2)).max(1), np.ones(150)])[:, :, None])
         held += low[0] <= 1.5 <= high[0]
     assert 180 <= held <= 198
 

@@ -275,7 +275,7 @@ def test_a_loaded_result_is_the_one_that_run_gave(alone):
     assert loaded.metrics.equals(direct.metrics)
     assert loaded.schedule("asgd", 2).equals(direct.schedule("asgd", 2))
     assert loaded.run_times("ssgd").equals(direct.run_times("ssgd"))
-    assert loaded.plot_loss()._repr_svg_() == direct.plot_loss()._repr_svg_()
+    assert loaded.plot("loss")._repr_svg_() == direct.plot("loss")._repr_svg_()
     assert json.dumps(loaded.scenario.model_dump(mode="json")) == json.dumps(direct.scenario.model_dump(mode="json"))
 
 

@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from fred.base import streams
-from fred.cluster.elementary import exp, log1p, power
+from fred.base.elementary import exp, log1p, power
 from fred.components.component import Component, OneOf
 
 Uniforms = NDArray[np.float64]  # draws in (0, 1)

@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred.base import streams
+from fred.base.elementary import cos, exp
 from fred.base.errors import FredError
 from fred.cluster.contention import FOREVER, Contention, Drawn, Dwell, Load, NodeOf, Scope, Slowdown, entities
 from fred.cluster.durations import NANOSECONDS, check_median
-from fred.cluster.elementary import cos, exp
 from fred.cluster.latency import AnyLatency, NonNegative, Positive
 
 _MOST_STEPS = 4_000_000  # steps of one entity's noise

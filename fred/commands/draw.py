@@ -10,7 +10,7 @@ from fred.base.contents import FIGURES
 from fred.base.errors import FredError
 from fred.base.places import check_free
 from fred.components import registry
-from fred.views.view import AXES, WIDTHS, View
+from fred.views.view import AXES, LEARNING, WIDTHS, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from fred.views.figures import Picture
 
 _FORMATS = ("svg", "pdf", "png")
-_LEARNING = (
-    "loss",
-    "error",
-    "perplexity",
-    "gradient-norm",
-    "disagreement",
-    "replicas-error",
-)  # figures whose horizontal axis can be chosen with --against
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +104,8 @@ def _check(names: list[str], known: list[str], options: argparse.Namespace) -> N
     for option in ("begin", "end", "workers"):
         if getattr(options, option) is not None and "timeline" not in names:
             raise FredError(f"--{option} is for the timeline, which is not among these figures: {', '.join(names)}")
-    if options.against and not set(names) & set(_LEARNING):
-        raise FredError(f"--against is for {', '.join(_LEARNING)}, none of which is among these figures: {', '.join(names)}")
+    if options.against and not set(names) & set(LEARNING):
+        raise FredError(f"--against is for {', '.join(LEARNING)}, none of which is among these figures: {', '.join(names)}")
 
 
 def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:

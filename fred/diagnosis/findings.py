@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from fred.base.errors import FredError
+from fred.base.intervals import Ratio, spell_ratio
 from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis import remedies, spells
 from fred.diagnosis.fairness import Fairness
 from fred.diagnosis.remedies import Remedy
 from fred.diagnosis.slowness import Slowness, slowness
-from fred.diagnosis.surety import Surety
 from fred.prediction.comparison import nodes_of
-from fred.prediction.intervals import Ratio
 from fred.traces.trace import Trace
 
 FEWEST = 8  # iterations needed for a diagnosis
@@ -56,7 +55,7 @@ class Diagnosis:
         first: number of first iterations that only train rules and do not count.
         told: True if the trace gives the workers' nodes.
         slowness: the loss and its causes.
-        surety: source of all intervals.
+        slow: True for rounds in a spell, which decide how wide intervals are [rounds].
         every: waiting for all.
         gains: all remedies, in the order of the table.
         bound: upper bound of all remedies that drop gradients.
@@ -67,7 +66,7 @@ class Diagnosis:
     first: int
     told: bool
     slowness: Slowness
-    surety: Surety
+    slow: spells.Bools
     every: Remedy
     gains: tuple[Gain, ...]
     bound: Gain
@@ -77,6 +76,11 @@ class Diagnosis:
     def rounds(self) -> int:
         """Return the number of rounds that count."""
         return self.trace.iterations - self.first
+
+    @property
+    def spells(self) -> int:
+        """Return the number of spells, including any cut off at the beginning or the end of the record."""
+        return sum(run.high for run in spells.runs(self.slow))
 
     @cached_property
     def verdict(self) -> str:
@@ -88,7 +92,7 @@ class Diagnosis:
             return CANNOT_TELL
         if found.above and found.value >= _WORTH:
             return SAVES
-        quiet = self.surety.spells > 0 or self.trace.iterations >= QUIET
+        quiet = self.spells > 0 or self.trace.iterations >= QUIET
         return SAVES_LITTLE if found.high < LITTLE and quiet else CANNOT_TELL
 
     @cached_property
@@ -97,7 +101,7 @@ class Diagnosis:
         if self.verdict != CANNOT_TELL:
             return 0
         found, have = self.recommended.ratio, self.trace.iterations
-        least = ENOUGH if found.value >= LITTLE or self.surety.spells else QUIET
+        least = ENOUGH if found.value >= LITTLE or self.spells else QUIET
         return max(_rounded(least - have), min(self._narrower(found), _rounded(_MOST_MORE * have)))
 
     def _narrower(self, found: Ratio) -> int:
@@ -188,16 +192,16 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
     first = remedies.learning(iterations)
     counted, told = trace.seconds[first:], trace.node_of is not None
     found = slowness(trace, counted, nodes_of(trace, iterations), told)
-    surety, every = Surety(spells.find(spells.waiting(counted))), remedies.waiting_for_all(counted)
+    slow, every = spells.find(spells.waiting(counted)), remedies.waiting_for_all(counted)
 
     best = remedies.bound(counted)
 
     def gain(remedy: Remedy) -> Gain:
         learns = best.played if remedy.kind in _LEARNING else None
-        return Gain(remedy, surety.ratio(remedy.played, every.played, learns), Fairness(remedy))
+        return Gain(remedy, spell_ratio(slow, remedy.played, every.played, learns), Fairness(remedy))
 
     gains = tuple(gain(remedy) for remedy in _tried(trace, counted, found, progress))
-    return Diagnosis(trace, first, told, found, surety, every, gains, gain(best), _recommended(gains, surety))
+    return Diagnosis(trace, first, told, found, slow, every, gains, gain(best), _recommended(gains, slow))
 
 
 def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show) -> Iterator[Remedy]:
@@ -217,11 +221,11 @@ def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show
     yield remedies.asynchronous(counted)
 
 
-def _recommended(gains: tuple[Gain, ...], surety: Surety) -> Gain:
+def _recommended(gains: tuple[Gain, ...], slow: spells.Bools) -> Gain:
     """Return the rule that chooses by itself, or the best other cutoff if that is significantly better."""
     own = next(each for each in gains if each.remedy.kind == "rule")
     best = max((each for each in gains if each.remedy.kind in _CUTOFFS), key=lambda each: each.ratio.value)
-    return best if surety.ratio(best.remedy.played, own.remedy.played).above else own
+    return best if spell_ratio(slow, best.remedy.played, own.remedy.played).above else own
 
 
 def _ratio(found: Ratio) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.intervals import Played
 from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis.spells import Bools, Floats
-from fred.diagnosis.surety import Played
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import nodes_of, rule_named

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator
 
+from fred.base.intervals import Ratio
 from fred.diagnosis.findings import CANNOT_TELL, ENOUGH, QUIET, SAVES, SAVES_LITTLE, Diagnosis, Gain
 from fred.diagnosis.slowness import Slow
 from fred.diagnosis.worker_names import several
-from fred.prediction.intervals import Ratio
 
 _LITTLE_LOST = 0.05  # share of the time below which a loss is not explained
 _UNLIKE = 0.2  # difference between quarters of the record, in share of time lost, that is reported
@@ -161,7 +161,7 @@ def _instead(found: Diagnosis) -> str:
 
 
 def _surely(found: Diagnosis) -> Iterator[str]:
-    spells, rounds = found.surety.spells, found.rounds
+    spells, rounds = found.spells, found.rounds
     if found.first:
         yield f"All numbers refer to {rounds} rounds; the first {found.first} iterations only trained the rules."
     else:

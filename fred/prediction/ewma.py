@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.elementary import log
 from fred.cluster.contention import NodeOf
-from fred.cluster.elementary import log
 from fred.prediction.contract import Chooser
 from fred.prediction.lognormal import Floats, beyond, expected_order_statistics
 from fred.prediction.predictive import Predictive, Predictor

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy.special import log_ndtr, ndtr
 
+from fred.base.elementary import exp, log
 from fred.cluster.contention import NodeOf
-from fred.cluster.elementary import exp, log
 from fred.components.component import Count
 from fred.prediction import baum_welch
 from fred.prediction.contract import Chooser, Objective, Progress

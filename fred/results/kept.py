@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fred.base import ownership
+from fred.base.words import briefly
 from fred.running import stored, work
 from fred.running.unit import Unit
 
@@ -57,11 +58,7 @@ def said_anew(objections: Mapping[Unit, str], units: list[Unit]) -> tuple[str, .
     for unit in units:
         if objections.get(unit):
             said.setdefault(objections[unit], []).append(f"{unit.name} with seed {unit.seed}")
-    return tuple(f"{_some(names)} computed again: {reason}" for reason, names in said.items())
-
-
-def _some(names: list[str], shown: int = 3) -> str:
-    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+    return tuple(f"{briefly(names, most=3)} computed again: {reason}" for reason, names in said.items())
 
 
 def what_is_kept(units: list[Unit], number: int, stage: Path, path: Path) -> str:

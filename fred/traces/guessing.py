@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.words import briefly
 from fred.traces.columns import File, Numbers
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, PER_SECOND, Role, Roles, Unit, has_operations, has_times, parts, stands_beside_times
-from fred.traces.words import briefly
 
 _MOST_COLUMNS, _MOST_WAYS = 8, 6
 _ONCE, _FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.words import briefly, listed
 from fred.traces import wide
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.columns import File, Labels, Numbers
@@ -25,7 +26,6 @@ from fred.traces.roles import (
     roles_of,
     unit_of,
 )
-from fred.traces.words import briefly, listed
 
 _MOST_ONCE = 0.8  # with a smaller share of rows without duplicates, look for a column that distinguishes them
 _FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.words import briefly
 from fred.components.limits import LONGEST
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.words import briefly
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fred.base.errors import FredError
+from fred.base.words import listed
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.words import listed
 
 Role = Literal["iteration", "worker", "time", "node", "start", "end", "type"]
 Unit = Literal["s", "ms", "us", "ns"]

@@ -1,6 +1,6 @@
 """The figures of a result: which ones apply, and the data of each."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -40,34 +40,35 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
     """
     view = coloured(tables, view)
     if tables.swept:
-        timing = {"sweep-timing": partial(sweep_timing, tables, view)} if _timing_differs(tables) else {}
-        own = {"sweep": partial(sweep, tables, view)} | timing
+        names = ("sweep", "sweep-timing") if _timing_differs(tables) else ("sweep",)
+        own = {name: partial(DRAWN[name], tables, view=view) for name in names}
         return own | (drawable(tables.with_its_best(), _of_points(tables, view)) if tables.chosen else {})
+    return {name: partial(DRAWN[name], tables, view=view) for name in _applying(tables)}
+
+
+def _applying(tables: Tables) -> Iterator[str]:
+    """Yield the names of the figures that say something about these runs, without those of sweeps."""
     metrics = tables.metrics
-    drawn: dict[str, Callable[[], Picture]] = {}
     if "loss" in metrics:
-        drawn |= {"loss": partial(learning, tables, "loss", view), "error": partial(learning, tables, "error", view)}
+        yield from ("loss", "error")
     if "perplexity" in metrics:
-        drawn["perplexity"] = partial(learning, tables, "perplexity", view)
+        yield "perplexity"
     if "gradient_norm" in metrics:
-        drawn["gradient-norm"] = partial(learning, tables, "gradient_norm", view)
+        yield "gradient-norm"
     if "disagreement" in metrics:
-        own_models = {"disagreement": "disagreement", "replicas-error": "replicas_error"}
-        drawn |= {name: partial(of_replicas, tables, quantity, view) for name, quantity in own_models.items()}
+        yield from ("disagreement", "replicas-error")
     if shared_seeds(tables) > 1:
-        drawn["paired"] = partial(paired, tables, view)
+        yield "paired"
     if any(sum(each.summary["bytes"].values()) for each in tables.outcomes):
-        drawn["traffic"] = partial(traffic, tables, view)
+        yield "traffic"
     if any(each.summary["staleness"]["max"] for each in tables.outcomes):
-        drawn["staleness"] = partial(stale_gradients, tables, view)
+        yield "staleness"
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
-        drawn["copies"] = partial(sent_copies, tables, view)
+        yield "copies"
     if any(each.run.protocol.has_clock for each in tables.outcomes):
-        drawn |= {"throughput": partial(throughput, tables, view), "workers-time": partial(workers_time, tables, view)}
-        drawn |= {"timeline": partial(timeline_of, tables, view)}
+        yield from ("throughput", "workers-time", "timeline")
     if any(_changing(each) for each in tables.outcomes):
-        drawn["pace"] = partial(pace, tables, view)
-    return drawn
+        yield "pace"
 
 
 def coloured(tables: Tables, view: View | None) -> View:
@@ -106,7 +107,9 @@ def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture
     if "loss" not in metrics:
         raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
     if quantity not in metrics:
-        raise FredError(f"there is no {quantity} to plot: set `evaluate.{quantity}: true`")
+        needs = "only sequences with the loss `cross-entropy` have one"
+        needs = needs if quantity == "perplexity" else f"set `evaluate.{quantity}: true`"
+        raise FredError(f"there is no {quantity} to plot: {needs}")
     view = coloured(tables, view)
     metrics = metrics[metrics.groupby("run")[quantity].transform("count") > 0]  # runs that measured it
     return curves.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
@@ -250,6 +253,26 @@ def sweep_timing(tables: Tables, view: View | None = None) -> Picture:
     summary = tables.summary
     by_column = {each.column: sweeps.table(tables.scenario, summary, each) for each in sweep_figures.OF_TIMING}
     return sweep_figures.timing(by_column, tables.scenario.title, _over(tables.outcomes), coloured(tables, view))
+
+
+DRAWN: dict[str, Callable[..., Picture]] = {  # by `FigureName`, functions of tables and a view
+    "loss": partial(learning, quantity="loss"),
+    "error": partial(learning, quantity="error"),
+    "perplexity": partial(learning, quantity="perplexity"),
+    "gradient-norm": partial(learning, quantity="gradient_norm"),
+    "disagreement": partial(of_replicas, quantity="disagreement"),
+    "replicas-error": partial(of_replicas, quantity="replicas_error"),
+    "paired": paired,
+    "traffic": traffic,
+    "staleness": stale_gradients,
+    "copies": sent_copies,
+    "throughput": throughput,
+    "workers-time": workers_time,
+    "timeline": timeline_of,
+    "pace": pace,
+    "sweep": sweep,
+    "sweep-timing": sweep_timing,
+}
 
 
 def _clocked(tables: Tables) -> list[Outcome]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fred.base.errors import FredError
+from fred.base.words import briefly
 from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.outcomes import sweeps
 from fred.outcomes.paired import compared
@@ -193,18 +194,14 @@ def _counted(runs: Sequence[_Run]) -> str:
 def _caveats(runs: Sequence[_Run]) -> list[str]:
     diverged = [run.name for run in runs if run.values("diverged").notna().any()]
     still = [run.name for run in runs if "standstill" in run.rows and run.rows["standstill"].notna().any()]
-    said = [f"{_listed(diverged)} diverged"] if diverged else []
-    return said + ([f"{_listed(still)} came to a standstill"] if still else [])
+    said = [f"{briefly(diverged)} diverged"] if diverged else []
+    return said + ([f"{briefly(still)} came to a standstill"] if still else [])
 
 
 def _tied(ranked: Sequence[_Run], column: str) -> str:
     """Return the names of the runs that tie for the first place."""
     names = [run.name for run in ranked if run.mean(column) == ranked[0].mean(column)]
     return f"{names[0]} and {names[1] if len(names) < 3 else f'{len(names) - 1} other runs'}" if len(names) > 1 else names[0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _goals(runs: Sequence[_Run]) -> list[tuple[str, float]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from fred.base.errors import FredError
 from fred.components import registry
@@ -18,6 +18,13 @@ AXES = {  # name -> column of the metrics, label
     "tokens": ("tokens", "tokens"),
 }
 
+LearningCurve = Literal["loss", "error", "perplexity", "gradient-norm", "disagreement", "replicas-error"]
+OtherFigure = Literal[
+    "paired", "traffic", "staleness", "copies", "throughput", "workers-time", "timeline", "pace", "sweep", "sweep-timing"
+]
+FigureName = Literal[LearningCurve, OtherFigure]
+LEARNING: tuple[str, ...] = get_args(LearningCurve)  # figures whose horizontal axes can be chosen
+FIGURES: tuple[str, ...] = get_args(FigureName)
 Look = tuple[str, str]  # colour, dashes
 
 

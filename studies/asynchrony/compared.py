@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.outcomes.paired import interval
+from fred.base.intervals import bca_mean
 
 WAITING = ("sync", "backup-workers", "m-sync", "m-sync-finishing", "cutoff")  # in rounds
 ALONE = ("asgd", "delay-adaptive", "ringmaster")  # asynchronous
@@ -28,7 +28,7 @@ class Ratio:
         self.most = bool(np.isinf(fast).any())
         logs = np.log(np.minimum(slow, budget) / np.minimum(fast, budget))
         self.mean = float(np.exp(logs.mean()))
-        self.low, self.high = (float(np.exp(end)) for end in interval(logs))
+        self.low, self.high = (float(np.exp(end)) for end in bca_mean(logs))
 
     @property
     def verdict(self) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.outcomes.paired import interval
+from fred.base.intervals import bca_mean
 from studies.local_updates.claims import LOSS, SECONDS, Claim, Quantity
 
 WORST = 5.0  # nats: a loss that is larger, or no number, is at least that
@@ -39,7 +39,7 @@ class Found:
             self.least |= missed and factor > 0
             self.most |= missed and factor < 0
         self.mean = float(total.mean())
-        low, high = interval(total)
+        low, high = bca_mean(total)
         self.low, self.high = -inf if self.most else low, inf if self.least else high
 
     @property

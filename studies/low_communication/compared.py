@@ -7,8 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
+from fred.base.intervals import bca_mean
 from fred.learning.data.language import Bigrams
-from fred.outcomes.paired import interval
 from studies.low_communication.cases import HERE
 
 SYSTEMS = ("sync", "demo", "diloco", "streaming", "sparseloco", "noloco", "a-edit", "delayed-nesterov", "decoupled")
@@ -28,7 +28,7 @@ class Difference:
 
     def __init__(self, own: NDArray[np.float64], other: NDArray[np.float64]):
         self.mean = float((own - other).mean())
-        self.low, self.high = interval(own - other)
+        self.low, self.high = bca_mean(own - other)
 
     @property
     def verdict(self) -> str:

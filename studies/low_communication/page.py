@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
-from fred.outcomes.paired import interval
+from fred.base.intervals import bca_mean
 from reproductions.common import table
 from studies.asynchrony.measure import ROOT
 from studies.low_communication.cases import HERE, LEARNERS, availability, heard, heard_without_failures
@@ -205,5 +205,5 @@ def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
 
 def _share(own: "pd.Series[float]", of: "pd.Series[float]") -> str:
     shares = own.to_numpy(float) / of.to_numpy(float)
-    low, high = interval(shares)
+    low, high = bca_mean(shares)
     return f"{shares.mean():.3f} ({low:.3f} to {high:.3f})"
