@@ -98,6 +98,47 @@ class TestWhoIsNamed:
         times = np.random.default_rng(iterations).integers(1, 3, (iterations, 40))
         assert diagnose(trace(times.astype(float))).slowness.slow == ()
 
+    def test_half_of_the_workers_are_one_group_though_the_median_lies_between_the_groups(self):
+        rng = np.random.default_rng(3)
+        seconds = np.where(np.arange(64) % 2, 6.0, 4.0) * np.exp(0.03 * rng.standard_normal((60, 64)))
+        found = diagnose(trace(seconds))
+        (slow,) = found.slowness.slow
+        assert slow.workers == tuple(range(1, 64, 2)) and slow.times == pytest.approx(1.5, abs=0.02)
+        quick = np.where(np.arange(64) % 2, np.median(seconds[15:, ::2], axis=1, keepdims=True), seconds[15:])
+        repaired = next(each for each in found.gains if each.remedy.kind == "repair")
+        assert repaired.ratio.value == pytest.approx(seconds[15:].max(axis=1).sum() / quick.max(axis=1).sum())
+
+    def test_two_late_rounds_name_nobody(self):
+        seconds = np.ones((60, 6))
+        seconds[[30, 50], 2] = 3.0
+        assert diagnose(trace(seconds)).slowness.slow == ()
+
+    def test_a_worker_that_is_late_in_every_second_round_is_slow_as_long_as_that_goes_on(self):
+        seconds = np.exp(0.02 * np.random.default_rng(5).standard_normal((300, 8)))
+        seconds[120:200, 7] *= 6.0
+        seconds[200:280:2, 7] *= 6.0
+        (slow,) = diagnose(trace(seconds)).slowness.slow
+        assert slow.spells == ((120, pytest.approx(280, abs=5)),) and slow.times == pytest.approx((80 * 6 + 75 * 3.5) / 155, abs=0.1)
+
+
+class TestTheWholeCluster:
+    def test_that_all_become_slower_is_said_but_is_no_loss(self):
+        seconds = np.linspace(1.0, 1.5, 200)[:, None] * np.exp(0.01 * np.random.default_rng(2).standard_normal((200, 6)))
+        found = diagnose(trace(seconds))
+        assert found.slowness.slow == () and found.slowness.lost < 0.05
+        assert "The median worker changes, too: it takes 1.1" in " ".join(sections(found)["What is lost"])
+
+    def test_a_round_that_is_most_of_the_loss_is_named(self):
+        seconds = np.exp(0.05 * np.random.default_rng(4).standard_normal((100, 6)))
+        seconds[60, 3] = 40.0
+        assert "Iteration 60 alone makes up" in " ".join(sections(diagnose(trace(seconds)))["What is lost"])
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_what_is_never_slower_has_no_interval_below_that(self, seed):
+        found = diagnose(trace(np.random.default_rng(seed).lognormal(0, 0.3, (60, 5))))
+        kinds = ("repair", "local", "asynchronous")
+        assert all(each.ratio.low >= 1 for each in found.gains if each.remedy.kind in kinds)
+
 
 class TestFiveOfTenMachines:
     def test_a_rule_that_takes_the_same_five_gives_up_the_others(self):

@@ -28,6 +28,7 @@ _WORTH = 1.02  # relative throughput from which a remedy saves time
 _MOST_MORE = 20  # most further iterations recommended, as a multiple of those recorded
 _FAIR = 0.75  # least share of effective workers for a fair remedy
 _LEARNING = ("deadline", "rule")
+_NEVER_SLOWER = ("repair", "local", "asynchronous")  # whatever the times are
 _CUTOFFS = ("backup", "deadline", "rule")
 
 
@@ -142,7 +143,14 @@ class Diagnosis:
             },
             "lost": {
                 **{"waiting": lost.waiting, "of_the_time": lost.lost, "slowdown": lost.slowdown, "lasting": lost.lasting},
-                **{"by_quarter": list(lost.parts), "spells": list(lost.spells), "rounds_in_spells": lost.share},
+                **{
+                    "by_quarter": list(lost.parts),
+                    "median_by_quarter": list(lost.paces),
+                    "worst_iteration": lost.worst[0],
+                    "of_the_worst": lost.worst[1],
+                    "spells": list(lost.spells),
+                    "rounds_in_spells": lost.share,
+                },
                 **{"slow": [self._slow(each) for each in lost.slow], "together": lost.together},
             },
             "waiting_for_all": {"throughput": every},
@@ -198,7 +206,10 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
 
     def gain(remedy: Remedy) -> Gain:
         learns = best.played if remedy.kind in _LEARNING else None
-        return Gain(remedy, spell_ratio(slow, remedy.played, every.played, learns), Fairness(remedy))
+        ratio = spell_ratio(slow, remedy.played, every.played, learns)
+        if remedy.kind in _NEVER_SLOWER:
+            ratio = ratio._replace(low=max(ratio.low, min(1.0, ratio.value)), high=max(ratio.high, 1.0))
+        return Gain(remedy, ratio, Fairness(remedy))
 
     gains = tuple(gain(remedy) for remedy in _tried(trace, counted, found, progress))
     return Diagnosis(trace, first, told, found, slow, every, gains, gain(best), _recommended(gains, slow))

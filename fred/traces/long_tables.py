@@ -29,6 +29,7 @@ from fred.traces.roles import (
 
 _MOST_ONCE = 0.8  # with a smaller share of rows without duplicates, look for a column that distinguishes them
 _FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance
+_MANY_POINTS = 20  # likewise, in a column that is called `seconds`
 
 
 def cells_of(file: File, says: Says) -> Cells:
@@ -196,8 +197,8 @@ class _Long:
             for name in parts(self.roles.get("time"), self.file.header):
                 if self.file.has_moments(name):
                     raise FredError(
-                        f"{self.file.path}: `{name}` has dates, and `time` needs durations. If other dates are the ends, set "
-                        f"`columns` (start={name},end=COLUMN)"
+                        f"{self.file.path}: `{name}` has dates, and `time` needs durations. If another column has the ends, "
+                        f"set `columns` (start={name},end=COLUMN); if every other column is a worker, rename it to `date`"
                     )
             return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
         return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
@@ -228,7 +229,8 @@ class _Long:
             return
         order = np.lexsort((iteration.codes, worker.codes))
         values, same = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
-        if same.sum() >= (_FEWEST_POINTS - 1) * len(worker.names) and (np.diff(values)[same] > 0).all():
+        fewest = _MANY_POINTS if name == "seconds" else _FEWEST_POINTS
+        if same.sum() >= (fewest - 1) * len(worker.names) and (np.diff(values)[same] > 0).all():
             raise FredError(
                 f"{self.file.path}: the times in `{name}` grow from each iteration to the next, for every worker: they look "
                 f"like timestamps; expected durations of iterations. If they are durations, set `columns` (time={name})"
