@@ -107,9 +107,9 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = ""
         drawn = histograms(list(shown.values()))
         share = "x" * (len({each.right for each in drawn}) == 1) + "y" * (len({each.top for each in drawn}) == 1)
         figure, axes = panels(len(shown), each, view, most=3 if len(shown) <= _LARGE else 4, share=share)
-        for axis, names, own in zip(axes, shown, drawn, strict=True):
-            _stairs(axis, own, looks[names[0]][0])
-            titled(axis, names, own.said, width=_letters(axis))
+        for axis, names, one in zip(axes, shown, drawn, strict=True):
+            _stairs(axis, one, looks[names[0]][0])
+            titled(axis, names, one.said, width=_letters(axis))
             if len(shown) <= _LARGE:
                 axis.set(xlabel="staleness, updates", ylabel="% of gradients")
         if len(shown) > _LARGE:

@@ -62,8 +62,8 @@ def histograms(counts: Sequence[NDArray[np.int64]]) -> list[Histogram]:
 
 def _bars(counts: NDArray[np.int64], width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the heights, %, and the edges of bars of this width, updates."""
-    heights = np.add.reduceat(100 * counts / counts.sum(), np.arange(0, len(counts), width))
-    return heights, width * np.arange(len(heights) + 1) - 0.5
+    heights: NDArray[np.float64] = np.add.reduceat(100 * counts / counts.sum(), np.arange(0, len(counts), width))
+    return heights, width * np.arange(len(heights) + 1, dtype=np.float64) - 0.5
 
 
 def _common(values: Sequence[float]) -> list[float]:

@@ -25,7 +25,7 @@ def draw(rows: pd.DataFrame) -> Picture:
     """
     with style():
         figure = Picture(figsize=(11, 8.4), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=[1, 1.45])
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=[1, 1.45]).ravel()
         for axes, task in zip(above.subplots(1, len(UPDATES)), UPDATES, strict=True):
             _lags(axes, rows[rows["task"] == task])
             axes.set_title({"heavy tail": "tokens by Zipf's law", "no tail": "tokens all as frequent"}.get(task, task))
