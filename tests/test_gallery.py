@@ -14,7 +14,7 @@ DOCS = ROOT / "docs"
 PAGE = (DOCS / "gallery.md").read_text(encoding="utf-8")
 MADE: dict[str, Any] = runpy.run_path(str(DOCS / "gallery.py"))
 CARDS = re.findall(
-    r"^:::\{figure\} images/gallery-(\S+)\.svg\n:alt: \S.*\n:target: _images/gallery-\1\.svg\n\n(.+?)\n`fred run (\S+)`: `(\S+)`\n:::$",
+    r"^:::\{figure\} images/gallery-(\S+)\.svg\n:alt: \S.*\n:target: _images/gallery-\1\.svg\n\n(.+?)\n\n`fred run (\S+)`: `(\S+)`\n:::$",
     PAGE,
     re.M | re.S,
 )
