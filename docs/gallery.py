@@ -32,13 +32,13 @@ class Drawn(NamedTuple):
     workers: tuple[int, ...] | None = None
 
 
-_TIMING = ("task=null", "evaluate={}")
+_TIMING = ("task=null", "evaluate={}")  # for clusters in which the size of the model does not matter
 PICTURES = {
     "ssgd": Drawn(
         "systems/ssgd",
         "timeline",
         ("all-18", "backup-2"),
-        (*_TIMING, "seeds=[1]", "stop={seconds: 5}"),
+        ("seeds=[1]", "stop={seconds: 5}"),
         workers=(2, 5, 8, 11, 14, 17),
     ),
     "cutoff-sgd": Drawn("systems/cutoff-sgd", "pace", ("all", "elfving", "dmm"), (*_TIMING, "seeds=[1]")),
@@ -51,11 +51,11 @@ PICTURES = {
         "systems/diloco",
         "timeline",
         ("allreduce", "diloco", "streaming"),
-        (*_TIMING, "seeds=[1]", "stop={seconds: 10}"),
+        ("seeds=[1]", "stop={seconds: 10}"),
         workers=(0, 1, 2, 3),
     ),
     "d-psgd": Drawn("systems/d-psgd", "disagreement", (), ("seeds=[1]", "stop={updates: 800}"), "updates"),
-    "local-sgd": Drawn("systems/local-sgd", "workers-time", (), (*_TIMING, "seeds=[1]")),
+    "local-sgd": Drawn("systems/local-sgd", "workers-time", (), ("seeds=[1]",)),
     "codecs": Drawn("systems/codecs", "error", ("as-it-is", "sign", "sign-remembered", "top-k-remembered"), ("seeds=[1]",)),
     "faults": Drawn("systems/faults", "pace", ("wait-for-all", "two-backups", "asynchronous"), (*_TIMING, "seeds=[1]")),
 }
