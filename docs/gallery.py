@@ -13,7 +13,7 @@ _INCHES = 2.9  # of a card of the page, so that letters of 7 points are as large
 
 
 class Drawn(NamedTuple):
-    """A picture: its scenario, its figure, and what differs from the scenario.
+    """A picture: its scenario, its figure, and its changes to the scenario.
 
     Args:
         scenario: name of a scenario.
@@ -21,7 +21,7 @@ class Drawn(NamedTuple):
         runs: the runs that are drawn; empty: all.
         settings: overrides as after `--set`.
         against: horizontal axis of curves.
-        workers: the workers on a timeline; empty: all.
+        workers: the workers on a timeline; None: all.
     """
 
     scenario: str

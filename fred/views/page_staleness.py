@@ -35,7 +35,7 @@ def of_gradients(tables: Tables) -> str:
 
 
 def _notes(counts: Mapping[tuple[str, ...], Ints], stale: int) -> Iterator[str]:
-    """Yield what is counted and what is left out; `stale` is the number of timings with stale gradients."""
+    """Yield the notes below the histograms; `stale` is the number of timings with stale gradients."""
     if stale:
         yield "Updates between the read of the parameters and the use of the gradient; all used gradients, all seeds together."
     for what, size in (("Staleness 0 throughout", 1), ("No gradient was used", 0)):
