@@ -1,6 +1,6 @@
 # make quickstart: install FRED and run its main example.   make test: install everything, run the tests, list the slowest twenty.
 # make docs: the site, in docs/_build/html, every example executed (those of pages that changed, if FRED did not), and its tests.
-# make images: the picture in docs/images that FRED draws, again.
+# make images: the pictures in docs/images that FRED draws, again (about a minute).
 # make golden: write anew what tests compare with (the editors' schema, the page of algorithms, the picture of rooms, pinned digests), after
 #   an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
@@ -49,6 +49,7 @@ docs: $(DOCS)
 images: $(RUNTIME)
 	$(BIN)/python -m fred run quickstart --no-report --out results/images-quickstart
 	cp results/images-quickstart/figures/error.svg docs/images/quickstart.svg
+	$(BIN)/python docs/gallery.py
 
 bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks

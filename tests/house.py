@@ -169,7 +169,7 @@ def draw(graph: Graph, sizes: Counter[str], path: Path) -> None:
             for other in sorted(graph[room] & middle.keys()):
                 if not any(other in graph[between] for between in graph[room] & middle.keys()):  # else it is needed anyway
                     to = middle[other]
-                    axis.annotate("", (to[0], to[1] + 0.32), (x, row - 0.32), arrowprops=_ARROW)
+                    axis.annotate("", (to[0], to[1] + 0.32), (x, row - 0.32), arrowprops=_ARROW, zorder=1)
         axis.set(xlim=(-24, 24), ylim=(-0.6, len(set(height.values())) - 0.4))
         axis.axis("off")
         picture.save(path)

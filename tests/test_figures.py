@@ -316,7 +316,7 @@ def test_histograms_have_one_scale_unless_that_would_hide_one():
         return {axis.get_xlim()[1] for axis in picture.axes}, caption_of(picture)
 
     assert limits(10, 50) == ({49.5}, "all gradients that were used")
-    assert limits(5, 50) == ({4.5, 49.5}, "all gradients that were used; each on a scale of its own")
+    assert limits(5, 50) == ({4.5, 49.5}, "all gradients that were used; scales differ between panels")
 
 
 def test_long_histograms_have_wider_bars_that_hold_everything():

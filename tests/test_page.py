@@ -19,6 +19,7 @@ from fred.base.errors import FredError
 from fred.commands.cli import main
 from fred.components.input_path import name_alone
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
+from fred.outcomes.staleness import of_gradients
 from fred.outcomes.tables import Tables
 from fred.results.result import Result
 from fred.results.verify import Verdict, verify
@@ -81,6 +82,18 @@ class TestEveryKind:
         assert data["curves"]["runs"]
         assert bool(data["replays"]) == (kind != "no clock")
         assert bool(data["sweep"]) == (kind == "sweep")
+
+
+def test_the_staleness_of_each_timing_is_a_histogram(pages):
+    text = page_of("learned", pages)
+    (said,) = re.findall(r"<figure><figcaption>([^<]*)</figcaption><svg class=\"histogram\"", text)
+    stale = [of_gradients(made("learned").outcome("asgd", seed).schedule) for seed in (1, 2)]
+    counts = np.bincount(np.concatenate(stale))
+    assert said == f"asgd: mean {np.concatenate(stale).mean():.1f}, max {len(counts) - 1}"
+    assert "all seeds together. Staleness 0 throughout: ssgd." in text
+    (bars,) = re.findall(r'<path d="M46 102((?:V[\d.]+H[\d.]+)+)V102Z"', text)
+    drawn = [102 - float(height) for height in re.findall(r"V([\d.]+)H", bars)]
+    assert np.allclose(drawn, 94 * counts / counts.max(), atol=0.06)
 
 
 ANSWERS = {

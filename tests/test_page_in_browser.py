@@ -83,6 +83,18 @@ def test_a_name_switches_its_run_off_and_on(opened):
     assert picture(view, f"{PLOT} canvas") == before
 
 
+def test_the_canvases_follow_dark_mode_and_print(opened):
+    view = opened("learned")
+    light = [picture(view, f"{PLOT} canvas"), picture(view, "#replay canvas")]
+    view.emulate_media(color_scheme="dark")
+    view.wait_for_timeout(50)
+    dark = [picture(view, f"{PLOT} canvas"), picture(view, "#replay canvas")]
+    assert all(one != other for one, other in zip(light, dark, strict=True))
+    view.emulate_media(color_scheme="dark", media="print")
+    view.wait_for_timeout(50)
+    assert picture(view, f"{PLOT} canvas") != dark[0]
+
+
 def test_the_axis_and_the_quantity_can_be_chosen(opened):
     view = opened("learned")
     x, y = view.locator(f"{CURVES} select").nth(1), view.locator(f"{CURVES} select").nth(0)

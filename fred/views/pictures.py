@@ -3,17 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 
-import numpy as np
 import pandas as pd
 
 from fred.base.errors import FredError
-from fred.outcomes import staleness, sweeps
+from fred.outcomes import sweeps
 from fred.outcomes.measures import copies
 from fred.outcomes.measures import pace as paces
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.paired import compared, shared_seeds
+from fred.outcomes.shared_timings import by_timing, staleness_counts
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
 from fred.schedule.schedule import WAYS
@@ -215,17 +214,8 @@ def stale_gradients(tables: Tables, view: View | None = None) -> Picture:
         tables: the tables of the runs; runs with the same schedules share a panel.
         view: the width, and the colours.
     """
-    counts: dict[tuple[str, ...], list[int]] = {}  # number of gradients of each staleness
-    for shared in _by_timing(tables.outcomes):
-        for each in (outcome for outcome in tables.outcomes if outcome.name == shared[0]):
-            own = np.bincount(
-                np.maximum(staleness.of_gradients(each.schedule), 0)
-            ).tolist()  # a gradient at a newer model is not stale
-            counts[shared] = [sum(both) for both in zip_longest(own, counts.get(shared, []), fillvalue=0)]
-    several = bool(_over(tables.outcomes))
-    said = f"all gradients that were used{', of all seeds together' if several else ''}"
-    drawn = {shared: np.array(own, np.int64) for shared, own in counts.items()}
-    return bars.staleness(drawn, said, coloured(tables, view))
+    said = f"all gradients that were used{', of all seeds together' if _over(tables.outcomes) else ''}"
+    return bars.staleness(staleness_counts(tables.outcomes), said, coloured(tables, view))
 
 
 def timeline_of(tables: Tables, view: View | None = None) -> Picture:
@@ -236,7 +226,7 @@ def timeline_of(tables: Tables, view: View | None = None) -> Picture:
         view: the workers, the time interval, and the width.
     """
     clocked = _clocked(tables)
-    schedules = {shared: tables.outcome(shared[0]).schedule for shared in _by_timing(clocked)}
+    schedules = {shared: tables.outcome(shared[0]).schedule for shared in by_timing(clocked)}
     return timeline.timeline(schedules, _first_seed(clocked), view)
 
 
@@ -307,17 +297,6 @@ def _timing_differs(tables: Tables) -> bool:
             point = tables.scenario.points[each.name].of, each.seed
             digests.setdefault(point, set()).add(each.schedule_digest)
     return any(len(own) > 1 for own in digests.values())
-
-
-def _by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """Return the names of all runs that share a timing, for each different timing."""
-    digests: dict[str, str] = {}
-    for each in outcomes:
-        digests[each.name] = digests.get(each.name, "") + each.schedule_digest
-    sharing: dict[str, tuple[str, ...]] = {}
-    for name, digest in digests.items():
-        sharing[digest] = (*sharing.get(digest, ()), name)
-    return list(sharing.values())
 
 
 def _suppressed(potential: int | None, pushes: int | None, fetches: int | None) -> bool:

@@ -7,6 +7,7 @@ import pandas as pd
 
 import fred
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.backup_workers.arrivals import SCENARIOS
 from reproductions.common import RESULTS, run, say
 
@@ -82,7 +83,8 @@ def picture(curves: pd.DataFrame) -> figures.Picture:
                 chosen = (curves["method"] == method) & (curves["workers"] == workers)
                 own = curves[chosen & (curves["gamma"] == best[method, workers].gamma)]
                 mean = own.groupby("virtual_seconds")["error"].mean()
-                axis.plot(mean.index, mean, color=colour, label={"sync": "Sync-Opt", "async": "Async-Opt"}[method])
+                label = {"sync": "Sync-Opt", "async": "Async-Opt"}[method]
+                axis.plot(mean.index, mean, color=colour, label=label, **marks(colour))
             axis.set(title=f"N + b = {workers}", xlabel="virtual time, s", ylim=(0, 0.2))
         axes[0].set_ylabel("test error")
         drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

@@ -7,6 +7,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 import fred
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import SCENARIOS
 
@@ -81,7 +82,8 @@ def figure4(curves: pd.DataFrame) -> figures.Picture:
             for colour, (run, label) in zip(figures.COLOURS, _LABELS.items(), strict=False):
                 mean = _mean(curves, optimizer, run)
                 dashed = "--" if run == "oracle" else "-"
-                axis.plot(mean.index, mean, dashed, color=colour, label=label, linewidth=2 if run == "cutoff" else 1.2)
+                width = 2 if run == "cutoff" else 1.2
+                axis.plot(mean.index, mean, dashed, color=colour, label=label, linewidth=width, **marks(colour))
             axis.set(title=title, xlabel="virtual time, s", yscale="log")
             axis.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5)))
             axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

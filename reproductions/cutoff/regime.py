@@ -13,6 +13,7 @@ from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCount
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
 
@@ -186,7 +187,8 @@ def recovery(rounds: pd.DataFrame) -> figures.Picture:
         axis = picture.subplots()
         for name in PREDICTING:
             mean = around[around["rule"] == name].groupby("iteration")["ratio"].mean()
-            axis.plot(mean.index, 100 * mean, ".-", color=_COLOURS[name], label=name, linewidth=2 if name == "dmm" else 1.2)
+            width, shape = 2 if name == "dmm" else 1.2, marks(_COLOURS[name])["marker"]
+            axis.plot(mean.index, 100 * mean, color=_COLOURS[name], label=name, linewidth=width, marker=shape, markersize=4)
         axis.axvline(CHANGE, color="#555555", linestyle=":")
         axis.axvline(85, color="#BBBBBB", linestyle="--")
         axis.set(

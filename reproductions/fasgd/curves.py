@@ -9,6 +9,7 @@ import pandas as pd
 import fred
 from fred.specification.loading import Scenario
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.common import RESULTS, ROOT, run, say
 
 SCENARIOS = ROOT / "scenarios" / "fasgd"
@@ -152,7 +153,8 @@ def _picture(curves: pd.DataFrame, configurations: tuple[str, ...]) -> figures.P
                 for _, seed in own.groupby("seed"):
                     axis.plot(seed["updates"] / 1000, seed["error"], color=colour, linewidth=0.5, alpha=0.5)
                 mean = own.groupby("updates")["error"].mean()
-                axis.plot(mean.index / 1000, mean, color=colour, label=f"{algorithm}, rate {own['rate'].iloc[0]:.3g}")
+                label = f"{algorithm}, rate {own['rate'].iloc[0]:.3g}"
+                axis.plot(mean.index / 1000, mean, color=colour, label=label, **marks(colour))
             workers, batch = configuration.split("x")
             axis.set(title=f"{int(workers):,} workers x batch {batch}", xlabel="updates, thousands", ylim=(0, 0.4))
         axis.figure.axes[0].set_ylabel("validation error")

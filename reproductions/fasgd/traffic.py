@@ -6,6 +6,8 @@ import pandas as pd
 import fred
 from fred.outcomes.measures import copies
 from fred.views import figures
+from fred.views.scales import counted
+from fred.views.view import marks
 from reproductions.common import RESULTS, ROOT, run
 
 KINDS = ("published-fetch", "read-fetch", "push")  # of gated runs
@@ -75,17 +77,20 @@ def picture(traffic: pd.DataFrame) -> figures.Picture:
     """For fetches, as published and with true stamps, and pushes: copies against potential copies, error against updates."""
     first = traffic[traffic["seed"] == traffic["seed"].min()]
     with figures.style():
-        drawn = figures.Picture(figsize=(9.6, 8.4), layout="constrained")
-        for (left, right), kind in zip(drawn.subplots(3, 2), KINDS, strict=True):
+        drawn = figures.Picture(figsize=(10.6, 8.4), layout="constrained")
+        for (left, right), kind in zip(drawn.subplots(3, 2, sharex=True), KINDS, strict=True):
             way = "pushes" if kind == "push" else "fetches"
             order = ends(first)
             shown = order[order["kind"].isin(["open", kind])]["run"]
             for colour, name in zip(("#222222", *figures.COLOURS), shown, strict=False):
                 own = first[first["run"] == name]
-                left.plot(own["potential"], own[way], color=colour)
-                right.plot(own["updates"], own["error"], color=colour, label=name.removeprefix(f"{kind}-"))
+                left.plot(own["potential"], own[way], color=colour, **marks(colour))
+                label = name.removeprefix(f"{kind}-")
+                right.plot(own["updates"], own["error"], color=colour, label=label, **marks(colour))
             stamps = {"published-fetch": ", stamps as published", "read-fetch": ", true stamps"}.get(kind, "")
             left.set(xlabel="potential copies", ylabel=f"{way}, copies", title=way + stamps)
-            right.set(xlabel="updates", ylabel="validation error", ylim=(0, 0.5), title="by c")
-            right.legend(fontsize=6, ncols=2)
+            right.set(xlabel="updates", ylabel="validation error", ylim=(0, 0.5))
+            right.legend(title="c", loc="center left", bbox_to_anchor=(1.01, 0.5))
+            for axis in (left.xaxis, left.yaxis, right.xaxis):
+                counted(axis)
     return drawn

@@ -4,6 +4,8 @@ import pandas as pd
 
 import fred
 from fred.views import figures
+from fred.views.scales import plain_logarithmic
+from fred.views.view import marks
 from reproductions.common import RESULTS, run
 from reproductions.wagma.throughput import SCENARIOS
 
@@ -56,7 +58,8 @@ def picture(errors: pd.DataFrame) -> figures.Picture:
             mean = looks.groupby("look")[["gradients", "error"]].mean()
             dashes = "-" if number < len(figures.COLOURS) else "--"
             colour = figures.COLOURS[number % len(figures.COLOURS)]
-            axis.plot(mean["gradients"], mean["error"], dashes, color=colour, label=str(name))
-        axis.set(xlabel="gradients of all workers", ylabel="test error of the mean model", yscale="log")
+            axis.plot(mean["gradients"], mean["error"], dashes, color=colour, label=str(name), **marks(colour))
+        axis.set(xlabel="gradients of all workers", ylabel="test error of the mean model")
+        plain_logarithmic(axis, "y")
         drawn.legend(loc="outside right center")
     return drawn

@@ -85,7 +85,7 @@ class Throughput:
             for number, (colour, run) in enumerate(zip(figures.COLOURS, runs, strict=False)):
                 places = [group + (number - len(runs) / 2) * 0.8 / len(runs) for group in range(len(sizes))]
                 axis.bar(places, [self.of(figure, size, run) for size in sizes], 0.8 / len(runs), color=colour, label=run)
-            axis.axhline(ideal, color="#5B5B5B", linestyle=":")
+            axis.axhline(ideal, color="#5B5B5B", linestyle=":", label="no communication, no waiting")
             axis.set(xticks=range(len(sizes)), xticklabels=[f"{size:,}" for size in sizes], xlabel="workers")
             axis.set_ylabel("steps of each worker per second")
             axis.grid(axis="x", visible=False)

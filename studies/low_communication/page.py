@@ -47,7 +47,7 @@ _OF_GOODPUT = (
 def write() -> str:
     """The figure and the page; its path, from the repository on."""
     losses = pd.read_csv(LOSSES)
-    draw(above(losses)).savefig(FIGURE, metadata={"Date": None})
+    draw(above(losses)).save(FIGURE)
     PAGE.write_text(text(losses, pd.read_csv(GOODPUT)), encoding="utf-8")
     return str(PAGE.relative_to(ROOT))
 
