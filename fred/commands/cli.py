@@ -151,13 +151,11 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     show.set_defaults(command=_show)
     show.add_argument("folder", type=Path, help="result folder")
     show.add_argument("--latex", action="store_true", help="print LaTeX tabulars for a paper, with the rules of booktabs")
-    registry.add_import_option(show, "the result")
 
     compare = commands.add_parser("compare", help="compare result folders: numbers, digests, figures")
     compare.set_defaults(command=_compare)
     compare.add_argument("folders", type=Path, nargs="+", help="two or more result folders")
     compare.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for a table and figures of all results together")
-    registry.add_import_option(compare, "the results")
 
     _add_elsewhere(commands, arguments[:1])
 
@@ -280,7 +278,6 @@ def _show(options: argparse.Namespace) -> int:
     from fred.commands import printing
     from fred.results.folder import load_result
 
-    registry.allow_import(options.imports)
     result = load_result(options.folder)
     if options.latex:
         from fred.views.latex import tabular
@@ -295,7 +292,6 @@ def _compare(options: argparse.Namespace) -> int:
     from fred.commands import printing
     from fred.results.compare import Compared
 
-    registry.allow_import(options.imports)
     compared = Compared(options.folders)
     if options.out:
         printing.save_comparison(compared, options.out)

@@ -6,7 +6,6 @@ from pathlib import Path
 from fred.base import places
 from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
-from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result
@@ -29,12 +28,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help="output file (default: FOLDER.RUN.seed-N.pftrace, next to the folder)"
     )
-    registry.add_import_option(parser, "the result")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the result, write the trace, and print its path. Raises FredError."""
-    registry.allow_import(options.imports)
     outcome = _chosen(load_result(options.folder), options)
     out = options.out or _beside(options.folder, outcome)
     places.check_free(out, lambda beginning: beginning.startswith(HEAD))
@@ -60,7 +57,7 @@ def _chosen(result: Result, options: argparse.Namespace) -> Outcome:
     if options.seed is None and len(seeds) > 1:
         raise FredError(f"run `{name}` has {len(seeds)} seeds; choose one with --seed: {', '.join(map(str, seeds))}")
     outcome = result.outcome(name, options.seed)
-    if not outcome.run.protocol.has_clock:
+    if not outcome.has_clock:
         raise FredError(f"run `{name}` has no clock, so it has no timeline")
     return outcome
 

@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="for a result, file of a figure: .svg, .png or .pdf; for a scenario, folder for all runs",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    registry.add_import_option(parser, "the result")
+    registry.add_import_option(parser, "the scenario")
     plan_for.add_options(parser)
 
 

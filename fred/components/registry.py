@@ -159,6 +159,7 @@ BASES = {  # base class of each kind, also for users' own classes
     "data": "fred.learning.data.dataset:Data",
 }
 
+_OWN = re.compile(r"[^:]+:[\w-]+")  # the name of a user's class
 _importable: set[str] = set()  # the user's modules that the command line or the Python API has allowed
 
 
@@ -228,12 +229,22 @@ def lookup(kind: str, name: str) -> type[Any]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
         raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
-    module, _, own = name.partition(":")
-    if not module or not re.fullmatch(r"[\w-]+", own):
+    module = name.partition(":")[0]
+    if not _OWN.fullmatch(name):
         raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
     if module not in _importable:
-        raise FredError(f"a scenario alone never makes FRED import code: allow it with `--import {module}`")
+        raise FredError(needs_import(module))
     return _own(kind, name)
+
+
+def is_unimported(name: str) -> bool:
+    """Return True if a component's name is that of a user's class, `module:Class`, whose module is not allowed."""
+    return _OWN.fullmatch(name) is not None and name.partition(":")[0] not in _importable
+
+
+def needs_import(module: str) -> str:
+    """Return the message that refuses to import a module of the user's."""
+    return f"a scenario alone never makes FRED import code: allow it with `--import {module}`"
 
 
 def base(kind: str) -> type[Any]:

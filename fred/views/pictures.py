@@ -62,7 +62,7 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
         drawn["staleness"] = partial(stale_gradients, tables, view)
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
         drawn["copies"] = partial(sent_copies, tables, view)
-    if any(each.run.protocol.has_clock for each in tables.outcomes):
+    if any(each.has_clock for each in tables.outcomes):
         drawn |= {"throughput": partial(throughput, tables, view), "workers-time": partial(workers_time, tables, view)}
         drawn |= {"timeline": partial(timeline_of, tables, view)}
     if any(_changing(each) for each in tables.outcomes):
@@ -195,7 +195,7 @@ def pace(tables: Tables, view: View | None = None) -> Picture:
 def _changing(outcome: Outcome) -> bool:
     """Return True if the run has a clock and its cluster has contention or faults."""
     cluster = outcome.run.cluster
-    return outcome.run.protocol.has_clock and bool(cluster.contention or cluster.faults)
+    return outcome.has_clock and bool(cluster.contention or cluster.faults)
 
 
 def workers_time(tables: Tables, view: View | None = None) -> Picture:
@@ -253,7 +253,7 @@ def sweep_timing(tables: Tables, view: View | None = None) -> Picture:
 
 
 def _clocked(tables: Tables) -> list[Outcome]:
-    clocked = [each for each in tables.outcomes if each.run.protocol.has_clock]
+    clocked = [each for each in tables.outcomes if each.has_clock]
     if not clocked:
         raise FredError("nothing to plot: these runs have no clock")
     return clocked
@@ -280,7 +280,7 @@ def _timing_differs(tables: Tables) -> bool:
     """Return True if the timing differs between the points of a sweep."""
     digests: dict[tuple[str, int], set[str]] = {}
     for each in tables.outcomes:
-        if each.name in tables.scenario.points and each.run.protocol.has_clock:
+        if each.name in tables.scenario.points and each.has_clock:
             point = tables.scenario.points[each.name].of, each.seed
             digests.setdefault(point, set()).add(each.schedule_digest)
     return any(len(own) > 1 for own in digests.values())
