@@ -157,9 +157,9 @@ def test_commands_that_read_results_need_no_import(folder, tmp_path, capsys):
     result, other = (str(folder / "results" / name) for name in ("timed", "clockless"))
     assert cli.main(["show", result]) == 0
     assert "leash" in capsys.readouterr().out
-    assert cli.main(["compare", result, other]) == 0
+    assert cli.main(["compare", result, other, "--out", str(tmp_path / "compared")]) == 0
     assert cli.main(["draw", result, "timeline", "--only", "leash", "--out", str(tmp_path / "drawn")]) == 0
-    assert cli.main(["export", result, "--perfetto", "--run", "leash", "--seed", "1", "--out", str(tmp_path / "trace")]) == 0
+    assert cli.main(["export", result, "--only", "leash", "--seed", "1", "--out", str(tmp_path / "trace")]) == 0
     assert fred.load_result(result).run_times("leash").shape[1] == 4
 
 

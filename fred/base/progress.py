@@ -21,12 +21,15 @@ _PROGRAMS = [0, 0]  # in this experiment: compiled programs, and expected ones
 _SETTLED = 60.0  # seconds until estimates no longer suffer from starting and compiling, which come first
 
 
-def bars(parts: int = 0) -> AbstractContextManager[Show]:
+def bars(parts: int = 0, quiet: bool = False) -> AbstractContextManager[Show]:
     """Show the progress of tasks in a `with` block, which receives a function to report it.
 
     Args:
         parts: number of tasks, including those that turn out to be done already; 0 if unknown.
+        quiet: True to show nothing.
     """
+    if quiet:
+        return nullcontext(lambda *_: None)
     console = Console(stderr=True)
     if console.is_terminal:
         return _on_terminal(console, parts)
@@ -36,13 +39,14 @@ def bars(parts: int = 0) -> AbstractContextManager[Show]:
 
 
 @contextmanager
-def of_runs(units: int = 0) -> Iterator[OfRuns]:
+def of_runs(units: int = 0, quiet: bool = False) -> Iterator[OfRuns]:
     """Show the progress of runs in a `with` block, which receives a function to report it.
 
     Args:
         units: number of pairs of run and seed, including those that turn out to be done already; 0 if unknown.
+        quiet: True to show nothing.
     """
-    with bars(units) as show:
+    with bars(units, quiet) as show:
         yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
 
 

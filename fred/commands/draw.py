@@ -58,10 +58,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     when.add_argument(
         "--begin",
         type=float,
-        metavar="S",
-        help="start, virtual time in s (default: the start of the run, or just before the first fault)",
+        metavar="SECONDS",
+        help="start, in virtual time (default: the start of the run, or just before the first fault)",
     )
-    when.add_argument("--end", type=float, metavar="S", help="end, virtual time in s (default: about six gradients later)")
+    when.add_argument("--end", type=float, metavar="SECONDS", help="end, in virtual time (default: about six gradients later)")
     when.add_argument(
         "--workers", type=_numbers, metavar="LIST", help="workers to show, such as 0-7,12 (default: up to 16, evenly spaced)"
     )

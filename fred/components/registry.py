@@ -159,6 +159,7 @@ BASES = {  # base class of each kind, also for users' own classes
     "data": "fred.learning.data.dataset:Data",
 }
 
+_LISTED = 30  # names in a message
 _OWN = re.compile(r"[^:]+:[\w-]+")  # the name of a user's class
 _importable: set[str] = set()  # the user's modules that the command line or the Python API has allowed
 
@@ -228,7 +229,8 @@ def lookup(kind: str, name: str) -> type[Any]:
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
-        raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
+        known = ", ".join(REGISTRY[kind]) if len(REGISTRY[kind]) <= _LISTED else f"the names that `fred list {kind}` lists"
+        raise FredError(f"expected one of {known}, or `module:Class`{nearest(name, REGISTRY[kind])}")
     module = name.partition(":")[0]
     if not _OWN.fullmatch(name):
         raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")

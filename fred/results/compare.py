@@ -73,7 +73,8 @@ class Compared:
         whole = self.together()
         together = {run: replace(whole, outcomes=own) for run, own in by_run.items()}
         pairs = [compared(each).assign(of=run) for run, each in together.items() if each.outcomes[0].name == first]
-        found = pd.concat(pairs or [pd.DataFrame(columns=["of"])], ignore_index=True)
+        several = [each for each in pairs if len(each)]  # the columns of empty tables hold no numbers
+        found = pd.concat(several or [pd.DataFrame(columns=["of"])], ignore_index=True)
         return found[_differ(found)] if len(found) else found
 
     def agreement(self) -> list[str]:
