@@ -13,8 +13,11 @@ from pathlib import Path
 import IPython.display
 import pytest
 
+import fred
 from fred.base import ownership, progress, signals, staging
 from fred.commands import cli, printing
+from fred.running.side_by_side import _Watched
+from fred.running.unit import Unit
 from fred.specification import loading
 from tests.conftest import ROOT
 
@@ -286,3 +289,31 @@ def test_what_is_compiled_first_does_not_make_the_rest_longer(monkeypatch):
         now[0] = float(second)
         tally.note("asgd", max(0.0, 0.02 * (second - 10)))
     assert tally.words() == "asgd: 40%, about 30 s left"
+
+
+def test_time_left_adds_expected_compilations_and_excludes_those_before(monkeypatch):
+    """Three programs of 10 s each: after the first, and 1 of 3 tasks in 2 s, there are 2 x 10 + 4 s left, not 24 + 12."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "_COMPILED", progress._Compiled())
+    progress.expect(3)
+    tally = progress.Tally(3)
+    tally.note("asgd", 0.0)
+    with progress.compiling():
+        now[0] = 10.0
+    for second in range(21):
+        now[0] = 10.0 + second / 10
+        tally.note("asgd", second / 20)
+    assert tally.words() == "1 of 3 done, about 24 s left"
+
+
+TIMED = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 1}}
+
+
+def test_a_unit_that_another_process_finishes_between_two_looks_counts(tmp_path):
+    reports: list[float] = []
+    unit = Unit("asgd", fred.scenario(TIMED).runs["asgd"], 0)
+    watched = _Watched([unit], tmp_path, lambda *told: reports.append(told[2]))
+    (tmp_path / unit.folder).mkdir(parents=True)
+    assert watched._look([unit]) == []
+    assert reports == [0.0, 1.0]
