@@ -188,3 +188,10 @@ def test_a_class_that_is_imported_is_used(folder, monkeypatch):
     protocol = fred.load_result(folder / "results" / "timed").outcome("leash").run.protocol
     assert isinstance(protocol, fred.Protocol)
     assert protocol.model_dump()["length"] == 2
+
+
+@pytest.mark.parametrize("module", ["own_part", "own_parts.py"])
+def test_the_nearest_module_is_suggested(folder, module, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(FredError, match="did you mean `own_parts`"):
+        registry.allow_import([module])

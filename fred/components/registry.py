@@ -195,7 +195,9 @@ def allow_import(modules: Iterable[str]) -> None:
         except BaseException as error:  # SystemExit and GeneratorExit, too
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
-            raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
+            here = [file.stem for file in Path.cwd().glob("*.py")] if getattr(error, "name", None) == module else []
+            hint = nearest(module.removesuffix(".py"), here)
+            raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}{hint}") from error
         _add_rows(found)
         own_code.facts()  # record the digests at the import
         _importable.add(module)

@@ -87,7 +87,8 @@ class Compared:
                 (each, theirs[each.name, each.seed]) for each in self.results[one].outcomes if (each.name, each.seed) in theirs
             ]
             same = [f"{mine.name}, seed {mine.seed}" for mine, their in pairs if _digests(mine) == _digests(their)]
-            lines.append(f"{one} and {other}: {len(same)} of {len(pairs)} shared runs have the same digests")
+            shared = f"{len(same)} of {len(pairs)} shared runs have the same digests"
+            lines.append(f"{one} and {other}: {shared if pairs else 'no run of the same name and seed'}")
             for mine, their in pairs:
                 if _digests(mine) != _digests(their):
                     lines.append(f"  {mine.name}, seed {mine.seed}: {_difference(mine, their)}")
