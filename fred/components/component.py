@@ -144,7 +144,7 @@ def options_of(component: Component) -> dict[str, Any]:
 
 
 def checked(cls: type[C], validate: Callable[[], C]) -> C:
-    """Return a validated component. When a result is read, skip checks that need the content of an input file.
+    """Return a validated component. When a result is read, skip checks that need an input file or own code.
 
     The first such check and all later ones are skipped. The run that wrote the result has made them.
 
