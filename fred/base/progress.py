@@ -282,4 +282,4 @@ def _in_notebook(parts: int) -> Iterator[Show]:
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.{int(seconds < 600)}f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
