@@ -2,6 +2,7 @@
 
 import atexit
 import importlib
+import io
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import IPython.display
 import pytest
+from rich.console import Console
 
 import fred
 from fred.base import ownership, progress, signals, staging
@@ -317,3 +319,12 @@ def test_a_unit_that_another_process_finishes_between_two_looks_counts(tmp_path)
     (tmp_path / unit.folder).mkdir(parents=True)
     assert watched._look([unit]) == []
     assert reports == [0.0, 1.0]
+
+
+def test_on_a_narrow_terminal_only_names_are_cut():
+    written = io.StringIO()
+    with progress._on_terminal(Console(file=written, force_terminal=True, width=60), 72) as show:
+        show("backup-workers,learning_rate=0.00984, seed 1", 0.5)
+    lines = [line for line in written.getvalue().split("\n") if "of 72" in line]
+    assert lines
+    assert all("0 of 72 done" in line and "0:00:0" in line for line in lines)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from fred.base import signals
 
@@ -17,6 +18,7 @@ OfRuns = Callable[[str, int, float], None]  # reports a run, a seed, and the sha
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
 _LISTENERS: list[Callable[[str], None]] = []  # they receive the text of `doing`
+_BAR = 10  # columns of a terminal
 _SETTLED = 60.0  # seconds until estimates no longer suffer from starting
 
 
@@ -231,8 +233,15 @@ class _Words:
 @contextmanager
 def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
     signals.begun()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as shown:
+    name = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # on a narrow terminal only names are cut
+    columns = (
+        TextColumn("{task.description}", table_column=name),
+        BarColumn(bar_width=_BAR),
+        TextColumn("{task.percentage:>3.0f}%", table_column=Column(no_wrap=True, min_width=4)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
+    )
+    with Progress(*columns, console=console, transient=True, expand=True) as shown:
         tasks: dict[str, TaskID] = {}
         tally = Tally(parts)
         whole = shown.add_task("all", total=1.0, left="", visible=parts > 1)
