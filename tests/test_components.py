@@ -190,7 +190,11 @@ def test_what_went_around_validation_deep_inside_is_found_with_its_place():
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("algorithm", "asdg", "expected one of .*, asgd, .*, or `module:Class`; did you mean `asgd`\\?"),
+        (
+            "algorithm",
+            "asdg",
+            "expected one of the names that `fred list algorithm` lists, or `module:Class`; did you mean `asgd`\\?",
+        ),
         ("latency", "log-normal", "; did you mean `lognormal`\\?"),
         ("topology", "rings", "; did you mean `ring`\\?"),
         ("contention", "random-delay", "; did you mean `random-delays`\\?"),

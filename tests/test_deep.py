@@ -578,7 +578,7 @@ class TestCommand:
             ),
             (["--out", "m.npz", "--train", "61"], "--train 61: example has 60 iterations"),
             (["--out", "m.npz", "--train", "3"], "example: a deep Markov model needs at least 8 iterations, not 3"),
-            (["--out", "m.npz", "--steps", "1"], "--steps: Input should be greater than or equal to 50"),
+            (["--out", "m.npz", "--steps", "1"], "--steps 1: expected greater than or equal to 50"),
         ):
             assert main(["train-cutoff", "example", *words]) == 2
             said = capsys.readouterr()

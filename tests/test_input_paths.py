@@ -107,7 +107,7 @@ class TestResults:
         shutil.copytree("here/out", "there/out")
         for folder in ("here", "there"):
             monkeypatch.chdir(tmp_path / folder)
-            for command in (["show", "out"], ["report", "out"], ["export", "out", "--perfetto", "--out", "a.pftrace"]):
+            for command in (["show", "out"], ["report", "out"], ["export", "out", "--out", "a.pftrace"]):
                 assert main(command) == 0, capsys.readouterr().err
             result = fred.load_result("out")
             assert result.summary["updates"].tolist() == [3]

@@ -50,14 +50,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     when.add_argument(
         "--begin",
         type=float,
-        metavar="S",
-        help="start, virtual time in s (default: the start of the run, or just before the first fault)",
+        metavar="SECONDS",
+        help="start, in virtual time (default: the start of the run, or just before the first fault)",
     )
-    when.add_argument("--end", type=float, metavar="S", help="end, virtual time in s (default: about six gradients later)")
+    when.add_argument("--end", type=float, metavar="SECONDS", help="end, in virtual time (default: about six gradients later)")
     when.add_argument(
         "--workers", type=_numbers, metavar="LIST", help="workers to show, such as 0-7,12 (default: up to 16, evenly spaced)"
     )
-    registry.add_import_option(parser, "the result")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
     from fred.base.staging import said
     from fred.results.folder import load_result
 
-    registry.allow_import(options.imports)
     against = tuple(dict.fromkeys(options.against or View().against))
     view = View(options.width, against, options.begin, options.end, options.workers)
     pictures = _pictures(load_result(options.folder), options.only, view)

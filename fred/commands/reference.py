@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import re
+import shutil
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ _TYPES = {
 }
 _LIMITS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 _NO_LIMIT = 2**31  # a limit this large is not worth showing
-_WIDTH = 100  # of a terminal's line
+_WIDEST = 100  # columns
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ def _option_texts(options: tuple[Option, ...]) -> Iterator[str]:
         known = option.default.strip("`")
         given = "" if not known else f"; {known}" if known.startswith("required") else f"; default: {known}"
         yield f"  {option.name:<{width}}{option.values}{given}"
-        yield textwrap.indent(textwrap.fill(option.meaning, _WIDTH - width - 2, break_on_hyphens=False), " " * (width + 2))
+        yield textwrap.indent(textwrap.fill(option.meaning, _width() - width - 2, break_on_hyphens=False), " " * (width + 2))
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -252,8 +253,13 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _filled(paragraph: str) -> str:
-    """Return a paragraph wrapped to 100 columns; formulas, tables and lists stay as they are."""
-    return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _WIDTH, break_on_hyphens=False)
+    """Return a paragraph wrapped to the terminal; formulas, tables and lists stay as they are."""
+    return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _width(), break_on_hyphens=False)
+
+
+def _width() -> int:
+    """Return the columns of a terminal's line; 80 if there is no terminal."""
+    return min(_WIDEST, shutil.get_terminal_size().columns)
 
 
 def _cell(text: str) -> str:

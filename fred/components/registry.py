@@ -160,6 +160,8 @@ BASES = {  # base class of each kind, also for users' own classes
 }
 
 _ENTRY_POINTS = "fred.systems"  # group in which installed packages name modules with components
+_LISTED = 30  # names in a message
+_OWN = re.compile(r"[^:]+:[\w-]+")  # the name of a user's class
 _importable: dict[str, str] = {}  # modules that the command line or the Python API has allowed, by the names that scenarios use
 
 
@@ -196,7 +198,9 @@ def allow_import(names: Iterable[str]) -> None:
         except BaseException as error:  # SystemExit and GeneratorExit, too
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
-            raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
+            here = [file.stem for file in Path.cwd().glob("*.py")] if getattr(error, "name", None) == module else []
+            hint = nearest(module.removesuffix(".py"), here)
+            raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}{hint}") from error
         _add_rows(found)
         own_code.facts()  # record the digests at the import
         _importable.update({name: module, module: module})
@@ -240,13 +244,24 @@ def lookup(kind: str, name: str) -> type[Any]:
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
-        raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
-    module, _, own = name.partition(":")
-    if not module or not re.fullmatch(r"[\w-]+", own):
+        known = ", ".join(REGISTRY[kind]) if len(REGISTRY[kind]) <= _LISTED else f"the names that `fred list {kind}` lists"
+        raise FredError(f"expected one of {known}, or `module:Class`{nearest(name, REGISTRY[kind])}")
+    module = name.partition(":")[0]
+    if not _OWN.fullmatch(name):
         raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
     if module not in _importable:
-        raise FredError(f"a scenario alone never makes FRED import code: allow it with `--import {module}`")
+        raise FredError(needs_import(module))
     return _own(kind, name)
+
+
+def is_unimported(name: str) -> bool:
+    """Return True if a component's name is that of a user's class, `module:Class`, whose module is not allowed."""
+    return _OWN.fullmatch(name) is not None and name.partition(":")[0] not in _importable
+
+
+def needs_import(module: str) -> str:
+    """Return the message that refuses to import a module of the user's."""
+    return f"a scenario alone never makes FRED import code: allow it with `--import {module}`"
 
 
 def base(kind: str) -> type[Any]:

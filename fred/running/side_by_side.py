@@ -105,6 +105,7 @@ class _Watched:
 
     def __init__(self, units: Sequence[Unit], stage: Path, progress: OfRuns):
         self._units, self._stage, self._progress = units, stage, progress
+        self._told = set[Unit]()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -126,7 +127,10 @@ class _Watched:
         for unit in missing:
             share = 1.0 if (self._stage / unit.folder).exists() else work.progress(self._stage, unit)
             if share is not None:
+                if share == 1.0 and unit not in self._told:  # a unit whose first report is 1.0 counts as done before
+                    self._progress(unit.name, unit.seed, 0.0)
                 self._progress(unit.name, unit.seed, share)
+                self._told.add(unit)
             if share != 1.0:
                 left.append(unit)
         return left

@@ -61,7 +61,7 @@ def page(result: Tables, about: Circumstances) -> str:
         "sweep": _sweep(result) if result.swept else "",
         "workers_time": _part(partial(page_tables.workers_time, result)),
         "staleness": _part(partial(page_staleness.of_gradients, result)),
-        "machines": _part(partial(machines.machines, {each.name: each.run for each in result.outcomes})),
+        "machines": _part(partial(machines.machines, result.outcomes)),
         "scenario": _part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
         "environment": _facts({"fred": __version__, **about.environment}),
         "digests": _part(partial(_digests, result)),

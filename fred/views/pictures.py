@@ -64,7 +64,7 @@ def _applying(tables: Tables) -> Iterator[str]:
         yield "staleness"
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
         yield "copies"
-    if any(each.run.protocol.has_clock for each in tables.outcomes):
+    if any(each.has_clock for each in tables.outcomes):
         yield from ("throughput", "workers-time", "timeline")
     if any(_changing(each) for each in tables.outcomes):
         yield "pace"
@@ -197,7 +197,7 @@ def pace(tables: Tables, view: View | None = None) -> Picture:
 def _changing(outcome: Outcome) -> bool:
     """Return True if the run has a clock and its cluster has contention or faults."""
     cluster = outcome.run.cluster
-    return outcome.run.protocol.has_clock and bool(cluster.contention or cluster.faults)
+    return outcome.has_clock and bool(cluster.contention or cluster.faults)
 
 
 def workers_time(tables: Tables, view: View | None = None) -> Picture:
@@ -266,7 +266,7 @@ DRAWN: dict[str, Callable[..., Picture]] = {  # by `FigureName`, functions of ta
 
 
 def _clocked(tables: Tables) -> list[Outcome]:
-    clocked = [each for each in tables.outcomes if each.run.protocol.has_clock]
+    clocked = [each for each in tables.outcomes if each.has_clock]
     if not clocked:
         raise FredError("nothing to plot: these runs have no clock")
     return clocked
@@ -293,7 +293,7 @@ def _timing_differs(tables: Tables) -> bool:
     """Return True if the timing differs between the points of a sweep."""
     digests: dict[tuple[str, int], set[str]] = {}
     for each in tables.outcomes:
-        if each.name in tables.scenario.points and each.run.protocol.has_clock:
+        if each.name in tables.scenario.points and each.has_clock:
             point = tables.scenario.points[each.name].of, each.seed
             digests.setdefault(point, set()).add(each.schedule_digest)
     return any(len(own) > 1 for own in digests.values())

@@ -9,10 +9,12 @@ import pandas as pd
 
 from fred.base.errors import FredError
 from fred.base.words import briefly
-from fred.learning.loss_functions import CrossEntropy, SquaredError
+from fred.components import registry
 from fred.outcomes import sweeps
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
+
+_SHARES = ("cross-entropy", "squared-error")  # losses whose error is a share, unless it is the root of the loss
 
 
 class _Run(NamedTuple):
@@ -223,7 +225,7 @@ def _is_share(tables: Tables) -> bool:
     It is not if it is the root of the loss, and may not be with a loss of the user's own.
     """
     tasks = [each.run.task for each in tables.outcomes]
-    if any(task and task.loss and not isinstance(task.loss, (CrossEntropy, SquaredError)) for task in tasks):
+    if any(task and task.loss and registry.name_of("loss", task.loss) not in _SHARES for task in tasks):
         return False
     metrics = tables.metrics
     finite = metrics[np.isfinite(metrics["loss"]) & np.isfinite(metrics["error"])] if "loss" in metrics else pd.DataFrame()
