@@ -137,7 +137,7 @@ def recompute(
         return parts[0] if cut_into == 1 else servers[0].join(parts, servers[0].like)
 
     def message_of(row) -> dict:
-        key = (row.worker, row.step) if row.step >= 0 else ("difference", row.worker, row.source, row.mailbox)
+        key = (row.worker, row.step) if row.step >= 0 else ("pseudo-gradient", row.worker, row.source, row.mailbox)
         if key not in sent and row.step < 0:
             before, after = model(read(row.source)), model(read(row.mailbox))
             sent[key] = (differ or send)(row.worker, before, {k: before[k] - after[k] for k in before})

@@ -131,7 +131,7 @@ class TestMessages:
         model = MLP(hidden=(7,))
         before, after = params_of(model, (5,)), params_of(model, (5,))
         do = arithmetic(ASGD(learning_rate=0.1), model, before, layout=Layout.central(2, cut))
-        message, _ = do.difference(sources(do, before), sources(do, after), ())
+        message, _ = do.pseudo_gradient(sources(do, before), sources(do, after), ())
         start, end, found = named(before), named(after), joined(do, message)
         assert all(np.array_equal(found[name], start[name] - end[name]) for name in start)
 

@@ -66,8 +66,8 @@ class TestWhen:
         slow = {**EQUAL, "speeds": [1, 1, 1, 0.3125]}
         found = outcome("birch-local", {"total": 10}, slow, stop={"seconds": 4.2})
         assert at(found, Verb.COMMIT) == [1.6, 3.2]
-        given_up = [at(found, Verb.DROP, replica=worker) for worker in range(4)]
-        assert given_up == [[1.6, 3.2]] * 3 + [[]], "the next ones of the fast"
+        aborted = [at(found, Verb.DROP, replica=worker) for worker in range(4)]
+        assert aborted == [[1.6, 3.2]] * 3 + [[]], "the next ones of the fast"
         made = np.bincount(found.schedule["worker"][found.schedule.rows(Verb.PUSH)][:10])
         assert made.tolist() == [3, 3, 3, 1]
 

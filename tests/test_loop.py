@@ -584,8 +584,8 @@ class TestComposing:
         before = pulled(record)
         record.push(30, begun(record, before), 0, 0, NOTHING.bytes, NOTHING.messages)
         after = pulled(record, 31)
-        difference = Gradient(1, NONE, after, 32, 32, source=before)
-        record.add(32, difference, 0, 0, 1.0, 8, 1)
+        pseudo_gradient = Gradient(1, NONE, after, 32, 32, source=before)
+        record.add(32, pseudo_gradient, 0, 0, 1.0, 8, 1)
         record.commit(32, 0, 0, None)
         row = log.rows[-2]
         assert (row.mailbox, row.source, row.step, row.timestamp, row.staleness) == (1, 0, NONE, 0, 1)

@@ -13,7 +13,7 @@ from fred.base import signals
 from fred.base.cores import cores
 from fred.base.errors import FredError
 from fred.components import registry
-from fred.running import companions
+from fred.running import pool
 
 if TYPE_CHECKING:
     from fred.results.result import Result
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, more = parser.parse_known_args(arguments)
         if more:
             options.asked.refuse(more)
-        with signals.heeded(), companions.ended():
+        with signals.heeded(), pool.ended():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -232,7 +232,7 @@ def _run(options: argparse.Namespace) -> int:
     with signals.saying(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
-        companions.end()  # inside this `with`, so that an interrupt reports the complete result
+        pool.end()  # inside this `with`, so that an interrupt reports the complete result
         printing.print_summary(outcome, out)
         sys.stdout.flush()
     return 0
@@ -245,7 +245,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     all_to_do = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
     one = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
     if all_to_do and jobs == 2 and not one:  # start one process now; whether more help is known once the scenario is read
-        companions.begin(1)
+        pool.begin(1)
     from fred.base.progress import of_runs
     from fred.running.units import doubts_of, number_at_first, number_of_units
     from fred.specification.loading import load
@@ -257,7 +257,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
     if all_to_do:
-        companions.begin(min(jobs, number_at_first(scenario, only)) - 1)
+        pool.begin(min(jobs, number_at_first(scenario, only)) - 1)
     from fred.results import experiment  # loads jax, which takes as long as the processes take to start
 
     with of_runs(number_of_units(scenario, only)) as progress:

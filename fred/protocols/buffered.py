@@ -102,9 +102,9 @@ class Buffered(Centred, Paced):
                     yield from self._step_begun(sim, worker, waited)
                 else:
                     yield from self._step(sim, worker, sim.own(worker))
-            difference = sim.difference(worker, before, sim.own(worker))
-            yield from sim.send(difference)
-            sim.add(difference, sim.workers)
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from sim.send(pseudo_gradient)
+            sim.add(pseudo_gradient, sim.workers)
             if next(arrived) % self.buffer == 0:
                 sim.commit(sim.workers)
             if company:

@@ -116,7 +116,7 @@ class OuterSteps(Paced):
             while made == first or (made - first < updates if self.every is None else sim.now < end):
                 yield from self._update(sim, worker, made, common)
                 made += 1
-            meetings.bring(number, sim.difference(worker, common, sim.own(worker)))
+            meetings.bring(number, sim.pseudo_gradient(worker, common, sim.own(worker)))
             yield from meetings.over(number, worker)
             common = sim.read(worker, sim.workers, sent=False)
             sim.sync(worker, common)
@@ -168,13 +168,13 @@ class Meetings:
         if self._sim.record.full:
             return
         for number in sorted(set(self._brought) - self._begun):
-            if difference := self._brought[number].pop(worker, None):
-                self._sim.drop(difference, self._sim.workers, NOTHING, number % self._sim.blocks)
+            if pseudo_gradient := self._brought[number].pop(worker, None):
+                self._sim.drop(pseudo_gradient, self._sim.workers, NOTHING, number % self._sim.blocks)
             self._begin_if_complete(number)
 
-    def bring(self, number: int, difference: Gradient) -> None:
+    def bring(self, number: int, pseudo_gradient: Gradient) -> None:
         """Add a worker's pseudo-gradient to a meeting; the allreduce begins when all have been added."""
-        self._brought[number][difference.worker] = difference
+        self._brought[number][pseudo_gradient.worker] = pseudo_gradient
         self._begin_if_complete(number)
 
     def _begin_if_complete(self, number: int) -> None:
@@ -192,7 +192,7 @@ class Meetings:
     def _step(self, number: int, cost: Cost) -> None:
         sim, block = self._sim, number % self._sim.blocks
         self._begun.discard(number)
-        for _, difference in sorted(self._brought.pop(number).items()):
-            sim.add(difference, sim.workers, cost, block)
+        for _, pseudo_gradient in sorted(self._brought.pop(number).items()):
+            sim.add(pseudo_gradient, sim.workers, cost, block)
         sim.commit(sim.workers, block)
         self._over[number].succeed()

@@ -67,7 +67,7 @@ class Synchronous(Protocol):
                 yield from sim.send(gradient)
             except simpy.Interrupt:
                 if gradient:
-                    sim.give_up(gradient)
+                    sim.abort(gradient)
                 continue
             if model.timestamp < sim.clock():
                 sim.drop(gradient)

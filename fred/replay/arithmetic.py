@@ -81,7 +81,7 @@ class Arithmetic:
 
     def remember(self, model: Params, words: Any = (0, 0)) -> Any:
         """Return a worker's memory before its first message; `words` seed the random draws of its codec."""
-        return beside.remembered(self.server, model, words)
+        return beside.memory_of(self.server, model, words)
 
     def memories(self, model: Params, seed: int) -> list[Any]:
         """Return each worker's memory before its first message; a single one if workers have no memory."""
@@ -161,7 +161,7 @@ class Arithmetic:
         return self._sent(memory, params, self.loss.gradient(params, examples, indices, real, members), not self.local)
 
     @sealed
-    def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
+    def pseudo_gradient(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
         """Return the message made of a pseudo-gradient, split into blocks, and the worker's memory afterwards."""
         start, end = (self.server.model(self.blocks.join(each)) for each in (before, after))
         return self._sent(memory, start, jax.tree.map(jnp.subtract, start, end), True)

@@ -17,7 +17,7 @@ from fred.outcomes.tables import Tables
 from fred.results import folder
 from fred.results.kept import kept_of, objections_to, said_anew, what_is_kept
 from fred.results.result import Result
-from fred.running import side_by_side, stored, work
+from fred.running import parallel, stored, work
 from fred.running.execution import Following, execute
 from fred.running.on_dask import on_dask
 from fred.running.stored import Stored
@@ -188,9 +188,9 @@ def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
     if how.dask:
         on_dask(units, stage, how.progress, how.dask)
     elif how.jobs > 1 and len(units) > 1:
-        side_by_side.in_processes(units, stage, how.progress, min(how.jobs, len(units)))
+        parallel.in_processes(units, stage, how.progress, min(how.jobs, len(units)))
     else:
-        side_by_side.one_by_one(units, stage, how.progress)
+        parallel.one_by_one(units, stage, how.progress)
 
 
 def _files_of(units: Iterable[Unit], stage: Path) -> list[str]:

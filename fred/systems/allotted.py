@@ -88,7 +88,7 @@ class _Allotted(Protocol):
                     yield from sim.send(gradient)
                     sim.add(gradient)
                 else:
-                    sim.give_up(gradient)
+                    sim.abort(gradient)
                 server.tried(gradient)
 
 

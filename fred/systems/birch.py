@@ -116,13 +116,13 @@ class LocalSums(_Bounded):
                 gradient = sim.compute(worker, sim.own(worker))
                 yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
-            difference = sim.difference(worker, before, sim.own(worker))
-            yield from sim.send(difference)
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from sim.send(pseudo_gradient)
             if applied.accepts(read, self.steps):
-                sim.add(difference, sim.workers)
+                sim.add(pseudo_gradient, sim.workers)
                 sim.commit(sim.workers, weight=1.0)
             else:
-                sim.drop(difference, sim.workers)
+                sim.drop(pseudo_gradient, sim.workers)
 
 
 class BatchSums(_Bounded):
@@ -199,9 +199,9 @@ class LocalTotal(Protocol):
         made = yield from steps.make(worker)
         yield from sim.present(worker)
         if made:
-            difference = sim.difference(worker, before, sim.own(worker))
-            yield from sim.send(difference)
-            sim.add(difference, sim.workers)
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from sim.send(pseudo_gradient)
+            sim.add(pseudo_gradient, sim.workers)
 
 
 class _Steps:

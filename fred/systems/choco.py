@@ -111,7 +111,7 @@ class ChocoGossip(Protocol):
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-            sim.add(sim.difference(worker, sim.read(worker, known, sent=False), sim.own(worker)), known, NOTHING)
+            sim.add(sim.pseudo_gradient(worker, sim.read(worker, known, sent=False), sim.own(worker)), known, NOTHING)
             sim.commit(known)
             model = sim.publish(worker, len(receivers), size=sim.sizes.message.whole, replica=known)
             for receiver in receivers:

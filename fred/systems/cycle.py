@@ -74,8 +74,8 @@ class InTurn(Protocol):
             brought = list[Gradient]()
             turns = [sim.process(self._turn(sim, worker, due, brought)) for worker in members]
             yield from sim.wait(f"the group of worker {members[0]}", sim.env.all_of(turns), "all of it")
-            for difference in brought:
-                sim.add(difference, sim.workers)
+            for pseudo_gradient in brought:
+                sim.add(pseudo_gradient, sim.workers)
             sim.commit(sim.workers, weight=1.0)
             due = steps
 
@@ -88,6 +88,6 @@ class InTurn(Protocol):
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-        difference = sim.difference(worker, before, sim.own(worker))
-        yield from sim.send(difference)
-        brought.append(difference)
+        pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+        yield from sim.send(pseudo_gradient)
+        brought.append(pseudo_gradient)

@@ -168,7 +168,7 @@ class _Fragment:
         sim = self._sim
         if sim.faultless:
             return False
-        answered = {difference.worker for difference, _ in self._answers}
+        answered = {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}
         able = answered | {worker for worker in range(sim.workers) if sim.back(worker, sim.now) < NEVER}
         return len(able) < self._needed
 
@@ -176,7 +176,7 @@ class _Fragment:
         """Forget a crashed learner's model, and its answer on the way."""
         self._before.pop(worker, None)
         self._steps[worker] = 0
-        if self._number % 2 and worker not in {difference.worker for difference, _ in self._answers}:
+        if self._number % 2 and worker not in {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}:
             self._asked.add(worker)
 
     def receive(self, worker: int) -> Process:
@@ -211,15 +211,15 @@ class _Fragment:
         self._asked.discard(worker)
         parts = [fragment._before[worker] for fragment in self._all]
         before = parts[0] if len(parts) == 1 else sim.compose(worker, parts)
-        difference = sim.difference(worker, before, whole(sim, worker, worker))
-        sim.process(self._send(difference, self._steps[worker], self._number), worker)
+        pseudo_gradient = sim.pseudo_gradient(worker, before, whole(sim, worker, worker))
+        sim.process(self._send(pseudo_gradient, self._steps[worker], self._number), worker)
 
-    def _send(self, difference: Gradient, steps: int, number: int) -> Process:
-        yield from self._sim.send(difference, block=self._block if len(self._all) > 1 else None)
+    def _send(self, pseudo_gradient: Gradient, steps: int, number: int) -> Process:
+        yield from self._sim.send(pseudo_gradient, block=self._block if len(self._all) > 1 else None)
         if number != self._number:
-            self._sim.drop(difference, self._sim.workers, block=self._block)
+            self._sim.drop(pseudo_gradient, self._sim.workers, block=self._block)
             return
-        self._answers.append((difference, steps))
+        self._answers.append((pseudo_gradient, steps))
         if len(self._answers) == self._needed:
             self._enough.succeed()
 
@@ -227,8 +227,8 @@ class _Fragment:
         """Step with all answers that have arrived, and send the new fragment to all available learners."""
         sim, answers = self._sim, self._answers
         self._asked, self._answers, self._number = set(), [], self._number + 1
-        for difference, steps in answers:
-            sim.add(difference, sim.workers, block=self._block, weight=float(steps))
+        for pseudo_gradient, steps in answers:
+            sim.add(pseudo_gradient, sim.workers, block=self._block, weight=float(steps))
         sim.commit(sim.workers, self._block, weight=1 / sum(steps for _, steps in answers))
         for worker in self._before:
             sim.process(self.receive(worker), worker)

@@ -114,7 +114,7 @@ class ClippedASGD(Server):
         return jax.tree.map(lambda leaf: factor * leaf, gradient)
 
 
-class _Remembering(Server):
+class _WithCopies(Server):
     """A server that stores each worker's copy of the parameters, so that only gradients are sent."""
 
     def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
@@ -126,7 +126,7 @@ class _Remembering(Server):
         return super().sent_bytes(message["gradient"])
 
 
-class DelayCompensated(_Remembering):
+class DelayCompensated(_WithCopies):
     """Asynchronous SGD with delay compensation: a Taylor term corrects each gradient for the updates that it missed.
 
     The server stores each worker's copy, so that only gradients are sent. A gradient of 2 at 1, applied at 3:
@@ -181,7 +181,7 @@ class DelayCompensated(_Remembering):
         return state.replace(squares=squares)
 
 
-class PickySGD(_Remembering):
+class PickySGD(_WithCopies):
     """Asynchronous SGD that drops a gradient if the parameters have moved too far since the worker read them.
 
     The server stores each worker's copy, so that only gradients are sent. A gradient at 1, applied at 3, with two limits:

@@ -88,11 +88,11 @@ class OverlappedSteps(Protocol):
                 yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
             yield from rounds.over(number - 1, worker)
-            difference = sim.difference(worker, before, sim.own(worker))
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
             if self.eager:
-                sim.add(difference, outer, NOTHING)
+                sim.add(pseudo_gradient, outer, NOTHING)
             sim.commit(outer, weight=1 / sim.workers)
-            rounds.bring(number, difference)
+            rounds.bring(number, pseudo_gradient)
 
 
 class _Rounds:
@@ -103,9 +103,9 @@ class _Rounds:
         self._brought: list[Gradient] = []
         self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
-    def bring(self, number: int, difference: Gradient) -> None:
+    def bring(self, number: int, pseudo_gradient: Gradient) -> None:
         """Add a worker's pseudo-gradient; the allreduce begins when all have been added."""
-        self._brought.append(difference)
+        self._brought.append(pseudo_gradient)
         if len(self._brought) == self._sim.workers:
             cost = self._sim.add_up(self._sim.workers, awaited=range(self._sim.workers))
             self._sim.later(cost.nanoseconds, partial(self._end, number, cost))
@@ -119,10 +119,10 @@ class _Rounds:
     def _end(self, number: int, cost: Cost) -> None:
         sim, brought = self._sim, sorted(self._brought, key=lambda each: each.worker)
         self._brought = []
-        for difference in brought:
+        for pseudo_gradient in brought:
             charged = cost
             for worker in range(sim.workers):
-                if not self._eager or worker != difference.worker:
-                    sim.add(difference, sim.workers + worker, charged)
+                if not self._eager or worker != pseudo_gradient.worker:
+                    sim.add(pseudo_gradient, sim.workers + worker, charged)
                     charged = NOTHING
         self._over[number].succeed()

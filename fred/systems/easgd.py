@@ -88,11 +88,11 @@ class Elastic(Centred):
             for _ in range(self.period):
                 yield from self._step(sim, worker, model)
                 model = sim.own(worker)
-            centre = yield from sim.pull(worker, sim.workers)
-            difference = sim.difference(worker, centre, model)
-            sim.sync(worker, centre, keep=1 - share, weight=share)
-            yield from sim.send(difference)
-            sim.add(difference, sim.workers)
+            server_model = yield from sim.pull(worker, sim.workers)
+            pseudo_gradient = sim.pseudo_gradient(worker, server_model, model)
+            sim.sync(worker, server_model, keep=1 - share, weight=share)
+            yield from sim.send(pseudo_gradient)
+            sim.add(pseudo_gradient, sim.workers)
             sim.commit(sim.workers, weight=share)
 
 
@@ -117,7 +117,7 @@ class Accumulating(Centred):
             yield from self._step(sim, worker, sim.own(worker))
             pushes, fetches = step % self.n_push == 0, step % self.n_fetch == 0
             if pushes or fetches:
-                accrued.append(sim.difference(worker, start, sim.own(worker)))
+                accrued.append(sim.pseudo_gradient(worker, start, sim.own(worker)))
             if pushes:
                 yield from self._push(sim, accrued)
             if fetches:
@@ -129,8 +129,8 @@ class Accumulating(Centred):
         """Send the sum of the pseudo-gradients to the server as one message."""
         *others, last = accrued
         yield from sim.send(last)
-        for difference in others:
-            sim.add(difference, sim.workers, NOTHING)
+        for pseudo_gradient in others:
+            sim.add(pseudo_gradient, sim.workers, NOTHING)
         sim.add(last, sim.workers)
         sim.commit(sim.workers, weight=1.0)
         accrued.clear()

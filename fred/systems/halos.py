@@ -131,9 +131,9 @@ class LocalServers(Paced):
                 gradient = sim.compute(worker, sim.own(worker))
                 yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
-            difference = sim.difference(worker, before, sim.own(worker))
-            yield from sim.send(difference, server=server.number)
-            sim.add(difference, server.replica)
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from sim.send(pseudo_gradient, server=server.number)
+            sim.add(pseudo_gradient, server.replica)
             sim.commit(server.replica, weight=1.0)
             server.pushed(worker)
 
@@ -154,12 +154,12 @@ class _LocalServer:
         self._pushes += 1
         if self._pushes == self._every:
             own = self._sim.read(worker, self.replica, sent=False)
-            self._sim.process(self._exchange(self._sim.difference(worker, self._merged, own)))
+            self._sim.process(self._exchange(self._sim.pseudo_gradient(worker, self._merged, own)))
 
-    def _exchange(self, difference: Gradient) -> Process:
+    def _exchange(self, pseudo_gradient: Gradient) -> Process:
         sim, everything = self._sim, self._everything
-        yield from sim.send_between(difference, self.number, self._last)
-        sim.add(difference, everything)
+        yield from sim.send_between(pseudo_gradient, self.number, self._last)
+        sim.add(pseudo_gradient, everything)
         sim.commit(everything, weight=1.0)
         somebody = yield from self._present()
         model = yield from sim.pull_between(somebody, everything, self._last, self.number)

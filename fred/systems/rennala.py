@@ -94,7 +94,7 @@ class _Fresh(Protocol):
                     current = model.timestamp == sim.clock()
             except simpy.Interrupt:
                 if gradient:
-                    sim.give_up(gradient)
+                    sim.abort(gradient)
 
     def _interrupt_others(self, sim: Simulation, worker: int) -> None:
         for other in range(sim.workers):

@@ -126,7 +126,7 @@ class BoundedDelay(Protocol):
                 yield from send(gradient)
             except simpy.Interrupt:
                 if gradient:
-                    sim.give_up(gradient)
+                    sim.abort(gradient)
                 server.reads(worker)
                 continue
             accept(gradient)

@@ -175,7 +175,7 @@ class LateAveraging(Protocol):
         yield from sim.present(worker)
         mean, cost = averages.take(number, worker)
         if self.delay != 0:
-            sim.add(sim.difference(worker, brought, sim.own(worker)), worker, NOTHING)
+            sim.add(sim.pseudo_gradient(worker, brought, sim.own(worker)), worker, NOTHING)
             sim.commit(worker)
         sim.sync(worker, mean, cost=cost._replace(nanoseconds=0))
 

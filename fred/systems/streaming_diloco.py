@@ -129,7 +129,7 @@ class Streaming(Protocol):
             made = updates[worker] = updates[worker] + 1
             if (made + self.delay) % self._between == 0:
                 common, own = whole(sim, worker, sim.workers), whole(sim, worker, worker)
-                meetings.bring((made + self.delay) // self._between - 1, sim.difference(worker, common, own))
+                meetings.bring((made + self.delay) // self._between - 1, sim.pseudo_gradient(worker, common, own))
             if made % self._between == 0:
                 number = made // self._between - 1
                 yield from meetings.over(number, worker)

@@ -182,7 +182,7 @@ class Simulation(Sending):
             self.record.beside(What.SENDING, gradient.end, self.now, worker=gradient.worker)
         self.drop(gradient, cost=NOTHING)
 
-    def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
+    def pseudo_gradient(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """Return the pseudo-gradient of local steps: the model before minus the model after, a message like a gradient.
 
         Args:
@@ -192,9 +192,9 @@ class Simulation(Sending):
         for copy in (before, after):
             if len(copy.timestamps) < self._cut:
                 raise copy.incomplete(self._cut)
-        difference = Gradient(worker, NONE, after, self.now, self.now, source=before)
-        self.record.watch(difference)
-        return difference
+        pseudo_gradient = Gradient(worker, NONE, after, self.now, self.now, source=before)
+        self.record.watch(pseudo_gradient)
+        return pseudo_gradient
 
     def clock(self, replica: int = 0, block: int = 0) -> int:
         """Return the number of changes of a `block` of a `replica`."""
@@ -354,7 +354,7 @@ class Simulation(Sending):
         self.record.drop(now, gradient, replica, block, size, messages)
         gradient.dropped = True
 
-    def give_up(self, gradient: Gradient) -> None:
+    def abort(self, gradient: Gradient) -> None:
         """Discard `gradient`: at no cost while it is still being computed, at the cost of its message once it has been sent."""
         self.drop(gradient, cost=NOTHING if self.now < gradient.end else None)
 
