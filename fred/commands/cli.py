@@ -106,14 +106,14 @@ def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser that reports errors in one line that says what to do, as FRED does elsewhere."""
+    """An argument parser that reports each error in one line, with a remedy."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
         self.set_defaults(asked=self)  # each command sets its own parser
 
     def error(self, message: str) -> NoReturn:
-        """Exit with a message that says what is wrong and which help to read."""
+        """Exit with the message, and the help to read."""
         self.exit(_CANNOT, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:

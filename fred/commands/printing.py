@@ -30,9 +30,9 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     The summary has one line per run, with means over the seeds. A sweep adds a table of all points.
     """
     console = terminal()
-    if outcome.kept:
-        print(f"{outcome.kept} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
-    for line in outcome.anew:
+    if outcome.reused:
+        print(f"{outcome.reused} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
+    for line in outcome.recomputed:
         print(line)
     for table in tables(outcome, out):
         show(table, console)

@@ -42,9 +42,7 @@ from fred.timing.simulation import Process, Simulation
 class Centred(Protocol):
     """A protocol with a model for each worker and a server model, which is the last replica."""
 
-    faults: ClassVar[str] = (
-        "A returning worker starts from the server model, and what it had not sent is lost; no worker waits."
-    )
+    faults: ClassVar[str] = "A returning worker starts from the server model, and its unsent work is lost; no worker waits."
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.centred(cluster.size)

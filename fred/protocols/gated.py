@@ -41,7 +41,7 @@ class Gated(Gates, Central):
     the mean, of all stored gradients (`unsent`). A message that does not pass takes no time on the network.
     """
 
-    faults: ClassVar[str] = "A returning worker reads the newest model, and what it had not sent is lost; no worker waits."
+    faults: ClassVar[str] = "A returning worker reads the newest model, and its unsent gradients are lost; no worker waits."
 
     def check(self, cluster: Cluster) -> None:
         Central.check(self, cluster)
@@ -55,7 +55,7 @@ class Gated(Gates, Central):
         def update(_: Gradient, block: int) -> None:
             outbox.update(message, block)
 
-        outbox.begin_anew()
+        outbox.restart()
         model: Copy | None = None
         while True:
             if fetches.passes(model) or model is None:

@@ -74,7 +74,7 @@ class ChocoGossip(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model and what it is sent, and computes the lost gradient again; its neighbours wait, then theirs."
+        "A worker keeps its model and received models, and computes the lost gradient again; its neighbours wait, then theirs."
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(

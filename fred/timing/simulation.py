@@ -177,7 +177,7 @@ class Simulation(Sending):
         return min(self.now, self._faults.away("worker", worker, begin)[0])
 
     def _lose(self, gradient: Gradient) -> None:
-        """Drop a gradient whose worker has crashed, including what it was sending."""
+        """Drop a gradient whose worker has crashed, and end its message."""
         if gradient.underway and gradient.end < self.now:
             self.record.beside(What.SENDING, gradient.end, self.now, worker=gradient.worker)
         self.drop(gradient, cost=NOTHING)
@@ -282,7 +282,7 @@ class Simulation(Sending):
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """Apply `gradient` as one update of a `block` of a `replica`. Raises FredError if it is not finished.
 
-        `cost` is what was sent for it; default: one message to each server, or as given to `send`.
+        `cost` is that of its message; default: one message to each server, or as given to `send`.
         """
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
