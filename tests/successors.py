@@ -197,7 +197,7 @@ class TopK(Server):
         return message, jax.tree.map(jnp.subtract, total, message)
 
     def sent_bytes(self, message: Message) -> int:
-        """Of each entry that is kept its number and where it stands: the arrays also hold the zeros in between."""
+        """Return the bytes of each kept entry and its index: the arrays also hold the zeros in between."""
         return sum(8 * (leaf.size - self._left_out(leaf)) for leaf in jax.tree.leaves(message))
 
     def _left_out(self, array: jax.Array) -> int:

@@ -294,7 +294,7 @@ class LongSteps(Server):
 
 
 def by_numpy(outcome: Outcome, rate: float) -> dict[str, np.ndarray]:
-    """What plain SGD with this rate makes of the run's schedule, in double precision."""
+    """Return the parameters that plain SGD with this rate makes from the run's schedule, in double precision."""
     task = outcome.run.task
     assert task is not None
     data = task.data.load(outcome.seed).train

@@ -185,7 +185,7 @@ def test_protocols_do_what_their_algorithms_say(protocol, acted):
 
 
 def mean(models: list[dict]) -> dict:
-    """Of several models."""
+    """Return the mean of several models."""
     return {k: np.mean([model[k] for model in models], axis=0) for k in models[0]}
 
 

@@ -24,7 +24,7 @@ def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline
 
 
 def at(found: Outcome, *verbs: Verb, replica: int = 4) -> list[float]:
-    """When something was done to a replica, s."""
+    """Return the times of changes of a replica, s."""
     schedule = found.schedule
     rows = schedule.rows(*verbs)
     return (schedule["time_ns"][rows][schedule["replica"][rows] == replica] / 1e9).round(6).tolist()

@@ -25,7 +25,7 @@ ENTRIES = [(kind, name) for kind, table in registry.REGISTRY.items() for name in
 
 
 def values_of(kind: str, name: str) -> dict[str, list]:
-    """For each option what its schema lets one try: its default, its examples, bounds and what lies between, all choices."""
+    """Yield, for each option, its default, examples, bounds, values between them, and all choices."""
     cls = registry.lookup(kind, name)
     result: dict[str, list] = {}
     for option, schema in cls.model_json_schema()["properties"].items():

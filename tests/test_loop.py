@@ -131,7 +131,7 @@ class World:
 
 
 def in_simpy(number: int) -> tuple[Trace, BaseException | None]:
-    """What happens in SimPy's own environment, with its own timeouts, and the error that ends it."""
+    """Return the events in SimPy's own environment, with its own timeouts, and the error that ends it."""
     env = simpy.Environment()
     world = World(env, number, env.timeout)
     try:
@@ -142,7 +142,7 @@ def in_simpy(number: int) -> tuple[Trace, BaseException | None]:
 
 
 def in_loop(number: int, chunk: int) -> tuple[Trace, BaseException | None]:
-    """What happens in the loop, so many events at a time; some delays are SimPy's own timeouts, some pauses numbers."""
+    """Return the events in the loop, in chunks; some delays are SimPy's own timeouts, some pauses numbers."""
     loop, until = Loop(), Until()
     kinds: Iterator[Callable[[int], simpy.Event]] = itertools.cycle([loop.after, loop.after, loop.timeout])
     pauses: Iterator[Callable[[int], Any]] = itertools.cycle([int, int, loop.after, np.int64])

@@ -47,7 +47,7 @@ def results(tmp_path_factory) -> tuple[Result, Result]:
 
 
 def plain(value: Any) -> Any:
-    """What can be compared."""
+    """Return a value that can be compared."""
     if isinstance(value, Schedule):
         return plain(value.frame())
     if isinstance(value, pd.DataFrame):

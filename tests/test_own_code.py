@@ -103,7 +103,7 @@ class Folder:
         return self.summary["virtual_seconds"], said
 
     def told(self, module: str, path: str = "", stopped: bool = False, task: Any = None, environment: Any = ()) -> str:
-        """What it prints, whether there is a result or not; `stopped`: interrupted after its first checkpoint."""
+        """Return the output, with or without a result; `stopped`: interrupted after its first checkpoint."""
         scenario = TEN | {"cluster": {"workers": 1, "compute": f"{module}:Own"}} | ({"task": task} if task else {})
         (self.path / "ten.yaml").write_text(json.dumps(scenario))
         arguments = ["run", "ten.yaml", "--import", module, "--out", "out", "--no-report"]

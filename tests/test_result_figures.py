@@ -57,7 +57,7 @@ def drawn(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def alone(result: Result, tmp_path: Path) -> dict[str, bytes]:
-    """What one process draws that saves one picture after the other."""
+    """Return the files of one process that saves one picture after the other."""
     (tmp_path / "alone").mkdir()
     for name, draw in result.pictures().items():
         draw().save(tmp_path / "alone" / f"{name}.svg")

@@ -294,7 +294,7 @@ class ToAll(Protocol):
 
 
 def said(options: dict[str, Any], seed: int = 0, **cluster: Any) -> Schedule:
-    """What such a protocol does on two workers."""
+    """Return the behaviour of such a protocol on two workers."""
     return record(Saying(**options), Cluster(workers=2, compute=TENTH, **cluster), seconds=100, seed=seed)
 
 

@@ -282,7 +282,7 @@ def test_each_moment_of_random_clusters_is_of_one_kind(cluster, name, seed):
 
 @cache
 def random_timing(seed: int) -> Outcome:
-    """What became of a valid run without a task."""
+    """Return the outcome of a valid random run without a task."""
     draws = Draws(seed)
     while True:
         with contextlib.suppress(FredError):

@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused(options, said):
 
 
 def rounds_of(schedule: Schedule) -> Any:
-    """Of each round when it began, ns, and its rows ADD and DROP."""
+    """Return the begin of each round, ns, and its rows ADD and DROP."""
     ends = schedule.rows(Verb.COMMIT)
     began = np.append(0, schedule["time_ns"][ends])
     verb = schedule["verb"]

@@ -23,7 +23,7 @@ TARGET = 0.7  # a loss on digits
 
 
 def experiments() -> Iterator[Experiment]:
-    """Of families C and B4 those whose averages are of all of the model and of all workers."""
+    """Yield the experiments of families C and B4 with averages of whole models and all workers."""
     for task in ("digits", "grammar"):
         yield _rounds(task)
         yield _overlapped(task)
