@@ -31,6 +31,7 @@ lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.prose
 
 format: $(TEST)
 	$(BIN)/ruff check --fix .

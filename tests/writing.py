@@ -17,7 +17,7 @@ class Writing(NamedTuple):
 
 
 def written(folder: Path) -> Writing:
-    """Return the syntax trees of all Python files below a folder."""
+    """Return the line counts of all Python files below a folder."""
     counted = Writing([], [], 0, 0)
     docstrings = code = 0
     for path in sorted(folder.rglob("*.py")):
@@ -38,7 +38,7 @@ def written(folder: Path) -> Writing:
 
 
 def docstring_of(node: ast.AST) -> range:
-    """Its lines."""
+    """Return the lines of a node's docstring."""
     body = getattr(node, "body", None)
     first = body[0] if isinstance(body, list) and body else None
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
