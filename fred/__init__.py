@@ -88,7 +88,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.outcomes.spans": ("spans",),
     # whatever a scenario can name
     "fred.components.component": ("Component",),
-    # who waits for whom
+    # which workers wait for which
     "fred.protocols.protocol": ("Protocol",),
     "fred.protocols.central": ("Central",),
     "fred.timing.simulation": ("Simulation", "Process"),

@@ -57,14 +57,17 @@ class Gossip(Protocol):
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="graph along which models are sent")
-    weights: Literal["column", "metropolis"] = Field("column", description="mixing weights")
+    weights: Literal["column", "metropolis"] = Field(
+        "column", description="mixing weights: equal shares of a sender, or Metropolis weights"
+    )
     order: Literal["update-first", "mix-first", "compute-first"] = Field(
-        "update-first", description="when a gradient is applied; absent, with D-PSGD: mix-first"
+        "update-first", description="order of applying the gradient, sending and mixing; absent: that of the algorithm's paper"
     )
     exchanges: Count | Literal["global"] = Field(
-        1, description="K: parts in which a model is sent, one after the other, such as its tensors; global: all wait for all"
+        1,
+        description="K: parts in which a model is sent, one after the other, such as its tensors; `global`: all wait for all",
     )
-    overlap: Whole = Field(0, description="tau: iterations that models may be on their way; 0: workers wait for them")
+    overlap: Whole = Field(0, description="tau: iterations that models may take to arrive; 0: workers wait for them")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

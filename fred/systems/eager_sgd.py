@@ -139,7 +139,7 @@ class _Allreduces:
         return _Allreduce(sim, None, 1 if start_by == "solo" else (sim.workers + 1) // 2)
 
     def _begin(self, allreduce: _Allreduce) -> None:
-        """Begin it everywhere, with the finished gradients of all available workers."""
+        """Begin the allreduce, with the finished gradients of all available workers."""
         if allreduce.begun:
             return
         allreduce.begun = True

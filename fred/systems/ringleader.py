@@ -42,7 +42,7 @@ class _Tabled(Server):
         return super().init(params, workers).replace(table=table, mean=mean, counts=jnp.zeros(workers, jnp.int32))
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Step with `total`, which is no single worker's, so that none of it is stored."""
+        """Step with `total`, the sum of a round; it has gradients of several workers, so the table stays unchanged."""
         return self.step(state, total)
 
     def _step_if(self, ready: Scalar, state: State) -> State:

@@ -1,4 +1,4 @@
-"""Messages: their sizes, how long they take, and what the rows about them are charged."""
+"""Messages: sizes, durations, and the bytes charged to the rows of the schedule."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

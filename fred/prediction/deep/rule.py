@@ -44,7 +44,9 @@ class DeepMarkov(Watched):
     holds_back: ClassVar[bool] = True
 
     objective: Objective | None = Field(  # type: ignore[assignment]
-        None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: chosen by training"
+        None,
+        description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run; absent: "
+        "chosen in training",
     )
     by: By | None = Field(  # type: ignore[assignment]
         None,
@@ -156,7 +158,9 @@ class PlainDeepMarkov(DeepMarkov):
 
     variant: ClassVar[saved.Variant] = "plain"
 
-    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    objective: Objective = Field(
+        "round", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
+    )
     by: By = Field("count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both")
     restarts: int = Field(1, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
     steps: int = Field(3000, ge=50, lt=2**31, description="number of training steps")
