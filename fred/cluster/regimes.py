@@ -43,7 +43,7 @@ Persistence = Annotated[float, Field(ge=0, lt=1)]
 
 
 class PersistentNoise(Contention):
-    """Autoregressive noise: exp(x) multiplies a compute time, with x normal and correlated in time; it may speed up, too.
+    """Autoregressive noise: exp(x) multiplies a compute time, with x normal and correlated in time.
 
     x is constant for `every` seconds, then x := persistence x + sqrt(1 - persistence^2) deviation N(0, 1), started from the
     stationary distribution. A computation uses the x at its beginning, so long computations do not average the noise away.

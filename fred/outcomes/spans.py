@@ -262,7 +262,7 @@ class _Table:
         return self._placed(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, other, number)
 
     def _beside(self, what: What, kind: int, other: int = _NOBODY) -> _Pieces:
-        """Return intervals of this kind, which have no rows."""
+        """Return the intervals of this kind, which are stored next to the schedule's rows."""
         found = self._schedule.intervals.only(what)
         return self._placed(found.worker, found.begin_ns, found.end_ns, kind, found.row, other)
 

@@ -164,7 +164,7 @@ def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list
 
 @contextmanager
 def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
-    """Show progress in a notebook; elsewhere programs decide themselves what to show."""
+    """Show progress in a notebook; elsewhere the calling program shows it."""
     if in_notebook():
         with of_runs(number_of_units(scenario, only)) as progress:
             yield progress

@@ -1,4 +1,4 @@
-"""Cycle SGD: groups of workers bring their sums to the server in turn.
+"""Cycle SGD: groups of workers send their sums to the server in turn.
 
 | name    | source                                        |
 |---------|-----------------------------------------------|

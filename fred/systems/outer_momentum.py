@@ -72,7 +72,7 @@ class _Outer(Server):
         return super().init(params, workers).replace(before=params, speed=jax.tree.map(jnp.zeros_like, params))
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """Step the outer optimizer from x_0, in place of taking the average; local steps go on from there."""
+        """Step the outer optimizer from x_0, instead of taking the average; local steps continue from the result."""
         met = super().synchronize(state, mixed, keep, weight)
         changes = jax.tree.map(jnp.subtract, met.params, state.before)
         speed = jax.tree.map(lambda own, change: self._speed(state, own, change), state.speed, changes)
@@ -108,7 +108,9 @@ class BMUF(_Outer):
 
     block_momentum: Decay | None = Field(None, description="mu: decay of the block momentum; absent: 1 - 1 / workers")
     block_rate: Rate = Field(1.0, description="z: factor of the averaged change of a block")
-    nesterov: bool = Field(False, description="whether local steps begin ahead, by the step of the momentum alone")
+    nesterov: bool = Field(
+        False, description="Nesterov momentum: whether local steps start from the model moved on by the momentum"
+    )
 
     def init(self, params: Params, workers: int) -> State:
         momentum = 1 - 1 / workers if self.block_momentum is None else self.block_momentum

@@ -94,7 +94,7 @@ class Partial(Protocol):
 
 
 def _enough_then_all(sim: Simulation, arrivals: "_Arrivals", enough: Callable[[], bool], timeout: float) -> Process:
-    """Wait until there is enough, then until there is everything or the time is out."""
+    """Wait until enough messages have arrived, then until all have arrived or the time-out."""
     while not enough():
         yield from arrivals.next()
     if arrivals.complete():

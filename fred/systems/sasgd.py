@@ -110,7 +110,7 @@ class SASGD(StalenessAware):
     )
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
-        """Return 1 / max(staleness, 1), or as `divisor` says, for a gradient that is `staleness` updates old []."""
+        """Return 1 / max(staleness, 1), or the reciprocal of `divisor`, for a gradient `staleness` updates old []."""
         return 1 / divisor(self.divisor, staleness)
 
 

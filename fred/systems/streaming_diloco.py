@@ -1,4 +1,4 @@
-"""Streaming DiLoCo: the model is averaged in fragments, while workers go on computing.
+"""Streaming DiLoCo: the model is synchronized in fragments, while workers keep computing.
 
 | name                        | source                                                                   |
 |-----------------------------|--------------------------------------------------------------------------|
