@@ -12,12 +12,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "fedbuff", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
-    >>> told(name="buffered", period=4)
+    >>> measured(name="buffered", period=4)
     [386, 94, 98]
-    >>> told(name="buffered", period=4, paced=True)
+    >>> measured(name="buffered", period=4, paced=True)
     [386, 116, 120]
 """
 

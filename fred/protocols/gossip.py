@@ -7,12 +7,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="gossip", topology="complete")
+    >>> measured(name="gossip", topology="complete")
     [119.0, 0.55]
-    >>> told(name="gossip", overlap=8)
+    >>> measured(name="gossip", overlap=8)
     [168.0, 0.45]
 """
 

@@ -9,12 +9,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="local-steps", period=1)
+    >>> measured(name="local-steps", period=1)
     [119.0, 0.55]
-    >>> told(name="local-steps", period=8)
+    >>> measured(name="local-steps", period=8)
     [125.0, 0.5]
 """
 

@@ -16,14 +16,14 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "diloco", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
-    >>> told(name="outer-steps", period=8)
+    >>> measured(name="outer-steps", period=8)
     [112, 72]
-    >>> told(name="outer-steps", period=8, paced=True)
+    >>> measured(name="outer-steps", period=8, paced=True)
     [230, 192]
-    >>> told(name="outer-steps", every=16.0)
+    >>> measured(name="outer-steps", every=16.0)
     [328, 72]
 """
 

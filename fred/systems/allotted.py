@@ -12,12 +12,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "gradients_dropped"]].iloc[0].tolist()
-    >>> told(name="time-limited", trials=2, limit=1.0)
+    >>> measured(name="time-limited", trials=2, limit=1.0)
     [29, 174, 59]
-    >>> told(name="bandit", gradients=3, width=0.1)
+    >>> measured(name="bandit", gradients=3, width=0.1)
     [102, 306, 0]
 """
 

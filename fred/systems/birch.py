@@ -22,14 +22,14 @@ Example of the protocols: a minute in which three workers take 0.5 s for each gr
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "async-local", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_to_servers", "staleness_in_gradients"]].iloc[0].tolist()
-    >>> told(name="local-sums", steps=4)
+    >>> measured(name="local-sums", steps=4)
     [386, 94, 51]
-    >>> told(name="local-sums", steps=4, bound=12)
+    >>> measured(name="local-sums", steps=4, bound=12)
     [386, 94, 11]
-    >>> told(name="local-total", total=20)
+    >>> measured(name="local-total", total=20)
     [340, 68, 19]
 """
 

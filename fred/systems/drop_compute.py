@@ -7,14 +7,14 @@ Example: a minute in which three workers take 0.5 s for each of four gradients, 
     ...     "stop": {"seconds": 60.2},
     ...     "algorithm": {"name": "dropcompute", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol={"micro_batches": 4, **protocol})).summary
     ...     return summary[["updates", "gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(threshold=8.0)
+    >>> measured(threshold=8.0)
     [7.0, 112.0, 0.54]
-    >>> told(threshold=2.0)
+    >>> measured(threshold=2.0)
     [30.0, 390.0, 0.0]
-    >>> told(measured=2)  # the first two rounds last 8 s, all others 2 s
+    >>> measured(measured=2)  # the first two rounds last 8 s, all others 2 s
     [24.0, 318.0, 0.15]
 """
 

@@ -11,12 +11,12 @@ Example: a minute in which workers take 0.5 s for each gradient, and an allreduc
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "eager-diloco", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
-    >>> told(name="overlapped-steps", period=8)
+    >>> measured(name="overlapped-steps", period=8)
     [476, 336]
-    >>> told(name="outer-steps", period=8)
+    >>> measured(name="outer-steps", period=8)
     [284, 192]
 """
 

@@ -11,12 +11,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="eager", start_by="solo")
+    >>> measured(name="eager", start_by="solo")
     [32.0, 104.0, 0.0]
-    >>> told(name="eager", start_by="solo", period=None)
+    >>> measured(name="eager", start_by="solo", period=None)
     [119.0, 386.0, 0.0]
 """
 

@@ -22,12 +22,12 @@ Example of the protocols: a minute in which three workers take 0.5 s for each gr
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "easgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
-    >>> told(name="elastic", period=4)
+    >>> measured(name="elastic", period=4)
     [386, 94, 98]
-    >>> told(name="accumulating", n_push=2, n_fetch=4)
+    >>> measured(name="accumulating", n_push=2, n_fetch=4)
     [386, 191, 98]
 """
 

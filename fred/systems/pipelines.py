@@ -13,16 +13,16 @@ Example: all updates but the first use gradients at parameters that are 20 updat
     ...     "stop": {"updates": 1000},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol={"name": "fixed-lag", "lag": 20, **protocol})).summary
     ...     return summary[["staleness_mean", "staleness_max"]].round(1).iloc[0].tolist()
-    >>> told()
+    >>> measured()
     [19.8, 20.0]
-    >>> told(drawn_from=5)
+    >>> measured(drawn_from=5)
     [19.8, 60.0]
-    >>> told(drawn_from=21)
+    >>> measured(drawn_from=21)
     [19.5, 155.0]
-    >>> told(ramp=1000)
+    >>> measured(ramp=1000)
     [9.5, 19.0]
 """
 

@@ -12,12 +12,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "gradients_dropped"]].iloc[0].tolist()
-    >>> told(name="fresh-batch", batch=3)
+    >>> measured(name="fresh-batch", batch=3)
     [119, 357, 119]
-    >>> told(name="fresh-from-all")
+    >>> measured(name="fresh-from-all")
     [29, 290, 87]
 """
 

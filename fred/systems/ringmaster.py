@@ -12,14 +12,14 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "staleness_max", "gradients_dropped"]].iloc[0].tolist()
-    >>> told(name="bounded-delay", threshold=13)
+    >>> measured(name="bounded-delay", threshold=13)
     [386, 12, 0]
-    >>> told(name="bounded-delay", threshold=6)
+    >>> measured(name="bounded-delay", threshold=6)
     [357, 2, 59]
-    >>> told(name="bounded-delay", threshold=6, late="finish")
+    >>> measured(name="bounded-delay", threshold=6, late="finish")
     [357, 2, 29]
 """
 
@@ -141,7 +141,7 @@ class _Server:
         self._grows = protocol.threshold == "sqrt"
         self._bound: int = 1 if protocol.threshold == "sqrt" else protocol.threshold or sim.workers  # R
         self._clock = 0  # updates
-        self._readers = OrderedDict[int, int]()  # who has read at which clock, and has not been told since: the oldest first
+        self._readers = OrderedDict[int, int]()  # workers by clock of their last read, until interrupted: oldest first first
         self._oldest = 0  # nobody among them has read earlier
 
     def reads(self, worker: int) -> None:

@@ -10,12 +10,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "staleness_mean"]].round(2).iloc[0].tolist()
-    >>> told(name="softsync", n=1)
+    >>> measured(name="softsync", n=1)
     [96.0, 384.0, 0.74]
-    >>> told(name="softsync", n=4)
+    >>> measured(name="softsync", n=4)
     [386.0, 386.0, 2.96]
 """
 

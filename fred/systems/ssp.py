@@ -11,14 +11,14 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "staleness_mean", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="stale-synchronous", bound=0)
+    >>> measured(name="stale-synchronous", bound=0)
     [119.0, 1.49, 0.55]
-    >>> told(name="stale-synchronous", bound=8)
+    >>> measured(name="stale-synchronous", bound=8)
     [143.0, 8.31, 0.5]
-    >>> told(name="stale-synchronous", bound=None)
+    >>> measured(name="stale-synchronous", bound=None)
     [386.0, 192.5, 0.0]
 """
 

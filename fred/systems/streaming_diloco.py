@@ -16,12 +16,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "streaming-diloco", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
-    >>> told(name="outer-steps", period=8)
+    >>> measured(name="outer-steps", period=8)
     [112, 72]
-    >>> told(name="streaming", period=8, fragments=2, delay=2)
+    >>> measured(name="streaming", period=8, fragments=2, delay=2)
     [125, 168]
 """
 

@@ -7,12 +7,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.2},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="local-steps", period=8)
+    >>> measured(name="local-steps", period=8)
     [126.0, 0.5]
-    >>> told(name="straggler-tolerant", period=8, enough=3)
+    >>> measured(name="straggler-tolerant", period=8, enough=3)
     [390.0, 0.0]
 """
 

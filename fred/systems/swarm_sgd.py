@@ -12,12 +12,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "swarm-sgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
-    >>> told(name="in-pairs", period=4)
+    >>> measured(name="in-pairs", period=4)
     [131, 60]
-    >>> told(name="local-steps", period=4)
+    >>> measured(name="local-steps", period=4)
     [125, 168]
 """
 

@@ -11,14 +11,14 @@ Example: a minute in which eight workers take 0.5 s for a gradient on average.
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "wagma-sgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(group_size=2, period=None)
+    >>> measured(group_size=2, period=None)
     [980.0, 0.0]
-    >>> told(group_size=2, period=None, group_waits=True)
+    >>> measured(group_size=2, period=None, group_waits=True)
     [501.0, 0.5]
-    >>> told(group_size=8, period=None, group_waits=True)
+    >>> measured(group_size=8, period=None, group_waits=True)
     [339.0, 0.65]
 """
 
