@@ -63,19 +63,19 @@ class LocalSteps(Protocol):
         return Layout.peers(cluster.size)
 
     def start(self, sim: Simulation) -> None:
-        meeting = _Meeting(sim, self)
+        averaging = _Averaging(sim, self)
         for worker in range(sim.workers):
-            sim.process(self._work(sim, worker, meeting))
+            sim.process(self._work(sim, worker, averaging))
 
-    def _work(self, sim: Simulation, worker: int, meeting: "_Meeting") -> Process:
+    def _work(self, sim: Simulation, worker: int, averaging: "_Averaging") -> Process:
         while True:
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-            yield from meeting.enter(worker)
+            yield from averaging.enter(worker)
 
 
-class _Meeting:
+class _Averaging:
     """The barrier at which all workers meet, and the averaging that follows it."""
 
     def __init__(self, sim: Simulation, protocol: LocalSteps):

@@ -141,8 +141,8 @@ class _Server:
         self._grows = protocol.threshold == "sqrt"
         self._bound: int = 1 if protocol.threshold == "sqrt" else protocol.threshold or sim.workers  # R
         self._clock = 0  # updates
-        self._readers = OrderedDict[int, int]()  # workers by clock of their last read, until interrupted: oldest first first
-        self._oldest = 0  # nobody among them has read earlier
+        self._readers = OrderedDict[int, int]()  # workers by clock of their last read, until interrupted, oldest first
+        self._oldest = 0  # earliest of these clocks
 
     def reads(self, worker: int) -> None:
         """Record that a worker reads the model."""

@@ -33,7 +33,7 @@ from pydantic import Field, model_validator
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
-from fred.protocols.outer_steps import Meetings, OuterSteps, whole, with_common
+from fred.protocols.outer_steps import OuterSteps, Synchronizations, whole, with_global
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.timing.simulation import Process, Simulation
@@ -93,19 +93,19 @@ class Streaming(Protocol):
         return self.period // self.fragments
 
     def layout(self, cluster: Cluster) -> Layout:
-        return with_common(cluster.size, self.fragments, self.cut)
+        return with_global(cluster.size, self.fragments, self.cut)
 
     def start(self, sim: Simulation) -> None:
-        meetings, made = Meetings(sim), [0] * sim.workers
+        synchronizations, made = Synchronizations(sim), [0] * sim.workers
         for worker in range(sim.workers):
             if self.elastic:
-                sim.work(worker, partial(self._live, sim, worker, meetings, made))
+                sim.work(worker, partial(self._live, sim, worker, synchronizations, made))
             else:
-                sim.process(self._work(sim, worker, meetings, made))
+                sim.process(self._work(sim, worker, synchronizations, made))
 
-    def _live(self, sim: Simulation, worker: int, meetings: "Meetings", made: list[int]) -> Process:
+    def _live(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", made: list[int]) -> Process:
         """Run a worker from its return, with a copy of another one's model, to its crash."""
-        peers = meetings.others(worker) if sim.now else []
+        peers = synchronizations.others(worker) if sim.now else []
         if peers:
             for block in range(sim.blocks):
                 sim.publish(peers[0], 1, block=block)
@@ -113,13 +113,13 @@ class Streaming(Protocol):
             for block in range(sim.blocks):
                 sim.sync(worker, sim.read(worker, peers[0], sent=False, block=block), block=block)
             made[worker] = made[peers[0]]
-        meetings.join(worker, (made[worker] + self.delay) // self._between)
+        synchronizations.join(worker, (made[worker] + self.delay) // self._between)
         try:
-            yield from self._work(sim, worker, meetings, made)
+            yield from self._work(sim, worker, synchronizations, made)
         finally:
-            meetings.leave(worker)
+            synchronizations.leave(worker)
 
-    def _work(self, sim: Simulation, worker: int, meetings: "Meetings", updates: list[int]) -> Process:
+    def _work(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", updates: list[int]) -> Process:
         """Make updates, counted in `updates`, and synchronize fragments."""
         while True:
             gradient = sim.compute(worker, whole(sim, worker, worker))
@@ -129,10 +129,10 @@ class Streaming(Protocol):
             made = updates[worker] = updates[worker] + 1
             if (made + self.delay) % self._between == 0:
                 common, own = whole(sim, worker, sim.workers), whole(sim, worker, worker)
-                meetings.bring((made + self.delay) // self._between - 1, sim.pseudo_gradient(worker, common, own))
+                synchronizations.bring((made + self.delay) // self._between - 1, sim.pseudo_gradient(worker, common, own))
             if made % self._between == 0:
                 number = made // self._between - 1
-                yield from meetings.over(number, worker)
+                yield from synchronizations.over(number, worker)
                 block = number % self.fragments
                 common = sim.read(worker, sim.workers, sent=False, block=block)
                 sim.sync(worker, common, keep=self.mixing, weight=1 - self.mixing, block=block)
