@@ -219,7 +219,7 @@ def test_a_scheduler_that_ends_costs_one_line_and_a_cluster_without_workers_anot
 def test_a_real_scheduler_that_ends_costs_one_line(tmp_path, capfd):
     code = CLUSTER.replace("sys.stdin.read()", "__import__('time').sleep(3); __import__('os')._exit(1)")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.test_side_by_side.CLUSTER", code)
+        patch.setattr("tests.test_parallel.CLUSTER", code)
         with cluster(tmp_path, 0) as address, pytest.raises(FredError, match="the scheduler does not answer any more"):
             fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
     assert capfd.readouterr().err == f"fred: --dask {address}: the cluster has no workers yet; waiting for one\n"
