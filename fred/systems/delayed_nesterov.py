@@ -56,7 +56,7 @@ class DelayedNesterov(Server):
             if self.spread * (number - 1) > 1 + 1e-9:
                 raise ValueError(
                     f"`spread` ({self.spread:g}) must not exceed 1 / (N - 1), {1 / (number - 1):.4g} with N = {number} "
-                    "differences gathered: every N-th step would go against the momentum"
+                    "pseudo-gradients per change: every N-th step would go against the momentum"
                 )
 
     def _numbers(self, workers: int) -> tuple[int, ...]:

@@ -62,13 +62,13 @@ class FADAS(Server):
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, and its staleness in its worker's row; a second one counts as fresh."""
         staleness = jnp.float32(state.clock - timestamp)
-        return {"difference": message, "staleness": state.workers.at[worker].set(staleness)}
+        return {"pseudo_gradient": message, "staleness": state.workers.at[worker].set(staleness)}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, the mean of `count` pseudo-gradients and of their staleness."""
-        difference, stalest = total["difference"], jnp.round(count * total["staleness"].max())
-        first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, difference)
-        second = jax.tree.map(lambda v, d: self.beta_2 * v + (1 - self.beta_2) * d * d, state.second, difference)
+        pseudo_gradient, stalest = total["pseudo_gradient"], jnp.round(count * total["staleness"].max())
+        first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, pseudo_gradient)
+        second = jax.tree.map(lambda v, d: self.beta_2 * v + (1 - self.beta_2) * d * d, state.second, pseudo_gradient)
         largest = jax.tree.map(jnp.maximum, state.largest, second)
         rate = jnp.where(stalest <= self.patience, self.outer_rate, jnp.minimum(self.outer_rate, 1 / jnp.maximum(stalest, 1)))
         params = jax.tree.map(lambda p, m, u: p - rate * m / (jnp.sqrt(u) + self.epsilon), state.params, first, largest)

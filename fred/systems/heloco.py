@@ -66,17 +66,17 @@ class HeLoCo(Server):
         params = jax.tree.map(lambda p, d, m: p - self.outer_rate * (d + self.momentum * m), state.params, total, speed)
         return state.replace(params=params, speed=speed, clock=state.clock + 1)
 
-    def _corrected(self, difference: jax.Array, speed: jax.Array) -> jax.Array:
-        length, pace = _length(difference), _length(speed)
-        way, lead = difference / jnp.where(length > 0, length, 1.0), speed / jnp.where(pace > 0, pace, 1.0)
+    def _corrected(self, pseudo_gradient: jax.Array, speed: jax.Array) -> jax.Array:
+        length, pace = _length(pseudo_gradient), _length(speed)
+        way, lead = pseudo_gradient / jnp.where(length > 0, length, 1.0), speed / jnp.where(pace > 0, pace, 1.0)
         cosine, sure = (way * lead).sum(), length / jnp.where(length + pace > 0, length + pace, 1.0)
-        opposed = difference - jnp.minimum(-self.shrink * cosine * sure, self.most) * cosine * length * lead
+        opposed = pseudo_gradient - jnp.minimum(-self.shrink * cosine * sure, self.most) * cosine * length * lead
         share = jnp.minimum(self.turn * (1 - cosine) * sure, 1.0)
         turned = (1 - share) * way + share * lead
         norm = _length(turned)
         turned = length * turned / jnp.where(norm > 0, norm, 1.0)
-        corrected = jnp.where(cosine < 0, opposed, jnp.where(cosine >= self.agreeing, difference, turned))
-        return jnp.where(pace > 0, corrected, difference)
+        corrected = jnp.where(cosine < 0, opposed, jnp.where(cosine >= self.agreeing, pseudo_gradient, turned))
+        return jnp.where(pace > 0, corrected, pseudo_gradient)
 
 
 def _length(array: jax.Array) -> jax.Array:
