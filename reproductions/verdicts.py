@@ -98,7 +98,7 @@ def whether(holds: object) -> Verdict:
 
 
 def close(measured: float, paper: float, share: float) -> Verdict:
-    """Whether a number is within this share of the paper's."""
+    """Return whether a number is within this share of the paper's."""
     return whether(near(measured, paper, share))
 
 
@@ -108,13 +108,13 @@ def _ratio(one: "pd.Series[float]", other: "pd.Series[float]") -> tuple[float, f
 
 
 def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
-    """Whether the one is below the other."""
+    """Return whether the first is below the second."""
     low, high = _ratio(smaller, larger)
     return Verdict.WITHIN if low <= 0 <= high else whether(high < 0)
 
 
 def level(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
-    """Whether the larger one is at most this share above the other."""
+    """Return whether the larger one is at most this share above the other."""
     (low, high), most = _ratio(one, other), np.log(1 + margin)
     if -most <= low and high <= most:
         return Verdict.AGREES
@@ -122,7 +122,7 @@ def level(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> 
 
 
 def no_worse(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
-    """Whether the one is at most this share above the other."""
+    """Return whether the first is at most this share above the second."""
     low, high = _ratio(one, other)
     if high <= np.log(1 + margin):
         return Verdict.AGREES
@@ -130,7 +130,7 @@ def no_worse(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) 
 
 
 def rising(values: Sequence[float]) -> Verdict:
-    """Whether each is above the one before."""
+    """Return whether each value is above the one before."""
     return whether((np.diff(values) > 0).all())
 
 

@@ -25,7 +25,7 @@ from fred.learning.server import Server
 from fred.outcomes.measures import summarise
 from fred.protocols.gate_rules import Offer
 from fred.running.execution import execute
-from fred.specification.loading import validated_anew
+from fred.specification.loading import revalidated
 from tests import house
 from tests.conftest import ROOT
 from tests.worlds import TASK, make_run, same
@@ -55,7 +55,7 @@ class TestEveryEntry:
             copy.copy(component),
             copy.deepcopy(component),
             pickle.loads(pickle.dumps(component)),
-            validated_anew(component),
+            revalidated(component),
             type(component)(**options_of(component)),
         ):
             assert another == component

@@ -91,7 +91,7 @@ class Chain:
         )
 
     def log_likelihood(self) -> float:
-        """By the Kalman filter."""
+        """Return the log-likelihood by the Kalman filter."""
         mean, cov, total = np.zeros(LATENT), self.s0**2 * np.eye(LATENT), 0.0
         for t, x in enumerate(self.x):
             if t:

@@ -71,12 +71,12 @@ class TestOneWorkerThatIsAlwaysSlow:
             assert gain(one_slow, name) == pytest.approx(expected), name
         assert one_slow.bound.ratio.value == pytest.approx(TIMES * rest / WORKERS)
 
-    def test_it_saves_time_and_says_whose_data_are_given_up(self, one_slow):
+    def test_it_saves_time_and_says_whose_data_are_excluded(self, one_slow):
         assert one_slow.verdict == SAVES
-        assert one_slow.recommended.fairness.given_up == [WORKERS - 1]
+        assert one_slow.recommended.fairness.excluded == [WORKERS - 1]
         assert one_slow.recommended.fairness.effective == pytest.approx(WORKERS - 1, abs=0.1)
         said = " ".join(sections(one_slow)["What it costs"])
-        assert "It gives up 1 of 6 workers and their data, and takes the same workers in" in said
+        assert "It excludes 1 of 6 workers and their data, and takes the same workers in" in said
         assert "With the data of all: repair m5 (+200 %), or asynchronous (+167 %)" in said
 
     def test_nobody_is_slow_where_all_are_alike(self):
@@ -142,14 +142,14 @@ class TestTheWholeCluster:
 
 
 class TestFiveOfTenMachines:
-    def test_a_rule_that_takes_the_same_five_gives_up_the_others(self):
+    def test_a_rule_that_takes_the_same_five_excludes_the_others(self):
         seconds = np.where(np.arange(10) % 2, 3.0, 1.0) * np.exp(0.02 * np.random.default_rng(1).standard_normal((200, 10)))
         found = diagnose(trace(seconds))
         fair = found.recommended.fairness
-        assert fair.given_up == [1, 3, 5, 7, 9] and fair.same > 0.9 and fair.effective == pytest.approx(5, abs=0.1)
+        assert fair.excluded == [1, 3, 5, 7, 9] and fair.same > 0.9 and fair.effective == pytest.approx(5, abs=0.1)
         assert found.slowness.slow[0].workers == (1, 3, 5, 7, 9)
         said = " ".join(sections(found)["What it costs"])
-        assert "gives up 5 of 10 workers" in said and "m1, m3, m5, m7 and m9" in said
+        assert "excludes 5 of 10 workers" in said and "m1, m3, m5, m7 and m9" in said
 
 
 class TestSpells:

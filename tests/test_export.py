@@ -153,7 +153,7 @@ class Read:
         return self.counts[track]
 
     def flows(self) -> dict[int, list[Slice]]:
-        """What each flow passes, in order; it begins once, ends once, and goes forward in time."""
+        """Return the stations of each flow in order; it begins once, ends once, and goes forward in time."""
         found = defaultdict[int, list[Slice]](list)
         for each in sorted((*self.slices, *self.instants), key=lambda each: each.order):
             for flow in (*each.passing, *each.ending):

@@ -70,7 +70,7 @@ def between(x: float, xs: list[float], ys: list[float]) -> float:
 
 
 def caption_of(picture: Picture) -> str:
-    """What the figure says of itself, on one line."""
+    """Return the figure's caption, on one line."""
     return picture.get_supxlabel().replace("\n", " ")
 
 

@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def names_in(folder: str | Path = ".") -> list[str]:
-    """What lies in a folder."""
+    """Return the names in a folder."""
     return sorted(path.name for path in Path(folder).iterdir())
 
 
@@ -218,7 +218,7 @@ def test_the_python_of_the_page_runs():
 
 @pytest.fixture(scope="module")
 def completed(tmp_path_factory) -> Callable[[str], list[str]]:
-    """What bash completes a line to, in a folder with a scenario, by the script that `fred completion bash` prints."""
+    """Return bash's completions of a line, in a folder with a scenario, by the script of `fred completion bash`."""
     place = tmp_path_factory.mktemp("bash")
     (place / "mine.yaml").touch()
     program = place / "bin" / "fred"

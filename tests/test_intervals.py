@@ -72,7 +72,8 @@ def persistent(rng: np.random.Generator, shape: tuple[int, ...], phi: float) -> 
 
 
 def coverage(count: int, phi: float, repeats: int) -> float:
-    """How often the interval holds the true ratio, of log-normal times which both rules share in part.
+    """Return the share of intervals that hold the true ratio, of log-normal times which both rules share in part. E[c] = 24
+    against 32 gradients, E[x] = 1.3 exp(0.05) and 1 s, for any phi.
 
     E[c] = 24 against 32 gradients, E[x] = 1.3 exp(0.05) and 1 s, whatever phi is.
     """

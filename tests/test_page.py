@@ -48,7 +48,7 @@ class Loads(HTMLParser):
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """What the page's scripts draw."""
+    """Return the data that the page's scripts draw."""
     return json.loads(text.split('id="data">')[1].split("</script>")[0])
 
 
@@ -110,7 +110,7 @@ def test_the_sentence_of_runs_that_were_really_done(kind, pages):
 
 
 def outcome(name: str, seed: int, **numbers: Any) -> Any:
-    """As far as sentences look at one: a summary with these numbers, and two evaluations."""
+    """Return an outcome as far as sentences need one: a summary with these numbers, and two evaluations."""
     usual = {"updates": 100, "gradients": {"applied": 100}, "virtual_seconds": 10.0, "throughput": 10.0}
     usual |= {"loss": None, "error": None, "diverged": None, "standstill": None, "target": None}
     summary = {"name": name, "seed": seed, **usual, **numbers}

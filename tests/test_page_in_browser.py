@@ -48,7 +48,7 @@ def opened(browser, tmp_path, pages) -> Iterator[Any]:
 
 
 def picture(view: Any, place: str) -> str:
-    """What a canvas shows."""
+    """Return the picture on a canvas."""
     return view.locator(place).first.evaluate("canvas => canvas.toDataURL()")
 
 

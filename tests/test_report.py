@@ -41,7 +41,7 @@ def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str =
 
 
 def printed(outcome: Result, capsys: pytest.CaptureFixture, out: Path = Path("results/here")) -> tuple[str, list[dict]]:
-    """What is printed, and the table in it, a mapping from heading to cell for each line."""
+    """Return the output, and its table: a mapping from heading to cell for each line."""
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "250")
@@ -218,7 +218,7 @@ def saved(tmp_path_factory) -> Path:
 class TestVerify:
     @pytest.fixture
     def copy(self, saved, tmp_path) -> Path:
-        """Which may be damaged."""
+        """Copy a result, to be damaged."""
         for file in saved.rglob("*.*"):
             to = tmp_path / "out" / file.relative_to(saved)
             to.parent.mkdir(parents=True, exist_ok=True)

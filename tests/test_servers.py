@@ -70,7 +70,7 @@ class TestServersWithClocksOfTheirOwn:
     """A gradient takes 0.9 s: forward 3 x 0.1 s, backward 3 x 0.2 s."""
 
     def first(self, latency: float = 0.0, **options: Any) -> list[float]:
-        """When blocks 2, 1 and 0 of the first gradient take effect, s."""
+        """Return the times at which blocks 2, 1 and 0 of the first gradient take effect, s."""
         network = {"latency": {"name": "constant", "seconds": latency}}
         cluster = Cluster(workers=1, servers=3, compute={"name": "constant", "seconds": 0.9}, network=network)
         schedule = record(Asynchronous(clocks="each", cut="layers", **options), cluster, gradients=2)

@@ -18,7 +18,7 @@ from rich.console import Console
 import fred
 from fred.base import ownership, progress, signals, staging
 from fred.commands import cli, printing
-from fred.running.side_by_side import _Watched
+from fred.running.parallel import _Watched
 from fred.running.unit import Unit
 from fred.specification import loading
 from tests.conftest import ROOT

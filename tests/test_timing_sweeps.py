@@ -44,7 +44,7 @@ def by(result: Result, best: str) -> Result:
 
 
 def values(result: Result, best: str) -> dict[str, dict[str, float]]:
-    """By run and point: what the criterion is there, counted from the schedules; mean over the seeds."""
+    """Return the criterion by run and point, counted from the schedules; mean over the seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     for each in result.outcomes:
         seconds, sent = each.schedule.end_ns / 1e9, each.schedule.rows(Verb.PUSH, Verb.ADD)

@@ -14,7 +14,7 @@ from fred.base.cores import cores
 from fred.base.errors import FredError
 from fred.commands import shared_options
 from fred.components import registry
-from fred.running import companions
+from fred.running import pool
 
 if TYPE_CHECKING:
     from fred.results.result import Result
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, more = parser.parse_known_args(arguments)
         if more:
             options.asked.refuse(more)
-        with signals.heeded(), companions.ended():
+        with signals.heeded(), pool.ended():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -107,14 +107,14 @@ def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser that reports errors in one line that says what to do, as FRED does elsewhere."""
+    """An argument parser that reports each error in one line, with a remedy."""
 
     def __init__(self, **options: Any):
         super().__init__(allow_abbrev=False, **options)
         self.set_defaults(asked=self)  # each command sets its own parser
 
     def error(self, message: str) -> NoReturn:
-        """Exit with a message that says what is wrong and which help to read."""
+        """Exit with the message, and the help to read."""
         self.exit(_CANNOT, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
@@ -232,7 +232,7 @@ def _run(options: argparse.Namespace) -> int:
     with signals.saying(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
-        companions.end()  # inside this `with`, so that an interrupt reports the complete result
+        pool.end()  # inside this `with`, so that an interrupt reports the complete result
         printing.print_summary(outcome, out, options.quiet)
         sys.stdout.flush()
     return 0
@@ -245,7 +245,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     all_to_do = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
     one = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
     if all_to_do and jobs == 2 and not one:  # start one process now; whether more help is known once the scenario is read
-        companions.begin(1)
+        pool.begin(1)
     from fred.base.progress import of_runs
     from fred.running.units import doubts_of, number_at_first, number_of_units
     from fred.specification.loading import load
@@ -257,7 +257,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
     if all_to_do:
-        companions.begin(min(jobs, number_at_first(scenario, only)) - 1)
+        pool.begin(min(jobs, number_at_first(scenario, only)) - 1)
     from fred.results import experiment  # loads jax, which takes as long as the processes take to start
 
     with of_runs(number_of_units(scenario, only), options.quiet) as progress:

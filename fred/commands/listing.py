@@ -11,7 +11,7 @@ _PYTHON = "python"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose what is listed."""
+    """Add the arguments that choose the entries."""
     parser.add_argument(
         "kind",
         nargs="?",

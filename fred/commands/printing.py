@@ -41,9 +41,9 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
         print(*(f"fred: {line}" for line in warnings), sep="\n", end="\n" if warnings else "", file=sys.stderr)
         print(out)
         return
-    if outcome.kept:
-        print(f"{outcome.kept} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
-    for line in outcome.anew:
+    if outcome.reused:
+        print(f"{outcome.reused} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
+    for line in outcome.recomputed:
         print(line)
     for table in tables(outcome, out):
         show(table, console)

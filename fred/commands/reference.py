@@ -18,22 +18,26 @@ from fred.components.component import ONE_OF, Component, OneOf, without_example
 
 KINDS = {  # kind -> (title, what it defines, where a scenario has it: {} stands for the component)
     "algorithm": ("Algorithms", "what an update does to the parameters", "algorithm: {}"),
-    "codec": ("Codecs", "how messages are coded", "algorithm: {codec: {}}"),
-    "protocol": ("Protocols", "who waits for whom", "protocol: {}"),
-    "cutoff": ("Cutoff rules", "how many workers a round waits for, or until when", "protocol: {name: cutoff, rule: {}}"),
+    "codec": ("Codecs", "the compression of messages", "algorithm: {codec: {}}"),
+    "protocol": ("Protocols", "which workers wait for which", "protocol: {}"),
+    "cutoff": (
+        "Cutoff rules",
+        "the number of workers that a round waits for, or its deadline",
+        "protocol: {name: cutoff, rule: {}}",
+    ),
     "topology": ("Topologies", "which workers are neighbours", "protocol: {name: gossip, topology: {}}"),
     "selection": ("Selection rules", "which worker comes next", "protocol: {name: dispatcher, selection: {}}"),
     "gate": ("Gates", "which messages between workers and servers pass", "protocol: {name: gated, fetch_gate: {}}"),
-    "contention": ("Contention", "what slows workers down for a while", "cluster: {contention: [{}]}"),
+    "contention": ("Contention", "temporary slowdowns of workers", "cluster: {contention: [{}]}"),
     "fault": (
         "Faults",
         "which workers or servers are offline and when, and which messages are lost",
         "cluster: {faults: [{}]}",
     ),
-    "latency": ("Latencies", "how long something takes", "cluster: {compute: {}}"),
-    "model": ("Models", "what is trained", "task: {model: {}}"),
-    "loss": ("Losses", "what is minimised", "task: {loss: {}}"),
-    "data": ("Data", "what it is trained on", "task: {data: {}}"),
+    "latency": ("Latencies", "durations", "cluster: {compute: {}}"),
+    "model": ("Models", "the trained model", "task: {model: {}}"),
+    "loss": ("Losses", "the quantity that training minimises", "task: {loss: {}}"),
+    "data": ("Data", "training and evaluation examples", "task: {data: {}}"),
 }
 _TYPES = {
     "number": "number",
@@ -112,7 +116,7 @@ def reference(kind: str, name: str) -> Reference:
 
         >>> from fred.commands.reference import reference
         >>> print(reference("latency", "uniform").text())
-        uniform (latency): how long something takes
+        uniform (latency): durations
         <BLANKLINE>
         Any duration between two bounds, equally likely.
         <BLANKLINE>

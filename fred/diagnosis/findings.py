@@ -119,7 +119,7 @@ class Diagnosis:
         """Return remedies with a gain that use all workers' data on the same machines, best first."""
         able = [each for each in self.gains if each.remedy.kind not in ("repair", "remove") and each.ratio.value > _WORTH]
         enough = _FAIR * len(self.trace.workers)
-        kept = [each for each in able if not each.fairness.given_up and each.fairness.effective >= enough]
+        kept = [each for each in able if not each.fairness.excluded and each.fairness.effective >= enough]
         return sorted(kept, key=lambda each: -each.ratio.value)
 
     def json(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Diagnosis:
                 "rule": found.remedy.name,
                 **_ratio(found.ratio),
                 "more_iterations": self.more,
-                "gives_up": self._names(found.fairness.given_up),
+                "excludes": self._names(found.fairness.excluded),
             },
             "lost": {
                 **{"waiting": lost.waiting, "of_the_time": lost.lost, "slowdown": lost.slowdown, "lasting": lost.lasting},
@@ -170,7 +170,7 @@ class Diagnosis:
         return {
             **{"name": each.remedy.name, "kind": each.remedy.kind, "throughput": each.remedy.played.throughput()},
             **_ratio(each.ratio),
-            **{"dropped": fair.dropped, "effective_workers": fair.effective, "gives_up": self._names(fair.given_up)},
+            **{"dropped": fair.dropped, "effective_workers": fair.effective, "excludes": self._names(fair.excluded)},
             **{"same_workers": fair.same, "used": dict(zip(self.trace.workers, used, strict=True))},
         }
 

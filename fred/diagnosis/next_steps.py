@@ -1,4 +1,4 @@
-"""Files to go on with after a diagnosis: the trace, its cluster, and the remedies as a scenario."""
+"""The files of a diagnosis: the trace, its cluster, and the remedies as a scenario."""
 
 import csv
 import io

@@ -145,12 +145,12 @@ def _costs(found: Diagnosis) -> Iterator[str]:
         f"With {_the(found.recommended)}, {_share(fair.dropped)} of the gradients are dropped; the used ones are worth the "
         f"data of {fair.effective:.1f} of {workers} workers."
     )
-    if fair.given_up:
-        names = several(trace, fair.given_up)
-        number = len(fair.given_up)
+    if fair.excluded:
+        names = several(trace, fair.excluded)
+        number = len(fair.excluded)
         same = f", and takes the same workers in {_share(fair.same)} of the rounds" if fair.same >= _MOST_USED else ""
         yield (
-            f"It gives up {number} of {workers} workers and their data{same}: fewer than 5 % of the gradients of {names} are "
+            f"It excludes {number} of {workers} workers and their data{same}: fewer than 5 % of the gradients of {names} are "
             "used. The model does not learn what only their data show."
         )
         yield _instead(found)
@@ -159,7 +159,7 @@ def _costs(found: Diagnosis) -> Iterator[str]:
 
 
 def _instead(found: Diagnosis) -> str:
-    """Name the best remedies that give up no worker."""
+    """Name the best remedies that exclude no worker."""
     repair = [each for each in found.gains if each.remedy.kind == "repair"]
     ways = [*sorted(repair, key=lambda each: -each.ratio.value)[:1], *found.fair[:3]]
     if not ways:

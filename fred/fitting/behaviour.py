@@ -49,7 +49,7 @@ class Measure:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return the ends of the interval, at most 20 % off, as few spells can make it wider."""
+        """Return the ends of the interval, limited to 20 % around the trace's value; few spells would make it wider."""
         return max(self.low, self.trace / _WIDEST), min(self.high, self.trace * _WIDEST)
 
     @property

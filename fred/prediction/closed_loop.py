@@ -1,4 +1,4 @@
-"""Closed-loop evaluation of a rule on recorded rounds: it sees only what its own cutoffs let it see."""
+"""Closed-loop evaluation of a rule on recorded rounds: it sees only the times that its own cutoffs reveal."""
 
 import math
 import statistics

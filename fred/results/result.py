@@ -25,8 +25,8 @@ class Result(Tables):
     Args:
         scenario: the runs and seeds.
         outcomes: outcome of each run with each seed.
-        kept: number of outcomes that were cached, and not computed again.
-        anew: reasons for computing others again although they existed, a sentence each.
+        reused: number of cached outcomes, which were not computed again.
+        recomputed: reasons for computing cached outcomes again, a sentence each.
 
     `fred.run` and `fred.load_result` return one. Tables are pandas data frames. Pictures are matplotlib figures, which
     notebooks show; `picture.save(path)` writes them.
@@ -54,8 +54,8 @@ class Result(Tables):
     ['staleness', 'throughput', 'timeline', 'workers-time']
     """
 
-    kept: int = 0  # outcomes that were cached, and not computed again
-    anew: tuple[str, ...] = ()  # reasons for computing others again although they existed
+    reused: int = 0  # cached outcomes, which were not computed again
+    recomputed: tuple[str, ...] = ()  # reasons for computing cached outcomes again
 
     def __repr__(self) -> str:
         reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""

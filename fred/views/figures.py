@@ -139,7 +139,7 @@ def headline(figure: Picture, title: str, view: View) -> None:
 
 
 def caption(figure: Picture, *said: str) -> None:
-    """Add a caption at the bottom that explains what is a mean, what a range, and what is left out.
+    """Add a caption at the bottom, such as the meanings of lines and ranges.
 
     Args:
         figure: the figure; it grows by the lines of the caption.

@@ -17,7 +17,7 @@ _AXIS = np.arange(0, 6.01, 0.05)  # s, of figure 3
 
 
 def measure() -> None:
-    """Of each seed: mean, median and longest time of the k-th arrival, and how many are there by when."""
+    """Measure, for each seed, the mean, median and longest time of the k-th arrival, and the arrivals over time."""
     result = quiet(fred.load(SCENARIOS / "figure4.yaml"))
     frames, shares = [], []
     for outcome in result.outcomes:

@@ -42,7 +42,7 @@ class End(NamedTuple):
 
 
 def ends(curves: pd.DataFrame) -> dict[tuple[str, int], End]:
-    """By method and workers."""
+    """Return the last values by method and workers."""
     best: dict[tuple[str, int], End] = {}
     for keys, own in curves.groupby(["method", "workers", "gamma"]):
         method, workers, gamma = keys
@@ -63,7 +63,7 @@ class Epochs(NamedTuple):
 
 
 def epochs(curves: pd.DataFrame, method: str, workers: int) -> Epochs:
-    """Of a method with its better gamma, means over the seeds."""
+    """Return the epochs of a method with its better gamma, means over the seeds."""
     gamma = ends(curves)[method, workers].gamma
     own = curves[(curves["method"] == method) & (curves["workers"] == workers) & (curves["gamma"] == gamma)]
     in_each = 1 if method == "sync" else workers

@@ -36,7 +36,7 @@ def table_of(reached: pd.DataFrame) -> dict[int, float]:
 
 
 def plans(reached: pd.DataFrame, arrived: pd.DataFrame) -> dict[str, Plan]:
-    """By where the iterations are from, what every N of 100 workers takes."""
+    """Return the time with N of 100 workers, by the source of the iterations."""
     times = means(arrived)
     return {
         "the paper's two iterations, a line between them": plan(times, PAPER),

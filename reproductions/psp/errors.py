@@ -35,7 +35,7 @@ def measure() -> None:
 
 
 def ends(errors: pd.DataFrame, condition: str, column: str = "error") -> pd.DataFrame:
-    """What was looked at last: a row for each seed, a column for each run."""
+    """Return the last values: a row for each seed, a column for each run."""
     own = errors[errors["condition"] == condition].sort_values("updates").groupby(["run", "seed"], sort=False).last()
     return own[column].unstack("run")
 

@@ -44,7 +44,7 @@ class Found:
 
     @property
     def verdict(self) -> Verdict:
-        """By whether all of the interval lies between the claim's bounds, or none of it."""
+        """Judge whether all of the interval lies between the claim's bounds, or none of it."""
         above = self.low > self.claim.low or isinf(self.claim.low)
         below = self.high < self.claim.high or isinf(self.claim.high)
         if above and below:
@@ -53,7 +53,7 @@ class Found:
 
     @property
     def said(self) -> str:
-        """For a table; of a system that was not always there it says only that it is more (>), or less (<)."""
+        """Return the cell of a table; for a system that missed a target only that it is more (>) or less (<)."""
         if self.least and self.most:
             return "neither got there"
         ends = f" ({self._one(self.low)} to {self._one(self.high)})" if not self.least and not self.most else ""

@@ -186,7 +186,7 @@ def _setting(knobs: list[str], tried: list[list[float]]) -> str:
 
 
 def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
-    """As many chips in 1 to 8 learners: what is made, and heard of, as shares of what is made without failures.
+    """Yield the goodput of the same chips in 1 to 8 learners: shares of the gradients made without failures.
 
     Args:
         goodput: one row for each run and seed.

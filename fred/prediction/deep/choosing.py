@@ -32,7 +32,7 @@ class Candidate(Learner, Protocol):
 
     @property
     def by(self) -> By | None:
-        """Return what ends a round; None: not given."""
+        """Return the option `by`: the end of a round; None: not given."""
 
     @property
     def alone(self) -> bool:
@@ -80,7 +80,7 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
 
 
 def _ended(rule: Candidate, model: Trained, judged: Callable[[Trained], Trained]) -> Trained:
-    """Return the better of the model and the model with deadlines alone, unless the rule says what ends a round."""
+    """Return the better of the model and the model with deadlines alone, unless the rule's `by` is given."""
     return model if rule.by else max((model, judged(model.but(by="deadline"))), key=_ratio)
 
 

@@ -55,7 +55,7 @@ class AboutModel(BaseModel):
 
     @property
     def parts(self) -> str:
-        """Describe what the model is made of."""
+        """Describe the parts of the model."""
         if self.variant != "shared":
             return "the network"
         if self.share == 0:

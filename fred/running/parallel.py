@@ -10,7 +10,7 @@ from typing import Any
 
 from fred.base.errors import FredError
 from fred.base.progress import OfRuns
-from fred.running import companions, stored, timings, work
+from fred.running import pool, stored, timings, work
 from fred.running.order import Order
 from fred.running.timings import Timings
 from fred.running.unit import Unit
@@ -46,14 +46,14 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
     import cloudpickle
 
     if any(unit.own for unit in units):
-        companions.end()  # they may hold older versions of the user's modules
+        pool.end()  # they may hold older versions of the user's modules
     order, ordered = Order.of(units), timings.in_order(units)
     packed = [cloudpickle.dumps(_of_process(ordered, k, jobs)) for k in range(1, jobs)]
     with _Watched(units, stage, progress):
         try:
-            _among_others(ordered, stage, companions.told(_share, [(order, each, stage) for each in packed]))
+            _among_others(ordered, stage, pool.submit(_share, [(order, each, stage) for each in packed]))
         except BaseException:
-            companions.end()
+            pool.end()
             raise
     one_by_one([unit for unit in units if not stored.holds(unit, stage / unit.folder)], stage, progress)
 
