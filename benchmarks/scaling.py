@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
 
 
 def at_once(cache: str) -> float:
-    """What two processes can gain on this machine that have nothing to do with each other: medians of three rounds."""
+    """Return the speed-up of two independent processes on this machine: median of three rounds."""
     command, ratios = ("run", "scenarios/learning-rates.yaml", *EIGHT, "--only", "asgd", "--jobs", "1"), []
     for _ in range(3):
         alone = timed(*command, "--seed", "1", cache=cache).seconds

@@ -96,7 +96,7 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
         (START + "algoritm: asgd", "scenario.yaml:3: algoritm: unknown key `algoritm`; did you mean `algorithm`?"),
         (
             START + "algorithm: {name: sagd, learning_rate: 1}",
-            "scenario.yaml:3: algorithm.name: expected a name that `fred list algorithm` shows, or `module:Class`; did you mean `sasgd`?",
+            "scenario.yaml:3: algorithm.name: expected one of the names that `fred list algorithm` lists, or `module:Class`; did you mean `sasgd`?",
         ),
         (
             START + "algorithm: {name: asgd, learning_rate: -1}",

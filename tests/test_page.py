@@ -19,6 +19,7 @@ from fred.base.errors import FredError
 from fred.commands.cli import main
 from fred.components.input_path import name_alone
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
+from fred.outcomes.staleness import of_gradients
 from fred.outcomes.tables import Tables
 from fred.results.result import Result
 from fred.results.verify import Verdict, verify
@@ -47,7 +48,7 @@ class Loads(HTMLParser):
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """What the page's scripts draw."""
+    """Return the data that the page's scripts draw."""
     return json.loads(text.split('id="data">')[1].split("</script>")[0])
 
 
@@ -83,6 +84,18 @@ class TestEveryKind:
         assert bool(data["sweep"]) == (kind == "sweep")
 
 
+def test_the_staleness_of_each_timing_is_a_histogram(pages):
+    text = page_of("learned", pages)
+    (said,) = re.findall(r"<figure><figcaption>([^<]*)</figcaption><svg class=\"histogram\"", text)
+    stale = [of_gradients(made("learned").outcome("asgd", seed).schedule) for seed in (1, 2)]
+    counts = np.bincount(np.concatenate(stale))
+    assert said == f"asgd: mean {np.concatenate(stale).mean():.1f}, max {len(counts) - 1}"
+    assert "all seeds together. Staleness 0 throughout: ssgd." in text
+    (bars,) = re.findall(r'<path d="M46 102((?:V[\d.]+H[\d.]+)+)V102Z"', text)
+    drawn = [102 - float(height) for height in re.findall(r"V([\d.]+)H", bars)]
+    assert np.allclose(drawn, 94 * counts / counts.max(), atol=0.06)
+
+
 ANSWERS = {
     "learned": "asgd reached 70 % error first, after 1.17 s (mean of 2 seeds); 4.7 to 5 times before ssgd over the seeds.",
     "one run": "asgd computed 6.5 gradients per second (1 seed).",
@@ -97,7 +110,7 @@ def test_the_sentence_of_runs_that_were_really_done(kind, pages):
 
 
 def outcome(name: str, seed: int, **numbers: Any) -> Any:
-    """As far as sentences look at one: a summary with these numbers, and two evaluations."""
+    """Return an outcome as far as sentences need one: a summary with these numbers, and two evaluations."""
     usual = {"updates": 100, "gradients": {"applied": 100}, "virtual_seconds": 10.0, "throughput": 10.0}
     usual |= {"loss": None, "error": None, "diverged": None, "standstill": None, "target": None}
     summary = {"name": name, "seed": seed, **usual, **numbers}

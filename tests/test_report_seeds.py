@@ -116,7 +116,7 @@ class TestInAFolder:
         rest = Counted(monkeypatch)
         result = fred.run(scenario, out=tmp_path / "out")
         assert sorted(done + rest.units) == sorted(TUNED + REPORTED)
-        assert result.kept == len(done)
+        assert result.reused == len(done)
         assert result.summary.equals(whole.summary)
 
     def test_more_seeds_to_report_are_added_and_those_no_longer_wanted_go(self, scenario, monkeypatch, tmp_path):
@@ -124,7 +124,7 @@ class TestInAFolder:
         counted = Counted(monkeypatch)
         result = fred.run(scenario.replace({"report_seeds": [12, 14]}), out=tmp_path / "out")
         assert counted.units == ["ssgd/seed-14", "asgd,workers=4/seed-14"]
-        assert (result.kept, result.anew) == (8, ())
+        assert (result.reused, result.recomputed) == (8, ())
         assert not (tmp_path / "out" / "ssgd" / "seed-11").exists()
 
     @pytest.mark.slow

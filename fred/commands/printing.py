@@ -1,5 +1,6 @@
 """The tables that the command line prints of results."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,21 +25,31 @@ from fred.views.table import NONE, Table, show, terminal
 _BLOCKS_SHOWN = 16  # columns
 
 
-def print_summary(outcome: result.Result, out: Path) -> None:
+def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> None:
     """Print the tables of a result, its warnings, and where its files are.
 
     The summary has one line per run, with means over the seeds. A sweep adds a table of all points.
+
+    Args:
+        outcome: the result.
+        out: its folder.
+        quiet: True to print only the folder, and warnings as errors.
     """
     console = terminal()
-    if outcome.kept:
-        print(f"{outcome.kept} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
-    for line in outcome.anew:
+    warnings = _doubts(outcome) + _without_best(outcome) + _divergences(outcome) + _standstills(outcome.summary)
+    if quiet:
+        print(*(f"fred: {line}" for line in warnings), sep="\n", end="\n" if warnings else "", file=sys.stderr)
+        print(out)
+        return
+    if outcome.reused:
+        print(f"{outcome.reused} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
+    for line in outcome.recomputed:
         print(line)
     for table in tables(outcome, out):
         show(table, console)
     if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
         console.print(ONE_SEED, style="dim", highlight=False, markup=False)
-    for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome) + _standstills(outcome.summary):
+    for line in warnings:
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if (out / REPORT).is_file():

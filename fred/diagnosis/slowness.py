@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter
 
 from fred.diagnosis import spells
 from fred.diagnosis.attribution import COMPUTING, Attribution
-from fred.diagnosis.spells import Floats
+from fred.diagnosis.spells import Bools, Floats
 from fred.diagnosis.worker_names import several
 from fred.traces.trace import Trace
 
@@ -25,6 +26,10 @@ _COSTS = 0.05  # share of the loss from which a worker is named
 _LATE = 1.3  # time relative to the median worker from which a worker is late in a round
 _NOTHING = 1e-9  # relative loss below which a slowdown is rounding
 _BY_CHANCE = 3.0  # multiple of the median worker's cost from which rare delays are not chance
+_FEWEST_LATE = 3  # rounds in which a worker must be late to be named for rare delays
+_MANY = 0.25  # share of the workers from which slow ones are a group of their own: the median worker is not far from it
+_CLEAR = 0.8  # share of the variance between workers that two groups of them must explain
+_OFTEN = 1 / 3  # share of late rounds with which a spell goes on
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Slow:
         name: name in the trace.
         workers: numbers of the workers.
         pattern: `always`, in `spells`, or `rarely`.
-        times: how many times slower than the others; with spells, slower than outside them.
+        times: mean time relative to the median of the others; in spells, or when late, if that is the pattern.
         share: share of the rounds in which they are slow.
         spells: first iteration of each spell, and the one after its last.
         alone: slowdown of all rounds if only these keep their times.
@@ -62,6 +67,8 @@ class Slowness:
         slowdown: time of rounds, relative to rounds with all workers as fast as the median one.
         lasting: the same with each worker at its usual speed.
         parts: share of the time lost in each quarter of the record.
+        paces: the median worker's usual time in each quarter, s.
+        worst: iteration with the longest wait, and its share of the loss.
         spells: number of rounds in each spell in which waiting for all costs more than at other times.
         share: share of the rounds in such spells.
         slow: slow workers and nodes, most costly first.
@@ -73,6 +80,8 @@ class Slowness:
     slowdown: float
     lasting: float
     parts: tuple[float, ...]
+    paces: tuple[float, ...]
+    worst: tuple[int, float]
     spells: tuple[int, ...]
     share: float
     slow: tuple[Slow, ...]
@@ -104,12 +113,17 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bo
     slow = _named(trace, seconds, lost, told)
     everybody = sorted({worker for each in slow for worker in each.workers})
     high = spells.find(spells.waiting(seconds))
+    quarters = [part for part in np.array_split(seconds, PARTS) if len(part)]
+    waits = seconds.max(axis=1) - np.median(seconds, axis=1)
+    worst = int(np.argmax(waits))
     return Slowness(
         rounds=len(seconds),
         waiting=float(1 - seconds.sum() / (seconds.shape[1] * seconds.max(axis=1).sum())),
         slowdown=lost.slowdown,
         lasting=lost.lasting,
-        parts=tuple(_lost(part) for part in np.array_split(seconds, PARTS) if len(part)),
+        parts=tuple(map(_lost, quarters)),
+        paces=tuple(float(np.median(part)) for part in quarters),
+        worst=(_first(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _NOTHING))),
         spells=tuple(run.rounds for run in spells.runs(high) if run.high),
         share=float(high.mean()),
         slow=tuple(slow),
@@ -125,7 +139,8 @@ def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> list
     """Return slow workers and nodes, those with the highest cost alone first, without those that cost little."""
     if lost.slowdown - 1 < _NOTHING:
         return []
-    found = _alike([*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)], trace, seconds, lost)
+    found = [*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)]
+    found = _many(trace, seconds, lost) or _alike(found, trace, seconds, lost)
     named: list[Slow] = []
     everybody: list[int] = []
     for each in sorted(found, key=lambda each: (-each.alone, -len(each.workers))):
@@ -166,11 +181,35 @@ def _alike(found: list[Slow], trace: Trace, seconds: Floats, lost: Attribution) 
     if len(always) < 2:
         return found
     own = sorted(each.workers[0] for each in always)
-    times = float(np.exp(np.median(_level(seconds, own))))
+    times = float(np.exp(_level(seconds, own)).mean())
     ideal = np.where(np.isin(np.arange(seconds.shape[1]), own), seconds, np.median(seconds, axis=1, keepdims=True))
     alone = float(ideal.max(axis=1).sum() / lost.ideal_seconds)
     as_one = Slow(several(trace, own), tuple(own), "always", times, 1.0, (), alone, lost.share(own))
     return [*(each for each in found if each not in always), as_one]
+
+
+def _many(trace: Trace, seconds: Floats, lost: Attribution) -> list[Slow]:
+    """Return the workers of a large group that is always slower than the rest, as one entry, if there are two such groups."""
+    ratios = np.log(seconds / np.median(seconds, axis=1, keepdims=True))
+    usual = np.median(ratios, axis=0)
+    slower = usual > spells.threshold(usual)
+    share, variance = float(slower.mean()), float(usual.var())
+    if not _MANY <= share < 1 or share * (1 - share) * _apart(usual, slower) ** 2 < _CLEAR * variance:
+        return []
+    half = np.median(ratios[::2], axis=0)  # groups by half of the rounds, which chance does not repeat in the other half
+    if _apart(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
+        return []
+    own = np.flatnonzero(slower).tolist()
+    repaired = np.where(slower, np.median(seconds[:, ~slower], axis=1, keepdims=True), seconds).max(axis=1).sum()
+    all_lost = lost.seconds - lost.ideal_seconds
+    goes = min(1.0, float((lost.seconds - repaired) / all_lost))
+    times = float(np.exp(_level(seconds, own)).mean())
+    return [Slow(several(trace, own), tuple(own), "always", times, 1.0, (), lost.slowdown, goes)]
+
+
+def _apart(usual: Floats, slower: Bools) -> float:
+    """Return the difference between two groups of workers, from the logarithms of their usual times."""
+    return float(usual[slower].mean() - usual[~slower].mean()) if 0 < slower.mean() < 1 else 0.0
 
 
 def _level(seconds: Floats, workers: list[int]) -> Floats:
@@ -189,16 +228,36 @@ Pattern = tuple[str, float, float, tuple[tuple[int, int], ...]]
 
 def _pattern(level: Floats, first: int) -> Pattern | None:
     """Return the pattern of slowness, given log times relative to the others [rounds]; None if not slow for long."""
-    high = spells.find(level)
-    if high.any():
-        times = float(np.exp(np.median(level[high]) - np.median(level[~high])))
-        if times >= _SLOWER and float(np.median(level[high])) > np.log(_SLOWER):
+    high = _grown(level, spells.find(level))
+    ratio = np.exp(level)
+    if high.any() and not high.all():
+        times = float(ratio[high].mean())
+        if times >= _SLOWER * max(1.0, float(ratio[~high].mean())):
             found = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
             return "spells", times, float(high.mean()), found
     times = float(np.exp(np.median(level)))
-    return ("always", times, 1.0, ()) if times >= _SLOWER else None
+    return ("always", float(ratio.mean()), 1.0, ()) if times >= _SLOWER else None
+
+
+def _grown(level: Floats, high: Bools) -> Bools:
+    """Return spells that go on while late rounds are frequent, if not in the majority, for longer than a window [rounds]."""
+    if not high.any() or high.all():
+        return high
+    late = level > (np.median(level[high]) + np.median(level[~high])) / 2
+    often = uniform_filter(late.astype(float), spells.WINDOW, mode="nearest") >= _OFTEN
+    grown = high.copy()
+    for run in spells.runs(often | high):
+        inside = np.flatnonzero(high[run.first : run.end]) + run.first
+        if not run.high or not len(inside):
+            continue
+        first = run.first if inside[0] - run.first > spells.WINDOW else inside[0]
+        end = run.end if run.end - inside[-1] > spells.WINDOW else inside[-1] + 1
+        grown[first:end] = True
+    return grown
 
 
 def _rarely(level: Floats) -> Pattern | None:
     late = level > np.log(_LATE)
-    return ("rarely", float(np.exp(np.median(level[late]))), float(late.mean()), ()) if late.any() else None
+    if late.sum() < _FEWEST_LATE:
+        return None
+    return "rarely", float(np.exp(level[late]).mean()), float(late.mean()), ()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter
 
-_WINDOW = 9  # rounds of the running median
+WINDOW = 9  # rounds of the running median
 _EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # least share of the variance explained by two levels; one of the two suffices
 _APART = 0.1  # least distance of the levels, in logarithms: 10 %
 _SHORTEST = 5  # least rounds in a spell, and between two
@@ -62,8 +62,8 @@ def find(series: Floats) -> Bools:
     none = np.zeros(len(series), bool)
     if len(series) < 2 * _SHORTEST:
         return none
-    smooth = median_filter(series, size=_WINDOW, mode="reflect")
-    high = smooth > _threshold(smooth)
+    smooth = median_filter(series, size=WINDOW, mode="reflect")
+    high = smooth > threshold(smooth)
     share = float(high.mean())
     inner = np.clip(series, *np.quantile(series, (_REST, 1 - _REST)))
     if not 0 < share < 1 or _apart(smooth, high) < _APART:
@@ -86,8 +86,15 @@ def runs(high: Bools) -> list[Run]:
     return [Run(first, end, bool(high[first])) for first, end in itertools.pairwise(changes)]
 
 
-def _threshold(values: Floats) -> float:
-    """Return the threshold that maximises the variance between the two classes."""
+def threshold(values: Floats) -> float:
+    """Return the threshold that maximises the variance between the two classes.
+
+    Args:
+        values: at least two numbers.
+
+    >>> threshold(np.array([1.0, 1.2, 3.0, 3.4]))
+    2.1
+    """
     ordered, count = np.sort(values), len(values)
     below, size = np.cumsum(ordered)[:-1], np.arange(1, count)
     between = (below / size - (ordered.sum() - below) / (count - size)) ** 2 * size * (count - size)

@@ -74,7 +74,8 @@ class Compared:
         whole = self.together()
         together = {run: replace(whole, outcomes=own) for run, own in by_run.items()}
         pairs = [compared(each).assign(of=run) for run, each in together.items() if each.outcomes[0].name == first]
-        found = pd.concat(pairs or [pd.DataFrame(columns=["of"])], ignore_index=True)
+        several = [each for each in pairs if len(each)]  # the columns of empty tables hold no numbers
+        found = pd.concat(several or [pd.DataFrame(columns=["of"])], ignore_index=True)
         return found[_differ(found)] if len(found) else found
 
     def settings(self) -> list[str]:
@@ -96,7 +97,8 @@ class Compared:
                 (each, theirs[each.name, each.seed]) for each in self.results[one].outcomes if (each.name, each.seed) in theirs
             ]
             same = [f"{mine.name}, seed {mine.seed}" for mine, their in pairs if _digests(mine) == _digests(their)]
-            lines.append(f"{one} and {other}: {len(same)} of {len(pairs)} shared runs have the same digests")
+            shared = f"{len(same)} of {len(pairs)} shared runs have the same digests"
+            lines.append(f"{one} and {other}: {shared if pairs else 'no run of the same name and seed'}")
             for mine, their in pairs:
                 if _digests(mine) != _digests(their):
                     lines.append(f"  {mine.name}, seed {mine.seed}: {_difference(mine, their)}")

@@ -164,7 +164,7 @@ class Run(Component):
     cluster: Annotated[Cluster, checked_as(Cluster)]
     algorithm: Annotated[Any, OneOf("algorithm")] = Field(description="what an update does", examples=["asgd"])
     protocol: Annotated[Protocol, OneOf("protocol")] = Field(
-        description="who waits for whom; absent: the algorithm's usual protocol"
+        description="which workers wait for which; absent: the algorithm's usual protocol"
     )
     stop: Stop
     evaluate: Evaluate = Evaluate()

@@ -145,9 +145,9 @@ class Source:
         return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
 
     def _made(self, own: Keys, run: Keys = ()) -> Keys:
-        """Return the keys of the outermost value that a setting adds to the file, or to a run of it.
+        """Return the keys of the outermost value that a setting adds to the file, or to a run in it.
 
-        That is its own value, or the first mapping that it creates on the way there.
+        This is the setting's own value, or the first mapping that must be created for it.
         """
         return own[: 1 + max(self._depth(own), self._depth((*run, *own)) - len(run))]
 

@@ -37,8 +37,8 @@ def first_comment(text: str) -> str:
     Args:
         text: the text of a scenario file.
 
-    >>> first_comment("# Look for: who is first.\n# yaml-language-server: $schema=schema.json\n\n# no more\ntitle: one\n")
-    'Look for: who is first.'
+    >>> first_comment("# Look for: the fastest run.\n# yaml-language-server: $schema=schema.json\n\n# no more\ntitle: one\n")
+    'Look for: the fastest run.'
     """
     found = _FIRST_COMMENT.match(text)
     lines = [line.strip().removeprefix("#").strip() for line in found[1].splitlines()] if found else []

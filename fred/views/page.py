@@ -13,7 +13,7 @@ import pandas as pd
 from fred.base.version import __version__
 from fred.components.component import own_classes
 from fred.outcomes.tables import Tables
-from fred.views import machines, page_curves, page_replay, page_tables
+from fred.views import machines, page_curves, page_replay, page_staleness, page_tables
 from fred.views.machines import counted
 from fred.views.table import Cell, Table
 from fred.views.verdict import answer
@@ -58,9 +58,10 @@ def page(result: Tables, about: Circumstances) -> str:
         "runs": _part(partial(page_tables.of_runs, result)),
         "pairs": _part(partial(page_tables.pairs, result)),
         "seeds": _part(partial(page_tables.by_seed, result)),
-        "sweep": _part(partial(page_tables.of_sweep, result)) if result.swept else "",
+        "sweep": _sweep(result) if result.swept else "",
         "workers_time": _part(partial(page_tables.workers_time, result)),
-        "machines": _part(partial(machines.machines, {each.name: each.run for each in result.outcomes})),
+        "staleness": _part(partial(page_staleness.of_gradients, result)),
+        "machines": _part(partial(machines.machines, result.outcomes)),
         "scenario": _part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
         "environment": _facts({"fred": __version__, **about.environment}),
         "digests": _part(partial(_digests, result)),
@@ -105,6 +106,14 @@ def _curves(result: Tables) -> dict[str, Any]:
         **page_curves.curves(reported),
         "targets": {name: reported.target(name) for name in ("loss", "error", "gradient_norm")},
     }
+
+
+def _sweep(result: Tables) -> str:
+    table = _part(partial(page_tables.of_sweep, result))
+    return (
+        '<section aria-labelledby="h-sweep"><h2 id="h-sweep">Sweep</h2>'
+        f'<div class="chart" data-of="sweep"></div>{table}</section>'
+    )
 
 
 def _thinned(data: Any, swept: bool) -> str:
@@ -168,7 +177,7 @@ def _again(result: Tables, file: str) -> str:
     commands = (
         f"fred verify FOLDER{imports}",
         f"fred run scenario.yaml{''.join(only)}{imports} --out ANOTHER",
-        f"fred compare FOLDER ANOTHER{imports}",
+        "fred compare FOLDER ANOTHER",
     )
     where = " <code>manifest.json</code> names the file that it came from." if file else ""
     return (

@@ -39,7 +39,8 @@ def html(shown: Table, sorts: bool = True) -> str:
 
 def _cell(cell: Cell, first: bool) -> str:
     number = "" if cell.value is None else f' data-value="{cell.value:.9g}"' if np.isfinite(cell.value) else ' data-value=""'
-    return f'<th scope="row">{escape(cell.text)}</th>' if first else f"<td{number}>{escape(cell.text)}</td>"
+    text = escape(cell.text)
+    return f'<th scope="row">{text.replace(",", ",<wbr>")}</th>' if first else f"<td{number}>{text}</td>"
 
 
 def of_runs(tables: Tables) -> str:
