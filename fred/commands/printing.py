@@ -149,7 +149,7 @@ def _without_best(outcome: result.Result) -> list[str]:
 
 
 def _divergences(outcome: result.Result) -> list[str]:
-    """Return one warning for every run whose loss did not stay finite, or ended above its start."""
+    """Return one warning for every run whose loss did not stay finite, or ended above twice its start."""
     summary = outcome.summary
     lost = summary[summary["diverged"].notna()]
     return [
@@ -164,15 +164,15 @@ def _divergences(outcome: result.Result) -> list[str]:
 
 
 def _risen(outcome: result.Result) -> list[str]:
-    """Return one warning for every run whose loss ended above its start."""
+    """Return one warning for every run whose loss ended above twice its start."""
     ends: dict[str, list[tuple[float, float]]] = {}
     for each in outcome.outcomes:
         if each.run.task is not None and each.summary["diverged"] is None:
             losses = each.metrics["loss"]
             ends.setdefault(each.name, []).append((losses.iloc[0], losses.iloc[-1]))
-    risen = {name: [last for first, last in own if last > first] for name, own in ends.items()}
+    risen = {name: [last for first, last in own if last > first + abs(first)] for name, own in ends.items()}
     return [
-        f"{name}: with {len(risen[name])} of {len(own)} seeds the loss ended above its start, at up to "
+        f"{name}: with {len(risen[name])} of {len(own)} seeds the loss ended above twice its start, at up to "
         f"{number(max(risen[name]))}; try a smaller learning rate"
         for name, own in ends.items()
         if risen[name]
