@@ -184,7 +184,7 @@ def test_the_table_says_of_how_many_points_on_which_seeds(scenario, capsys):
     print_summary(fred.run(scenario), Path("results/here"))
     text = " ".join(capsys.readouterr().out.split())
     assert "best of" in text
-    assert "asgd, run ssgd workers=4" in text
+    assert "run ssgd workers=4" in text
     assert "best of 1 3 " in text
     assert "by throughput (the highest), chosen on seeds 1-2, reported on seeds 11-13" in text
     assert "compared with ssgd, seed by seed" in text

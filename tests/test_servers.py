@@ -384,7 +384,7 @@ def test_what_was_not_sent_is_drawn_and_staleness_by_block_is_printed(tmp_path, 
     written = {name: make_run(protocol=protocol, **options).model_dump() for name, protocol in runs.items()}
     both = experiment.run(validated({"runs": written}, str))
     assert "copies" in both.pictures()
-    lines = {line.get_label(): np.asarray(line.get_ydata())[-1] for line in both.plot("copies").axes[1].get_lines()}
+    lines = {line.get_label(): np.asarray(line.get_ydata())[-1] for line in both.plot("copies").axes[0].get_lines()}
     fetches = both.summary.set_index("name")["copies_fetches"]
     assert [lines[name] for name in runs] == [fetches[name] for name in runs]
     print_summary(both, tmp_path)

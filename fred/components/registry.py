@@ -326,7 +326,7 @@ def summary(target: str) -> str:
 
         >>> from fred.components import registry
         >>> registry.summary(registry.REGISTRY["algorithm"]["asgd"])
-        'One step with every gradient as it arrives, however stale.'
+        'Asynchronous SGD: apply every gradient on arrival, whatever its staleness.'
     """
     module, name = target.split(":")
     if module == _ROWS:

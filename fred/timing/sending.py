@@ -89,7 +89,7 @@ class Sending(World):
         """Send a pseudo-gradient from one server to another; ends when it has arrived.
 
         Args:
-            difference: pseudo-gradient of a server's model.
+            pseudo_gradient: that of a server's model.
             server, receiver: numbers of the two servers.
         """
         size = self.sizes.message.whole
