@@ -167,7 +167,7 @@ def _risen(outcome: result.Result) -> list[str]:
     """Return one warning for every run whose loss ended above twice its start."""
     ends: dict[str, list[tuple[float, float]]] = {}
     for each in outcome.outcomes:
-        if each.run.task is not None and each.summary["diverged"] is None:
+        if each.run.task is not None and each.summary["diverged"] is None and len(each.metrics):
             losses = each.metrics["loss"]
             ends.setdefault(each.name, []).append((losses.iloc[0], losses.iloc[-1]))
     risen = {name: [last for first, last in own if last > first + abs(first)] for name, own in ends.items()}
