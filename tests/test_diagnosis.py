@@ -122,12 +122,35 @@ class TestWhoIsNamed:
         assert first == 120 and abs(end - 280) <= 5 and slow.times == pytest.approx((80 * 6 + 75 * 3.5) / 155, abs=0.1)
 
 
+class TestALargeGroupBesideOthers:
+    def test_a_worker_in_spells_is_named_next_to_a_group_that_is_always_slower(self):
+        seconds = np.exp(0.02 * np.random.default_rng(6).standard_normal((400, 8)))
+        seconds[:, :2] *= 1.3
+        seconds[100:200, 7] *= 5.0
+        found = diagnose(trace(seconds))
+        named = {each.name: each for each in found.slowness.slow}
+        assert list(named) == ["m7", "m0 and m1"] and named["m7"].lost > 0.5
+        assert named["m0 and m1"].alone == pytest.approx(1.33, abs=0.03)
+        assert "repair m7" in {each.remedy.name for each in found.gains}
+
+    def test_a_group_that_costs_little_hides_nobody(self):
+        seconds = np.exp(0.02 * np.random.default_rng(7).standard_normal((400, 16)))
+        seconds[:, :4] *= 1.2
+        seconds[100:200, 15] *= 30.0
+        assert "m15" in {each.name for each in diagnose(trace(seconds)).slowness.slow}
+
+
 class TestTheWholeCluster:
+    @pytest.mark.parametrize("seed", range(10))
+    def test_chance_in_few_rounds_is_no_change(self, seed):
+        found = diagnose(trace(np.random.default_rng(seed).lognormal(0, 0.3, (20, 4))))
+        assert "median worker's time" not in " ".join(sections(found)["What is lost"])
+
     def test_that_all_become_slower_is_said_but_is_no_loss(self):
         seconds = np.linspace(1.0, 1.5, 200)[:, None] * np.exp(0.01 * np.random.default_rng(2).standard_normal((200, 6)))
         found = diagnose(trace(seconds))
         assert found.slowness.slow == () and found.slowness.lost < 0.05
-        assert "The median worker changes, too: it takes 1.1" in " ".join(sections(found)["What is lost"])
+        assert "The median worker's time changes: 1.1" in " ".join(sections(found)["What is lost"])
 
     def test_a_round_that_is_most_of_the_loss_is_named(self):
         seconds = np.exp(0.05 * np.random.default_rng(4).standard_normal((100, 6)))

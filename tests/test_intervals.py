@@ -72,10 +72,9 @@ def persistent(rng: np.random.Generator, shape: tuple[int, ...], phi: float) -> 
 
 
 def coverage(count: int, phi: float, repeats: int) -> float:
-    """Return the share of intervals that hold the true ratio, of log-normal times which both rules share in part. E[c] = 24
-    against 32 gradients, E[x] = 1.3 exp(0.05) and 1 s, for any phi.
+    """Return the share of intervals that hold the true ratio, of log-normal times which both rules share in part.
 
-    E[c] = 24 against 32 gradients, E[x] = 1.3 exp(0.05) and 1 s, whatever phi is.
+    E[c] = 24 against 32 gradients, E[x] = 1.3 exp(0.05) and 1 s, for any phi.
     """
     rng, held = np.random.default_rng(count), 0
     true = 24 / 32 * np.exp(0.3**2 / 2 + 0.1**2 / 2) / np.exp(0.1**2 / 2) * 1.3

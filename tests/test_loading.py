@@ -115,6 +115,10 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "scenario.yaml:3: .*unknown key `backup_workers`, which is an option of `protocol: {name: synchronous}`; expected",
         ),
         (
+            START + "algorithm: {name: diloco, learning_rate: 1, period: 5}",
+            "scenario.yaml:3: .*unknown key `period`, which is an option of `protocol: {name: outer-steps}` and others; expected",
+        ),
+        (
             START + "algorithm: {name: ssgd, learning_rate: 1}\nprotocol: {backup_workers: 2}",
             r"scenario.yaml:4: protocol: `backup_workers` \(2\) must be below the number of workers",
         ),

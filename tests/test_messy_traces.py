@@ -314,10 +314,10 @@ def test_a_worker_that_ends_is_named_and_its_times_are_rather_dropped_than_inven
         {"step": np.repeat(np.arange(40), 3), "rank": ["a", "b", "c"] * 40, "seconds": np.arange(120) * 7 % 11 + 1.0}
     )
     frame[(frame["rank"] != "b") | (frame["step"] < 20)].to_csv(tmp_path / "dead.csv", index=False)
-    with pytest.raises(UnclearTraceError, match="no times of worker b from iteration 20 to the end") as raised:
+    with pytest.raises(UnclearTraceError, match="without times to the end: b \\(from iteration 20\\)") as raised:
         read(tmp_path / "dead.csv")
     assert raised.value.remedies[0] == {"mend": "drop"}
-    assert "no times of worker b from iteration 20 to the end" in read(tmp_path / "dead.csv", mend="fill").repairs[0]
+    assert "without times to the end: b (from iteration 20)" in read(tmp_path / "dead.csv", mend="fill").repairs[0]
 
 
 @pytest.mark.parametrize("names", [("started_at", "finished_at"), ("start", "end")])

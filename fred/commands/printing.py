@@ -33,12 +33,14 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
     Args:
         outcome: the result.
         out: its folder.
-        quiet: True to print only the folder, and warnings as errors.
+        quiet: True to print only the folder, and warnings to stderr.
     """
     console = terminal()
     warnings = _doubts(outcome) + _without_best(outcome) + _divergences(outcome) + _standstills(outcome.summary)
+    moved = [f"your files whose names the result needs were moved to: {folder}" for folder in sorted(out.glob(f"{ASIDE}*"))]
     if quiet:
-        print(*(f"fred: {line}" for line in warnings), sep="\n", end="\n" if warnings else "", file=sys.stderr)
+        for line in warnings + moved:
+            print(f"fred: {line}", file=sys.stderr)
         print(out)
         return
     if outcome.reused:
@@ -54,10 +56,8 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
     console.print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if (out / REPORT).is_file():
         console.print(f"report for a browser: {out / REPORT}", highlight=False, markup=False, soft_wrap=True)
-    for folder in sorted(out.glob(f"{ASIDE}*")):
-        console.print(
-            f"your files whose names the result needs were moved to: {folder}", highlight=False, markup=False, soft_wrap=True
-        )
+    for line in moved:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def tables(outcome: result.Result, out: Path) -> list[Table]:
@@ -170,7 +170,7 @@ def _risen(outcome: result.Result) -> list[str]:
         if each.run.task is not None and each.summary["diverged"] is None and len(each.metrics):
             losses = each.metrics["loss"]
             ends.setdefault(each.name, []).append((losses.iloc[0], losses.iloc[-1]))
-    risen = {name: [last for first, last in own if last > first + abs(first)] for name, own in ends.items()}
+    risen = {name: [last for first, last in own if last > 2 * first > 0] for name, own in ends.items()}
     return [
         f"{name}: with {len(risen[name])} of {len(own)} seeds the loss ended above twice its start, at up to "
         f"{number(max(risen[name]))}; try a smaller learning rate"

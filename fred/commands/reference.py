@@ -249,7 +249,9 @@ def _option_texts(options: tuple[Option, ...]) -> Iterator[str]:
         known = option.default.strip("`")
         given = "" if not known else f"; {known}" if known.startswith("required") else f"; default: {known}"
         yield f"  {option.name:<{width}}{option.values}{given}"
-        yield textwrap.indent(textwrap.fill(option.meaning, _width() - width - 2, break_on_hyphens=False), " " * (width + 2))
+        yield textwrap.indent(
+            textwrap.fill(option.meaning, max(20, _width() - width - 2), break_on_hyphens=False), " " * (width + 2)
+        )
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -12,7 +12,7 @@ def add_quiet(parser: argparse.ArgumentParser, writes: bool = True) -> None:
         parser: parser of a command.
         writes: True if the command can write files, whose place is then all that it prints.
     """
-    help_ = "print only where the files are, without progress and tables" if writes else "print no progress"
+    help_ = "print no progress and, of files, only the place" if writes else "print no progress"
     parser.add_argument("-q", "--quiet", action="store_true", help=help_)
 
 

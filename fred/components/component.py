@@ -295,14 +295,15 @@ class OneOf:
     def _serialized(self, component: Component, info: SerializationInfo) -> dict[str, Any]:
         return self.dump(component, info.exclude_defaults, info.context)
 
-    def _with_protocols(self, error: Any) -> Any:
-        """Return the error for an unknown key, with the protocols that have an option of this name, if there are any."""
+    def _with_protocols(self, error: Any, usual: Any) -> Any:
+        """Return the error for an unknown key, with protocols that have an option of this name: the `usual` one, if it has."""
         if error["type"] != "unknown_key" or error["loc"] or self.kind not in ("algorithm", "protocol"):
             return error
         key = error["ctx"]["key"]
         if not (names := registry.protocols_with(key)):
             return error
-        owners = f"`protocol: {{name: {names[0]}}}`" + " and others" * (len(names) > 1)
+        owner = usual if usual in names else names[0]
+        owners = f"`protocol: {{name: {owner}}}`" + " and others" * (len(names) > 1)
         return error | {"msg": error["msg"].replace(f"`{key}`", f"`{key}`, which is an option of {owners}", 1)}
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
@@ -320,7 +321,7 @@ class OneOf:
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
         except ValidationError as error:
-            nested = [self._with_protocols(each) for each in error.errors()]
+            nested = [self._with_protocols(each, getattr(cls, "protocol", "")) for each in error.errors()]
             said = "; ".join(f"{'.'.join(map(str, line['loc'])) or value['name']}: {line['msg']}" for line in nested)
             raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error
 

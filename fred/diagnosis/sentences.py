@@ -12,6 +12,7 @@ _LITTLE_LOST = 0.05  # share of the time below which a loss is not explained
 _UNLIKE = 0.2  # difference between quarters of the record, in share of time lost, that is reported
 _ALONE = 0.3  # share of the loss from which a single round is reported
 _FEW_ROUNDS = 10  # in fewer, one round is often a large part
+_MANY_ROUNDS = 100  # in fewer, the median worker's time may change by chance
 _CHANGES = 1.2  # ratio of the median worker's times in two quarters that is reported
 _MOST_USED = 0.95  # share of rounds with the same workers that is reported
 
@@ -80,9 +81,9 @@ def _lost(found: Diagnosis) -> Iterator[str]:
         yield f"The record is not homogeneous: its quarters lose {parts} of their time."
     if lost.worst[1] >= _ALONE and lost.rounds >= _FEW_ROUNDS and lost.lost >= _LITTLE_LOST:
         yield f"Iteration {lost.worst[0]} alone makes up {_share(lost.worst[1])} of the loss."
-    if max(lost.paces) >= _CHANGES * min(lost.paces):
+    if max(lost.paces) >= _CHANGES * min(lost.paces) and lost.rounds >= _MANY_ROUNDS:
         paces = ", ".join(f"{pace:.3g}" for pace in lost.paces)
-        yield f"The median worker changes, too: it takes {paces} s in the quarters of the record. This is no part of the loss."
+        yield f"The median worker's time changes: {paces} s in the quarters of the record. This is not part of the loss."
 
 
 def _pattern(slow: Slow, found: Diagnosis) -> str:

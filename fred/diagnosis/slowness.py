@@ -44,7 +44,8 @@ class Slow:
         share: share of the rounds in which they are slow.
         spells: first iteration of each spell, and the one after its last.
         alone: slowdown of all rounds if only these keep their times.
-        lost: part of the loss that goes if only these become as fast as the median worker.
+        lost: part of the loss that goes if only these become as fast as the median worker; of a large group: as the median
+            of the others.
     """
 
     name: str
@@ -140,7 +141,9 @@ def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> list
     if lost.slowdown - 1 < _NOTHING:
         return []
     found = [*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)]
-    found = _many(trace, seconds, lost) or _alike(found, trace, seconds, lost)
+    many = _many(trace, seconds, lost)
+    grouped = {worker for each in many for worker in each.workers}
+    found = many + _alike([each for each in found if not grouped & set(each.workers)], trace, seconds, lost)
     named: list[Slow] = []
     everybody: list[int] = []
     for each in sorted(found, key=lambda each: (-each.alone, -len(each.workers))):
@@ -200,11 +203,12 @@ def _many(trace: Trace, seconds: Floats, lost: Attribution) -> list[Slow]:
     if _apart(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
         return []
     own = np.flatnonzero(slower).tolist()
-    repaired = np.where(slower, np.median(seconds[:, ~slower], axis=1, keepdims=True), seconds).max(axis=1).sum()
-    all_lost = lost.seconds - lost.ideal_seconds
-    goes = min(1.0, float((lost.seconds - repaired) / all_lost))
+    rest = np.median(seconds[:, ~slower], axis=1, keepdims=True)
+    repaired = np.where(slower, rest, seconds).max(axis=1).sum()
+    goes = min(1.0, float((lost.seconds - repaired) / (lost.seconds - lost.ideal_seconds)))
+    alone = float(np.where(slower, seconds, rest).max(axis=1).sum() / rest.sum())
     times = float(np.exp(_level(seconds, own)).mean())
-    return [Slow(several(trace, own), tuple(own), "always", times, 1.0, (), lost.slowdown, goes)]
+    return [Slow(several(trace, own), tuple(own), "always", times, 1.0, (), alone, goes)]
 
 
 def _apart(usual: Floats, slower: Bools) -> float:

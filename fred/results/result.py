@@ -141,6 +141,7 @@ class Result(Tables):
             able = LEARNING if option == "against" else ("timeline",)
             if value is not None and figure not in able:
                 raise FredError(f"`{option}` is for the figure{'s' * (len(able) > 1)} {', '.join(able)}; got `{figure}`")
+        against = (against,) if isinstance(against, str) else against
         axes = View().against if against is None else tuple(against)
         view = View(None, axes, begin, end, None if workers is None else tuple(workers))
         return _pictures().DRAWN[figure](self, view=view)

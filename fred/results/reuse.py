@@ -47,17 +47,17 @@ def reasons_against(units: list[Unit], stage: Path, path: Path) -> dict[Unit, st
     return found
 
 
-def recomputed_lines(objections: Mapping[Unit, str], units: list[Unit]) -> tuple[str, ...]:
+def recomputed_lines(reasons: Mapping[Unit, str], units: list[Unit]) -> tuple[str, ...]:
     """Return a line for each reason for which units were computed again.
 
     Args:
-        objections: the reason by unit.
+        reasons: the reason by unit.
         units: units of the result, computed or reused.
     """
     said: dict[str, list[str]] = {}
     for unit in units:
-        if objections.get(unit):
-            said.setdefault(objections[unit], []).append(f"{unit.name} with seed {unit.seed}")
+        if reasons.get(unit):
+            said.setdefault(reasons[unit], []).append(f"{unit.name} with seed {unit.seed}")
     return tuple(f"{briefly(names, most=3)} computed again: {reason}" for reason, names in said.items())
 
 

@@ -62,11 +62,19 @@ def replaced(scenario: Scenario, out: Path) -> list[str]:
     if not isinstance(runs, dict):
         return []
     found = differing(runs, {name: recorded(run, path.parent) for name, run in scenario.runs.items()})
-    return [f"{out} has a result with other settings, which is replaced (--out keeps it): {listed(found)}"] if found else []
+    return (
+        [f"{out} has a result with other settings, which this run replaces; another --out keeps it: {listed(found)}"]
+        if found
+        else []
+    )
 
 
 def _differences(one: Any, other: Any, key: str = "") -> Iterator[str]:
     """Yield each setting that differs; of components with different names only the names."""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from _differences(*pair, f"{key}.{number}")
+        return
     if not isinstance(one, dict) or not isinstance(other, dict):
         if one != other:
             yield f"{key} {_brief(one)} and {_brief(other)}"

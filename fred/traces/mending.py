@@ -14,6 +14,7 @@ from fred.traces.refusal import UnclearTraceError
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
+_FEWEST = 8  # iterations that a diagnosis needs
 _LASTING = 5  # iterations without a time at the end, from which a worker is said to have ended
 _SHOWN = 3  # places shown in a message
 _ENOUGH = 0.8  # share of iterations without gaps below which filling is proposed first
@@ -122,7 +123,8 @@ def _refused(
         f". Choose what to do: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
         "`mend: fill` keeps all, with the worker's previous time in each gap"
     )
-    ways = ("drop", "fill") if stay >= _ENOUGH * size or (stay and _ended(gaps, cells)) else ("fill", "drop")
+    enough = stay >= _ENOUGH * size or (stay >= _FEWEST and _ended(gaps, cells))
+    ways = ("drop", "fill") if enough else ("fill", "drop")
     return UnclearTraceError(*problems, remedies=[{"mend": way} for way in ways])
 
 
@@ -137,8 +139,10 @@ def _ended(gaps: NDArray[np.bool_], cells: Cells) -> str:
     ended = np.flatnonzero((missing >= _LASTING) & ~gaps.all(axis=0)).tolist()
     if not ended:
         return ""
-    since = [f"{cells.worker.names[each]} from iteration {cells.iteration.names[len(gaps) - missing[each]]}" for each in ended]
-    return f"; no times of worker {_places(since[:_SHOWN], len(since), ', ')} to the end"
+    since = [
+        f"{cells.worker.names[each]} (from iteration {cells.iteration.names[len(gaps) - missing[each]]})" for each in ended
+    ]
+    return f"; without times to the end: {_places(since[:_SHOWN], len(since), ', ')}"
 
 
 def _dropped(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
