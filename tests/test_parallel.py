@@ -262,7 +262,10 @@ class TestCompare:
 
     def test_a_run_says_that_it_replaces_a_result_with_other_settings(self, alone, tmp_path):
         (line,) = replaced(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), alone)
-        assert line == f"{alone} has a result with other settings, which is replaced (--out keeps it): stop.gradients 40 and 30"
+        assert (
+            line
+            == f"{alone} has a result with other settings, which this run replaces; another --out keeps it: stop.gradients 40 and 30"
+        )
         assert replaced(fred.scenario(SETTINGS).replace({"seeds": [1, 2, 3]}), alone) == []
         assert replaced(fred.scenario(SETTINGS), tmp_path / "elsewhere") == []
 

@@ -108,22 +108,20 @@ class Result(Tables):
     ) -> "Picture":
         """Draw a figure of these runs by its name, which is that of a file under `figures/` in a result folder.
 
-        | figure                      | shows                                                              | needs             |
-        |-----------------------------|--------------------------------------------------------------------|-------------------|
-        | loss, error, perplexity     | mean of the seeds, and their range                                 | a task            |
-        | gradient-norm               | the same                                                           | its evaluation    |
-        | disagreement                | distance of workers' models from their mean                        | workers' models   |
-        | replicas-error              | mean error of workers' models                                      | workers' models   |
-        | paired                      | difference from the baseline, or ratio to it, with 95 % intervals  | shared seeds      |
-        | throughput                  | gradients used per virtual second: mean and range of the seeds     | a clock           |
-        | pace                        | the same over time                                                 | a clock           |
-        | workers-time                | % of workers' time: computing, wasted, network, waiting, away      | a clock           |
-        | timeline                    | activities of workers, for the first seed; ticks on top: updates   | a clock           |
-        | staleness                   | histograms of the staleness of used gradients, in updates          |                   |
-        | copies                      | copies pushed and fetched, for the first seed; dotted: the maximum | a server          |
-        | traffic                     | bytes sent from servers, to servers, and between workers           |                   |
-        | sweep                       | criterion at every point; star: a run's best point                 | a sweep           |
-        | sweep-timing                | time, throughput and waiting at every point                        | a sweep           |
+        - loss, error, perplexity: mean of the seeds, and their range (needs a task)
+        - gradient-norm: the same (needs its evaluation)
+        - disagreement: distance of workers' models from their mean (needs workers' models)
+        - replicas-error: mean error of workers' models (needs workers' models)
+        - paired: difference from the baseline, or ratio to it, with 95 % intervals (needs shared seeds)
+        - throughput: gradients used per virtual second: mean and range of the seeds (needs a clock)
+        - pace: the same over time (needs a clock)
+        - workers-time: % of workers' time: computing, wasted, network, waiting, away (needs a clock)
+        - timeline: activities of workers, for the first seed; ticks on top: updates (needs a clock)
+        - staleness: histograms of the staleness of used gradients, in updates
+        - copies: copies pushed and fetched, for the first seed; dotted: the maximum (needs a server)
+        - traffic: bytes sent from servers, to servers, and between workers
+        - sweep: criterion at every point; star: a run's best point (needs a sweep)
+        - sweep-timing: time, throughput and waiting at every point (needs a sweep)
 
         Args:
             figure: its name.
