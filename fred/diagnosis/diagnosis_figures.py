@@ -43,7 +43,7 @@ def slow_when(found: Diagnosis) -> Picture:
         above.grid(False)
         lost = 1 - np.median(seconds, axis=1) / seconds.max(axis=1)
         below.plot(np.arange(len(lost)) + 0.5, lost, color=COLOURS[0], linewidth=0.8)
-        for run in runs(found.slow):
+        for run in runs(found.slowness.high):
             if run.high:
                 below.axvspan(found.first + run.first, found.first + run.end, color=COLOURS[4], alpha=0.3, linewidth=0)
         below.set(xlabel="iteration (shaded: spells)", ylabel="share lost", ylim=(0, 1), xlim=(0, len(seconds)))

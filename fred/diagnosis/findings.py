@@ -56,7 +56,6 @@ class Diagnosis:
         first: number of first iterations that only train rules and do not count.
         told: True if the trace gives the workers' nodes.
         slowness: the loss and its causes.
-        slow: True for rounds in a spell, which decide how wide intervals are [rounds].
         every: waiting for all.
         gains: all remedies, in the order of the table.
         bound: upper bound of all remedies that drop gradients.
@@ -67,7 +66,6 @@ class Diagnosis:
     first: int
     told: bool
     slowness: Slowness
-    slow: spells.Bools
     every: Remedy
     gains: tuple[Gain, ...]
     bound: Gain
@@ -80,8 +78,8 @@ class Diagnosis:
 
     @property
     def spells(self) -> int:
-        """Return the number of spells, including any cut off at the beginning or the end of the record."""
-        return sum(run.high for run in spells.runs(self.slow))
+        """Return the number of spells, which decide how wide intervals are."""
+        return len(self.slowness.spells)
 
     @cached_property
     def verdict(self) -> str:
@@ -200,19 +198,17 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
     first = remedies.learning(iterations)
     counted, told = trace.seconds[first:], trace.node_of is not None
     found = slowness(trace, counted, nodes_of(trace, iterations), told)
-    slow, every = spells.find(spells.waiting(counted)), remedies.waiting_for_all(counted)
-
-    best = remedies.bound(counted)
+    every, best = remedies.waiting_for_all(counted), remedies.bound(counted)
 
     def gain(remedy: Remedy) -> Gain:
         learns = best.played if remedy.kind in _LEARNING else None
-        ratio = spell_ratio(slow, remedy.played, every.played, learns)
+        ratio = spell_ratio(found.high, remedy.played, every.played, learns)
         if remedy.kind in _NEVER_SLOWER:
             ratio = ratio._replace(low=max(ratio.low, min(1.0, ratio.value)), high=max(ratio.high, 1.0))
         return Gain(remedy, ratio, Fairness(remedy))
 
     gains = tuple(gain(remedy) for remedy in _tried(trace, counted, found, progress))
-    return Diagnosis(trace, first, told, found, slow, every, gains, gain(best), _recommended(gains, slow))
+    return Diagnosis(trace, first, told, found, every, gains, gain(best), _recommended(gains, found.high))
 
 
 def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show) -> Iterator[Remedy]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import uniform_filter
 
 from fred.diagnosis import spells
 from fred.diagnosis.attribution import COMPUTING, Attribution
@@ -29,7 +28,6 @@ _BY_CHANCE = 3.0  # multiple of the median worker's cost from which rare delays 
 _FEWEST_LATE = 3  # rounds in which a worker must be late to be named for rare delays
 _MANY = 0.25  # share of the workers from which slow ones are a group of their own: the median worker is not far from it
 _CLEAR = 0.8  # share of the variance between workers that two groups of them must explain
-_OFTEN = 1 / 3  # share of late rounds with which a spell goes on
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,7 @@ class Slowness:
         parts: share of the time lost in each quarter of the record.
         paces: the median worker's usual time in each quarter, s.
         worst: iteration with the longest wait, and its share of the loss.
-        spells: number of rounds in each spell in which waiting for all costs more than at other times.
-        share: share of the rounds in such spells.
+        high: True for rounds in a spell, in which waiting for all costs more than at other times [rounds].
         slow: slow workers and nodes, most costly first.
         together: part of the loss that goes if all of them become as fast as the median worker.
     """
@@ -83,10 +80,19 @@ class Slowness:
     parts: tuple[float, ...]
     paces: tuple[float, ...]
     worst: tuple[int, float]
-    spells: tuple[int, ...]
-    share: float
+    high: Bools
     slow: tuple[Slow, ...]
     together: float
+
+    @property
+    def spells(self) -> tuple[int, ...]:
+        """Return the number of rounds in each spell, including those cut off at the beginning or the end of the record."""
+        return tuple(run.rounds for run in spells.runs(self.high) if run.high)
+
+    @property
+    def share(self) -> float:
+        """Return the share of the rounds in spells."""
+        return float(self.high.mean())
 
     @property
     def lost(self) -> float:
@@ -113,7 +119,6 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bo
     lost = Attribution({COMPUTING: seconds}, node_of)
     slow = _named(trace, seconds, lost, told)
     everybody = sorted({worker for each in slow for worker in each.workers})
-    high = spells.find(spells.waiting(seconds))
     quarters = [part for part in np.array_split(seconds, PARTS) if len(part)]
     waits = seconds.max(axis=1) - np.median(seconds, axis=1)
     worst = int(np.argmax(waits))
@@ -125,8 +130,7 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bo
         parts=tuple(map(_lost, quarters)),
         paces=tuple(float(np.median(part)) for part in quarters),
         worst=(_first(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _NOTHING))),
-        spells=tuple(run.rounds for run in spells.runs(high) if run.high),
-        share=float(high.mean()),
+        high=spells.find(spells.waiting(seconds)),
         slow=tuple(slow),
         together=lost.share(everybody) if everybody else 0.0,
     )
@@ -184,10 +188,7 @@ def _alike(found: list[Slow], trace: Trace, seconds: Floats, lost: Attribution) 
     if len(always) < 2:
         return found
     own = sorted(each.workers[0] for each in always)
-    times = float(np.exp(_level(seconds, own)).mean())
-    ideal = np.where(np.isin(np.arange(seconds.shape[1]), own), seconds, np.median(seconds, axis=1, keepdims=True))
-    alone = float(ideal.max(axis=1).sum() / lost.ideal_seconds)
-    as_one = Slow(several(trace, own), tuple(own), "always", times, 1.0, (), alone, lost.share(own))
+    as_one = _group(trace, seconds, own, np.median(seconds, axis=1, keepdims=True), lost)
     return [*(each for each in found if each not in always), as_one]
 
 
@@ -196,24 +197,22 @@ def _many(trace: Trace, seconds: Floats, lost: Attribution) -> list[Slow]:
     ratios = np.log(seconds / np.median(seconds, axis=1, keepdims=True))
     usual = np.median(ratios, axis=0)
     slower = usual > spells.threshold(usual)
-    share, variance = float(slower.mean()), float(usual.var())
-    if not _MANY <= share < 1 or share * (1 - share) * _apart(usual, slower) ** 2 < _CLEAR * variance:
+    if slower.mean() < _MANY or spells.explained(usual, slower) < _CLEAR:
         return []
     half = np.median(ratios[::2], axis=0)  # groups by half of the rounds, which chance does not repeat in the other half
-    if _apart(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
+    if spells.apart(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
         return []
-    own = np.flatnonzero(slower).tolist()
     rest = np.median(seconds[:, ~slower], axis=1, keepdims=True)
-    repaired = np.where(slower, rest, seconds).max(axis=1).sum()
-    goes = min(1.0, float((lost.seconds - repaired) / (lost.seconds - lost.ideal_seconds)))
-    alone = float(np.where(slower, seconds, rest).max(axis=1).sum() / rest.sum())
-    times = float(np.exp(_level(seconds, own)).mean())
-    return [Slow(several(trace, own), tuple(own), "always", times, 1.0, (), alone, goes)]
+    return [_group(trace, seconds, np.flatnonzero(slower).tolist(), rest, lost)]
 
 
-def _apart(usual: Floats, slower: Bools) -> float:
-    """Return the difference between two groups of workers, from the logarithms of their usual times."""
-    return float(usual[slower].mean() - usual[~slower].mean()) if 0 < slower.mean() < 1 else 0.0
+def _group(trace: Trace, seconds: Floats, workers: list[int], ideal: Floats, lost: Attribution) -> Slow:
+    """Return workers that are always slow as one entry; `ideal` is the time of a quick worker, s [rounds, 1]."""
+    own = np.isin(np.arange(seconds.shape[1]), workers)
+    repaired, alone = (float(each.max(axis=1).sum()) for each in (np.where(own, ideal, seconds), np.where(own, seconds, ideal)))
+    goes = min(1.0, (lost.seconds - repaired) / (lost.seconds - lost.ideal_seconds))
+    times = float(np.exp(_level(seconds, workers)).mean())
+    return Slow(several(trace, workers), tuple(workers), "always", times, 1.0, (), alone / float(ideal.sum()), goes)
 
 
 def _level(seconds: Floats, workers: list[int]) -> Floats:
@@ -232,7 +231,7 @@ Pattern = tuple[str, float, float, tuple[tuple[int, int], ...]]
 
 def _pattern(level: Floats, first: int) -> Pattern | None:
     """Return the pattern of slowness, given log times relative to the others [rounds]; None if not slow for long."""
-    high = _grown(level, spells.find(level))
+    high = spells.grown(level, spells.find(level))
     ratio = np.exp(level)
     if high.any() and not high.all():
         times = float(ratio[high].mean())
@@ -241,23 +240,6 @@ def _pattern(level: Floats, first: int) -> Pattern | None:
             return "spells", times, float(high.mean()), found
     times = float(np.exp(np.median(level)))
     return ("always", float(ratio.mean()), 1.0, ()) if times >= _SLOWER else None
-
-
-def _grown(level: Floats, high: Bools) -> Bools:
-    """Return spells that go on while late rounds are frequent, if not in the majority, for longer than a window [rounds]."""
-    if not high.any() or high.all():
-        return high
-    late = level > (np.median(level[high]) + np.median(level[~high])) / 2
-    often = uniform_filter(late.astype(float), spells.WINDOW, mode="nearest") >= _OFTEN
-    grown = high.copy()
-    for run in spells.runs(often | high):
-        inside = np.flatnonzero(high[run.first : run.end]) + run.first
-        if not run.high or not len(inside):
-            continue
-        first = run.first if inside[0] - run.first > spells.WINDOW else inside[0]
-        end = run.end if run.end - inside[-1] > spells.WINDOW else inside[-1] + 1
-        grown[first:end] = True
-    return grown
 
 
 def _rarely(level: Floats) -> Pattern | None:

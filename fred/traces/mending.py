@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.intervals import FEWEST_ROUNDS
 from fred.base.words import briefly
 from fred.components.limits import LONGEST
 from fred.traces.cells import Cells
@@ -14,7 +15,6 @@ from fred.traces.refusal import UnclearTraceError
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
-_FEWEST = 8  # iterations that a diagnosis needs
 _LASTING = 5  # iterations without a time at the end, from which a worker is said to have ended
 _SHOWN = 3  # places shown in a message
 _ENOUGH = 0.8  # share of iterations without gaps below which filling is proposed first
@@ -98,7 +98,7 @@ def _refused(
     longest: float,
 ) -> UnclearTraceError:
     """Return an error that reports all problems, and the ways to repair them."""
-    problems = []
+    problems, ended = [], _ended(gaps, cells)
     if len(impossible):
         cell = int(impossible[0])
         problems.append(
@@ -116,14 +116,14 @@ def _refused(
         iteration, worker = (int(found[0]) for found in np.nonzero(gaps))
         place = _at(cells, iteration, worker) or source
         number = _number(int(gaps.sum()), "time")
-        who, why = cells.whose(iteration, worker), _ended(gaps, cells) + _why(gaps)
-        problems.append(f"{place}: no time for {who}. {number} of {gaps.size:,} missing{why}")
+        who = cells.whose(iteration, worker)
+        problems.append(f"{place}: no time for {who}. {number} of {gaps.size:,} missing{ended}{_why(gaps)}")
     stay, size = int((~gaps.any(axis=1)).sum()), len(gaps)
     problems[-1] += (
         f". Choose what to do: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
         "`mend: fill` keeps all, with the worker's previous time in each gap"
     )
-    enough = stay >= _ENOUGH * size or (stay >= _FEWEST and _ended(gaps, cells))
+    enough = stay >= _ENOUGH * size or (stay >= FEWEST_ROUNDS and ended)
     ways = ("drop", "fill") if enough else ("fill", "drop")
     return UnclearTraceError(*problems, remedies=[{"mend": way} for way in ways])
 

@@ -6,6 +6,7 @@ from html import escape
 
 import numpy as np
 
+from fred.base.words import briefly
 from fred.outcomes.shared_timings import staleness_counts
 from fred.outcomes.tables import Tables
 from fred.schedule.schedule import Ints
@@ -41,15 +42,9 @@ def _notes(counts: Mapping[tuple[str, ...], Ints], stale: int) -> Iterator[str]:
     for what, size in (("Staleness 0 throughout", 1), ("No gradient was used", 0)):
         names = [name for names, own in counts.items() if len(own) == size for name in names]
         if names:
-            yield f"{what}: {_named(names)}."
+            yield f"{what}: {briefly(names, _NAMES)}."
     if stale > _MOST:
         yield f"{stale - _MOST} more timings are not drawn."
-
-
-def _named(names: Sequence[str]) -> str:
-    """Return the first names, and the number of the others."""
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(names[:_NAMES]) + more
 
 
 def _figure(names: Sequence[str], own: Histogram, colour: str) -> str:
@@ -73,7 +68,7 @@ def _figure(names: Sequence[str], own: Histogram, colour: str) -> str:
         f'<svg class="histogram" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="staleness: {own.said}">'
         f"{''.join(shapes)}</svg>"
     )
-    return f"<figure><figcaption>{escape(_named(names))}: {own.said}</figcaption>{svg}</figure>"
+    return f"<figure><figcaption>{escape(briefly(names, _NAMES))}: {own.said}</figcaption>{svg}</figure>"
 
 
 def _along(value: float, end: float) -> float:
