@@ -32,7 +32,7 @@ STEPS = 200_000
 
 
 def record(protocol: Protocol, workers: int, network: dict | None = None, gradients: int = STEPS) -> None:
-    """A run of so many gradients, timing only."""
+    """Record a run of this number of gradients, timing only."""
     compute = {"name": "lognormal", "median": 0.1, "sigma": 0.3}
     cluster = Cluster(workers=workers, compute=compute, network=network)
     recorder = Recorder(workers, protocol.layout(cluster), gradients=gradients)

@@ -46,6 +46,6 @@ def at_once(cache: str) -> float:
 
 
 def memory(units: int) -> float:
-    """GiB at most of a process that runs so many."""
+    """Return the largest memory of a process that runs this number of units, GiB."""
     seeds = [word for seed in range(units) for word in ("--seed", str(seed))]
     return timed("run", "scenarios/quickstart.yaml", *TIMING_ONLY, *seeds).memory

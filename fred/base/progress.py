@@ -80,7 +80,7 @@ class _Compiled:
         self._since: float | None = None  # start of the compilation under way
 
     def expect(self, programs: int) -> None:
-        """Start counting for a new experiment of so many programs."""
+        """Start counting for a new experiment with this number of programs."""
         self.number, self.expected, self._before = 0, programs, self.seconds
 
     @property

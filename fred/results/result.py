@@ -131,7 +131,7 @@ class Result(Tables):
             end: of the timeline: s; default: the time in which a typical worker computes six gradients.
             workers: of the timeline: their numbers, in the order shown; default: at most 16, evenly spaced.
 
-        Raises FredError for an unknown name, for an option of another figure, and if these runs lack what it needs.
+        Raises FredError for an unknown name, for an option of another figure, and if these runs do not have its data.
         """
         if figure not in FIGURES:
             raise FredError(f"no figure `{figure}`{registry.nearest(figure, FIGURES)}; there are {', '.join(FIGURES)}")
