@@ -1,10 +1,10 @@
 # make quickstart: install FRED and run its main example.   make test: install everything, run the tests, list the slowest twenty.
 # make docs: the site, in docs/_build/html, every example executed (those of pages that changed, if FRED did not), and its tests.
-# make images: the picture in docs/images that FRED draws, again.
-# make golden: write anew what tests compare with (the editors' schema, the page of algorithms, the picture of rooms, pinned digests), after
+# make images: the pictures in docs/images that FRED draws, again (about a minute).
+# make golden: write again what tests compare with (the editors' schema, the page of algorithms, the picture of rooms, pinned digests), after
 #   an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
-# make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 interruptions.
+# make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 kill signals.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
 # make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.
 # make house: the structure and the writing in numbers.
@@ -31,6 +31,7 @@ lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.prose
 
 format: $(TEST)
 	$(BIN)/ruff check --fix .
@@ -49,6 +50,7 @@ docs: $(DOCS)
 images: $(RUNTIME)
 	$(BIN)/python -m fred run quickstart --no-report --out results/images-quickstart
 	cp results/images-quickstart/figures/error.svg docs/images/quickstart.svg
+	$(BIN)/python docs/gallery.py
 
 bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks

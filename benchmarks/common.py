@@ -18,7 +18,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Whether the figure keeps its limit."""
+        """Return whether the figure keeps its limit."""
         if self.limit is None:
             return ""
         return "ok" if (self.value >= self.limit if self.at_least else self.value <= self.limit) else "MISSED"

@@ -28,7 +28,7 @@ def rows() -> Iterator[Row]:
 
 
 def seconds_per_step(protocol: Protocol, megabits: float) -> float:
-    """Of a run of whole periods of every length."""
+    """Return the time of a step, s, in a run of whole periods."""
     network = {"bandwidth": megabits * 1e6 / 8, "message_bytes": 4 * PARAMETERS, "collective": "ring"}
     cluster = Cluster(workers=WORKERS, compute={"name": "constant", "seconds": STEP}, network=network)
     steps = 2 * max(PERIODS)

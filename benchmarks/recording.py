@@ -32,7 +32,7 @@ STEPS = 200_000
 
 
 def record(protocol: Protocol, workers: int, network: dict | None = None, gradients: int = STEPS) -> None:
-    """A run of so many gradients, timing only."""
+    """Record a run of this number of gradients, timing only."""
     compute = {"name": "lognormal", "median": 0.1, "sigma": 0.3}
     cluster = Cluster(workers=workers, compute=compute, network=network)
     recorder = Recorder(workers, protocol.layout(cluster), gradients=gradients)
@@ -42,7 +42,7 @@ def record(protocol: Protocol, workers: int, network: dict | None = None, gradie
 
 
 def bare(workers: int) -> None:
-    """As many steps of bare SimPy processes that wait twice in each, for a duration drawn as FRED draws it, and for 0."""
+    """Run as many steps of bare SimPy processes, each with two timeouts: FRED's durations, and 0."""
     latency = LogNormal(median=0.1, sigma=0.3)
     env = simpy.Environment(initial_time=0)
 
@@ -107,7 +107,7 @@ def rows() -> Iterator[Row]:
 
 
 def aborting() -> Iterator[Row]:
-    """What it costs that work can be given up, where nobody does and where some do; of many short runs, taken in turn."""
+    """Yield the cost of aborting, in runs without and with aborted work; many short runs in turn."""
     for name, workers, limit, plain, other in (
         ("Ringmaster, no R / asynchronous", 16, 0.98, Asynchronous(), BoundedDelay(threshold=10**9)),
         ("Ringmaster, no R / asynchronous", 1000, 0.98, Asynchronous(), BoundedDelay(threshold=10**9)),

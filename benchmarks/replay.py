@@ -60,14 +60,14 @@ class Work(NamedTuple):
 
 
 def perceptron(widths: tuple[int, ...]) -> Work:
-    """Of these widths, inputs first and classes last."""
+    """Return a perceptron with these widths, from inputs to classes."""
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(EXAMPLES, widths[0]))
     return Work(MLP(hidden=widths[1:-1]), inputs, rng.integers(0, widths[-1], EXAMPLES), widths[-1])
 
 
 def transformer(layers: int, width: int) -> Work:
-    """Of four heads, on sequences of tokens."""
+    """Return a transformer with four heads on sequences of tokens."""
     tokens = np.random.default_rng(0).integers(0, TOKENS, (EXAMPLES, CONTEXT + 1))
     return Work(Transformer(layers=layers, width=width, heads=4), tokens[:, :-1], tokens[:, 1:], TOKENS)
 
@@ -132,7 +132,7 @@ class Case:
         jax.block_until_ready(state)
 
     def floor(self) -> None:
-        """As the limit, but each gradient is kept for as many updates as there are workers: the least that staleness costs."""
+        """Run the limit's loop with each gradient stored for as many updates as workers: the least cost of staleness."""
         kept = jax.tree.map(lambda leaf: jnp.zeros((self.cluster.size, *leaf.shape)), self.params)
         state = self._kept(self.start(), kept, self.examples, self.indices, self.timestamps)
         jax.block_until_ready(state)
@@ -149,7 +149,7 @@ class Case:
         return jax.lax.scan(update, (state, kept), (indices, timestamps, slots))[0]
 
     def apart(self) -> None:
-        """As the limit, but each worker has parameters of its own and none are ever averaged."""
+        """Run the limit's loop with parameters for each worker, which are never averaged."""
         own = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.cluster.size), self.params)
         jax.block_until_ready(self._own(self.start(), own, self.examples, self.indices, self.timestamps))
 
@@ -215,7 +215,7 @@ class Case:
         return schedule
 
     def by_hand(self) -> None:
-        """What B-FASGD takes written by hand: the same jitted steps in a plain loop, in a schedule's order."""
+        """Run B-FASGD as a handwritten loop of the same jitted steps, in a schedule's order."""
         do, state = jitted(self.arithmetic), self.start()
         held: dict[int, tuple[Any, int]] = {}  # worker -> parameters, clock
         for number in range(self.gradients):
@@ -259,7 +259,7 @@ def rows() -> Iterator[Row]:
 
 
 def rates() -> Iterator[Row]:
-    """What is compiled for eight learning rates of one run."""
+    """Yield the number of programs that are compiled for eight learning rates of one run."""
     compiled.cache_clear()
     for rate in np.geomspace(0.001, 0.1, 8).tolist():
         Case(perceptron(SMALL), 8, workers(16), FASGD(learning_rate=rate), 500).replay()

@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
 
 
 def at_once(cache: str) -> float:
-    """What two processes can gain on this machine that have nothing to do with each other: medians of three rounds."""
+    """Return the speed-up of two independent processes on this machine: median of three rounds."""
     command, ratios = ("run", "scenarios/learning-rates.yaml", *EIGHT, "--only", "asgd", "--jobs", "1"), []
     for _ in range(3):
         alone = timed(*command, "--seed", "1", cache=cache).seconds
@@ -46,6 +46,6 @@ def at_once(cache: str) -> float:
 
 
 def memory(units: int) -> float:
-    """GiB at most of a process that runs so many."""
+    """Return the largest memory of a process that runs this number of units, GiB."""
     seeds = [word for seed in range(units) for word in ("--seed", str(seed))]
     return timed("run", "scenarios/quickstart.yaml", *TIMING_ONLY, *seeds).memory

@@ -61,7 +61,7 @@ class Timed(NamedTuple):
 
 
 def timed(*arguments: str, cache: str = "off") -> Timed:
-    """What `python -m fred ...` takes; `cache`: folder with what was compiled before."""
+    """Return time and memory of `python -m fred ...`; `cache`: folder with compiled programs."""
     with tempfile.TemporaryDirectory() as folder:
         command, out = [sys.executable, "-m", "fred", *arguments], Path(folder) / "out"
         command += ["--out", str(out)] if arguments[0] in ("run", "quickstart") else []
@@ -97,13 +97,13 @@ def told(program: str, cache: str = "off") -> list[float]:
 
 
 def first_of_again(cache: str) -> tuple[float, float]:
-    """How fast 20,000 updates are the first time, of how fast again: what runs need imported before, and imported by them."""
+    """Return the speed of the first 20,000 updates over that of later ones, without and with the time of imports."""
     imports, first, *again, _ = told(AGAIN, cache)
     return min(again) / first, min(again) / (imports + first)
 
 
 def first_minute() -> Iterator[Row]:
-    """What is waited for before anything is known, and how much of it is saved by what was compiled before."""
+    """Yield the waiting times of a first run, and the share that cached programs save."""
     colds, filled, again, imports = list[float](), list[float](), list[float](), list[float]()
     ratios: list[tuple[float, ...]] = []
     for _ in range(3):

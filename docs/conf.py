@@ -28,6 +28,7 @@ html_theme = "furo"
 html_title = "FRED"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 3
@@ -54,7 +55,7 @@ os.environ["IPYTHONDIR"] = str(HERE / "_build" / "ipython")  # where kernels loo
 _begins = HERE / "_build" / "ipython" / "profile_default" / "startup" / "examples.py"
 _begins.parent.mkdir(parents=True, exist_ok=True)
 _begins.write_bytes((HERE / "examples.py").read_bytes())
-os.environ["COLUMNS"] = "110"  # of tables in examples
+os.environ["COLUMNS"] = "96"  # of tables in examples: as many as fit in letters of 12 px
 
 
 def _write(name: str, text: str) -> None:

@@ -11,7 +11,7 @@ Importing it sets the numeric environment, so import it before jax. `load` reads
     >>> fred.run(scenario).summary["virtual_seconds"].tolist()
     [1.0]
 
-Here is everything that systems of one's own need; where it lies inside is FRED's affair.
+The package exports all names that custom systems need; import them from here, not from FRED's modules.
 """
 
 import importlib
@@ -88,7 +88,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.outcomes.spans": ("spans",),
     # whatever a scenario can name
     "fred.components.component": ("Component",),
-    # who waits for whom
+    # which workers wait for which
     "fred.protocols.protocol": ("Protocol",),
     "fred.protocols.central": ("Central",),
     "fred.timing.simulation": ("Simulation", "Process"),
@@ -122,7 +122,7 @@ __all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for when it is asked for: `python -m fred --help` needs neither jax nor pandas."""
+    """Import a public name when it is first used: `python -m fred --help` needs neither jax nor pandas."""
     if name not in _PLACES:
         raise AttributeError(f"module 'fred' has no attribute {name!r}")
     return getattr(importlib.import_module(_PLACES[name]), name)

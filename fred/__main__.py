@@ -1,4 +1,4 @@
-"""`python -m fred`, and what `fred` is: a program that can be interrupted from its first line on."""
+"""`python -m fred` and `fred`: a program that can be interrupted from its first line on."""
 
 import sys
 from typing import NoReturn
@@ -7,7 +7,7 @@ from fred.base import garbage, signals
 
 
 def program() -> NoReturn:
-    """The command line as a program, which says its exit code."""
+    """Run the command line and exit with its code."""
     signals.at_once()
     garbage.seldom_looked_for()
     from fred.commands.cli import main  # takes a moment

@@ -140,7 +140,7 @@ def _judged(times: pd.DataFrame) -> Iterator[tuple[int, str, str, str, bool]]:
 
 
 def _holds(kind: str, names: tuple[str, ...], share: pd.Series) -> bool:
-    """Whether what is said of these methods is so, by their times as multiples of the best's."""
+    """Return whether a statement on these methods holds, by their times as multiples of the best one's."""
     own = share[list(names)]
     if kind == "near":
         return bool((own <= _NEAR).all())

@@ -171,7 +171,7 @@ def training() -> None:
 
 
 def _tried(case: tuple[str, int, int]) -> list[dict[str, Any]]:
-    """What each rule came to in a case, and how far it was behind the best one, and behind waiting for all, in windows."""
+    """Return each rule's result in a case, and its loss against the best rule and against waiting for all, in windows."""
     kind, workers, seed = case
     train, test, node_of = predictors.Case(*case).load() if kind in OLD else made(*case)
     found, seconds = {}, {}
@@ -255,7 +255,7 @@ def _windows(rows: pd.DataFrame) -> str:
 
 
 def _behind(rows: pd.DataFrame) -> str:
-    """In words, how far `auto` is behind the best rule on each trace."""
+    """Describe how far `auto` is behind the best rule on each trace."""
     gaps = []
     for name, part in rows.groupby("trace", sort=False):
         shares = part.set_index("rule")["of_oracle"]
@@ -264,7 +264,7 @@ def _behind(rows: pd.DataFrame) -> str:
 
 
 def _verdict(rows: pd.DataFrame) -> str:
-    """In words, whether the limits hold over all windows."""
+    """Describe whether the limits hold over all windows."""
     own = rows[rows["rule"] == "auto"]
     small, large, over_all = (100 * own[name].mean() for name in ("above .02", "above .04", "all: above .01"))
     return (

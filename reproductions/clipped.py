@@ -156,7 +156,7 @@ def text() -> str:
 
 
 def ratios(measured: pd.DataFrame) -> pd.DataFrame:
-    """What vanilla needs or has left over what clipping does: a row for each noise, start and measure, a column per delay."""
+    """Return vanilla SGD's cost over that of clipping: a row for each noise, start and measure, a column per delay."""
     keys = ["noise", "start", "measure"]
     wide = measured.pivot(index=[*keys, "delay"], columns="method", values="median")
     return (wide["vanilla"] / wide["clipped"]).unstack("delay").reset_index()

@@ -34,7 +34,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def near(measured: float, paper: float, share: float) -> bool:
-    """Whether a number is within this share of the paper's."""
+    """Return whether a number is within this share of the paper's."""
     return abs(measured - paper) <= share * abs(paper)
 
 

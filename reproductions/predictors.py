@@ -95,7 +95,7 @@ def _synthetic(case: Case) -> list[dict[str, Any]]:
 
 
 def _row(rule: CutoffRule, train: NDArray[np.float64], test: NDArray[np.float64], node_of: NodeOf) -> dict[str, float]:
-    """What a rule came to."""
+    """Return the row of a rule's results."""
     started = time.perf_counter()
     rule = rule.trained(train, node_of)
     seconds = np.nan if isinstance(rule, DeepMarkov) else time.perf_counter() - started  # that is trained before
@@ -111,7 +111,7 @@ def _deep(case: Case, train: NDArray[np.float64], node_of: NodeOf) -> DeepMarkov
 
 
 def tried_on_trace(name: str, rules: Sequence[str] = RECORDED_RULES) -> list[dict[str, Any]]:
-    """What each rule came to by a rolling origin, with intervals of its throughput relative to that of others."""
+    """Return each rule's results by a rolling origin, with intervals of its throughput relative to that of others."""
     trace = read(Path(os.environ.get("FRED_DATA") or "-") / "traces" / f"{name}.csv", **TRACES[name])
     first = trace.iterations // 2
     outcome = rolling(trace, first, -(-(trace.iterations - first) // ORIGINS), rules)
@@ -170,7 +170,7 @@ def _worst(part: pd.DataFrame, rule: str) -> str:
 
 
 def _judgement(rows: pd.DataFrame) -> str:
-    """In words, for each cluster: the deep model and the rule that chooses beside the best cheap rule."""
+    """Describe, for each cluster, the deep model and `auto` next to the best cheap rule."""
     lines = []
     for (workers, kind), own in rows.groupby(["workers", "kind"], sort=False):
         means = own.groupby("rule")["of_oracle"].mean().drop(list(LIMITS))
@@ -187,7 +187,7 @@ def _compared(gap: float) -> str:
 
 
 def _deep_models() -> str:
-    """What rounds held back chose, of every deep model."""
+    """Return the choices of held-back rounds for every deep model."""
     cells = []
     for n, kinds in KINDS.items():
         for kind in kinds:
@@ -227,7 +227,7 @@ def _relative(row: Any, other: str) -> str:
 
 
 def _undecided(rows: pd.DataFrame) -> str:
-    """In words, for each trace: the best rule, and which are not told from it."""
+    """Name, for each trace, the best rule, and the rules that are indistinguishable from it."""
     lines = []
     for name, own in rows.groupby("trace", sort=False):
         real = own[~own["rule"].str.startswith("oracle") & (own["rule"] != "all")]
@@ -302,7 +302,7 @@ throughput:
 {recorded}
 
 Then relative to that of others, in %, with 95 % intervals by a bootstrap of blocks of paired rounds
-(`fred/prediction/intervals.py`). An interval that holds zero tells nothing. To the best static cutoff:
+(`fred/base/intervals.py`). An interval that holds zero tells nothing. To the best static cutoff:
 
 {against_count}
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from fred.base.intervals import student_mean
 from fred.specification.text import read_yaml
 from reproductions.common import near, table
 
@@ -98,30 +98,23 @@ def whether(holds: object) -> Verdict:
 
 
 def close(measured: float, paper: float, share: float) -> Verdict:
-    """Whether a number is within this share of the paper's."""
+    """Return whether a number is within this share of the paper's."""
     return whether(near(measured, paper, share))
-
-
-def interval(values: "pd.Series[float]") -> tuple[float, float]:
-    """Of their mean, with 95 %; endless for a single one."""
-    mean, count = float(values.mean()), len(values)
-    half = stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / np.sqrt(count) if count > 1 else np.inf
-    return mean - half, mean + half
 
 
 def _ratio(one: "pd.Series[float]", other: "pd.Series[float]") -> tuple[float, float]:
     """The interval of the logarithm of the ratio, by seed."""
-    return interval((one / other).dropna().map(np.log))
+    return student_mean(np.asarray((one / other).dropna().map(np.log), np.float64))
 
 
 def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
-    """Whether the one is below the other."""
+    """Return whether the first is below the second."""
     low, high = _ratio(smaller, larger)
     return Verdict.WITHIN if low <= 0 <= high else whether(high < 0)
 
 
 def level(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
-    """Whether the larger one is at most this share above the other."""
+    """Return whether the larger one is at most this share above the other."""
     (low, high), most = _ratio(one, other), np.log(1 + margin)
     if -most <= low and high <= most:
         return Verdict.AGREES
@@ -129,7 +122,7 @@ def level(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> 
 
 
 def no_worse(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
-    """Whether the one is at most this share above the other."""
+    """Return whether the first is at most this share above the second."""
     low, high = _ratio(one, other)
     if high <= np.log(1 + margin):
         return Verdict.AGREES
@@ -137,11 +130,11 @@ def no_worse(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) 
 
 
 def rising(values: Sequence[float]) -> Verdict:
-    """Whether each is above the one before."""
+    """Return whether each value is above the one before."""
     return whether((np.diff(values) > 0).all())
 
 
 def shown(values: "pd.Series[float]", form: str = ".4f") -> str:
     """The mean over the seeds, and half of its interval."""
-    low, high = interval(values)
+    low, high = student_mean(np.asarray(values, np.float64))
     return f"{values.mean():{form}}" + (f" ± {(high - low) / 2:{form}}" if np.isfinite(high) else "")

@@ -89,7 +89,7 @@ def _of(statement: ast.stmt) -> Paths:
 
 
 def _asserts(node: ast.AST) -> bool:
-    """Whether it calls something that asserts, by its name."""
+    """Return whether the node calls something that asserts, by its name."""
     calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
     names = (func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in calls)
     return any(name in ASSERTING or name.lstrip("_").startswith(("assert", "check")) for name in names)

@@ -89,9 +89,9 @@ ALGORITHMS: dict[str, Told] = {
     "async-mesh, add-back": _case(algorithm={"parts": 3, "average_changes": False, "ahead": 0.75}, protocol={"delay": 3}),
     "loscar": _case(algorithm={"parts": 3}, stop={"gradients": 200}),
     "des-loc": _case(algorithm={"first_every": 2, "second_every": 3}, protocol={"period": 3}),
-    "des-loc, of differences": _case(protocol={"name": "elastic", "period": 3}),
-    "easgd": _case(reached.differences, protocol={"period": 3, "elasticity": 0.3}),
-    "downpour": _case(reached.differences, protocol={"n_push": 2, "n_fetch": 3}),
+    "des-loc, of pseudo-gradients": _case(protocol={"name": "elastic", "period": 3}),
+    "easgd": _case(reached.pseudo_gradients, protocol={"period": 3, "elasticity": 0.3}),
+    "downpour": _case(reached.pseudo_gradients, protocol={"n_push": 2, "n_fetch": 3}),
     "bmuf": _case(protocol={"period": 5}),
     "bmuf, nesterov": _case(algorithm={"nesterov": True, "block_momentum": 0.5, "block_rate": 0.8}, protocol={"period": 5}),
     "slowmo": _case(
@@ -104,7 +104,7 @@ ALGORITHMS: dict[str, Told] = {
     "noloco": _case(protocol={"period": 5}),
     "swarm-sgd": _case(protocol={"period": 5}, cluster={"workers": 5}),
     "snoo": _case(protocol={"period": 5}),
-    "fadas": _case(reached.differences, algorithm={"outer_rate": 0.4, "patience": 2}, protocol={"buffer": 2, "period": 2}),
+    "fadas": _case(reached.pseudo_gradients, algorithm={"outer_rate": 0.4, "patience": 2}, protocol={"buffer": 2, "period": 2}),
     "diloco": _case(protocol={"period": 5}),
     "diloco, by time": _case(protocol={"every": 0.7}),
     "diloco, paced": _case(
@@ -120,15 +120,15 @@ ALGORITHMS: dict[str, Told] = {
     "edit": _case(
         algorithm={"temperature": 0.1, "longest": 0.2, "deviations": 0.5, "decay": 0.1, "warm_up": 1}, protocol={"period": 5}
     ),
-    "async-local": _case(reached.differences, algorithm={"learning_rate": RATE / 2}, protocol={"steps": 3, "bound": 9}),
+    "async-local": _case(reached.pseudo_gradients, algorithm={"learning_rate": RATE / 2}, protocol={"steps": 3, "bound": 9}),
     "async-batch": _case(algorithm={"learning_rate": RATE / 2}, protocol={"steps": 3, "bound": 9}),
     "birch-local": _case(reached.drops, algorithm={"learning_rate": RATE / 2}, protocol={"total": 7}),
-    "cycle": _case(reached.differences, algorithm={"learning_rate": RATE / 2}, protocol={"group_size": 2}),
-    "fedbuff": _case(reached.differences, algorithm={"server_rate": 0.8}, protocol={"buffer": 3, "period": 3}),
+    "cycle": _case(reached.pseudo_gradients, algorithm={"learning_rate": RATE / 2}, protocol={"group_size": 2}),
+    "fedbuff": _case(reached.pseudo_gradients, algorithm={"server_rate": 0.8}, protocol={"buffer": 3, "period": 3}),
     "fedasync": _case(algorithm={"mixing": 0.7, "exponent": 0.6}, protocol={"period": 3}),
     "delayed-nesterov": _case(algorithm={"outer_rate": 0.5, "gathered": 3, "spread": 0.2}, protocol={"period": 3}),
     "halos": _case(
-        *(reached.differences,),
+        *(reached.pseudo_gradients,),
         algorithm={
             **{"outer_rate": 0.5, "momentum": 0.9, "gathered": 3},
             **{"global_rate": 0.8, "global_momentum": 0.4, "global_gathered": 2},
@@ -222,23 +222,25 @@ PROTOCOLS: dict[str, Told] = {
     "local-steps": _case(protocol={"period": 3}),
     "late-averaging": _case(protocol={"every": 2, "delay": 1}),
     "straggler-tolerant": _case(reached.drops, protocol={"period": 2, "enough": 2}),
-    "elastic": _case(reached.differences, protocol={"period": 3}),
-    "accumulating": _case(reached.differences, protocol={"n_push": 2, "n_fetch": 3}),
-    "buffered": _case(reached.differences, protocol={"period": 2, "buffer": 3, "grace": 0.05}),
-    "local-sums": _case(reached.differences, reached.drops, protocol={"steps": 3, "bound": 9}),
+    "elastic": _case(reached.pseudo_gradients, protocol={"period": 3}),
+    "accumulating": _case(reached.pseudo_gradients, protocol={"n_push": 2, "n_fetch": 3}),
+    "buffered": _case(reached.pseudo_gradients, protocol={"period": 2, "buffer": 3, "grace": 0.05}),
+    "local-sums": _case(reached.pseudo_gradients, reached.drops, protocol={"steps": 3, "bound": 9}),
     "batch-sums": _case(reached.rounds_alike, reached.drops, protocol={"steps": 3, "bound": 9}),
-    "local-total": _case(reached.differences, reached.drops, protocol={"total": 7}),
-    "in-turn": _case(reached.differences, protocol={"group_size": 2}),
-    "quorum": _case(*(reached.differences, reached.cut), protocol={"period": 4, "quorum": 2, "fragments": 2}),
+    "local-total": _case(reached.pseudo_gradients, reached.drops, protocol={"total": 7}),
+    "in-turn": _case(reached.pseudo_gradients, protocol={"group_size": 2}),
+    "quorum": _case(*(reached.pseudo_gradients, reached.cut), protocol={"period": 4, "quorum": 2, "fragments": 2}),
     "in-pairs": _case(protocol={"period": 3}, cluster={"workers": 5}),
-    "outer-steps": _case(reached.differences, protocol={"period": 4, "pulls": 0.3}),
-    "overlapped-steps": _case(reached.differences, protocol={"period": 3}),
-    "local-servers": _case(reached.differences, protocol={"period": 2, "pushes": 3}, cluster={"servers": 3}),
-    "streaming": _case(*(reached.differences, reached.cut), protocol={"period": 4, "delay": 1, "mixing": 0.5, "elastic": True}),
+    "outer-steps": _case(reached.pseudo_gradients, protocol={"period": 4, "pulls": 0.3}),
+    "overlapped-steps": _case(reached.pseudo_gradients, protocol={"period": 3}),
+    "local-servers": _case(reached.pseudo_gradients, protocol={"period": 2, "pushes": 3}, cluster={"servers": 3}),
+    "streaming": _case(
+        *(reached.pseudo_gradients, reached.cut), protocol={"period": 4, "delay": 1, "mixing": 0.5, "elastic": True}
+    ),
     "eager": _case(reached.rounds_vary, protocol={"start_by": "majority", "period": 4}),
     "gossip": _case(protocol={"topology": "exponential", "overlap": 2}, cluster={"workers": 5}),
     "gossip, mixed first": _case(protocol={"topology": "star", "weights": "metropolis", "order": "mix-first", "exchanges": 2}),
-    "choco": _case(reached.differences, protocol={"topology": "ring", "consensus": 0.5}),
+    "choco": _case(reached.pseudo_gradients, protocol={"topology": "ring", "consensus": 0.5}),
     "pairwise": _case(cluster={"workers": 5}),
     "group-averaging": _case(protocol={"group_size": 2, "period": 3}),
 }
@@ -255,7 +257,7 @@ CODECS: dict[str, Told] = {
     "random-k": _case(codec={"share": 0.3, "unbiased": False} | FEEDBACK),
     "random-k, in rounds": _case(codec={"share": 0.5, "chunk": 9}, protocol="synchronous"),
     "power-sgd": _case(codec={"rank": 1} | FEEDBACK, tolerance=1e-3),  # orthogonal to what is nearly nothing
-    "power-sgd, of differences": _case(codec={"rank": 1} | FEEDBACK, protocol={"name": "outer-steps", "period": 3}),
+    "power-sgd, of pseudo-gradients": _case(codec={"rank": 1} | FEEDBACK, protocol={"name": "outer-steps", "period": 3}),
     "dct": _case(codec={"chunk": 4, "kept": 3} | FEEDBACK),
 }
 

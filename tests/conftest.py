@@ -34,7 +34,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes import what was allowed here, and those of other tests are no longer there."""
-    monkeypatch.setattr("fred.components.registry._importable", set())
+    monkeypatch.setattr("fred.components.registry._importable", {})
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ class Draws:
         return float(f"{self.numbers.uniform(low, high):.3g}")
 
     def has(self, family: str) -> bool:
-        """Whether something of this family is drawn now: in two of three cases that know it."""
+        """Return whether to draw something of this family: in two of three cases that know it."""
         if family not in FAMILIES:
             raise ValueError(f"no family `{family}`")
         return family in self.families and bool(self.numbers.random() < 2 / 3)

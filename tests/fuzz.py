@@ -31,7 +31,7 @@ SECONDS = 300  # for one scenario, on a machine that may stall
 
 
 def disagreement(seed: int) -> str:
-    """What differs between a random run replayed and inline; nothing if nothing does."""
+    """Return the difference between a random run replayed and inline; empty if there is none."""
     outcomes: list[Outcome | str] = []
     with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
         run, number = random_run(seed, Path(scratch))
@@ -50,7 +50,7 @@ def disagreement(seed: int) -> str:
 
 
 def refusal(seed: int) -> str:
-    """What is wrong with how a mutated scenario file is refused, or runs; nothing if nothing is."""
+    """Return the fault in the refusal or run of a mutated scenario file; empty if there is none."""
     with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "mutated.yaml"
         path.write_text(mutated(seed), encoding="utf-8", errors="surrogatepass")

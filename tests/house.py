@@ -59,7 +59,7 @@ def imports() -> list[Import]:
 
 
 def _at_load(tree: ast.AST) -> Iterator[ast.AST]:
-    """What is executed when a file is loaded; not what stands in functions, or is for type checkers alone."""
+    """Yield the nodes that run when a file is loaded; not those in functions, or for type checkers alone."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             continue
@@ -86,7 +86,7 @@ def room_of(module: str) -> str:
 
 
 def rooms(found: list[Import]) -> Graph:
-    """Which room imports from which others."""
+    """Return the rooms that each room imports from."""
     graph: Graph = {room_of(module): set() for module in files()}
     for each in found:
         if room_of(each.file) != room_of(each.other):
@@ -123,7 +123,7 @@ def circles(graph: Graph) -> list[set[str]]:
 
 
 def of_files(found: list[Import], lazy: bool) -> Graph:
-    """Which file imports which; `lazy`: also inside functions."""
+    """Return the files that each file imports; `lazy`: also inside functions."""
     graph: Graph = {module: set() for module in files()}
     for each in found:
         if lazy or not each.lazy:
@@ -132,7 +132,7 @@ def of_files(found: list[Import], lazy: bool) -> Graph:
 
 
 def floors(graph: Graph) -> dict[str, int]:
-    """How many nodes the longest way down from each has. Raises CycleError where there is a circle."""
+    """Return the length of the longest way down from each node. Raises CycleError for a circle."""
     height: dict[str, int] = {}
     for node in TopologicalSorter(graph).static_order():
         height[node] = 1 + max((height[other] for other in graph.get(node, ())), default=0)
@@ -169,7 +169,7 @@ def draw(graph: Graph, sizes: Counter[str], path: Path) -> None:
             for other in sorted(graph[room] & middle.keys()):
                 if not any(other in graph[between] for between in graph[room] & middle.keys()):  # else it is needed anyway
                     to = middle[other]
-                    axis.annotate("", (to[0], to[1] + 0.32), (x, row - 0.32), arrowprops=_ARROW)
+                    axis.annotate("", (to[0], to[1] + 0.32), (x, row - 0.32), arrowprops=_ARROW, zorder=1)
         axis.set(xlim=(-24, 24), ylim=(-0.6, len(set(height.values())) - 0.4))
         axis.axis("off")
         picture.save(path)

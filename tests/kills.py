@@ -68,7 +68,7 @@ def main(kills: int) -> int:
 
 
 def _heard(number: signal.Signals | None, code: int) -> None:
-    """Whoever was told to stop, and not killed, has said so in one line, and with the usual exit code."""
+    """Check that a process that was told to stop said so in one line, with the usual exit code."""
     if number in (None, signal.SIGKILL) or code == 0:
         assert code in (0, -signal.SIGKILL if number else 0), f"exit code {code} after {number!r}: {_said()}"
         return
@@ -91,7 +91,7 @@ def _waited(process: subprocess.Popen[bytes], folder: Path, draw: random.Random,
 
 
 def _written(folder: Path) -> int:
-    """When the result beside the place was complete, ns."""
+    """Return the time at which the result was complete, ns."""
     try:
         return (folder / ".out.unfinished" / "manifest.json").stat().st_mtime_ns
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def _start(folder: Path, out: str, jobs: int, *more: str) -> subprocess.Popen[by
 
 
 def _said() -> str:
-    """What the last one said at the end."""
+    """Return the last process's last message."""
     _SAID.seek(0)
     return _SAID.read().decode()[-2000:]
 

@@ -150,7 +150,7 @@ def check_time(schedule: Schedule, rows: list[Row], shares: dict[str, Any]) -> N
 
 
 def stretches(schedule: Schedule, rows: list[Row], worker: int) -> Stretches:
-    """What a worker is at, and until when: from moment to moment, the first of all that goes on."""
+    """Return a worker's activities, and their ends: at each moment the first of all that go on."""
     going = [(*each, 1) for each in _goings(schedule, rows, worker)]
     last = _last(schedule, rows, worker)
     moments = sorted({0, last, *(moment for _, begin, end, _ in going for moment in (begin, end) if 0 < moment < last)})
@@ -185,7 +185,7 @@ def _last(schedule: Schedule, rows: list[Row], worker: int) -> int:
 
 
 def _goings(schedule: Schedule, rows: list[Row], worker: int) -> Iterable[tuple[str, int, int]]:
-    """What of a worker goes on from when to when."""
+    """Yield a worker's activities with their begins and ends."""
     intervals = [tuple(map(int, each)) for each in zip(*schedule.intervals, strict=True)]
     crashes = [begin for what, begin, _, _, own, _ in intervals if what == What.AWAY and own == worker]
     for row in (row for row in rows if row.worker == worker):

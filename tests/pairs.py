@@ -41,7 +41,7 @@ def pairs_of(features: Iterable[Features]) -> set[tuple[str, str]]:
 
 
 def report(runs: list[Features], missing: bool = False) -> str:
-    """How many pairs were met of those possible among the features that there were; and which were not, if asked for."""
+    """Return the number of pairs met of all possible pairs of features, and the missing ones if asked for."""
     met, every = pairs_of(runs), sorted(frozenset().union(*runs))
     possible = {(one, other) for one, other in combinations(every, 2) if _compatible(one, other)}
     lines = [f"{len(every)} features; of {len(possible | met):,} pairs that can go together, {len(met):,} were met"]
@@ -63,7 +63,7 @@ def _of_run(run: Run) -> Iterator[str]:
 
 
 def _of_options(component: Any, own: str, inherited: str) -> Iterator[str]:
-    """What is not as usual in a component; `own`: what the options that its class has are said to belong to."""
+    """Yield the options of a component that differ from their defaults; `own`: the owner of its class's options."""
     for name, field in type(component).model_fields.items():
         value = getattr(component, name)
         if not field.is_required() and value == field.get_default():
@@ -92,14 +92,14 @@ def _of_part(part: Component, option: str) -> Iterator[str]:
 
 
 def _compatible(one: str, other: str) -> bool:
-    """Whether a run can have both."""
+    """Return whether a run can have both."""
     mine, theirs = _needs(one), _needs(other)
     return all(mine[axis] & theirs[axis] for axis in mine.keys() & theirs.keys())
 
 
 @cache
 def _needs(feature: str) -> dict[str, frozenset[Any]]:
-    """What must be so in a run with this feature: axis -> any of these."""
+    """Return the requirements of a feature: axis -> any of these."""
     option, _, value = feature.partition(": ")
     owner, _, name = option.partition(".")
     needs: dict[str, frozenset[Any]] = {}

@@ -19,7 +19,7 @@ def fill(folder: Path, files: dict[str, str]) -> None:
 
 
 def complete(folder: Path, files: dict[str, str]) -> None:
-    """What FRED writes: files, and a manifest that lists them."""
+    """Write a complete folder as FRED does: files, and a manifest that lists them."""
     fill(folder, files)
     facts: dict[str, Any] = dict.fromkeys(("format", "fred", "inline", "environment", "data", "scenario"))
     (folder / MANIFEST).write_text(

@@ -41,7 +41,7 @@ _TRIES = 5  # the emulator itself crashes now and then; it then goes on with wha
 
 
 def differing(cpu: str, native: dict[str, dict[str, str]]) -> dict[str, str]:
-    """For each run what comes out differently on a CPU; nothing if nothing does."""
+    """Return the differences on a CPU for each run; empty if there are none."""
     problems: dict[str, str] = {}
     for _ in range(_TRIES):
         left = [name for name in native if name not in problems]
@@ -57,7 +57,7 @@ def differing(cpu: str, native: dict[str, dict[str, str]]) -> dict[str, str]:
 
 
 def old_cpu_is_told_apart() -> str:
-    """Where there is no fused multiply-add, `verify` must answer that it cannot compare, and why."""
+    """Return the fault if `verify` does not answer that it cannot compare without fused multiply-add, and why."""
     with tempfile.TemporaryDirectory() as scratch:
         settings = ["seeds=[1]", "stop.seconds=1"]
         folder.save(fred.run(fred.load(SCENARIOS / "quickstart.yaml", settings), only="asgd"), Path(scratch) / "result")

@@ -95,7 +95,7 @@ def _algorithm(draws: Draws, name: str) -> dict[str, Any]:
 
 
 def _codec(draws: Draws) -> dict[str, Any]:
-    """How messages are coded."""
+    """Draw a codec."""
     chunk = {"chunk": draws.one("array", "message", 1, 5, 64)}
     share = {"share": draws.one(0.01, 0.3, 1.0)}
     codec = draws.one(
@@ -116,7 +116,7 @@ def _codec(draws: Draws) -> dict[str, Any]:
 
 
 def _answers(draws: Draws) -> dict[str, dict[str, Any]]:
-    """What servers do about delays."""
+    """Draw a server's correction for delays."""
     adaptive = {"compensation": 2.0, "adaptive": True, "decay": draws.one(0.0, 0.9)}
     return {
         "delay-adaptive": {"beyond": draws.one("n / tau", "1 / tau", "0")},
@@ -128,7 +128,7 @@ def _answers(draws: Draws) -> dict[str, dict[str, Any]]:
 
 
 def _outer(draws: Draws) -> dict[str, dict[str, Any]]:
-    """What is done with averages and differences."""
+    """Draw the treatment of averages and pseudo-gradients."""
     return {
         "bmuf": draws.one({}, {"block_momentum": 0.5, "block_rate": 0.8, "nesterov": True}),
         "slowmo": draws.one({}, {"slow_momentum": 0.4, "slow_rate": 0.5}),
@@ -155,7 +155,7 @@ def transformation(name: str) -> dict[str, Any]:
 
 
 def seen(draws: Draws) -> dict[str, Any]:
-    """Which examples workers see."""
+    """Draw the division of examples among workers."""
     if not draws.has("examples"):
         return {}
     divided = {"division": draws.one("divided", "by-label", "dirichlet"), "sampling": draws.one("replacement", "shuffled")}
@@ -277,7 +277,7 @@ def _protocol_options(
 
 
 def _lag(draws: Draws) -> dict[str, Any]:
-    """How old gradients are, always or on average."""
+    """Draw the age of gradients, always or on average."""
     lag = draws.between(0, 9)
     return {"lag": lag, "ramp": draws.one(0, 15), "drawn_from": draws.one(1, draws.between(1, lag + 1))}
 

@@ -33,7 +33,7 @@ def random_scenario(seed: int, folder: Path) -> tuple[Path, Scenario]:
 
 
 def document(draws: Draws) -> Document:
-    """What a scenario file says, perhaps of a run that does not fit together."""
+    """Draw a scenario file, perhaps with a run whose parts do not fit together."""
     task = _tiny_task(draws) if draws.numbers.random() < LEARNING else None
     run = random_specification(draws, task)
     whole: Document = dict(run)
@@ -97,7 +97,7 @@ def write_files(folder: Path) -> None:
 
 
 def _override(draws: Draws, run: Document) -> Document:
-    """What a second run does otherwise."""
+    """Draw the settings in which a second run differs."""
     return draws.one(
         {"algorithm": {"learning_rate": 0.05}},
         {"cluster": {"compute": latency(draws, 0.2)}},

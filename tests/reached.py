@@ -76,7 +76,7 @@ def cut(outcome: Outcome) -> bool:
     return schedule.blocks > 1 and set(schedule["block"][changes].tolist()) == set(range(schedule.blocks))
 
 
-def differences(outcome: Outcome) -> bool:
+def pseudo_gradients(outcome: Outcome) -> bool:
     """Return True if pseudo-gradients are sent."""
     schedule = outcome.schedule
     return bool((schedule["step"][schedule.rows(Verb.PUSH, Verb.ADD)] == NONE).any())

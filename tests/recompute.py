@@ -53,16 +53,16 @@ class PlainSGD:
         self.params, self.rate, self.scale = params, rate, scale
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        """With one message, or (`count` > 0) with what a round of so many came to."""
+        """Update with one message, or (`count` > 0) with the total of a round."""
         step = self.rate * self.scale(staleness)
         self.params = self.params | {k: self.params[k] - step * g for k, g in grads.items()}
 
     def contribution(self, message: dict, staleness: int) -> dict:
-        """What of a message joins a round."""
+        """Return the part of a message that joins a round."""
         return message
 
     def published(self) -> dict:
-        """What workers read."""
+        """Return the model that workers read."""
         return self.params
 
     def meet(self, mixed: dict, keep: float, weight: float) -> None:
@@ -101,7 +101,7 @@ class PlainLayers(PlainSGD):
 
     @staticmethod
     def cut(params: dict, number: int, servers: int) -> dict:
-        """As many layers as there are servers."""
+        """Return as many layers as there are servers."""
         assert len({k.split("/")[0] for k in params}) == servers
         return {k: p for k, p in params.items() if k.startswith(f"layer{number}/")}
 
@@ -137,7 +137,7 @@ def recompute(
         return parts[0] if cut_into == 1 else servers[0].join(parts, servers[0].like)
 
     def message_of(row) -> dict:
-        key = (row.worker, row.step) if row.step >= 0 else ("difference", row.worker, row.source, row.mailbox)
+        key = (row.worker, row.step) if row.step >= 0 else ("pseudo-gradient", row.worker, row.source, row.mailbox)
         if key not in sent and row.step < 0:
             before, after = model(read(row.source)), model(read(row.mailbox))
             sent[key] = (differ or send)(row.worker, before, {k: before[k] - after[k] for k in before})
@@ -191,7 +191,7 @@ def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
 
 
 def largest_relative_error(params: dict, reference: dict) -> float:
-    """Of the largest deviation to the largest parameter, over all arrays."""
+    """Return the largest deviation over the largest parameter, over all arrays."""
     return max(np.abs(params[k] - reference[k]).max() / max(np.abs(reference[k]).max(), 1e-30) for k in reference)
 
 

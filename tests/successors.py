@@ -13,7 +13,7 @@ from fred import NOTHING, Cluster, Copy, Layout, Message, Params, Process, Proto
 
 
 class LocalSteps(Protocol):
-    """Workers with replicas of their own make some steps between meetings; a server has one more, the centre."""
+    """A protocol with a replica for each worker and one on a server, which workers step between exchanges."""
 
     steps: int = 3  # between two meetings
 
@@ -35,34 +35,34 @@ class LocalSteps(Protocol):
             sim.push(gradient, worker, NOTHING)
 
     def _turn(self, sim: Simulation, worker: int) -> Process:
-        """Some steps from the centre on; what they have taken away is brought there."""
+        """Make local steps from the server model, and send their pseudo-gradient."""
         before = yield from sim.pull(worker, sim.workers)
         sim.sync(worker, before)
         yield from self._steps(sim, worker)
-        difference = sim.difference(worker, before, sim.own(worker))
-        yield from sim.send(difference)
-        return difference
+        pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+        yield from sim.send(pseudo_gradient)
+        return pseudo_gradient
 
 
 class Elastic(LocalSteps):
-    """EASGD's protocol [Zhang, Choromanska, LeCun 2015, arXiv:1412.6651, algorithm 1]: a spring between each worker and the centre."""
+    """EASGD's protocol [Zhang, Choromanska, LeCun 2015, arXiv:1412.6651, algorithm 1]: an elastic force between each worker and the server model."""
 
     alpha: float = 0.3
 
     def _work(self, sim: Simulation, worker: int) -> Process:
-        centre = sim.workers
+        server = sim.workers
         while True:
             yield from self._steps(sim, worker)
-            theirs, own = (yield from sim.pull(worker, centre)), sim.own(worker)
+            theirs, own = (yield from sim.pull(worker, server)), sim.own(worker)
             sim.sync(worker, theirs, keep=1 - self.alpha, weight=self.alpha)
-            difference = sim.difference(worker, theirs, own)
-            yield from sim.send(difference)
-            sim.add(difference, centre)
-            sim.commit(centre)
+            pseudo_gradient = sim.pseudo_gradient(worker, theirs, own)
+            yield from sim.send(pseudo_gradient)
+            sim.add(pseudo_gradient, server)
+            sim.commit(server)
 
 
 class Rounds(LocalSteps):
-    """DiLoCo's protocol [Douillard et al. 2023, arXiv:2311.08105, algorithm 1]: all meet, and start again from the centre."""
+    """DiLoCo's protocol [Douillard et al. 2023, arXiv:2311.08105, algorithm 1]: all workers synchronize, and continue from the server model."""
 
     def start(self, sim: Simulation) -> None:
         sim.process(self._meetings(sim))
@@ -77,7 +77,7 @@ class Rounds(LocalSteps):
 
 
 class Buffered(LocalSteps):
-    """FedBuff's protocol [Nguyen et al. 2022, arXiv:2106.06639, algorithm 1]: nobody waits; a round is so many differences, weighed by data."""
+    """FedBuff's protocol [Nguyen et al. 2022, arXiv:2106.06639, algorithm 1]: no worker waits; a round is a number of pseudo-gradients, weighted by data."""
 
     buffer: int = 3
 
@@ -88,8 +88,8 @@ class Buffered(LocalSteps):
 
     def _serve(self, sim: Simulation, worker: int, received: list[int]) -> Process:
         while True:
-            difference = yield from self._turn(sim, worker)
-            sim.add(difference, sim.workers, weight=0.5 if worker == 0 else 1.0)
+            pseudo_gradient = yield from self._turn(sim, worker)
+            sim.add(pseudo_gradient, sim.workers, weight=0.5 if worker == 0 else 1.0)
             received.append(worker)
             if len(received) == self.buffer:
                 sim.commit(sim.workers)
@@ -130,11 +130,11 @@ class Fragments(Protocol):
 
 
 class ShardedRounds(Protocol):
-    """DiLoCo's rounds on servers that hold a block each: a difference is brought to one after the other, as one message."""
+    """DiLoCo's rounds on servers that hold a block each: a pseudo-gradient goes to all of them in turn, as one message."""
 
     def layout(self, cluster: Cluster) -> Layout:
-        centre = range(cluster.size, cluster.size + 1)
-        return Layout(cluster.size + 1, centre, centre, cluster.servers)
+        server = range(cluster.size, cluster.size + 1)
+        return Layout(cluster.size + 1, server, server, cluster.servers)
 
     def start(self, sim: Simulation) -> None:
         sim.process(self._meetings(sim))
@@ -151,13 +151,13 @@ class ShardedRounds(Protocol):
         yield gradient.finished
         for block in range(sim.servers):
             sim.push(gradient, worker, NOTHING, block)
-        difference = sim.difference(worker, before, self._own(sim, worker))
+        pseudo_gradient = sim.pseudo_gradient(worker, before, self._own(sim, worker))
         for block in range(sim.servers):
-            yield from sim.send(difference, block)
-            sim.push(difference, sim.workers, block=block)
+            yield from sim.send(pseudo_gradient, block)
+            sim.push(pseudo_gradient, sim.workers, block=block)
 
     def _pull(self, sim: Simulation, worker: int) -> Process:
-        """All blocks of the centre at the same time."""
+        """Update all blocks of the server model at the same time."""
         copies, arrivals = zip(
             *(sim.read_block(worker, block, replica=sim.workers) for block in range(sim.servers)), strict=True
         )
@@ -184,7 +184,7 @@ class DCASGD(Server):
 
 
 class TopK(Server):
-    """The largest entries only, the rest is remembered [Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599, algorithm 1]."""
+    """The largest entries only, with error feedback [Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599, algorithm 1]."""
 
     kept: float = 0.25  # of each array's entries
 
@@ -197,7 +197,7 @@ class TopK(Server):
         return message, jax.tree.map(jnp.subtract, total, message)
 
     def sent_bytes(self, message: Message) -> int:
-        """Of each entry that is kept its number and where it stands: the arrays also hold the zeros in between."""
+        """Return the bytes of each kept entry and its index: the arrays also hold the zeros in between."""
         return sum(8 * (leaf.size - self._left_out(leaf)) for leaf in jax.tree.leaves(message))
 
     def _left_out(self, array: jax.Array) -> int:
@@ -227,7 +227,7 @@ class Averaged(Server):
 
 
 class EASGD(Server):
-    """The centre goes towards each worker that comes [arXiv:1412.6651, algorithm 1]."""
+    """The server model moves towards each arriving worker model [arXiv:1412.6651, algorithm 1]."""
 
     protocol: ClassVar[str] = "tests.successors:Elastic"
     alpha: float = 0.3
@@ -238,7 +238,7 @@ class EASGD(Server):
 
 
 class DiLoCo(Server):
-    """Inner steps at the workers; an outer optimizer with Nesterov momentum for the mean difference [arXiv:2311.08105]."""
+    """Inner steps on the workers; an outer optimizer with Nesterov momentum for the mean pseudo-gradient [arXiv:2311.08105]."""
 
     protocol: ClassVar[str] = "tests.successors:Rounds"
     outer_rate: float = 0.4
@@ -256,7 +256,7 @@ class DiLoCo(Server):
 
 
 class FedBuff(Server):
-    """Differences weighed by 1 / sqrt(1 + staleness), and a server's step with their mean [arXiv:2106.06639, section 3]."""
+    """Pseudo-gradients weighted by 1 / sqrt(1 + staleness), and a server step with their mean [arXiv:2106.06639, section 3]."""
 
     protocol: ClassVar[str] = "tests.successors:Buffered"
     server_rate: float = 0.8

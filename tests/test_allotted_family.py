@@ -104,9 +104,9 @@ class TestMindFlayer:
     def test_the_limit_is_the_median_if_none_is_given(self):
         cluster = {"workers": 2, "speeds": [1.0, 0.5], "compute": {"name": "exponential", "scale": 0.1}}
         schedule = recorded(cluster, {"name": "time-limited"}, 0)
-        given_up = schedule.frame().query("verb == 'DROP'")
+        aborted = schedule.frame().query("verb == 'DROP'")
         for worker, speed in enumerate((1.0, 0.5)):
-            rows = given_up[given_up["worker"] == worker]
+            rows = aborted[aborted["worker"] == worker]
             np.testing.assert_allclose(rows["time_ns"] - rows["begin_ns"], 1e8 * math.log(2) / speed, rtol=1e-6)
         np.testing.assert_allclose(schedule["weight"][schedule.rows(Verb.COMMIT)], 1.0)  # 1 / (0.5 + 0.5)
 
@@ -127,7 +127,7 @@ class TestMindFlayer:
 
 class TestATA:
     @given(cluster=CLUSTERS, gradients=st.integers(1, 9), seed=st.integers(0, 9))
-    def test_rounds_have_so_many_gradients_and_none_is_computed_in_vain(self, cluster, gradients, seed):
+    def test_rounds_have_that_number_of_gradients_and_none_is_wasted(self, cluster, gradients, seed):
         schedule = recorded(cluster, {"name": "bandit", "gradients": gradients, "width": 0.2}, seed)
         assert not len(schedule.rows(Verb.DROP))
         assert schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0

@@ -131,7 +131,7 @@ class TestMessages:
         model = MLP(hidden=(7,))
         before, after = params_of(model, (5,)), params_of(model, (5,))
         do = arithmetic(ASGD(learning_rate=0.1), model, before, layout=Layout.central(2, cut))
-        message, _ = do.difference(sources(do, before), sources(do, after), ())
+        message, _ = do.pseudo_gradient(sources(do, before), sources(do, after), ())
         start, end, found = named(before), named(after), joined(do, message)
         assert all(np.array_equal(found[name], start[name] - end[name]) for name in start)
 
@@ -294,7 +294,7 @@ class LongSteps(Server):
 
 
 def by_numpy(outcome: Outcome, rate: float) -> dict[str, np.ndarray]:
-    """What plain SGD with this rate makes of the run's schedule, in double precision."""
+    """Return the parameters that plain SGD with this rate makes from the run's schedule, in double precision."""
     task = outcome.run.task
     assert task is not None
     data = task.data.load(outcome.seed).train

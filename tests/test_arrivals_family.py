@@ -1,4 +1,4 @@
-"""Systems whose centre moves whenever a difference arrives: other programs' clocks, what they are the same as, NumPy's word."""
+"""Systems whose server model moves at each arrival: compared with clocks of other programs, with other systems, with NumPy."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def constant(*seconds: float) -> dict[str, Any]:
 
 
 def moved(found: Outcome) -> list[float]:
-    """When the centre moved, s."""
+    """Return the times at which the server model moved, s."""
     rows = found.schedule.rows(Verb.COMMIT)
     return (found.schedule["time_ns"][rows] / 1e9).round(6).tolist()
 
@@ -76,7 +76,7 @@ class TestClocks:
 
 @pytest.mark.slow
 class TestSame:
-    def test_momentum_of_one_difference_is_nesterovs(self):
+    def test_momentum_of_one_pseudo_gradient_is_nesterovs(self):
         nesterov = {"name": "sgd", "momentum": 0.75, "nesterov": True}
         delayed = outcome({"name": "delayed-nesterov", "momentum": 0.75, "gathered": 1, "outer_rate": 0.5}, EACH)
         outer = outcome({"name": "diloco", "outer": nesterov, "outer_rate": 0.5}, EACH)

@@ -152,7 +152,7 @@ def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [
-        ({"n": 2, "gradients": 3}, "`n` and `gradients` both say"),
+        ({"n": 2, "gradients": 3}, "`n` and `gradients` both set"),
         ({"gradients": 6, "afterwards": "wait"}, r"`gradients` \(6\) must not exceed the number of workers \(5\)"),
         ({"name": "bounded-delay", "threshold": 0}, "threshold"),
         ({"name": "fresh-batch", "batch": 0}, "batch"),

@@ -23,7 +23,7 @@ FEW, MANY = 18, 29  # of 30 workers
 
 
 def two(**options: Any) -> Auto:
-    """Of two numbers, one each."""
+    """Return two numbers."""
     return Auto(candidates=(FixedCount(workers=FEW), FixedCount(workers=MANY)), **options)
 
 

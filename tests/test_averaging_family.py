@@ -1,4 +1,4 @@
-"""Systems that average models, or move a centre by differences of them: what they are the same as, and NumPy's word on each."""
+"""Systems that average models, or move a server model by pseudo-gradients: compared with other systems, and with NumPy."""
 
 import math
 from collections import Counter
@@ -32,7 +32,7 @@ def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline
 
 @pytest.mark.slow
 class TestSame:
-    """To the last bit, unless a difference of models is taken and undone again."""
+    """Equal to the last bit, unless a pseudo-gradient is subtracted from the model it came from."""
 
     @pytest.mark.parametrize("network", [None, NETWORK])
     def test_downpour_that_pushes_and_fetches_after_every_step_is_asynchronous(self, network):
@@ -87,13 +87,13 @@ class TestSame:
 
 
 class ActedOut:
-    """Workers that take so long for each gradient, no messages that take time, and a centre: in double precision."""
+    """Workers with given compute times, instant messages, and a server model, in double precision."""
 
     def __init__(self, found: Outcome, seconds: list[float]):
         assert found.run.task is not None
         self.data, self.evaluation = (getattr(found.run.task.data.load(3), name) for name in ("train", "evaluation"))
-        self.centre = {k: v.astype(float) for k, v in found.initial.items()}
-        self.own = [dict(self.centre) for _ in seconds]
+        self.server_model = {k: v.astype(float) for k, v in found.initial.items()}
+        self.own = [dict(self.server_model) for _ in seconds]
         self.steps = [0] * len(seconds)
         for _, worker in sorted((s * n, w) for w, s in enumerate(seconds) for n in range(1, math.ceil(30.1 / s))):
             self.act(worker)
@@ -123,12 +123,12 @@ class ElasticActedOut(ActedOut):
         self.step(worker, self.before.get(worker, self.own[worker]))
         self.before[worker] = x = self.own[worker]
         if self.steps[worker] % 3 == 0:
-            self.own[worker] = {k: x[k] - 0.2 * (x[k] - self.centre[k]) for k in x}
-            self.centre = {k: c + 0.2 * (x[k] - c) for k, c in self.centre.items()}
+            self.own[worker] = {k: x[k] - 0.2 * (x[k] - self.server_model[k]) for k in x}
+            self.server_model = {k: c + 0.2 * (x[k] - c) for k, c in self.server_model.items()}
 
 
 class DownpourActedOut(ActedOut):
-    """Accrued steps are pushed after two, the centre is fetched after three."""
+    """Accrued steps are pushed after two, the server model is fetched after three."""
 
     def __init__(self, *arguments: Any):
         self.accrued: dict[int, Any] = {}
@@ -140,14 +140,14 @@ class DownpourActedOut(ActedOut):
         self.accrued[worker] = {k: a + RATE * grads[k] for k, a in accrued.items()}
         self.own[worker] = {k: p - RATE * grads[k] for k, p in self.own[worker].items()}
         if self.steps[worker] % 2 == 0:
-            self.centre = {k: c - self.accrued[worker][k] for k, c in self.centre.items()}
+            self.server_model = {k: c - self.accrued[worker][k] for k, c in self.server_model.items()}
             del self.accrued[worker]
         if self.steps[worker] % 3 == 0:
-            self.own[worker] = self.centre
+            self.own[worker] = self.server_model
 
 
 class BufferedActedOut(ActedOut):
-    """Two steps from the centre, whose mean difference counts when there are three."""
+    """Two steps from the server model; the mean of three pseudo-gradients is an update."""
 
     def __init__(self, *arguments: Any):
         self.start: dict[int, dict] = {}
@@ -160,9 +160,9 @@ class BufferedActedOut(ActedOut):
         if self.steps[worker] % 2 == 0:
             self.buffer.append({k: start[k] - p for k, p in self.own[worker].items()})
             if len(self.buffer) == 3:
-                self.centre = {k: c - sum(each[k] for each in self.buffer) / 3 for k, c in self.centre.items()}
+                self.server_model = {k: c - sum(each[k] for each in self.buffer) / 3 for k, c in self.server_model.items()}
                 self.buffer = []
-            self.start[worker] = self.own[worker] = self.centre
+            self.start[worker] = self.own[worker] = self.server_model
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ def test_protocols_do_what_their_algorithms_say(protocol, acted):
     cluster = {"workers": 3, "speeds": [1 / s for s in seconds], "compute": {"name": "constant", "seconds": 1.0}}
     found = outcome("easgd", protocol, cluster, stop={"seconds": 30.1})
     plain = acted(found, seconds)
-    assert largest_relative_error(found.final, plain.centre) < 1e-4
+    assert largest_relative_error(found.final, plain.server_model) < 1e-4
     assert largest_relative_error(found.final, found.initial) > 0.1
 
 
 def mean(models: list[dict]) -> dict:
-    """Of several models."""
+    """Return the mean of several models."""
     return {k: np.mean([model[k] for model in models], axis=0) for k in models[0]}
 
 
@@ -197,7 +197,7 @@ class TestSTSyn:
         cluster = {"workers": 4, "speeds": [1 / s for s in self.SECONDS], "compute": {"name": "constant", "seconds": 1.0}}
         found = outcome("stsyn", {"period": 2, "enough": 2}, cluster, stop={"seconds": 10 * 1.462 + 0.001})
         plain = ActedOut(found, [])
-        model, plain.steps = plain.centre, [0] * 4
+        model, plain.steps = plain.server_model, [0] * 4
         for _ in range(10):
             ends = sorted(2 * s for s in self.SECONDS)[1]
             plain.own = [model] * 4
@@ -259,8 +259,8 @@ class AdaCommActedOut(ActedOut):
             for worker in range(len(self.own)):
                 for _ in range(period):
                     self.step(worker, self.own[worker])
-            self.centre = mean(self.own)
-            self.own = [self.centre] * len(self.own)
+            self.server_model = mean(self.own)
+            self.own = [self.server_model] * len(self.own)
             now += 0.1 * period
             times.append(round(now, 6))
             if now >= due - 1e-9:
@@ -271,7 +271,7 @@ class AdaCommActedOut(ActedOut):
 
     def loss(self) -> float:
         """The mean cross-entropy of the evaluation examples."""
-        scores = self.evaluation.inputs @ self.centre["weights"] + self.centre["biases"]
+        scores = self.evaluation.inputs @ self.server_model["weights"] + self.server_model["biases"]
         scores = scores - scores.max(axis=1, keepdims=True)
         answers = scores[np.arange(len(scores)), self.evaluation.answers]
         return float((np.log(np.exp(scores).sum(axis=1)) - answers).mean())
@@ -281,7 +281,7 @@ def test_adacomm_follows_the_loss():
     cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 0.1}}
     found = outcome("adacomm", {"period": 10, "adapt_every": 0.7}, cluster, stop={"seconds": 8.05})
     plain = AdaCommActedOut(found, [])
-    plain.own, plain.steps = [plain.centre] * 3, [0] * 3
+    plain.own, plain.steps = [plain.server_model] * 3, [0] * 3
     syncs = found.schedule.rows(Verb.SYNC)
     times = np.unique(found.schedule["time_ns"][syncs] / 1e9).round(6).tolist()
     assert plain.run(10, len(times)) == times
@@ -291,7 +291,7 @@ def test_adacomm_follows_the_loss():
 
 
 def test_a_worker_brings_what_it_has_changed_as_one_message_as_old_as_what_it_fetched():
-    """Pushes after two steps, and after four with what was fetched after three: the sum of two differences."""
+    """Pushes after two steps, and after four with the model fetched after three: the sum of two pseudo-gradients."""
     found = outcome(
         "downpour", {"n_push": 2, "n_fetch": 3}, {"workers": 2, "network": {"bandwidth": 1e6}}, stop={"gradients": 40}
     )
@@ -300,8 +300,8 @@ def test_a_worker_brings_what_it_has_changed_as_one_message_as_old_as_what_it_fe
     sizes = schedule["bytes"][rows][schedule["worker"][rows] == 0]
     assert (sizes[:4] > 0).tolist() == [True, False, True, True], "one; two as one; one"
     assert schedule["staleness"][rows].min() >= 0
-    centre = schedule.rows(Verb.COMMIT)
-    assert (schedule["replica"][centre] == 2).all()
+    server_model = schedule.rows(Verb.COMMIT)
+    assert (schedule["replica"][server_model] == 2).all()
 
 
 @pytest.mark.parametrize(

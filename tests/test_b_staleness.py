@@ -23,7 +23,9 @@ LINEAR: dict[str, Any] = {
 
 
 def closed_form(outcome: Outcome) -> dict[int, float]:
-    """By row: |H (theta_read - theta_now)|, H the Hessian of the minibatch's mean square, along plain asynchronous SGD."""
+    """Return, by row, |H (theta_read - theta_now)|, H the Hessian of the minibatch's mean square, along plain asynchronous
+    SGD.
+    """
     assert outcome.run.task is not None
     data = outcome.run.task.data.load(outcome.seed).train
     theta = np.vstack([outcome.initial["weights"], outcome.initial["biases"]]).astype(float)

@@ -45,7 +45,7 @@ def test_it_is_known(algorithm, protocol, known):
 
 
 def walked(schedule: Schedule) -> int | None:
-    """By nodes of a tree with one edge for each gradient: how far the newest is from where the gradient was computed."""
+    """Return the distance of the newest node from that of each gradient, in a tree with one edge for each gradient."""
     newest, rounds, read, far = [0] * schedule.blocks, {}, {}, list[int]()  # type: ignore[var-annotated]
     for row in schedule:
         if row.verb == Verb.PULL:

@@ -24,7 +24,7 @@ def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline
 
 
 def at(found: Outcome, *verbs: Verb, replica: int = 4) -> list[float]:
-    """When something was done to a replica, s."""
+    """Return the times of changes of a replica, s."""
     schedule = found.schedule
     rows = schedule.rows(*verbs)
     return (schedule["time_ns"][rows][schedule["replica"][rows] == replica] / 1e9).round(6).tolist()
@@ -66,8 +66,8 @@ class TestWhen:
         slow = {**EQUAL, "speeds": [1, 1, 1, 0.3125]}
         found = outcome("birch-local", {"total": 10}, slow, stop={"seconds": 4.2})
         assert at(found, Verb.COMMIT) == [1.6, 3.2]
-        given_up = [at(found, Verb.DROP, replica=worker) for worker in range(4)]
-        assert given_up == [[1.6, 3.2]] * 3 + [[]], "the next ones of the fast"
+        aborted = [at(found, Verb.DROP, replica=worker) for worker in range(4)]
+        assert aborted == [[1.6, 3.2]] * 3 + [[]], "the next ones of the fast"
         made = np.bincount(found.schedule["worker"][found.schedule.rows(Verb.PUSH)][:10])
         assert made.tolist() == [3, 3, 3, 1]
 

@@ -146,7 +146,7 @@ class Witness(Blind):
         self.time_ns = row.time_ns
 
     def look(self) -> bool:
-        """Whether this was enough."""
+        """Return whether this was enough."""
         self.looks.append(self.walk.at(self.time_ns))
         return len(self.looks) >= self.enough
 
@@ -185,7 +185,7 @@ def test_looks_while_rows_come_are_at_the_points_of_the_finished_schedule(protoc
 
 
 def passed_at_the_end(cadence: Cadence, schedule: Schedule) -> bool:
-    """Whether a row comes at the very end, and that is a multiple of the spacing."""
+    """Return whether a row comes at the very end, at a multiple of the spacing."""
     number = round(schedule.end_ns / 1e9 / cadence.spacing)
     last = int(schedule["time_ns"].max(initial=0))
     return number > 0 and round(number * cadence.spacing * 1e9) == schedule.end_ns == last

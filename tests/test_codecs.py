@@ -43,7 +43,7 @@ def made(name: str, **options: Any) -> Codec:
 
 
 def arrived(codec: Codec, *arrays: Array, words: Any = (1, 2)) -> list[Array]:
-    """What a first message of these arrays comes to."""
+    """Return the decoded first message of these arrays."""
     message = [jnp.asarray(array, jnp.float32) for array in arrays]
     return [np.asarray(leaf) for leaf in codec.sent(message, codec.start(message, words))[0]]
 

@@ -31,7 +31,7 @@ Programs = list[list[Step]]
 
 
 def simulate(programs: Programs, chunks: int, seconds: Callable[[int, int, float], float]) -> tuple[float, int, float]:
-    """When all ranks are done, s, their messages, and the models that these come to; a message waits for both its ends."""
+    """Return the time at which all ranks are done, s, their messages, and their models; a message waits for both its ends."""
     ranks = range(len(programs))
     held = [[Counter([rank]) for _ in range(chunks)] for rank in ranks]  # whose contributions each chunk is the sum of
     sent, models = 0, 0.0

@@ -208,13 +208,17 @@ def test_one_run_can_be_asked_for_by_its_name_and_a_loss_needs_a_task(tmp_path):
     result = fred_run(load(tmp_path / "small.yaml", ["task=null", "evaluate={points: 4}", "seeds=[1]"]), only="asgd")
     assert [outcome.name for outcome in result.outcomes] == ["asgd"]
     with pytest.raises(FredError, match="there is no loss to plot: the scenario has no `task`"):
-        result.plot_loss()
+        result.plot("loss")
 
 
-def test_every_run_is_in_the_legend():
-    frame = pd.DataFrame({"run": "_odd", "seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "loss": [2.0, 1.0]})
-    (legend,) = curves.learning(frame, "loss", "").legends
-    assert [text.get_text() for text in legend.get_texts()] == ["_odd"]
+@pytest.mark.parametrize("number", [1, 8, 9])
+def test_every_run_is_named_at_the_end_of_its_line_or_in_a_legend(number):
+    one = {"seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "loss": [2.0, 1.0]}
+    frame = pd.concat([pd.DataFrame({"run": f"_odd-{i}", **one}) for i in range(number)])
+    picture = curves.learning(frame, "loss", "")
+    texts = picture.legends[0].get_texts() if picture.legends else picture.axes[-1].texts
+    assert sorted(text.get_text() for text in texts if text.get_text()) == [f"_odd-{i}" for i in range(number)]
+    assert bool(picture.legends) == (number > 8)
 
 
 def test_too_little_memory_is_said_in_one_line(monkeypatch, capsys):

@@ -84,7 +84,7 @@ def expected() -> tuple[str, str]:
 
 @pytest.fixture
 def kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    """What jax keeps its programs in while the test lasts."""
+    """Yield the counts of programs that jax caches during the test."""
     programs = Counted()
     monkeypatch.setattr(compilation_cache, "_cache", programs)
     monkeypatch.setattr(compilation_cache, "_cache_initialized", True)
@@ -458,7 +458,7 @@ print(json.dumps([found.tolist(), len(hits)]))
 
 
 def started(home: Path, **variables: str) -> tuple[list[Any], int]:
-    """What a fresh process computes, and how many programs it read; it says nothing else."""
+    """Return the results of a fresh process, and the number of programs it read; it prints nothing else."""
     env = {name: value for name, value in os.environ.items() if name not in USERS_OWN}
     env |= {"XDG_CACHE_HOME": str(home), **variables}
     finished = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, env=env, capture_output=True, text=True, check=True)

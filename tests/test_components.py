@@ -18,14 +18,14 @@ from fred.components import registry
 from fred.components.component import Component, OneOf, options_of
 from fred.running.execution import execute
 from fred.specification.blame import blamed
-from fred.specification.loading import validated_anew
+from fred.specification.loading import revalidated
 from tests.worlds import COMPUTE, make_run
 
 ENTRIES = [(kind, name) for kind, table in registry.REGISTRY.items() for name in table]
 
 
 def values_of(kind: str, name: str) -> dict[str, list]:
-    """For each option what its schema lets one try: its default, its examples, bounds and what lies between, all choices."""
+    """Yield, for each option, its default, examples, bounds, values between them, and all choices."""
     cls = registry.lookup(kind, name)
     result: dict[str, list] = {}
     for option, schema in cls.model_json_schema()["properties"].items():
@@ -181,16 +181,20 @@ def test_times_say_how_much_longer_each_worker_computes(times, seconds):
 
 def test_what_went_around_validation_deep_inside_is_found_with_its_place():
     run = make_run(task=None, cluster={"workers": 2, "compute": {"name": "mixture", "components": [COMPUTE], "weights": [1]}})
-    assert validated_anew(run) == run
+    assert revalidated(run) == run
     object.__setattr__(run.cluster.compute.components[0], "sigma", -1.0)  # type: ignore[attr-defined]
     with pytest.raises(FredError, match=r"^cluster\.compute\.components\.0\.sigma: found -1.0; expected greater than 0$"):
-        validated_anew(run)
+        revalidated(run)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("algorithm", "asdg", "expected one of .*, asgd, .*, or `module:Class`; did you mean `asgd`\\?"),
+        (
+            "algorithm",
+            "asdg",
+            "expected one of the names that `fred list algorithm` lists, or `module:Class`; did you mean `asgd`\\?",
+        ),
         ("latency", "log-normal", "; did you mean `lognormal`\\?"),
         ("topology", "rings", "; did you mean `ring`\\?"),
         ("contention", "random-delay", "; did you mean `random-delays`\\?"),
@@ -285,7 +289,7 @@ class TestBlame:
     def module(self, tmp_path, monkeypatch):
         (tmp_path / "blamed_classes.py").write_text(OWN)
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(registry, "_importable", set())
+        monkeypatch.setattr(registry, "_importable", {})
         monkeypatch.delitem(sys.modules, "blamed_classes", raising=False)
         registry.allow_import(["blamed_classes"])
 

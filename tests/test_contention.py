@@ -113,7 +113,7 @@ def test_so_many_workers_are_delayed_at_each_step_each_equally_often():
 
 
 def delayed(draw: str, workers: int, steps: int) -> np.ndarray:
-    """Whether each worker is delayed at each step: [steps, workers]."""
+    """Return whether each worker is delayed at each step: [steps, workers]."""
     regime = RandomDelays(workers=2, seconds=0.32, draw=draw)
     load = regime.start(7, "contention 0", np.zeros(workers, int))
     return np.array([[load.delay(worker, step) for worker in range(workers)] for step in range(steps)]) / 0.32e9

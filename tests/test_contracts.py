@@ -25,7 +25,7 @@ from fred.learning.server import Server
 from fred.outcomes.measures import summarise
 from fred.protocols.gate_rules import Offer
 from fred.running.execution import execute
-from fred.specification.loading import validated_anew
+from fred.specification.loading import revalidated
 from tests import house
 from tests.conftest import ROOT
 from tests.worlds import TASK, make_run, same
@@ -55,7 +55,7 @@ class TestEveryEntry:
             copy.copy(component),
             copy.deepcopy(component),
             pickle.loads(pickle.dumps(component)),
-            validated_anew(component),
+            revalidated(component),
             type(component)(**options_of(component)),
         ):
             assert another == component
@@ -375,7 +375,7 @@ def test_user_code_is_imported_only_when_asked_for(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "my_servers", raising=False)
     (tmp_path / "my_servers.py").write_text("from fred import ASGD\nclass Mine(ASGD):\n    'Mine.'\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_importable", set())
+    monkeypatch.setattr(registry, "_importable", {})
     options = {"name": "my_servers:Mine", "learning_rate": 0.1}
     with pytest.raises(FredError, match="allow it with `--import my_servers`"):
         make_run(options)
@@ -414,7 +414,7 @@ class Half(Server):
 def test_rows_of_a_users_own_module_are_algorithms(tmp_path, monkeypatch):
     (tmp_path / "own_rows.py").write_text(OWN_ROWS)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_importable", set())
+    monkeypatch.setattr(registry, "_importable", {})
     registry.allow_import(["own_rows"])
     run = make_run({"name": "own_rows:half-in-rounds", "learning_rate": 0.1})
     assert OneOf("algorithm").dump(run.algorithm)["name"] == "own_rows:half-in-rounds"
@@ -424,6 +424,45 @@ def test_rows_of_a_users_own_module_are_algorithms(tmp_path, monkeypatch):
     assert (half.__doc__, reference.source(half), half(learning_rate=0.1).part) == ("A part of each step.", "Nobody 2031", 0.5)
     registry.allow_import(["own_rows"])
     assert registry.lookup("algorithm", "own_rows:half") is half
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Two installed distributions: the first offers `halving`, both offer `shared`."""
+    offers = {"one": "halving = ep_rows\nshared = ep_rows\n", "two": "shared = ep_other\n"}
+    for name, offered in offers.items():
+        folder = tmp_path / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[fred.systems]\n{offered}")
+    (tmp_path / "ep_rows.py").write_text(OWN_ROWS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_importable", {})
+    yield
+    sys.modules.pop("ep_rows", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_offers_algorithms_and_is_imported_only_when_named():
+    with pytest.raises(FredError, match="allow it with `--import halving`"):
+        make_run({"name": "halving:half", "learning_rate": 0.1})
+    assert "ep_rows" not in sys.modules
+    registry.allow_import(["halving"])
+    run = make_run({"name": "halving:half", "learning_rate": 0.1})
+    assert OneOf("algorithm").dump(run.algorithm)["name"] == "ep_rows:half"
+    assert make_run({"name": "ep_rows:half", "learning_rate": 0.1}) == run
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "ep_rows"
+    assert registry.imported() == ["ep_rows"]
+    with pytest.raises(FredError, match="`ep_rows` has no `third`"):
+        registry.lookup("algorithm", "halving:third")
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_entry_point_of_two_packages_is_refused():
+    with pytest.raises(FredError, match="several modules as `shared`: ep_other, ep_rows; name one of these"):
+        registry.allow_import(["shared"])
+    registry.allow_import(["ep_rows"])
+    assert registry.imported() == ["ep_rows"]
 
 
 @pytest.mark.parametrize(
@@ -442,7 +481,7 @@ def test_a_wrong_row_of_a_users_own_module_is_refused(tmp_path, monkeypatch, row
     (tmp_path / "own_rows_wrong.py").write_text(OWN_ROWS + f"\n\nALGORITHMS['wrong'] = {row}\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_rows_wrong", raising=False)
-    monkeypatch.setattr(registry, "_importable", set())
+    monkeypatch.setattr(registry, "_importable", {})
     with pytest.raises(FredError, match=f"^own_rows_wrong: `ALGORITHMS`: row `wrong`: {message.replace('?', '[?]')}"):
         registry.allow_import(["own_rows_wrong"])
 
@@ -474,7 +513,7 @@ class TestUsersOwnClasses:
         (tmp_path / "own_broken.py").write_text("\n\nx = (\n")
         (tmp_path / "own_failing.py").write_text("\nx = 1 / 0\n")
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(registry, "_importable", set())
+        monkeypatch.setattr(registry, "_importable", {})
         monkeypatch.delitem(sys.modules, "own_classes", raising=False)
         registry.allow_import(["own_classes"])
 

@@ -91,7 +91,7 @@ class Chain:
         )
 
     def log_likelihood(self) -> float:
-        """By the Kalman filter."""
+        """Return the log-likelihood by the Kalman filter."""
         mean, cov, total = np.zeros(LATENT), self.s0**2 * np.eye(LATENT), 0.0
         for t, x in enumerate(self.x):
             if t:
@@ -263,7 +263,7 @@ def well_trained() -> DeepMarkov:
 def waiting_for_all(rule: Any) -> Any:
     """The rule's model, beside one that expects all workers at the same time, which alone is asked."""
     same = HiddenMarkov(states=1, slowdowns=(1.0,), transition=((1.0,),), medians=(1.0,) * 24, deviations=(0.001,) * 24)
-    return rule._trained.beside(same, 1.0).waiting("count")
+    return rule._trained.beside(same, 1.0).but(by="count")
 
 
 class TestRule:
@@ -363,7 +363,7 @@ class TestChoosing:
             def of(self, trained):
                 return FixedCount(workers=better if trained.about.by == "deadline" else 24)
 
-        monkeypatch.setattr(choosing, "learn", lambda *what: trained._trained.waiting("count-or-deadline"))
+        monkeypatch.setattr(choosing, "learn", lambda *what: trained._trained.but(by="count-or-deadline"))
         monkeypatch.setattr(choosing, "SHARES", ())
         assert choosing.best(Candidate(restarts=1, by=said), *switching(200, 6)).about.by == expected
 
@@ -371,8 +371,8 @@ class TestChoosing:
         rounds, node_of = switching(3, 8)
         seen = []
         for rule in (
-            trained.of(trained._trained.waiting("deadline")),
-            trained.of(trained._trained.waiting("count-or-deadline")),
+            trained.of(trained._trained.but(by="deadline")),
+            trained.of(trained._trained.but(by="count-or-deadline")),
         ):
             for by in (None, "count"):
                 chooser = rule.model_copy(update={"by": by, "warm_up": 0}).unwatched().start(node_of)
@@ -497,7 +497,7 @@ class TestCommand:
 
         def learnt(rule, seconds, node_of, progress):
             asked.append((rule, seconds.shape))
-            return trained._trained.judged(HeldBack(rounds=13, static=7, ratio=1.01, interval=(0.9, 1.1)))
+            return trained._trained.but(held_back=HeldBack(rounds=13, static=7, ratio=1.01, interval=(0.9, 1.1)))
 
         monkeypatch.setattr(train_cutoff, "best", learnt)
         out = tmp_path / "model.npz"
@@ -517,7 +517,7 @@ class TestCommand:
         self, trained, tmp_path, capsys, monkeypatch, won, flag, code
     ):
         found = HeldBack(rounds=90, static=7, ratio=won, interval=(won - 0.05, won + 0.05))
-        monkeypatch.setattr(train_cutoff, "best", lambda *_: trained._trained.judged(found))
+        monkeypatch.setattr(train_cutoff, "best", lambda *_: trained._trained.but(held_back=found))
         out = tmp_path / "model.npz"
         assert main(["train-cutoff", "example", "--out", str(out), *flag]) == code
         said = capsys.readouterr()
@@ -533,7 +533,7 @@ class TestCommand:
     def test_a_scenario_that_names_a_doubtful_model_says_so(self, trained, tmp_path, capsys):
         for name, won in (("doubtful", 1.0), ("proven", 1.2)):
             found = HeldBack(rounds=13, static=7, ratio=won, interval=(won - 0.1, won + 0.1))
-            trained._trained.alone().judged(found).save(tmp_path / f"{name}.npz")
+            trained._trained.alone().but(held_back=found).save(tmp_path / f"{name}.npz")
         runs = {
             name: {"protocol": {"name": "cutoff", "rule": {"name": "dmm", "model": f"{name}.npz"}}}
             for name in ("doubtful", "proven")
@@ -578,7 +578,7 @@ class TestCommand:
             ),
             (["--out", "m.npz", "--train", "61"], "--train 61: example has 60 iterations"),
             (["--out", "m.npz", "--train", "3"], "example: a deep Markov model needs at least 8 iterations, not 3"),
-            (["--out", "m.npz", "--steps", "1"], "--steps: Input should be greater than or equal to 50"),
+            (["--out", "m.npz", "--steps", "1"], "--steps 1: expected greater than or equal to 50"),
         ):
             assert main(["train-cutoff", "example", *words]) == 2
             said = capsys.readouterr()

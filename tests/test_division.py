@@ -23,7 +23,7 @@ def part_of(parts: Parts, worker: int) -> list[int]:
 
 
 def plain_parts(seed: int, examples: int, workers: int, labels: list[int] | None) -> list[list[int]]:
-    """As the documentation says, in plain integers."""
+    """Return the parts as documented, in plain integers."""
     words = [plain_word(seed, "division", 0, example) for example in range(examples)]
     order = sorted(range(examples), key=words.__getitem__)
     if labels is not None:

@@ -68,7 +68,7 @@ def test_a_users_classes_are_printed_with_what_they_say(tmp_path, monkeypatch):
         '    faults: ClassVar[str] = "waits on"\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_importable", set())
+    monkeypatch.setattr(registry, "_importable", {})
     registry.allow_import(["own_algorithms"])
     text = documentation.page(tmp_path)
     mine = (

@@ -44,7 +44,7 @@ def both(cluster: dict[str, Any], **options: Any) -> tuple[Outcome, Outcome]:
 
 
 def last(outcome: Outcome) -> tuple[float, int]:
-    """When it ended."""
+    """Return the time of its end."""
     return summarise(outcome)["virtual_seconds"], outcome.schedule.counts()["updates"]
 
 

@@ -153,7 +153,7 @@ class Read:
         return self.counts[track]
 
     def flows(self) -> dict[int, list[Slice]]:
-        """What each flow passes, in order; it begins once, ends once, and goes forward in time."""
+        """Return the stations of each flow in order; it begins once, ends once, and goes forward in time."""
         found = defaultdict[int, list[Slice]](list)
         for each in sorted((*self.slices, *self.instants), key=lambda each: each.order):
             for flow in (*each.passing, *each.ending):
@@ -416,7 +416,7 @@ def folder(tmp_path_factory) -> Path:
 
 class TestCommand:
     def test_a_file_is_written_and_written_again(self, folder, tmp_path, capsys):
-        arguments = ["export", str(folder), "--perfetto", "--run", "timed", "--seed", "2"]
+        arguments = ["export", str(folder), "--only", "timed", "--seed", "2"]
         assert main(arguments) == 0
         out = folder.parent / "result.timed.seed-2.pftrace"
         assert capsys.readouterr().out.startswith(f"{out}: 0.0 MB; open it with https://ui.perfetto.dev")
@@ -432,26 +432,26 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ([], "has 2 runs; choose one with --run: timed, clockless"),
-            (["--run", "timed"], "run `timed` has 2 seeds; choose one with --seed: 1, 2"),
-            (["--run", "time", "--seed", "1"], "no run `time` here; did you mean `timed`?; there are timed, clockless"),
-            (["--run", "timed", "--seed", "3"], "no run `timed` with seed 3 here; there are seeds 1, 2"),
-            (["--run", "clockless", "--seed", "1"], "run `clockless` has no clock, so it has no timeline"),
+            ([], "has 2 runs; choose one with --only: timed, clockless"),
+            (["--only", "timed"], "run `timed` has 2 seeds; choose one with --seed: 1, 2"),
+            (["--only", "time", "--seed", "1"], "no run `time` here; did you mean `timed`?; there are timed, clockless"),
+            (["--only", "timed", "--seed", "3"], "no run `timed` with seed 3 here; there are seeds 1, 2"),
+            (["--only", "clockless", "--seed", "1"], "run `clockless` has no clock, so it has no timeline"),
             (
-                ["--run", "timed", "--seed", "1", "--begin", "1e9"],
+                ["--only", "timed", "--seed", "1", "--begin", "1e9"],
                 "expected an interval of virtual time, in s; run `timed` lasts",
             ),
             (
-                ["--run", "timed", "--seed", "1", "--begin", "0.2", "--end", "0.1"],
+                ["--only", "timed", "--seed", "1", "--begin", "0.2", "--end", "0.1"],
                 "--begin 0.2 --end 0.1: expected an interval",
             ),
-            (["--run", "timed", "--seed", "1", "--end", "nan"], "expected an interval"),
+            (["--only", "timed", "--seed", "1", "--end", "nan"], "expected an interval"),
             (
-                ["--run", "timed", "--seed", "1", "--out", "mine"],
+                ["--only", "timed", "--seed", "1", "--out", "mine"],
                 "mine is there already, and not what this command writes; choose another place with --out, or remove it",
             ),
             (
-                ["--run", "timed", "--seed", "1", "--out", "mine/new"],
+                ["--only", "timed", "--seed", "1", "--out", "mine/new"],
                 "mine is not a folder; choose another place with --out",
             ),
         ],
@@ -462,7 +462,7 @@ class TestCommand:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "mine").write_text("my own")
         before = sorted(folder.parent.rglob("*"))
-        assert main(["export", str(folder), "--perfetto", *arguments]) == 2
+        assert main(["export", str(folder), *arguments]) == 2
         said = capsys.readouterr()
         assert message in said.err
         assert said.err.startswith("fred: ") and said.err.count("\n") == 1 and not said.out

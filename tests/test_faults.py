@@ -46,7 +46,7 @@ def cluster(*faults: dict, workers: int = 3, **options) -> Cluster:
 
 
 def pushed(schedule: Schedule, worker: int) -> list[float]:
-    """When the worker's gradients made their updates, s."""
+    """Return the times of the updates by a worker's gradients, s."""
     rows = schedule.rows(Verb.PUSH, Verb.ADD)
     return (schedule["time_ns"][rows][schedule["worker"][rows] == worker] / NANOSECONDS).tolist()
 
@@ -169,7 +169,7 @@ class TestReviewed:
 
 
 def soonest(start: float, work: float, away: list[tuple[float, float]]) -> float:
-    """When work that nobody's absence may interrupt is done, if it can begin at `start` or whenever somebody comes back."""
+    """Return the end of work that no absence may interrupt, begun at `start` or at any return."""
     begins = sorted([start, *(end for _, end in away if end > start)])
     return next(each for each in begins if not any(end > each and begin < each + work for begin, end in away)) + work
 

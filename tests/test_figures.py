@@ -21,7 +21,9 @@ from fred.commands.printing import print_summary, tables
 from fred.results import experiment, folder
 from fred.results.result import Result
 from fred.specification.loading import Scenario
+from fred.views import pictures
 from fred.views.figures import Picture
+from fred.views.view import FIGURES
 from tests.worlds import COMPUTE, make_run, stale_gradients
 
 NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "message_bytes": 4000}
@@ -68,7 +70,7 @@ def between(x: float, xs: list[float], ys: list[float]) -> float:
 
 
 def caption_of(picture: Picture) -> str:
-    """What the figure says of itself, on one line."""
+    """Return the figure's caption, on one line."""
     return picture.get_supxlabel().replace("\n", " ")
 
 
@@ -78,7 +80,7 @@ def rectangles(axis: Axes) -> list[Rectangle]:
 
 @pytest.mark.parametrize("quantity", ["loss", "error"])
 def test_learning_curves_are_the_mean_of_the_seeds_in_the_band_of_the_seeds(learned, quantity):
-    picture: Picture = getattr(learned, f"plot_{quantity}")()
+    picture: Picture = learned.plot(quantity)
     left, right = picture.axes
     assert (left.get_xlabel(), right.get_xlabel()) == ("updates", "virtual time, s")
     assert (left.get_ylabel(), right.get_ylabel()) == (quantity, "")
@@ -109,7 +111,7 @@ def test_one_seed_is_a_line_without_a_band_that_ends_where_the_loss_does(learned
     outcomes = [each for each in learned.outcomes if each.seed == 3]
     metrics = outcomes[0].metrics.assign(loss=[2.0, 1.0, math.nan, math.nan][: len(outcomes[0].metrics)])
     result_ = Result(learned.scenario, [dataclasses.replace(outcomes[0], metrics=metrics), outcomes[1]])
-    left, right = result_.plot_loss().axes
+    left, right = result_.plot("loss").axes
     assert not left.collections
     assert not right.collections
     x, y = (np.asarray(each, float) for each in left.get_lines()[0].get_data())
@@ -132,7 +134,7 @@ def test_axes_become_logarithmic_where_small_values_would_be_hidden(learned, los
     for outcome, end in zip([each for each in learned.outcomes if each.seed == 3], ends, strict=False):
         frame = pd.DataFrame({"updates": [0, 5, end], "virtual_seconds": [0.0, 1.0, 2.0], "loss": losses})
         outcomes.append(dataclasses.replace(outcome, metrics=frame))
-    axis = Result(learned.scenario, outcomes).plot_loss().axes[0]
+    axis = Result(learned.scenario, outcomes).plot("loss").axes[0]
     assert (axis.get_yscale(), axis.get_xscale()) == scales
 
 
@@ -146,7 +148,7 @@ def test_what_diverges_or_was_nearly_nothing_for_a_moment_leaves_room_for_the_re
             dataclasses.replace(outcome, metrics=frame.assign(loss=own))
             for outcome, own in zip(outcomes, (losses, steady), strict=True)
         ]
-        axis = Result(learned.scenario, both).plot_loss().axes[0]
+        axis = Result(learned.scenario, both).plot("loss").axes[0]
         low, high = axis.get_ylim()
         assert axis.get_yscale() == scale
         assert high / max(low, 0.1) < 1e5
@@ -158,7 +160,7 @@ def test_models_that_are_equal_but_for_rounding_do_not_hide_how_far_the_others_a
     outcome = next(each for each in learned.outcomes if each.seed == 3)
     apart = np.where(np.arange(40) % 3, np.linspace(0.05, 1.5, 40), 5e-7)
     frame = pd.DataFrame({"updates": range(40), "virtual_seconds": np.arange(40.0), "disagreement": apart})
-    axis = Result(learned.scenario, [dataclasses.replace(outcome, metrics=frame)]).plot_disagreement().axes[0]
+    axis = Result(learned.scenario, [dataclasses.replace(outcome, metrics=frame)]).plot("disagreement").axes[0]
     low, high = axis.get_ylim()
     assert 1e-3 < low < 0.2 < 1.5 < high
     assert axis.get_yscale() == "log"
@@ -170,30 +172,30 @@ def test_the_first_evaluations_take_no_room_of_a_logarithmic_axis(learned):
     for outcome, step in zip([each for each in learned.outcomes if each.seed == 3], (10, 1000), strict=False):
         frame = pd.DataFrame({"updates": [0, step, 50 * step], "virtual_seconds": [0.0, 1.0, 2.0], "loss": [3.0, 1.0, 0.6]})
         outcomes.append(dataclasses.replace(outcome, metrics=frame))
-    axis = Result(learned.scenario, outcomes).plot_loss(against=["updates"]).axes[0]
+    axis = Result(learned.scenario, outcomes).plot("loss", against=["updates"]).axes[0]
     assert list(axis.get_xlim()) == pytest.approx([25, 52500])
     short, long = (np.asarray(line.get_xdata()).tolist() for line in axis.get_lines())
     assert (short, long) == ([500], [1000, 50000]), "nothing before a run's own first evaluation"
 
 
 def test_learning_is_shown_against_what_one_asks_for(learned):
-    picture = learned.plot_error(against=["gradients", "updates", "seconds"])
+    picture = learned.plot("error", against=["gradients", "updates", "seconds"])
     assert [axis.get_xlabel() for axis in picture.axes] == ["gradients", "updates", "virtual time, s"]
     for run, line in zip(("at-once", "in-step", "no-clock"), picture.axes[0].get_lines(), strict=False):
         ends = [values(learned.metrics, run, seed, "gradients")[0][-1] for seed in (3, 1, 2)]
         assert np.asarray(line.get_xdata())[-1] == min(ends)
     with pytest.raises(FredError, match="nothing can be shown against `update`; did you mean `updates`"):
-        learned.plot_loss(against=["update"])
+        learned.plot("loss", against=["update"])
 
 
 def test_what_is_mean_and_what_is_range_is_said_on_the_figure_in_the_words_of_the_table(learned, untrained, capsys):
     print_summary(learned, Path("out"))
     assert "Means over 3 seeds, ± half the range" in " ".join(capsys.readouterr().out.split())
-    assert caption_of(learned.plot_loss()) == "lines: means over 3 seeds; bands: their range, least to largest"
-    assert caption_of(learned.plot_workers_time()) == "means over 3 seeds"
-    assert caption_of(untrained.plot_throughput()) == "bars: means over 2 seeds; lines: their range, least to largest"
-    assert caption_of(untrained.plot_timeline()) == "seed 3, of 2"
-    assert caption_of(result_of({"run": {}}).plot_loss()) == "", "one seed is neither"
+    assert caption_of(learned.plot("loss")) == "lines: means over 3 seeds; bands: their range, least to largest"
+    assert caption_of(learned.plot("workers-time")) == "means over 3 seeds"
+    assert caption_of(untrained.plot("throughput")) == "bars: means over 2 seeds; lines: their range, least to largest"
+    assert caption_of(untrained.plot("timeline")) == "seed 3, of 2"
+    assert caption_of(result_of({"run": {}}).plot("loss")) == "", "one seed is neither"
 
 
 def test_the_ends_of_curves_are_the_numbers_of_the_table(learned):
@@ -206,7 +208,7 @@ def test_the_ends_of_curves_are_the_numbers_of_the_table(learned):
         )
         for each, end in zip((learned.outcome("in-step", seed) for seed in (3, 1, 2)), ends, strict=True)
     ]
-    axis = Result(learned.scenario, outcomes).plot_loss().axes[1]
+    axis = Result(learned.scenario, outcomes).plot("loss").axes[1]
     corners = np.asarray(axis.collections[0].get_paths()[0].vertices)
     last = corners[np.isclose(corners[:, 0], max(ends))][:, 1]
     table, *_ = tables(learned, Path("out"))
@@ -218,20 +220,20 @@ def test_the_ends_of_curves_are_the_numbers_of_the_table(learned):
 
 
 def test_a_run_has_the_same_colour_in_every_figure(learned):
-    colours = {line.get_label(): to_hex(line.get_color()) for line in learned.plot_loss().axes[0].get_lines()}
+    colours = {line.get_label(): to_hex(line.get_color()) for line in learned.plot("loss").axes[0].get_lines()}
     assert len(set(colours.values())) == 3
-    (bars,) = learned.plot_throughput().axes
+    (bars,) = learned.plot("throughput").axes
     names = [label.get_text() for label in bars.get_yticklabels()]
     assert {name: to_hex(bar.get_facecolor()) for name, bar in zip(names, rectangles(bars), strict=True)} == {
         name: colours[name] for name in ("at-once", "in-step")
     }
-    for axis in learned.plot_staleness().axes:
+    for axis in learned.plot("staleness").axes:
         (outline,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
         assert to_hex(outline.get_facecolor()) == colours[axis.get_title().split("\n")[0]]
 
 
 def test_throughput_is_that_of_the_summary(untrained):
-    (axis,) = untrained.plot_throughput().axes
+    (axis,) = untrained.plot("throughput").axes
     found = untrained.summary.dropna(subset="throughput").groupby("name", sort=False)["throughput"]
     assert [label.get_text() for label in axis.get_yticklabels()] == list(found.groups) == ["asgd", "same", "backup", "peers"]
     assert [bar.get_width() for bar in rectangles(axis)] == pytest.approx(found.mean().to_list())
@@ -260,7 +262,7 @@ def test_the_pace_is_what_was_used_in_each_part_of_the_time():
 
 
 def test_without_a_clock_there_is_no_curve_against_time():
-    (axis,) = result_of({"run": {"protocol": "dispatcher"}}).plot_error().axes
+    (axis,) = result_of({"run": {"protocol": "dispatcher"}}).plot("error").axes
     assert axis.get_xlabel() == "updates"
 
 
@@ -272,7 +274,7 @@ def heights_of(axis: Axes) -> dict[float, float]:
 
 
 def test_histograms_of_staleness_are_plain_counts(untrained):
-    picture = untrained.plot_staleness()
+    picture = untrained.plot("staleness")
     shared = {"dispatched": "dispatched", "asgd": "asgd, same", "backup": "backup", "peers": "peers"}
     shown, fresh = list[str](), list[str]()
     for run, name in shared.items():
@@ -299,7 +301,7 @@ def test_histograms_of_staleness_are_plain_counts(untrained):
 def test_where_nothing_is_stale_a_line_says_so():
     fresh = result_of({"run": {"task": None, "algorithm": "ssgd", "cluster": CLUSTER}})
     assert "staleness" not in fresh.pictures(), "a picture without anything in it is only drawn if somebody asks for it"
-    picture = fresh.plot_staleness()
+    picture = fresh.plot("staleness")
     assert not [axis for axis in picture.axes if axis.axison]
     assert caption_of(picture).startswith("staleness 0 throughout: run")
     assert picture.get_figheight() < 1
@@ -310,24 +312,24 @@ def test_histograms_have_one_scale_unless_that_would_hide_one():
 
     def limits(*workers: int) -> tuple[set[float], str]:
         runs = {f"of-{n}": {"task": None, "cluster": {"workers": n, "compute": constant}} for n in workers}
-        picture = result_of({name: run | {"stop": {"gradients": 90}} for name, run in runs.items()}).plot_staleness()
+        picture = result_of({name: run | {"stop": {"gradients": 90}} for name, run in runs.items()}).plot("staleness")
         return {axis.get_xlim()[1] for axis in picture.axes}, caption_of(picture)
 
     assert limits(10, 50) == ({49.5}, "all gradients that were used")
-    assert limits(5, 50) == ({4.5, 49.5}, "all gradients that were used; each on a scale of its own")
+    assert limits(5, 50) == ({4.5, 49.5}, "all gradients that were used; scales differ between panels")
 
 
 def test_long_histograms_have_wider_bars_that_hold_everything():
     constant = {"name": "constant", "seconds": 1.0}
     outcome = result_of({"run": {"task": None, "cluster": {"workers": 150, "compute": constant}, "stop": {"gradients": 600}}})
-    (axis,) = outcome.plot_staleness().axes
+    (axis,) = outcome.plot("staleness").axes
     heights = {left + 0.5: height * 6 for left, height in heights_of(axis).items()}
     # 0, 1, ..., 149 once as the first gradients arrive, then always 149
     assert heights == pytest.approx({3 * i: 3 for i in range(49)} | {147: 3 + 450})
 
 
 def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
-    picture = untrained.plot_traffic()
+    picture = untrained.plot("traffic")
     (axis,) = picture.axes
     names = ["dispatched", "asgd", "same", "backup", "peers"]
     assert [label.get_text() for label in axis.get_yticklabels()] == names
@@ -354,15 +356,29 @@ def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
         assert list(drawn[key]) == pytest.approx([left, width])
 
 
+def test_every_figure_has_a_name_and_unknown_names_and_options_of_others_are_refused(learned):
+    assert set(FIGURES) == set(pictures.DRAWN)
+    assert set(learned.pictures()) <= set(FIGURES)
+    assert all(name in str(Result.plot.__doc__) for name in FIGURES)
+    with pytest.raises(FredError, match=r"no figure `eror`; did you mean `error`\?; there are loss, error, perplexity, "):
+        learned.plot("eror")
+    with pytest.raises(FredError, match="`begin` is for the figure timeline; got `loss`"):
+        learned.plot("loss", begin=1.0)
+    with pytest.raises(FredError, match=r"`against` is for the figures loss, error, .*; got `timeline`"):
+        learned.plot("timeline", against=["updates"])
+    with pytest.raises(FredError, match="there is no perplexity to plot: only sequences"):
+        learned.plot("perplexity")
+
+
 def test_what_was_not_learned_is_refused_or_left_out(untrained, learned, tmp_path):
     for quantity in ("loss", "error"):
         with pytest.raises(FredError, match=f"there is no {quantity} to plot: the scenario has no `task`"):
-            getattr(untrained, f"plot_{quantity}")()
+            untrained.plot(quantity)
     for result_ in (untrained, learned):
         with pytest.raises(FredError, match="nothing to plot: in these runs workers have no models of their own"):
-            result_.plot_disagreement()
+            result_.plot("disagreement")
         with pytest.raises(FredError, match="nothing to plot: in these runs workers have no models of their own"):
-            result_.plot_replicas_error()
+            result_.plot("replicas-error")
     folder.save(untrained, tmp_path / "untrained")
     saved = sorted(path.name for path in (tmp_path / "untrained" / "figures").iterdir())
     assert saved == [f"{name}.svg" for name in ("paired", "staleness", "throughput", "timeline", "traffic", "workers-time")]
@@ -375,7 +391,7 @@ def test_what_was_not_learned_is_refused_or_left_out(untrained, learned, tmp_pat
 @pytest.mark.parametrize(("quantity", "label"), [("disagreement", "disagreement"), ("replicas_error", "replicas' error")])
 def test_what_replicas_come_to_is_that_of_runs_whose_workers_have_models(quantity, label):
     result_ = result_of({"server": {"algorithm": "asgd"}, "peers": {"algorithm": "d-psgd"}})
-    left, right = getattr(result_, f"plot_{quantity}")().axes
+    left, right = result_.plot(quantity.replace("_", "-")).axes
     assert (left.get_ylabel(), len(left.get_lines()), len(right.get_lines())) == (label, 1, 1)
     (line,) = left.get_lines()
     xs, ys = values(result_.metrics, "peers", 1, "updates", quantity)
@@ -386,7 +402,7 @@ def test_what_replicas_come_to_is_that_of_runs_whose_workers_have_models(quantit
 @pytest.mark.parametrize("name", ["loss", "staleness", "timeline", "traffic"])
 def test_a_picture_is_the_same_bytes_each_time_whatever_the_readers_own_style(learned, tmp_path, name):
     def saved(file: str) -> bytes:
-        picture: Picture = getattr(learned, f"plot_{name}")()
+        picture: Picture = learned.plot(name)
         picture.save(tmp_path / file)
         return Path(tmp_path / file).read_bytes()
 
@@ -397,4 +413,4 @@ def test_a_picture_is_the_same_bytes_each_time_whatever_the_readers_own_style(le
     assert first == again == elsewhere
     assert png == second_png
     assert b"<dc:date>" not in first
-    assert getattr(learned, f"plot_{name}")()._repr_svg_().encode() == first, "what a notebook shows"
+    assert learned.plot(name)._repr_svg_().encode() == first, "what a notebook shows"

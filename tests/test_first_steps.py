@@ -18,6 +18,7 @@ import fred
 from fred.commands import cli
 from fred.specification import shipped
 from fred.specification.loading import load
+from fred.views.view import FIGURES
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "pypi.md").read_text(encoding="utf-8")
@@ -33,7 +34,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def names_in(folder: str | Path = ".") -> list[str]:
-    """What lies in a folder."""
+    """Return the names in a folder."""
     return sorted(path.name for path in Path(folder).iterdir())
 
 
@@ -211,12 +212,13 @@ def test_the_python_of_the_page_runs():
     exec(compile(text.replace('"quickstart"', f'"quickstart", {brief}'), "pypi.md", "exec"), names)
     assert names["result"].summary["name"].tolist() == ["asgd", "fasgd"]
     assert len(names["result"].schedule("asgd")) > 0
-    assert all(callable(getattr(names["result"], plot)) for plot in re.findall(r"plot_\w+", text))
+    (drawn,) = re.findall(r"# or (.*), \.\.\.", text)
+    assert {each.strip('"') for each in drawn.split(", ")} <= set(FIGURES)
 
 
 @pytest.fixture(scope="module")
 def completed(tmp_path_factory) -> Callable[[str], list[str]]:
-    """What bash completes a line to, in a folder with a scenario, by the script that `fred completion bash` prints."""
+    """Return bash's completions of a line, in a folder with a scenario, by the script of `fred completion bash`."""
     place = tmp_path_factory.mktemp("bash")
     (place / "mine.yaml").touch()
     program = place / "bin" / "fred"

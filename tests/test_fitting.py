@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fred.base.errors import FredError
+from fred.base.intervals import block_ratios
 from fred.cluster.cluster import Cluster
 from fred.commands import cli
 from fred.fitting import behaviour
@@ -243,7 +244,7 @@ def test_intervals_hold_the_mean_of_independent_rounds_nineteen_times_in_twenty(
     rng = np.random.default_rng(11)
     held = 0
     for _ in range(200):
-        low, high = behaviour.interval(np.stack([rng.exponential(size=(150, 2)).max(1), np.ones(150)])[:, :, None])
+        low, high = block_ratios(np.stack([rng.exponential(size=(150, 2)).max(1), np.ones(150)])[:, :, None])
         held += low[0] <= 1.5 <= high[0]
     assert 180 <= held <= 198
 
@@ -311,11 +312,12 @@ def test_too_few_iterations_are_refused():
         fit(trace(np.ones((7, 3))))
 
 
-def test_the_command_begins_with_sentences_and_writes_a_block_that_runs(tmp_path, capsys):
+def test_the_command_begins_with_sentences_and_writes_a_block_that_runs(tmp_path, capsys, monkeypatch):
     seconds = times(13, (40, 6)) * [1, 1, 1, 1, 1, 4]
     path = tmp_path / "times.csv"
     rows = [f"{t},rank{w},{x:.6f}" for t, row in enumerate(seconds) for w, x in enumerate(row)]
     path.write_text("\n".join(["iteration,worker,seconds", *rows]) + "\n")
+    monkeypatch.setenv("COLUMNS", "200")
     assert cli.main(["fit", str(path), "--nodes", "2", "--out", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
     first, second, *_ = shown.splitlines()
@@ -323,7 +325,7 @@ def test_the_command_begins_with_sentences_and_writes_a_block_that_runs(tmp_path
     assert re.fullmatch(r"Worker rank5 is always 4\.\d times slower than the median worker\.", second)
     block = (tmp_path / "out" / "cluster.yaml").read_text()
     assert block.startswith(f"# fred fit: {first}\n")
-    assert block in shown
+    assert block[block.index("cluster:") :] in shown
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(
         f"{block}algorithm: {{name: cutoff-sgd, learning_rate: 0.1}}\nstop: {{updates: 3}}\nruns: {{a: {{}}}}\n"

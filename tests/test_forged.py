@@ -176,7 +176,7 @@ def test_a_column_of_other_things_is_refused(out, capsys, column, way):
             continue
         pq.write_table(_with(table, column, way), file)
         signed(forged, PEERS)
-        said = refused(capsys, "export", str(forged), "--perfetto", "--run", "d-psgd", "--out", str(out.with_name("a.pftrace")))
+        said = refused(capsys, "export", str(forged), "--only", "d-psgd", "--out", str(out.with_name("a.pftrace")))
         assert f"cannot read {forged / PEERS / 'schedule.parquet'}: " in said
         assert not out.with_name("a.pftrace").exists()
 
@@ -211,7 +211,7 @@ def test_facts_of_another_schedule_are_refused(out, capsys, fact, value):
     facts = json.loads(table.schema.metadata[b"fred"])
     pq.write_table(table.replace_schema_metadata({b"fred": json.dumps(facts | {fact: value})}), file)
     signed(out)
-    assert "schedule.parquet: " in refused(capsys, "export", str(out), "--perfetto", "--run", "asgd")
+    assert "schedule.parquet: " in refused(capsys, "export", str(out), "--only", "asgd")
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ class TestRefusals:
     def files(self, tmp_path, monkeypatch):
         (tmp_path / "own_gates.py").write_text(OWN)
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(registry, "_importable", set())
+        monkeypatch.setattr(registry, "_importable", {})
         monkeypatch.delitem(sys.modules, "own_gates", raising=False)
         registry.allow_import(["own_gates", "tests.users"])
 

@@ -97,7 +97,7 @@ def test_it_is_in_tables_figures_and_comparisons_and_kept(tmp_path, capsys):
 def test_runs_that_do_not_measure_it_are_not_drawn():
     runs = {"one": {}, "other": {"evaluate": {"gradient_norm": False}}}
     result = fred.run(fred.scenario({**SOFTMAX, "runs": runs}, evaluate={"gradient_norm": True}))
-    drawn = {line.get_label() for axes in result.plot_gradient_norm().axes for line in axes.lines}
+    drawn = {line.get_label() for axes in result.plot("gradient-norm").axes for line in axes.lines}
     assert "one" in drawn
     assert "other" not in drawn
     assert result.metrics["gradient_norm"].isna().any()
@@ -119,4 +119,4 @@ def test_what_cannot_be_is_refused(change, said):
 
 def test_without_it_there_is_nothing_to_draw():
     with pytest.raises(FredError, match=r"evaluate\.gradient_norm: true"):
-        fred.run(fred.scenario(SOFTMAX)).plot_gradient_norm()
+        fred.run(fred.scenario(SOFTMAX)).plot("gradient-norm")

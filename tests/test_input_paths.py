@@ -22,7 +22,7 @@ from fred.components.input_path import InputPath
 from fred.learning.data.arrays import Arrays
 from fred.learning.data.language import Text
 from fred.running.unit import Unit
-from fred.specification.loading import validated_anew
+from fred.specification.loading import revalidated
 from tests.conftest import ROOT
 from tests.folders import idx
 
@@ -107,7 +107,7 @@ class TestResults:
         shutil.copytree("here/out", "there/out")
         for folder in ("here", "there"):
             monkeypatch.chdir(tmp_path / folder)
-            for command in (["show", "out"], ["report", "out"], ["export", "out", "--perfetto", "--out", "a.pftrace"]):
+            for command in (["show", "out"], ["report", "out"], ["export", "out", "--out", "a.pftrace"]):
                 assert main(command) == 0, capsys.readouterr().err
             result = fred.load_result("out")
             assert result.summary["updates"].tolist() == [3]
@@ -243,7 +243,7 @@ def test_a_path_leads_to_the_same_file_after_the_current_folder_has_changed(tmp_
     assert fred.run(scenario).summary["updates"].tolist() == [3]
     again = scenario.replace({"stop.updates": 2})
     assert fred.run(again).summary["updates"].tolist() == [2]
-    assert validated_anew(again) == again
+    assert revalidated(again) == again
 
 
 def test_written_arrays_may_move_with_the_program(tmp_path, monkeypatch):

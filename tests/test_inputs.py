@@ -307,7 +307,7 @@ class TestScenarios:
         }
         result = fred.run(scenario(points))
         assert len(result.sweep) == 2
-        result.plot_sweep()
+        result.plot("sweep")
 
     def test_bytes_that_are_no_text_have_a_line(self, tmp_path):
         (tmp_path / "a.yaml").write_bytes(GOOD.encode() + b"title: \xff\n")

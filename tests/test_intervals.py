@@ -1,4 +1,4 @@
-"""Intervals of a ratio of throughputs: how often they hold what is true, and what they are where it is known."""
+"""Intervals: their values on examples, how often they hold what is true, and what they are where it is known."""
 
 import subprocess
 import sys
@@ -7,8 +7,54 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fred.base.intervals import (
+    FEWEST_ROUNDS,
+    Played,
+    bca_mean,
+    block_length,
+    block_ratio,
+    block_ratios,
+    spell_ratio,
+    student_mean,
+)
 from fred.prediction.closed_loop import Rounds
-from fred.prediction.intervals import FEWEST, block_length, ratio
+
+ratio = Rounds.against
+VALUES = np.array([0.3, 1.1, 0.7, 2.4, 0.9, 1.6])
+ROUND = np.arange(40)
+GRADIENTS, TIME = 4 + ROUND % 3, 10 + ROUND**2 % 7
+SLOW = (ROUND >= 12) & (ROUND < 25)
+OWN, EVERY, BOUND = (
+    Played(gradients[:, None] * 1.0, seconds[:, None] * 1.0)
+    for gradients, seconds in ((GRADIENTS, TIME), (np.full(40, 6), TIME * np.where(SLOW, 2, 1)), (np.full(40, 6), TIME))
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (bca_mean(VALUES), (0.5833333333333334, 2.140352190696558)),
+        (student_mean(VALUES), (0.3879128227825218, 1.9454205105508118)),
+        (
+            block_ratio(Played(GRADIENTS, TIME), Played(GRADIENTS[::-1], TIME + 3)),
+            (1.2505219206680585, 1.2180565465708197, 1.2838526080532893),
+        ),
+        (block_ratios(np.stack([GRADIENTS, TIME]).astype(np.float64)[:, :, None]), (0.39902179, 0.43255219)),
+        (spell_ratio(SLOW, OWN, EVERY), (1.0992084203201113, 0.848473003, 1.589173935)),
+        (spell_ratio(SLOW, OWN, EVERY, BOUND), (1.0992084203201113, 0.848473003, 1.691573301)),
+    ],
+)
+def test_values_are_those_of_published_tables(found, expected):
+    """Pinned: a change of method changes every table, so it must be deliberate."""
+    np.testing.assert_allclose(np.ravel(found), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("count", [2, 3, 10, 200])
+def test_students_interval_is_scipys(count):
+    values = np.random.default_rng(count).lognormal(size=count)
+    expected = stats.t.interval(0.95, count - 1, values.mean(), stats.sem(values))
+    np.testing.assert_allclose(student_mean(values), expected, rtol=1e-12)
+    assert student_mean(values[:1]) == (-np.inf, np.inf)
 
 
 def rounds_of(cutoff: np.ndarray, seconds: np.ndarray) -> Rounds:
@@ -26,9 +72,9 @@ def persistent(rng: np.random.Generator, shape: tuple[int, ...], phi: float) -> 
 
 
 def coverage(count: int, phi: float, repeats: int) -> float:
-    """How often the interval holds the true ratio, of log-normal times which both rules share in part.
+    """Return the share of intervals that hold the true ratio, of log-normal times which both rules share in part.
 
-    E[c] = 24 against 32 gradients, E[x] = 1.3 exp(0.05) and 1 s, whatever phi is.
+    E[c] = 24 against 32 gradients, E[x] = 1.3 exp(0.05) and 1 s, for any phi.
     """
     rng, held = np.random.default_rng(count), 0
     true = 24 / 32 * np.exp(0.3**2 / 2 + 0.1**2 / 2) / np.exp(0.1**2 / 2) * 1.3
@@ -97,10 +143,10 @@ def test_blocks_of_values_that_do_not_vary_or_not_depend(count, length):
 
 def test_a_rule_is_as_good_as_itself_and_of_few_rounds_no_more_is_known():
     rng = np.random.default_rng(6)
-    one, other = (rounds_of(np.full(FEWEST, 3), rng.uniform(1, 2, FEWEST)) for _ in range(2))
+    one, other = (rounds_of(np.full(FEWEST_ROUNDS, 3), rng.uniform(1, 2, FEWEST_ROUNDS)) for _ in range(2))
     assert ratio(one, one) == (1.0, 1.0, 1.0)
     assert ratio(one, other).known
-    few = ratio(one.part(0, FEWEST - 1), other.part(0, FEWEST - 1))
+    few = ratio(one.part(0, FEWEST_ROUNDS - 1), other.part(0, FEWEST_ROUNDS - 1))
     assert (few.low, few.high, few.interval) == (0.0, np.inf, None)
     assert not few.above | few.below
     assert ratio(one.part(0, 1), one.part(0, 1)).interval == (1.0, 1.0)
@@ -124,12 +170,11 @@ def test_the_order_of_asking_does_not_matter():
     program = """if True:
         import numpy as np, sys
         from fred.prediction.closed_loop import Rounds
-        from fred.prediction.intervals import ratio
         rng = np.random.default_rng(7)
         def rounds(): return Rounds(rng.integers(1, 9, 90), rng.integers(10**9, 10**10, 90), *[np.ones(90)] * 3)
         a, b, c = rounds(), rounds(), rounds()
         pairs = {"ab": (a, b), "ac": (a, c), "cb": (c, b)}
-        found = {name: ratio(*pairs[name]) for name in sys.argv[1].split(",")}
+        found = {name: Rounds.against(*pairs[name]) for name in sys.argv[1].split(",")}
         print([(name, *map(float.hex, each)) for name, each in sorted(found.items())])
     """
     said = {

@@ -67,7 +67,7 @@ def test_brackets_are_nested_by_kind_and_half_of_them_open():
 
 
 def parsed(words: tuple[str, ...], symbol: str) -> set[int]:
-    """How many of the first words can be one of these."""
+    """Return the numbers of first words that can be one of these symbols."""
     if symbol in _WORDS:
         return {1} if words and words[0] in _WORDS[symbol] else set()
     found = set()

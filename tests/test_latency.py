@@ -168,7 +168,7 @@ print(list(itertools.islice(Shifting(change=-0.3).choices(0, 7), 500)))
     ],
 )
 def test_impossible_durations_are_refused_early(monkeypatch, cluster, message):
-    monkeypatch.setattr(registry, "_importable", {"tests.test_latency"})
+    monkeypatch.setattr(registry, "_importable", {"tests.test_latency": "tests.test_latency"})
     with pytest.raises(FredError, match=message):
         make_run(cluster={"workers": 4, "compute": COMPUTE, **cluster})
 

@@ -96,7 +96,7 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
         (START + "algoritm: asgd", "scenario.yaml:3: algoritm: unknown key `algoritm`; did you mean `algorithm`?"),
         (
             START + "algorithm: {name: sagd, learning_rate: 1}",
-            "scenario.yaml:3: algorithm.name: expected one of .*; did you mean `sasgd`?",
+            "scenario.yaml:3: algorithm.name: expected one of the names that `fred list algorithm` lists, or `module:Class`; did you mean `sasgd`?",
         ),
         (
             START + "algorithm: {name: asgd, learning_rate: -1}",
@@ -105,6 +105,30 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
         (
             START + "algorithm: {name: asgd, learning_rate: .nan}",
             "scenario.yaml:3: algorithm.learning_rate: found nan; expected a finite number",
+        ),
+        (
+            START + "algorithm: {name: adam, learning_rate: 1}",
+            "scenario.yaml:3: algorithm.name: .*`adam` is an optimizer: `algorithm: {name: asgd, optimizer: adam}`",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, backup_workers: 1}",
+            "scenario.yaml:3: .*unknown key `backup_workers`, which is an option of `protocol: {name: synchronous}`; expected",
+        ),
+        (
+            START + "algorithm: {name: diloco, learning_rate: 1, period: 5}",
+            "scenario.yaml:3: .*unknown key `period`, which is an option of `protocol: {name: outer-steps}` and others; expected",
+        ),
+        (
+            START + "algorithm: {name: ssgd, learning_rate: 1}\nprotocol: {backup_workers: 2}",
+            r"scenario.yaml:4: protocol: `backup_workers` \(2\) must be below the number of workers",
+        ),
+        (
+            "cluster: {workers:2}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "unknown key `workers:2`; write a space after the colon: `workers: 2`",
+        ),
+        (
+            "cluster: {workers: 2}\nstop: 30\nalgorithm: {name: asgd, learning_rate: 1}",
+            "scenario.yaml:2: stop: found 30; expected settings, such as `stop: {seconds: 30}`",
         ),
         (START + "algorithm: {name: asgd}", "scenario.yaml:3: algorithm.learning_rate: missing key `learning_rate`"),
         (
@@ -166,7 +190,7 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             r"scenario.yaml:4: sweep: found .*bytes, but a folder's name can have at most 239",
         ),
         ("runs: []\n" + START, r"scenario.yaml:1: runs: found \[\]; expected run names"),
-        ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: found duplicate key"),
+        ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: the key `a` is there twice"),
         ("a: [1", "scenario.yaml:.*: not valid YAML"),
         ("- 1", "scenario.yaml:1: expected a mapping"),
         ("", "scenario.yaml:1: expected a mapping"),

@@ -131,7 +131,7 @@ class World:
 
 
 def in_simpy(number: int) -> tuple[Trace, BaseException | None]:
-    """What happens in SimPy's own environment, with its own timeouts, and the error that ends it."""
+    """Return the events in SimPy's own environment, with its own timeouts, and the error that ends it."""
     env = simpy.Environment()
     world = World(env, number, env.timeout)
     try:
@@ -142,7 +142,7 @@ def in_simpy(number: int) -> tuple[Trace, BaseException | None]:
 
 
 def in_loop(number: int, chunk: int) -> tuple[Trace, BaseException | None]:
-    """What happens in the loop, so many events at a time; some delays are SimPy's own timeouts, some pauses numbers."""
+    """Return the events in the loop, in chunks; some delays are SimPy's own timeouts, some pauses numbers."""
     loop, until = Loop(), Until()
     kinds: Iterator[Callable[[int], simpy.Event]] = itertools.cycle([loop.after, loop.after, loop.timeout])
     pauses: Iterator[Callable[[int], Any]] = itertools.cycle([int, int, loop.after, np.int64])
@@ -584,8 +584,8 @@ class TestComposing:
         before = pulled(record)
         record.push(30, begun(record, before), 0, 0, NOTHING.bytes, NOTHING.messages)
         after = pulled(record, 31)
-        difference = Gradient(1, NONE, after, 32, 32, source=before)
-        record.add(32, difference, 0, 0, 1.0, 8, 1)
+        pseudo_gradient = Gradient(1, NONE, after, 32, 32, source=before)
+        record.add(32, pseudo_gradient, 0, 0, 1.0, 8, 1)
         record.commit(32, 0, 0, None)
         row = log.rows[-2]
         assert (row.mailbox, row.source, row.step, row.timestamp, row.staleness) == (1, 0, NONE, 0, 1)

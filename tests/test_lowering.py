@@ -76,7 +76,7 @@ def program_of(schedule: Schedule) -> Program:
 
 
 def instructions(program: Program) -> dict[str, int]:
-    """How many of each kind."""
+    """Count the instructions of each kind."""
     return {f"{kind.op.name} {kind.how.name}": len(next(iter(program.operands[kind].values()))) for kind in program.kinds}
 
 
@@ -171,7 +171,7 @@ class TestPhases:
         return code.phases(np.array([*marks, len(order)]), turns=False)
 
     def executed(self, kinds: tuple, operands: dict, offsets: np.ndarray, end: int) -> list[int]:
-        """Where the instructions of these phases stand, in the order in which the machine runs them."""
+        """Return the places of the instructions of these phases, in the machine's order."""
         order = []
         for phase in range(end):
             for k, kind in enumerate(kinds):

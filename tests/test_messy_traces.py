@@ -200,7 +200,7 @@ def test_files_that_may_be_nodes_or_days_are_read_as_the_user_says(tmp_path):
 
 
 def test_a_restart_that_repeats_some_steps_is_mended(tmp_path):
-    frame = pd.DataFrame({"step": np.repeat(np.arange(30), 2), "rank": [0, 1] * 30, "seconds": np.arange(60) + 1.0})
+    frame = pd.DataFrame({"step": np.repeat(np.arange(30), 2), "rank": [0, 1] * 30, "seconds": np.arange(60) * 37 % 60 + 1.0})
     frame[frame["step"] < 20].to_csv(tmp_path / "first.csv", index=False)
     frame[frame["step"] >= 18].assign(seconds=lambda part: part["seconds"] + 0.5).to_csv(tmp_path / "second.csv", index=False)
     files = tmp_path / "first.csv", tmp_path / "second.csv"
@@ -210,8 +210,8 @@ def test_a_restart_that_repeats_some_steps_is_mended(tmp_path):
         read(*files)
     trace = read(*files, mend="drop")
     assert trace.seconds.shape == (30, 2)
-    assert trace.seconds[18].tolist() == [37, 38]
-    assert trace.seconds[20].tolist() == [41.5, 42.5]
+    assert trace.seconds[18].tolist() == [13, 50]
+    assert trace.seconds[20].tolist() == [41.5, 18.5]
 
 
 def test_a_scenario_takes_several_files(tmp_path):
@@ -307,3 +307,32 @@ def test_a_result_finds_all_files_of_its_trace_again(tmp_path, monkeypatch, caps
     capsys.readouterr()
     assert main(["verify", "there/out"]) == 2
     assert "and 1 more does not hold the times that were recorded" in capsys.readouterr().err
+
+
+def test_a_worker_that_ends_is_named_and_its_times_are_rather_dropped_than_invented(tmp_path):
+    frame = pd.DataFrame(
+        {"step": np.repeat(np.arange(40), 3), "rank": ["a", "b", "c"] * 40, "seconds": np.arange(120) * 7 % 11 + 1.0}
+    )
+    frame[(frame["rank"] != "b") | (frame["step"] < 20)].to_csv(tmp_path / "dead.csv", index=False)
+    with pytest.raises(UnclearTraceError, match="without times to the end: b \\(from iteration 20\\)") as raised:
+        read(tmp_path / "dead.csv")
+    assert raised.value.remedies[0] == {"mend": "drop"}
+    assert "without times to the end: b (from iteration 20)" in read(tmp_path / "dead.csv", mend="fill").repairs[0]
+
+
+@pytest.mark.parametrize("names", [("started_at", "finished_at"), ("start", "end")])
+def test_dates_of_start_and_end_are_durations(tmp_path, names):
+    begin = pd.Timestamp("2026-10-01 12:00:00") + pd.to_timedelta(np.repeat(np.arange(12), 2), "s")
+    frame = pd.DataFrame({"step": np.repeat(np.arange(12), 2), "rank": [0, 1] * 12, names[0]: begin})
+    frame[names[1]] = begin + pd.to_timedelta([0.25, 0.5] * 12, "s")
+    frame.to_csv(tmp_path / "dates.csv", index=False)
+    assert read(tmp_path / "dates.csv").seconds == pytest.approx(np.tile([0.25, 0.5], (12, 1)))
+    with pytest.raises(FredError, match=f"`{names[0]}` has dates, and `time` needs durations"):
+        read(tmp_path / "dates.csv", columns={"time": names[0]})
+
+
+def test_elapsed_times_are_not_durations_whatever_their_column_is_called(tmp_path):
+    frame = pd.DataFrame({"step": np.repeat(np.arange(30), 2), "rank": [0, 1] * 30, "seconds": np.arange(60) + 1.0})
+    frame.to_csv(tmp_path / "elapsed.csv", index=False)
+    with pytest.raises(FredError, match="they look like timestamps"):
+        read(tmp_path / "elapsed.csv")

@@ -127,7 +127,7 @@ HALF = 500_000  # bytes: half a second at 1 MB/s
 
 
 def arrivals(network: dict, messages: list[tuple[int, int]] | dict[tuple[int, int], float], **cluster: Any) -> list[float]:
-    """When half a megabyte has arrived, s, for each (sender, receiver), all sent at once, in this order, or at given times."""
+    """Return the arrival of half a megabyte, s, for each (sender, receiver), sent at once in this order, or at given times."""
     env = Loop()
     links = QueuedLinks(env, Cluster(**{"workers": 4, "network": network, **cluster}), seed=0)
     times = dict.fromkeys(range(len(messages)), 0.0)

@@ -60,7 +60,7 @@ def updated(option: str, value: Any) -> Iterator[None]:
 
 
 def printed(program: str, **variables: str) -> str:
-    """What a fresh process prints, whose variables are none of jax's but these."""
+    """Return the output of a fresh process with these variables of jax only."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX", "XLA", "PJRT"))}
     command = [sys.executable, "-c", program]
     return subprocess.run(command, cwd=ROOT, env=env | variables, capture_output=True, text=True, check=True).stdout

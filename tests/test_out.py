@@ -18,7 +18,7 @@ LINES = ["algorithm: {name: ssgd, learning_rate: 0.1}", "cluster: {workers: 2}",
 TRACE = "a,b\n" + "".join(f"{1 + 0.1 * (k % 7)},{2 - 0.1 * (k % 5)}\n" for k in range(12))
 COMMANDS = {  # with which --out is a file
     "report": ["report", "result"],
-    "export": ["export", "result", "--perfetto"],
+    "export": ["export", "result"],
     "plan": ["plan", "result", "--iterations", "1=4,2=3"],
 }
 ONCE = ("plan",)  # by nothing is its picture told from others

@@ -20,7 +20,7 @@ from fred.outcomes import computed
 from fred.outcomes.outcome import digest
 from fred.results import folder
 from fred.results.result import Result
-from fred.running import checkpoints, on_dask, side_by_side, stored, work
+from fred.running import checkpoints, on_dask, parallel, stored, work
 from fred.running.order import Order
 from fred.running.problem import Problem
 from fred.running.unit import Unit
@@ -47,7 +47,7 @@ def results(tmp_path_factory) -> tuple[Result, Result]:
 
 
 def plain(value: Any) -> Any:
-    """What can be compared."""
+    """Return a value that can be compared."""
     if isinstance(value, Schedule):
         return plain(value.frame())
     if isinstance(value, pd.DataFrame):
@@ -195,7 +195,7 @@ def test_an_older_process_uses_what_was_compiled_before_only_where_that_was_aske
     monkeypatch.setattr(work, "do", lambda *what, **more: seen.append(compiled.folder()))
     for order, expected in ((fresh, None), (Order.of([unit]), tmp_path / "compiled")):
         assert on_dask._remote(order, cloudpickle.dumps(unit)) == {}
-        assert side_by_side._share(order, cloudpickle.dumps([unit]), tmp_path) == ""
+        assert parallel._share(order, cloudpickle.dumps([unit]), tmp_path) == ""
         assert seen[-2:] == [expected, expected]
     assert compiled.folder() == tmp_path / "compiled"
 

@@ -103,7 +103,7 @@ class Folder:
         return self.summary["virtual_seconds"], said
 
     def told(self, module: str, path: str = "", stopped: bool = False, task: Any = None, environment: Any = ()) -> str:
-        """What it prints, whether there is a result or not; `stopped`: interrupted after its first checkpoint."""
+        """Return the output, with or without a result; `stopped`: interrupted after its first checkpoint."""
         scenario = TEN | {"cluster": {"workers": 1, "compute": f"{module}:Own"}} | ({"task": task} if task else {})
         (self.path / "ten.yaml").write_text(json.dumps(scenario))
         arguments = ["run", "ten.yaml", "--import", module, "--out", "out", "--no-report"]
@@ -420,7 +420,7 @@ def test_data_files_that_change_in_one_process_are_read_again(tmp_path):
             idx(tmp_path / f"{part}-images-idx3-ubyte", pixels)
             idx(tmp_path / f"{part}-labels-idx1-ubyte", np.arange(30) % 10)
         results = [fred.run(scenario), fred.run(scenario, out=tmp_path / "out")]
-        assert results[1].kept == 0
+        assert results[1].reused == 0
         assert results[0].summary["loss"].tolist() == results[1].summary["loss"].tolist()
         end = results[0].outcome("asgd").final
         logits = (pixels.reshape(30, 16) / 255) @ end["weights"] + end["biases"]
@@ -428,4 +428,4 @@ def test_data_files_that_change_in_one_process_are_read_again(tmp_path):
         losses.append(results[0].metrics["loss"].iloc[-1])
         assert losses[-1] == pytest.approx(expected.mean(), rel=1e-5)
     assert losses[0] != losses[1]
-    assert fred.run(scenario, out=tmp_path / "out").kept == 1
+    assert fred.run(scenario, out=tmp_path / "out").reused == 1

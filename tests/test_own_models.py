@@ -104,7 +104,7 @@ def run(model: fred.Model, inline: bool = False, seed: int = 0, updates: int = 1
 
 
 def data_of(outcome: Computed) -> fred.Data:
-    """What it has learned."""
+    """Return the learned parameters and evaluations."""
     assert outcome.run.task is not None
     return outcome.run.task.data
 

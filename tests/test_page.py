@@ -19,6 +19,7 @@ from fred.base.errors import FredError
 from fred.commands.cli import main
 from fred.components.input_path import name_alone
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
+from fred.outcomes.staleness import of_gradients
 from fred.outcomes.tables import Tables
 from fred.results.result import Result
 from fred.results.verify import Verdict, verify
@@ -28,7 +29,7 @@ from fred.views.page import Circumstances, page
 from fred.views.verdict import answer
 from fred.views.writing import as_yaml
 from tests.conftest import ROOT
-from tests.pages import ASGD, CLUSTER, KINDS, OUTAGE, TIMED, made, page_of, written
+from tests.pages import ASGD, BOTH, CLUSTER, KINDS, OUTAGE, TIMED, made, page_of, written
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
 
@@ -47,7 +48,7 @@ class Loads(HTMLParser):
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """What the page's scripts draw."""
+    """Return the data that the page's scripts draw."""
     return json.loads(text.split('id="data">')[1].split("</script>")[0])
 
 
@@ -83,6 +84,18 @@ class TestEveryKind:
         assert bool(data["sweep"]) == (kind == "sweep")
 
 
+def test_the_staleness_of_each_timing_is_a_histogram(pages):
+    text = page_of("learned", pages)
+    (said,) = re.findall(r"<figure><figcaption>([^<]*)</figcaption><svg class=\"histogram\"", text)
+    stale = [of_gradients(made("learned").outcome("asgd", seed).schedule) for seed in (1, 2)]
+    counts = np.bincount(np.concatenate(stale))
+    assert said == f"asgd: mean {np.concatenate(stale).mean():.1f}, max {len(counts) - 1}"
+    assert "all seeds together. Staleness 0 throughout: ssgd." in text
+    (bars,) = re.findall(r'<path d="M46 102((?:V[\d.]+H[\d.]+)+)V102Z"', text)
+    drawn = [102 - float(height) for height in re.findall(r"V([\d.]+)H", bars)]
+    assert np.allclose(drawn, 94 * counts / counts.max(), atol=0.06)
+
+
 ANSWERS = {
     "learned": "asgd reached 70 % error first, after 1.17 s (mean of 2 seeds); 4.7 to 5 times before ssgd over the seeds.",
     "one run": "asgd computed 6.5 gradients per second (1 seed).",
@@ -97,7 +110,7 @@ def test_the_sentence_of_runs_that_were_really_done(kind, pages):
 
 
 def outcome(name: str, seed: int, **numbers: Any) -> Any:
-    """As far as sentences look at one: a summary with these numbers, and two evaluations."""
+    """Return an outcome as far as sentences need one: a summary with these numbers, and two evaluations."""
     usual = {"updates": 100, "gradients": {"applied": 100}, "virtual_seconds": 10.0, "throughput": 10.0}
     usual |= {"loss": None, "error": None, "diverged": None, "standstill": None, "target": None}
     summary = {"name": name, "seed": seed, **usual, **numbers}
@@ -216,6 +229,13 @@ def test_what_users_name_is_text_and_never_markup():
     assert "<!--" not in text
     assert text.count("<script") == text.count("</script>") == 3
     assert list(data_of(text)["curves"]["runs"]) == [name]
+
+
+def test_the_commands_name_the_runs_that_ran(tmp_path):
+    scenario = fred.scenario(**TIMED, runs=BOTH)
+    assert "fred run scenario.yaml --out ANOTHER" in written(fred.run(scenario))
+    only = list(BOTH)[1]
+    assert f"fred run scenario.yaml --only {only} --out ANOTHER" in written(fred.run(scenario, only=only))
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def opened(browser, tmp_path, pages) -> Iterator[Any]:
 
 
 def picture(view: Any, place: str) -> str:
-    """What a canvas shows."""
+    """Return the picture on a canvas."""
     return view.locator(place).first.evaluate("canvas => canvas.toDataURL()")
 
 
@@ -81,6 +81,18 @@ def test_a_name_switches_its_run_off_and_on(opened):
     view.mouse.move(0, 0)
     view.wait_for_timeout(50)
     assert picture(view, f"{PLOT} canvas") == before
+
+
+def test_the_canvases_follow_dark_mode_and_print(opened):
+    view = opened("learned")
+    light = [picture(view, f"{PLOT} canvas"), picture(view, "#replay canvas")]
+    view.emulate_media(color_scheme="dark")
+    view.wait_for_timeout(50)
+    dark = [picture(view, f"{PLOT} canvas"), picture(view, "#replay canvas")]
+    assert all(one != other for one, other in zip(light, dark, strict=True))
+    view.emulate_media(color_scheme="dark", media="print")
+    view.wait_for_timeout(50)
+    assert picture(view, f"{PLOT} canvas") != dark[0]
 
 
 def test_the_axis_and_the_quantity_can_be_chosen(opened):

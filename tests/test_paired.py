@@ -12,8 +12,9 @@ from scipy.special import stdtrit
 
 import fred
 from fred.base.errors import FredError
+from fred.base.intervals import bca_mean
 from fred.commands.printing import print_summary
-from fred.outcomes.paired import compared, interval
+from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
 from fred.views import paired_figure
 from fred.views.paired_table import ONE_SEED, said
@@ -109,26 +110,26 @@ class TestPairing:
 
 class TestInterval:
     def test_it_is_said_of_five_seeds_and_not_of_fewer(self):
-        assert all(math.isnan(end) for end in interval(np.arange(4.0)))
-        assert all(math.isfinite(end) for end in interval(np.arange(5.0)))
+        assert all(math.isnan(end) for end in bca_mean(np.arange(4.0)))
+        assert all(math.isfinite(end) for end in bca_mean(np.arange(5.0)))
 
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("values", [[0.1] * 6, [1.1 / 3.3, 2.2 / 6.6, 4.4 / 13.2] * 2, [0.0] * 5])
     def test_equal_values_are_their_own_interval_without_a_word(self, values, capfd):
-        assert interval(np.array(values)) == (values[0], values[0])
+        assert bca_mean(np.array(values)) == (values[0], values[0])
         assert capfd.readouterr() == ("", "")
 
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("values", [[0.0] * 9 + [1.0], [0.0] * 5 + [1e300], [1.0, 1 + 1e-9, 1.0, 1.0, 1.0]])
     def test_hardly_any_spread_is_no_reason_to_warn(self, values, capfd):
-        low, high = interval(np.array(values))
+        low, high = bca_mean(np.array(values))
         assert math.isnan(low) or min(values) <= low <= high <= max(values)
         assert capfd.readouterr() == ("", "")
 
     def test_it_is_the_same_each_time_and_moves_with_the_values(self):
         values = np.random.default_rng(5).exponential(size=10)
-        assert interval(values) == interval(values)
-        np.testing.assert_allclose(interval(3 * values + 1), 3 * np.array(interval(values)) + 1, rtol=1e-3)
+        assert bca_mean(values) == bca_mean(values)
+        np.testing.assert_allclose(bca_mean(3 * values + 1), 3 * np.array(bca_mean(values)) + 1, rtol=1e-3)
 
     @pytest.mark.parametrize("draw", ["normal", "exponential"])
     def test_nominal_95_percent_hold_the_truth(self, draw):
@@ -137,7 +138,7 @@ class TestInterval:
             if draw == "normal"
             else np.random.default_rng(2).exponential(1, (500, 10))
         )
-        ends = np.array([interval(own) for own in values])
+        ends = np.array([bca_mean(own) for own in values])
         held = np.mean((ends[:, 0] <= 1) & (ends[:, 1] >= 1))
         assert 0.90 <= held <= 0.98
 

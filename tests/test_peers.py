@@ -35,14 +35,16 @@ NETWORK = {"latency": {"name": "constant", "seconds": 0.02}, "bandwidth": 1e5}  
 
 
 def times(schedule: Schedule, verb: Verb, worker: int | None = None) -> list[float]:
-    """When rows of this verb (and worker) take effect, s."""
+    """Return the times of rows with this verb (and worker), s."""
     rows = schedule.rows(verb)
     rows = rows if worker is None else rows[schedule["worker"][rows] == worker]
     return (schedule["time_ns"][rows] / 1e9).tolist()
 
 
 def mixed(schedule: Schedule) -> dict[tuple[int, int], list[tuple[int, int, float]]]:
-    """Of what each worker's averages were made, by worker and its replica's clock: whose model, at which clock, its weight."""
+    """Return the parts of each worker's averages, by worker and its replica's clock: worker, clock and weight of each
+    model.
+    """
     read: dict[int, tuple[int, int]] = {}
     averages: dict[int, list[tuple[int, int, float]]] = {}
     for row in schedule:
@@ -159,7 +161,7 @@ class OneWay(Topology):
 
 
 def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) -> list[float]:
-    """When workers take their averages, s, if each part is a message of its own, and the next worker's is waited for."""
+    """Return the times of workers' averages, s, if each part is a separate message, and each worker waits for its part."""
     pushes = schedule.rows(Verb.PUSH)
     columns = (schedule[name][pushes].tolist() for name in ("worker", "step", "end_ns"))
     computed = {(worker, step): end for worker, step, end in zip(*columns, strict=True)}

@@ -5,37 +5,16 @@ import json
 
 import numpy as np
 import pytest
-from scipy import special, stats
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.latency import Bimodal, Exponential, Pareto, Uniform
+from fred.cluster.latency import Exponential
 from fred.commands.cli import main
-from fred.diagnosis.backup_workers import expected_arrivals, iterations_at, mean_arrivals, plan
+from fred.diagnosis.backup_workers import iterations_at, mean_arrivals, plan
 from fred.diagnosis.result_rounds import arrivals
 from fred.protocols.synchronous import Synchronous
 from tests.worlds import record
 
 RANKS = np.arange(1, 21)
-
-
-def test_exponential_times_arrive_at_differences_of_harmonic_numbers():
-    harmonic = np.concatenate([[0], np.cumsum(1 / np.arange(1, 101))])
-    k = np.arange(1, 101)
-    np.testing.assert_allclose(expected_arrivals(Exponential(scale=2.0), 100), 2 * (harmonic[100] - harmonic[100 - k]), 1e-5)
-
-
-def test_uniform_pareto_and_two_valued_times():
-    np.testing.assert_allclose(expected_arrivals(Uniform(low=1, high=2), 20), 1 + RANKS / 21, 1e-6)
-    moments = special.beta(RANKS, 21 - RANKS - 1 / 2.5) / special.beta(RANKS, 21 - RANKS)
-    np.testing.assert_allclose(expected_arrivals(Pareto(minimum=3, alpha=2.5), 20), 3 * moments, 1e-5)
-    slow = stats.binom.sf(20 - RANKS, 20, 0.1)  # more than n - k of n are slow
-    two = Bimodal(fast=1, slow=5, slow_fraction=0.1)
-    np.testing.assert_allclose(expected_arrivals(two, 20), 1 + 4 * slow, 1e-3)
-
-
-def test_nothing_can_be_expected_of_an_infinite_mean():
-    with pytest.raises(ValueError, match="infinite mean"):
-        expected_arrivals(Pareto(minimum=1, alpha=1), 3)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 6])

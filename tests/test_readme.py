@@ -23,7 +23,7 @@ def block(language: str, containing: str) -> str:
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_importable", set())
+    monkeypatch.setattr(registry, "_importable", {})
     monkeypatch.delitem(sys.modules, "my_servers", raising=False)
     (tmp_path / "scenario.yaml").write_text(block("yaml", "one-backup").replace("seconds: 30", "seconds: 3"))
     (tmp_path / "my_servers.py").write_text(block("python", "class Patient"))

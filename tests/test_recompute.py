@@ -53,7 +53,7 @@ def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
 
 
 def by_plain_sgd(outcome: Outcome) -> dict:
-    """What a run with rate 0.1 comes to."""
+    """Return the parameters of a run with rate 0.1."""
     return by_plain(outcome, [PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)])[0]
 
 

@@ -77,7 +77,7 @@ def test_a_kind_alone_is_listed(capsys):
 def test_a_class_of_ones_own_is_explained_too(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_importable", set())
+    monkeypatch.setattr(registry, "_importable", {})
     (tmp_path / "own_rules.py").write_text(
         "from pydantic import Field\nfrom fred import Server\n\n\nclass Mine(Server):\n"
         '    """Steps as it likes."""\n\n    much: int = Field(2, ge=1, description="how much, updates")\n'

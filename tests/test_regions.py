@@ -85,7 +85,7 @@ class TestHALoS:
         assert len(last) > 50
 
     def walk(self, seconds: float, largest: float) -> list[float]:
-        """When the last server hears of others: each worker, and each exchange, is a row of times."""
+        """Return the times at which the global server hears of others: each worker, and each exchange, is a row of times."""
         size, heard = 4 * 70_426_624, []
         for region in range(4):
             there, within = SPEEDS[4 * region : 4 * region + 4], size / self.BANDWIDTH[region][region]

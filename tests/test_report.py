@@ -41,7 +41,7 @@ def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str =
 
 
 def printed(outcome: Result, capsys: pytest.CaptureFixture, out: Path = Path("results/here")) -> tuple[str, list[dict]]:
-    """What is printed, and the table in it, a mapping from heading to cell for each line."""
+    """Return the output, and its table: a mapping from heading to cell for each line."""
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "250")
@@ -218,7 +218,7 @@ def saved(tmp_path_factory) -> Path:
 class TestVerify:
     @pytest.fixture
     def copy(self, saved, tmp_path) -> Path:
-        """Which may be damaged."""
+        """Copy a result, to be damaged."""
         for file in saved.rglob("*.*"):
             to = tmp_path / "out" / file.relative_to(saved)
             to.parent.mkdir(parents=True, exist_ok=True)
@@ -441,11 +441,11 @@ class TestVerify:
     def test_a_users_own_class_needs_its_import_again(self, tmp_path, monkeypatch):
         (tmp_path / "verified_servers.py").write_text("from fred import ASGD\nclass Mine(ASGD):\n    'Mine.'\n")
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(registry, "_importable", {"verified_servers"})
+        monkeypatch.setattr(registry, "_importable", {"verified_servers": "verified_servers"})
         registry.allow_import(["verified_servers"])
         own = {"name": "verified_servers:Mine", "learning_rate": 0.1}
         folder.save(result_of({"own": {**TIMED, "algorithm": own}}), tmp_path / "out")
-        monkeypatch.setattr(registry, "_importable", set())
+        monkeypatch.setattr(registry, "_importable", {})
         with pytest.raises(FredError, match=r"runs\.own\.algorithm\.name: .*allow it with `--import verified_servers`"):
             verify.verify(tmp_path / "out")
         assert verify.verify(tmp_path / "out", ["verified_servers"])[0] == verify.Verdict.SAME

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import fred
 from fred.results import figure_files
 from fred.results.result import Result
-from fred.running import companions
+from fred.running import pool
 from fred.views.figures import FORMATS, Picture
 from tests.worlds import TASK
 
@@ -45,9 +45,9 @@ def result(request: pytest.FixtureRequest) -> Result:
 @pytest.fixture
 def another() -> Iterator[None]:
     """One process is there beside this one."""
-    companions.end()
-    with companions.ended():
-        companions.begin(1)
+    pool.end()
+    with pool.ended():
+        pool.begin(1)
         yield
 
 
@@ -57,7 +57,7 @@ def drawn(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def alone(result: Result, tmp_path: Path) -> dict[str, bytes]:
-    """What one process draws that saves one picture after the other."""
+    """Return the files of one process that saves one picture after the other."""
     (tmp_path / "alone").mkdir()
     for name, draw in result.pictures().items():
         draw().save(tmp_path / "alone" / f"{name}.svg")
@@ -67,23 +67,23 @@ def alone(result: Result, tmp_path: Path) -> dict[str, bytes]:
 def test_another_process_draws_the_same(result, alone, another, tmp_path):
     folder = tmp_path / "figures"
     folder.mkdir()
-    [other] = companions.told(figure_files._taken, [(result, folder, 0.0)])
+    [other] = pool.submit(figure_files._taken, [(result, folder, 0.0)])
     assert sorted(other.result()) == sorted(result.pictures())
     assert drawn(folder) == alone
 
 
 def wait_for_one(folder: Path) -> None:
     """Until somebody else has begun to draw."""
-    given_up = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while not drawn(folder):
-        assert time.monotonic() < given_up
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def test_who_draws_beside_is_waited_for(result, alone, another, tmp_path, monkeypatch):
     monkeypatch.setattr(figure_files, "_same_everywhere", lambda result: True)
-    companions.told(os.getpid, [()])[0].result()  # it is alive
-    assert companions.number() == 1
+    pool.submit(os.getpid, [()])[0].result()  # it is alive
+    assert pool.number() == 1
     with figure_files.drawn(result, tmp_path / "figures"):
         wait_for_one(tmp_path / "figures")
     assert drawn(tmp_path / "figures") == alone
@@ -91,7 +91,7 @@ def test_who_draws_beside_is_waited_for(result, alone, another, tmp_path, monkey
 
 def test_nobody_draws_on_where_something_goes_wrong_meanwhile(result, another, tmp_path, monkeypatch):
     monkeypatch.setattr(figure_files, "_same_everywhere", lambda result: True)
-    companions.told(os.getpid, [()])[0].result()
+    pool.submit(os.getpid, [()])[0].result()
 
     def fail() -> None:
         with figure_files.drawn(result, tmp_path / "figures"):
@@ -135,7 +135,7 @@ def test_whatever_becomes_of_another_all_are_drawn(result, alone, tmp_path, monk
         other.set_result([first]) if end == "has drawn" else other.set_exception(RuntimeError("killed"))
         return [other]
 
-    monkeypatch.setattr(companions, "told", told)
+    monkeypatch.setattr(pool, "submit", told)
     monkeypatch.setattr(figure_files, "_same_everywhere", lambda result: True)
     with figure_files.drawn(result, folder):
         pass
@@ -145,7 +145,7 @@ def test_whatever_becomes_of_another_all_are_drawn(result, alone, tmp_path, monk
 def test_where_matplotlib_has_been_told_how_things_look_nobody_else_draws(result, another, tmp_path, monkeypatch):
     """As it may have been wherever it is loaded, which it is here."""
     told = list[Any]()
-    monkeypatch.setattr(companions, "told", lambda do, arguments: [*map(told.append, arguments)])
+    monkeypatch.setattr(pool, "submit", lambda do, arguments: [*map(told.append, arguments)])
     with figure_files.drawn(result, tmp_path / "figures"):
         pass
     assert not told

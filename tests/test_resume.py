@@ -19,7 +19,7 @@ CADENCES = ({"every_gradients": 7}, {"every_seconds": 0.25})
 
 
 def from_a_file(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
-    """What another process finds."""
+    """Return the checkpoint as another process finds it."""
     checkpoints.save(folder, "one run's", checkpoint)
     found = checkpoints.load(folder, "one run's")
     assert found is not None

@@ -70,7 +70,7 @@ class TestServersWithClocksOfTheirOwn:
     """A gradient takes 0.9 s: forward 3 x 0.1 s, backward 3 x 0.2 s."""
 
     def first(self, latency: float = 0.0, **options: Any) -> list[float]:
-        """When blocks 2, 1 and 0 of the first gradient take effect, s."""
+        """Return the times at which blocks 2, 1 and 0 of the first gradient take effect, s."""
         network = {"latency": {"name": "constant", "seconds": latency}}
         cluster = Cluster(workers=1, servers=3, compute={"name": "constant", "seconds": 0.9}, network=network)
         schedule = record(Asynchronous(clocks="each", cut="layers", **options), cluster, gradients=2)
@@ -384,7 +384,7 @@ def test_what_was_not_sent_is_drawn_and_staleness_by_block_is_printed(tmp_path, 
     written = {name: make_run(protocol=protocol, **options).model_dump() for name, protocol in runs.items()}
     both = experiment.run(validated({"runs": written}, str))
     assert "copies" in both.pictures()
-    lines = {line.get_label(): np.asarray(line.get_ydata())[-1] for line in both.plot_copies().axes[1].get_lines()}
+    lines = {line.get_label(): np.asarray(line.get_ydata())[-1] for line in both.plot("copies").axes[0].get_lines()}
     fetches = both.summary.set_index("name")["copies_fetches"]
     assert [lines[name] for name in runs] == [fetches[name] for name in runs]
     print_summary(both, tmp_path)

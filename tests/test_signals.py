@@ -2,6 +2,7 @@
 
 import atexit
 import importlib
+import io
 import os
 import signal
 import subprocess
@@ -12,9 +13,13 @@ from pathlib import Path
 
 import IPython.display
 import pytest
+from rich.console import Console
 
+import fred
 from fred.base import ownership, progress, signals, staging
 from fred.commands import cli, printing
+from fred.running.parallel import _Watched
+from fred.running.unit import Unit
 from fred.specification import loading
 from tests.conftest import ROOT
 
@@ -242,6 +247,13 @@ class TestWhatARunSays:
         monkeypatch.undo()
 
 
+def test_colours_that_a_notebook_forces_on_its_shells_make_no_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress.bars(1) as show:
+        show("asgd", 0.5)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_notebook_shows_one_line_that_changes(monkeypatch):
     shown: list[str] = []
 
@@ -286,3 +298,40 @@ def test_what_is_compiled_first_does_not_make_the_rest_longer(monkeypatch):
         now[0] = float(second)
         tally.note("asgd", max(0.0, 0.02 * (second - 10)))
     assert tally.words() == "asgd: 40%, about 30 s left"
+
+
+def test_time_left_adds_expected_compilations_and_excludes_those_before(monkeypatch):
+    """Three programs of 10 s each: after the first, and 1 of 3 tasks in 2 s, there are 2 x 10 + 4 s left, not 24 + 12."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "_COMPILED", progress._Compiled())
+    progress.expect(3)
+    tally = progress.Tally(3)
+    tally.note("asgd", 0.0)
+    with progress.compiling():
+        now[0] = 10.0
+    for second in range(21):
+        now[0] = 10.0 + second / 10
+        tally.note("asgd", second / 20)
+    assert tally.words() == "1 of 3 done, about 24 s left"
+
+
+TIMED = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 1}}
+
+
+def test_a_unit_that_another_process_finishes_between_two_looks_counts(tmp_path):
+    reports: list[float] = []
+    unit = Unit("asgd", fred.scenario(TIMED).runs["asgd"], 0)
+    watched = _Watched([unit], tmp_path, lambda *told: reports.append(told[2]))
+    (tmp_path / unit.folder).mkdir(parents=True)
+    assert watched._look([unit]) == []
+    assert reports == [0.0, 1.0]
+
+
+def test_on_a_narrow_terminal_only_names_are_cut():
+    written = io.StringIO()
+    with progress._on_terminal(Console(file=written, force_terminal=True, width=60), 72) as show:
+        show("backup-workers,learning_rate=0.00984, seed 1", 0.5)
+    lines = [line for line in written.getvalue().split("\n") if "of 72" in line]
+    assert lines
+    assert all("0 of 72 done" in line and "0:00:0" in line for line in lines)

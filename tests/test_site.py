@@ -26,7 +26,7 @@ def text(page: str) -> str:
 
 
 def contents(page: str) -> list[str]:
-    """What the tables of contents of a page lead to."""
+    """Return the targets of a page's tables of contents."""
     found = [line for block in re.findall(r"```\{toctree\}\n(.*?)```", text(page), re.S) for line in block.split("\n")]
     folder = (DOCS / page).parent
     pages = [normpath(folder / line) for line in found if line and not line.startswith(":")]  # not what a link leads to

@@ -250,14 +250,14 @@ class Saying(Protocol):
         sim.process(self._work(sim))
 
     def _work(self, sim: Simulation) -> Process:
-        centre, size = sim.workers, self.size
+        server, size = sim.workers, self.size
         blocks = range(sim.blocks)
         if sim.blocks == 1:
-            copy = yield from sim.pull(0, centre, size=size)
+            copy = yield from sim.pull(0, server, size=size)
         else:
             copies = []
             for block in blocks:
-                copies.append(sim.read(0, centre, sim.now, block=block, size=size + block))
+                copies.append(sim.read(0, server, sim.now, block=block, size=size + block))
             copy = sim.compose(0, copies)
         gradient = sim.compute(0, copy)
         yield gradient.finished
@@ -266,12 +266,12 @@ class Saying(Protocol):
         for block in blocks:
             if sim.blocks > 1:
                 yield from sim.send(gradient, block, size=2 * size + block)
-            sim.push(gradient, centre, block=block)
+            sim.push(gradient, server, block=block)
         sim.publish(0, copies=3, block=sim.blocks - 1, size=3 * size)
         yield sim.transfer(0, 1, size=4 * size)
         cost = sim.allreduce(sim.workers, size=5 * size)
         yield sim.env.after(cost.nanoseconds)
-        sim.drop(sim.difference(0, copy, copy), centre, cost)
+        sim.drop(sim.pseudo_gradient(0, copy, copy), server, cost)
         yield sim.env.after(10**12)
 
 
@@ -294,7 +294,7 @@ class ToAll(Protocol):
 
 
 def said(options: dict[str, Any], seed: int = 0, **cluster: Any) -> Schedule:
-    """What such a protocol does on two workers."""
+    """Return the behaviour of such a protocol on two workers."""
     return record(Saying(**options), Cluster(workers=2, compute=TENTH, **cluster), seconds=100, seed=seed)
 
 

@@ -129,7 +129,7 @@ def test_an_average_in_groups_is_waited_for_until_it_begins():
     assert told(outcome, 0)[:3] == ["computing 1", "waiting collective 1.25", "network collective 1.5"]
 
 
-def test_what_a_crash_takes_away_is_computed_in_vain_and_then_one_is_away():
+def test_work_lost_in_a_crash_is_wasted_and_then_the_worker_is_away():
     fault = {"name": "outage", "workers": [1], "begin": 1.5, "end": 4.0}
     served = outcome_of("asynchronous", "asgd", 9, workers=2, faults=[fault])
     assert told(served, 1)[:4] == ["computing 1", "wasted 1.5", "away 4", "computing 5"]
@@ -282,7 +282,7 @@ def test_each_moment_of_random_clusters_is_of_one_kind(cluster, name, seed):
 
 @cache
 def random_timing(seed: int) -> Outcome:
-    """What became of a valid run without a task."""
+    """Return the outcome of a valid random run without a task."""
     draws = Draws(seed)
     while True:
         with contextlib.suppress(FredError):
@@ -313,7 +313,7 @@ def until(schedule: Schedule, end_ns: int, seen_later: tuple[str, ...]) -> dict[
 def test_the_account_of_a_shorter_run_is_the_beginning_of_a_longer_ones(seed):
     """With whatever was going on when the shorter one ended: as far as it says anything of a worker, it says the same.
 
-    Whether what was computed is in vain is only seen later; so is when a forward pass began that waits for blocks of the model.
+    Only later rows show which work was wasted, and when a forward pass that waits for blocks began.
     """
     outcome = random_timing(seed)
     run, longer = outcome.run, outcome.schedule

@@ -112,7 +112,7 @@ class PlainBlockMomentum(PlainSGD):
         self.params = {k: p + self.speed[k] for k, p in self.params.items()}
 
 
-class Remembering:
+class WithMemory:
     """Workers that send the largest quarter of each array, and remember the rest."""
 
     def __init__(self) -> None:
@@ -160,8 +160,8 @@ SYSTEMS = {  # name -> algorithm, protocol, servers of the cluster, plain server
     "dc-asgd": ("DCASGD", "asynchronous", 1, one_per_replica(PlainDelayCompensated, 1), None, with_what_was_read),
     "diloco": ("DiLoCo", None, 1, one_per_replica(PlainMomentum, CENTRED), lambda final, _: final[-1], None),
     "fedbuff": ("FedBuff", None, 1, one_per_replica(PlainBuffered, CENTRED), lambda final, _: final[-1], None),
-    "top-k": ("TopK", "asynchronous", 1, one_per_replica(PlainSGD, 1), None, Remembering),
-    "top-k, in rounds": ("TopK", "synchronous", 1, one_per_replica(PlainSGD, 1), None, Remembering),
+    "top-k": ("TopK", "asynchronous", 1, one_per_replica(PlainSGD, 1), None, WithMemory),
+    "top-k, in rounds": ("TopK", "synchronous", 1, one_per_replica(PlainSGD, 1), None, WithMemory),
     "quantised": ("Quantised", "asynchronous", 1, one_per_replica(PlainQuantised, 1), None, None),
     "block momentum": ("BlockMomentum", "Elastic", 1, one_per_replica(PlainBlockMomentum, CENTRED), lambda f, _: f[-1], None),
     "eager-sgd, with crashes": ("eager-sgd", "eager", 1, one_per_replica(PlainSGD, 1), None, None),
@@ -171,7 +171,7 @@ SYSTEMS = {  # name -> algorithm, protocol, servers of the cluster, plain server
         2,
         one_per_block(PlainLayers, 2),
         joined(PlainLayers),
-        Remembering,
+        WithMemory,
     ),
     "differences on shards, top-k": (
         "TopK",
@@ -179,7 +179,7 @@ SYSTEMS = {  # name -> algorithm, protocol, servers of the cluster, plain server
         2,
         lambda initial, rate: [PlainEqual(initial, rate, block, 2) for _ in range(CENTRED) for block in range(2)],
         lambda final, initial: PlainEqual.join(final[-2:], initial),
-        Remembering,
+        WithMemory,
     ),
     "fragments, parts": ("asgd", "Fragments:parts", 1, fragments(PlainEqual), mean_of_fragments(PlainEqual), None),
     "fragments, layers": ("asgd", "Fragments:layers", 1, fragments(PlainLayers), mean_of_fragments(PlainLayers), None),

@@ -92,8 +92,8 @@ class TestRounds:
             if len(drops):
                 assert set(late.tolist()) == {last if done.max() <= last else done.max()}
             numbers = np.bincount(schedule["worker"][adds], minlength=schedule.workers)
-            gave_up = np.bincount(schedule["worker"][drops], minlength=schedule.workers)
-            assert ((numbers == micro_batches) | (gave_up == 1)).all() or (done > last).any()
+            aborted = np.bincount(schedule["worker"][drops], minlength=schedule.workers)
+            assert ((numbers == micro_batches) | (aborted == 1)).all() or (done > last).any()
 
     def test_a_round_without_any_gradient_waits_for_the_first(self):
         cluster = {"workers": 3, "speeds": [0.5, 1.0, 0.25], "compute": {"name": "constant", "seconds": 1.0}}
@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused(options, said):
 
 
 def rounds_of(schedule: Schedule) -> Any:
-    """Of each round when it began, ns, and its rows ADD and DROP."""
+    """Return the begin of each round, ns, and its rows ADD and DROP."""
     ends = schedule.rows(Verb.COMMIT)
     began = np.append(0, schedule["time_ns"][ends])
     verb = schedule["verb"]

@@ -55,7 +55,7 @@ def test_a_timeline_that_can_be_drawn_by_hand():
     """Two workers, of whom the second is half as fast: 1 s (2 s) of computing, 0.25 s each way; six gradients' time is 9 s."""
     network = {"latency": {"name": "constant", "seconds": 0.25}}
     cluster = {"workers": 2, "compute": SECOND, "speeds": [1, 0.5], "network": network}
-    picture = result_of({"run": {"cluster": cluster, "stop": {"seconds": 4.6}}}).plot_timeline()
+    picture = result_of({"run": {"cluster": cluster, "stop": {"seconds": 4.6}}}).plot("timeline")
     (axis,) = picture.axes
     assert (axis.get_title(), axis.get_xlabel(), axis.get_ylabel()) == ("run", "virtual time, s", "worker")
     assert axis.get_xlim() == (0, 6.0), "the median of 1, 1, 1 and 2 s"
@@ -86,7 +86,7 @@ def test_timelines_show_what_the_first_seeds_schedule_says():
     runs: dict[str, dict] = {"dispatched": {"protocol": "dispatcher"}, "asgd": {}, "same": {"algorithm": "sasgd"}}
     runs |= {"backup": {"algorithm": "ssgd", "protocol": {"backup_workers": 1}}, "peers": {"algorithm": "d-psgd"}}
     untrained = result_of({name: {"cluster": CLUSTER} | run for name, run in runs.items()}, (3, 1))
-    axes = untrained.plot_timeline().axes
+    axes = untrained.plot("timeline").axes
     assert [axis.get_title() for axis in axes] == ["asgd, same", "backup", "peers"], "without what has no clock"
     ends = []
     for axis, run in zip(axes, ("asgd", "backup", "peers"), strict=True):
@@ -111,7 +111,7 @@ def test_a_timeline_shows_the_first_fault():
     """Of six seconds, two before worker 1 crashes at 10.5 s; it is back at 12 s."""
     fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 12.0}
     cluster = {"workers": 2, "compute": SECOND, "faults": [fault]}
-    (axis,) = result_of({"run": {"cluster": cluster, "stop": {"seconds": 30}}}).plot_timeline().axes
+    (axis,) = result_of({"run": {"cluster": cluster, "stop": {"seconds": 30}}}).plot("timeline").axes
     assert axis.get_xlim() == (8.5, 14.5)
     begins = {0: [8, 9, 10, 11, 12, 13, 14], 1: [8, 9, 10, 12, 13, 14]}
     bars = {(who, begin / 1e9): (colour, end / 1e9) for colour, who, begin, end in bars_of(axis) if who < 2}
@@ -125,7 +125,7 @@ def test_a_timeline_shows_the_first_fault():
 def test_timelines_begin_at_the_start_if_one_ends_before_the_first_fault():
     fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 12.0}
     run = {"cluster": {"workers": 2, "compute": SECOND, "faults": [fault]}}
-    axes = result_of({f"{end}": {**run, "stop": {"seconds": end}} for end in (5, 30)}).plot_timeline().axes
+    axes = result_of({f"{end}": {**run, "stop": {"seconds": end}} for end in (5, 30)}).plot("timeline").axes
     assert {axis.get_xlim()[0] for axis in axes} == {0.0}
 
 
@@ -139,7 +139,7 @@ def many() -> Result:
 
 
 def test_of_many_workers_sixteen_are_shown_evenly_spaced_with_who_is_away_first(many):
-    picture = many.plot_timeline()
+    picture = many.plot("timeline")
     large, small = picture.axes
     expected = {round(39 * place / 15) for place in range(16)}
     assert 21 in expected, "so nobody has to give way"
@@ -152,22 +152,22 @@ def test_of_many_workers_sixteen_are_shown_evenly_spaced_with_who_is_away_first(
 def test_who_is_away_takes_the_place_of_the_nearest():
     fault = {"name": "outage", "workers": [22], "begin": 2.5, "end": 4.0}
     run = {"cluster": {"workers": 40, "compute": SECOND, "faults": [fault]}, "stop": {"seconds": 12}}
-    (axis,) = result_of({"run": run}).plot_timeline().axes
+    (axis,) = result_of({"run": run}).plot("timeline").axes
     shown = {worker for _, worker, *_ in bars_of(axis)}
     assert shown == {round(39 * place / 15) for place in range(16)} - {21, 23} | {22, 23}
 
 
 def test_a_timeline_has_the_workers_and_the_time_that_one_asks_for(many):
-    large, small = many.plot_timeline(begin=7.5, end=9.0, workers=[39, 2, 0]).axes
+    large, small = many.plot("timeline", begin=7.5, end=9.0, workers=[39, 2, 0]).axes
     assert large.get_xlim() == small.get_xlim() == (7.5, 9.0)
     assert [label.get_text() for label in large.get_yticklabels()] == ["39", "2", "0"], "in this order, from the top"
     assert large.get_ylim()[0] > large.get_ylim()[1]
     seconds = [(BLUE, who, begin * 10**9, (begin + 1) * 10**9) for who in (0, 2, 39) for begin in (7, 8)]
     assert bars_of(large) == sorted(seconds)
     assert [label.get_text() for label in small.get_yticklabels()] == ["2", "0"], "there is no worker 39"
-    (only,) = many.plot_timeline(workers=[30]).axes
+    (only,) = many.plot("timeline", workers=[30]).axes
     assert (only.get_title(), only.get_xlim()[0]) == ("large", 0), "who is away is not shown, nor when"
-    assert [each.get_xlim() for each in many.plot_timeline(end=9).axes] == [(3, 9)] * 2, "six gradients before"
+    assert [each.get_xlim() for each in many.plot("timeline", end=9).axes] == [(3, 9)] * 2, "six gradients before"
 
 
 @pytest.mark.parametrize(
@@ -184,13 +184,13 @@ def test_a_timeline_has_the_workers_and_the_time_that_one_asks_for(many):
 )
 def test_times_and_workers_of_which_no_run_knows_are_refused(many, asked, said):
     with pytest.raises(FredError, match=said):
-        many.plot_timeline(**asked)
+        many.plot("timeline", **asked)
 
 
 def test_where_updates_are_many_their_number_is_drawn():
     """As many in each of 250 parts of the time as the schedule says."""
     outcome = result_of({"run": {"cluster": {"workers": 60, "compute": COMPUTE}, "stop": {"gradients": 900}}})
-    (axis,) = outcome.plot_timeline(begin=0.0).axes
+    (axis,) = outcome.plot("timeline", begin=0.0).axes
     assert not [each for each in axis.collections if isinstance(each, LineCollection)]
     (profile,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
     heights, edges, base = profile.get_data()

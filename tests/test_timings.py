@@ -42,7 +42,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def made(monkeypatch) -> Counter[str]:
-    """How many schedules and programs are made in this process."""
+    """Count the schedules and programs made in this process."""
     counted: Counter[str] = Counter()
 
     def counting(name: str, function: Any) -> Any:

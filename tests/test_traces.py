@@ -303,8 +303,8 @@ def test_a_command_is_said_to_work_only_if_it_does(tmp_path, capsys):
     path = written(tmp_path, "step,rank,duration\n0,0,1500\n1,1,2500\n")
     assert main(["fit", str(path), "--columns", "node=FILE", "--unit", "s", "--mend", "drop"]) == 2
     assert "no iteration has all times" in capsys.readouterr().err
-    assert main(["fit", str(path), "--columns", "node=FILE", "--uni=s"]) == 2
-    assert capsys.readouterr().err.endswith(f"fred: this works: fred fit {path} --columns node=FILE --uni=s --mend fill\n")
+    assert main(["fit", str(path), "--columns", "node=FILE", "--unit=s"]) == 2
+    assert capsys.readouterr().err.endswith(f"fred: this works: fred fit {path} --columns node=FILE --unit=s --mend fill\n")
 
 
 def test_a_digest_is_of_the_numbers_alone(tmp_path):

@@ -65,7 +65,7 @@ class TestKept:
             rest = Counted(patch)
             result = fred.run(scenario, out=tmp_path / "parts")
         assert rest.units == ["ssgd/seed-2"]
-        assert result.kept == 3
+        assert result.reused == 3
         assert names(tmp_path) == ["parts", "whole"]
         assert digests(tmp_path / "parts") == digests(tmp_path / "whole")
         assert result.summary.equals(whole.summary)
@@ -151,7 +151,7 @@ class TestKept:
         (out / "asgd").rename(out / "async")
         renamed = fred.scenario({**SETTINGS, "runs": {"async": RUNS["asgd"], "ssgd": RUNS["ssgd"]}})
         result = fred.run(renamed, out=out)
-        assert result.kept == 2, "those of the other run"
+        assert result.reused == 2, "those of the other run"
         assert load_result(out).summary["name"].tolist() == ["async", "async", "ssgd", "ssgd"]
         assert verify(out) == (Verdict.SAME, f"{out}: 4 runs, all digests the same")
 

@@ -58,7 +58,7 @@ def _environment() -> dict[str, str]:
 
 
 def said(place: Path, folder: Path, *arguments: str) -> str:
-    """What a program of that environment prints, run in a folder."""
+    """Return the output of a program of that environment, run in a folder."""
     command = [str(place / arguments[0]), *arguments[1:]]
     finished = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr

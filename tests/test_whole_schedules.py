@@ -77,7 +77,7 @@ def test_what_was_stored_gives_every_table_and_figure_that_it_gave_in_memory(pat
 
 
 def faulty() -> Schedule:
-    """In which there are intervals of several kinds, and in the end a standstill."""
+    """Return a schedule with intervals of several kinds, and a standstill at its end."""
     faults = [
         {"name": "outage", "workers": [1], "begin": 1.5, "end": 2.5},
         {"name": "outage", "workers": [0], "begin": 5.5},

@@ -29,7 +29,7 @@ def test_a_backup_worker_who_is_interrupted_computes_for_nothing():
     protocol = {"name": "synchronous", "backup_workers": 1, "late": "interrupt"}
     assert of(protocol, cluster, algorithm="ssgd") == pytest.approx(
         {"computing": 0.5, "wasted": 0.5, "network": 0.0, "waiting": 0.0}, abs=0.015
-    )  # what is under way at the end is not yet in vain
+    )  # gradients under way at the end are not wasted
 
 
 def test_messages_to_and_from_the_server_are_on_the_network():
@@ -74,7 +74,7 @@ def test_a_collective_is_on_the_network_for_as_long_as_it_takes(protocol, algori
 
 
 def test_who_is_dropped_takes_part_in_the_collective_all_the_same():
-    """1 s of computing, in vain for two of four; then all are in a ring of six messages of 0.5 s."""
+    """1 s of computing, wasted by two of four; then all are in a ring of six messages of 0.5 s."""
     cluster = {"workers": 4, "network": {"latency": {"name": "constant", "seconds": 0.5}}}
     rule = {"name": "count", "workers": 2}
     found = of({"name": "cutoff", "rule": rule}, cluster, stop={"updates": 200}, algorithm="cutoff-sgd")

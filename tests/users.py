@@ -73,7 +73,7 @@ class _Program:
         while True:
             worker, block = rng.randrange(sim.workers), rng.randrange(sim.servers)
             action = rng.choice(
-                ["compute", "compute", "read", "push", "add", "add", "commit", "drop", "mix", "sync", "difference"]
+                ["compute", "compute", "read", "push", "add", "add", "commit", "drop", "mix", "sync", "pseudo_gradient"]
             )
             if action == "compute":
                 gradient = sim.compute(worker, self._copies[worker])
@@ -99,8 +99,8 @@ class _Program:
         elif action == "sync":
             keep, weight = rng.choice([(0.0, 1.0), (0.5, 0.5)])
             sim.sync(worker, rng.choice(copies), keep, weight, replica=replica, block=block)
-        elif action == "difference":
-            held.append(sim.difference(worker, rng.choice(copies), rng.choice(copies)))
+        elif action == "pseudo_gradient":
+            held.append(sim.pseudo_gradient(worker, rng.choice(copies), rng.choice(copies)))
 
     def _read(self, worker: int) -> Copy:
         sim, replica = self._sim, worker if self._peers else 0

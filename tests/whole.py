@@ -69,7 +69,7 @@ def _check_again(path: Path, first: Path, said: str) -> None:
 
 
 def _check_result(scenario: Scenario, path: Path) -> None:
-    """What is read from a folder is what a run in memory gives, can be drawn, and keeps the laws."""
+    """Check that a result read from a folder equals the run in memory, can be drawn, and keeps the laws."""
     stored, run = folder.load_result(path), experiment.run(scenario)
     for table in ("metrics", "summary", *(("sweep", "best") if run.swept else ())):
         pd.testing.assert_frame_equal(getattr(stored, table), getattr(run, table))

@@ -55,7 +55,7 @@ def stale_gradients(schedule: Schedule) -> list[int]:
 
 
 def same(a: Outcome, b: Outcome) -> bool:
-    """Whether two runs agree to the last bit."""
+    """Return whether two runs agree to the last bit."""
     return a.schedule.digest() == b.schedule.digest() and a.params_digest == b.params_digest and a.metrics.equals(b.metrics)
 
 
@@ -117,7 +117,7 @@ def record(
     listener: Listener | None = None,
     sizes: Sizes | int = 1000,
 ) -> Schedule:
-    """What happens when; a listener may hear of it."""
+    """Record a run's events; a listener may receive them."""
     recorder = Recorder(cluster.size, protocol.layout(cluster), gradients=gradients, listener=listener or Blind())
     simulation = Simulation(cluster, recorder, seed, sizes)
     protocol.start(simulation)

@@ -17,7 +17,7 @@ class Writing(NamedTuple):
 
 
 def written(folder: Path) -> Writing:
-    """Of all Python files below a folder."""
+    """Return the line counts of all Python files below a folder."""
     counted = Writing([], [], 0, 0)
     docstrings = code = 0
     for path in sorted(folder.rglob("*.py")):
@@ -38,7 +38,7 @@ def written(folder: Path) -> Writing:
 
 
 def docstring_of(node: ast.AST) -> range:
-    """Its lines."""
+    """Return the lines of a node's docstring."""
     body = getattr(node, "body", None)
     first = body[0] if isinstance(body, list) and body else None
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
@@ -47,7 +47,7 @@ def docstring_of(node: ast.AST) -> range:
 
 
 def named_parameters(folder: Path) -> tuple[int, int]:
-    """Of the parameters of public functions, methods and classes, how many their docstrings name; and all of them."""
+    """Return the number of parameters of public functions, methods and classes that docstrings name, and of all."""
     named = there = 0
     for path in sorted(folder.rglob("*.py")):
         for function, said in _documented(ast.parse(path.read_text(encoding="utf-8"))):
@@ -58,7 +58,7 @@ def named_parameters(folder: Path) -> tuple[int, int]:
 
 
 def _documented(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, str]]:
-    """What is public and has a docstring: functions with theirs, constructors with their classes'."""
+    """Yield public objects with a docstring: functions with theirs, constructors with their classes'."""
     for node in ast.walk(tree):
         if (
             isinstance(node, (ast.FunctionDef, ast.ClassDef))

@@ -4,7 +4,7 @@ _LONGEST_LINE = 1000  # characters
 
 
 class FredError(Exception):
-    """A request that FRED cannot fulfil. The message says what is wrong, where, what was expected and what to do.
+    """A request that FRED cannot fulfil. The message gives the problem, its place, the expected value and a remedy.
 
     Each problem is one line. The command line prints the lines without a traceback, writes nothing, and exits with code 2.
     Characters that cannot be printed are escaped, and very long lines are shortened.

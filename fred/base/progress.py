@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from fred.base import signals
 
@@ -17,32 +18,35 @@ OfRuns = Callable[[str, int, float], None]  # reports a run, a seed, and the sha
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
 _LISTENERS: list[Callable[[str], None]] = []  # they receive the text of `doing`
-_PROGRAMS = [0, 0]  # in this experiment: compiled programs, and expected ones
-_SETTLED = 60.0  # seconds until estimates no longer suffer from starting and compiling, which come first
+_BAR = 10  # columns of a terminal
+_SETTLED = 60.0  # seconds until estimates no longer suffer from starting
 
 
-def bars(parts: int = 0) -> AbstractContextManager[Show]:
+def bars(parts: int = 0, quiet: bool = False) -> AbstractContextManager[Show]:
     """Show the progress of tasks in a `with` block, which receives a function to report it.
 
     Args:
         parts: number of tasks, including those that turn out to be done already; 0 if unknown.
+        quiet: True to show nothing.
     """
-    console = Console(stderr=True)
-    if console.is_terminal:
-        return _on_terminal(console, parts)
+    if quiet:
+        return nullcontext(lambda *_: None)
+    if sys.stderr.isatty():  # not rich's `is_terminal`: Jupyter sets FORCE_COLOR for the shells that it starts
+        return _on_terminal(Console(stderr=True), parts)
     if in_notebook():
         return _in_notebook(parts)
     return nullcontext(_Words(parts, lambda words: print(f"fred: {words}", file=sys.stderr, flush=True), _QUIET).tell)
 
 
 @contextmanager
-def of_runs(units: int = 0) -> Iterator[OfRuns]:
+def of_runs(units: int = 0, quiet: bool = False) -> Iterator[OfRuns]:
     """Show the progress of runs in a `with` block, which receives a function to report it.
 
     Args:
         units: number of pairs of run and seed, including those that turn out to be done already; 0 if unknown.
+        quiet: True to show nothing.
     """
-    with bars(units) as show:
+    with bars(units, quiet) as show:
         yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
 
 
@@ -67,20 +71,60 @@ def doing(what: str) -> Iterator[None]:
             listener("")
 
 
+class _Compiled:
+    """The programs that this process has compiled for an experiment, and the time that this took."""
+
+    def __init__(self) -> None:
+        self.number = self.expected = 0  # of programs in this experiment
+        self._seconds = self._before = 0.0  # in this process, and before this experiment
+        self._since: float | None = None  # start of the compilation under way
+
+    def expect(self, programs: int) -> None:
+        """Start counting for a new experiment with this number of programs."""
+        self.number, self.expected, self._before = 0, programs, self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Return the time that this process has spent compiling."""
+        return self._seconds + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    def left(self, share: float) -> float:
+        """Return the expected time of further compilations when this share of the work is left.
+
+        Other processes may compile the last programs, so their number falls with the work.
+        """
+        programs = min(self.expected - self.number, self.expected * share)
+        return max(0.0, programs) * (self.seconds - self._before) / max(1, self.number)
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count one program, and the time of a `with` block."""
+        self.number, self._since = self.number + 1, time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds, self._since = self.seconds, None
+
+
+_COMPILED = _Compiled()
+
+
 def expect(programs: int) -> None:
     """Start counting compiled programs for a new experiment.
 
     Args:
         programs: approximate number of programs to compile; it depends on the schedules.
     """
-    _PROGRAMS[:] = 0, programs
+    _COMPILED.expect(programs)
 
 
-def compiling() -> AbstractContextManager[None]:
+@contextmanager
+def compiling() -> Iterator[None]:
     """Show the number of the program that is compiled in a `with` block, next to the current tasks."""
-    _PROGRAMS[0] += 1
-    number, about = _PROGRAMS
-    return doing(f"compiling program {number} of about {about}" if number <= about > 1 else "compiling")
+    with _COMPILED.counted():
+        number, about = _COMPILED.number, _COMPILED.expected
+        with doing(f"compiling program {number} of about {about}" if number <= about > 1 else "compiling"):
+            yield
 
 
 class Tally:
@@ -98,8 +142,9 @@ class Tally:
 
     def __init__(self, parts: int):
         self.parts = parts
-        self._began = time.monotonic()
-        self._marks = deque([(self._began, 0.0)])  # times and work done, from half of the elapsed time on
+        self._began = _running()
+        self._marks = deque[tuple[float, float]]()  # times and work done, from half of the elapsed time on
+        self._first = (self._began, 0.0)  # the first time and work
         self._shares: dict[str, float] = {}
         self._before = 0  # tasks that were done at their first report
 
@@ -108,7 +153,9 @@ class Tally:
         if what not in self._shares and share == 1.0:
             self._before += 1
         self._shares[what] = share
-        self._marks.append((time.monotonic(), self._worked))
+        if self._worked:
+            self._marks.append((_running(), self._worked))
+            self._first = self._marks[0] if not self._first[1] else self._first
 
     @property
     def _worked(self) -> float:
@@ -142,14 +189,22 @@ class Tally:
     def _left(self, work: float) -> str:
         """Return the estimated time for this much work; empty if it is too early to tell.
 
-        The estimate uses the pace of the last half of the elapsed time, because starting and compiling come first.
+        The estimate uses the pace of the last half of the elapsed time, after the first progress and without compilations.
+        Expected compilations are added.
         """
-        now = time.monotonic()
+        now, worked = _running(), self._worked
+        if worked - self._first[1] <= (0.1 if now - self._began < _SETTLED else 0.02):
+            return ""
         while len(self._marks) > 1 and 2 * self._marks[1][0] <= self._began + now:
             self._marks.popleft()
-        since, before = self._marks[0] if self._worked > self._marks[0][1] else (self._began, 0.0)
-        told = self._worked > max(before, 0.2 if now - self._began < _SETTLED else 0.02)
-        return f", about {_duration((now - since) / (self._worked - before) * work)} left" if told else ""
+        since, before = self._marks[0] if worked > self._marks[0][1] else self._first
+        seconds = (now - since) / (worked - before) * work + _COMPILED.left(work / (work + worked))
+        return f", about {_duration(seconds)} left"
+
+
+def _running() -> float:
+    """Return the monotonic time without compilations, s."""
+    return time.monotonic() - _COMPILED.seconds
 
 
 class _Words:
@@ -177,8 +232,15 @@ class _Words:
 @contextmanager
 def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
     signals.begun()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as shown:
+    name = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # on a narrow terminal only names are cut
+    columns = (
+        TextColumn("{task.description}", table_column=name),
+        BarColumn(bar_width=_BAR),
+        TextColumn("{task.percentage:>3.0f}%", table_column=Column(no_wrap=True, min_width=4)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
+    )
+    with Progress(*columns, console=console, transient=True, expand=True) as shown:
         tasks: dict[str, TaskID] = {}
         tally = Tally(parts)
         whole = shown.add_task("all", total=1.0, left="", visible=parts > 1)
@@ -228,4 +290,4 @@ def _in_notebook(parts: int) -> Iterator[Show]:
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.{int(seconds < 600)}f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

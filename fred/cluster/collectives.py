@@ -112,7 +112,7 @@ def gathered_in_a_ring(members: int) -> Effort:
 
 
 def gathered_by_doubling(members: int) -> Effort:
-    """Allgather by doubling: at distances 1, 2, 4, ... every member sends what the other lacks [Bruck et al. 1997].
+    """Allgather by doubling: at distances 1, 2, 4, ... every member sends the parts that the other lacks [Bruck et al. 1997].
 
     >>> gathered_by_doubling(4), gathered_by_doubling(5)
     (Effort(rounds=2, volume=3.0, messages=8, sent=12.0), Effort(rounds=3, volume=4.0, messages=15, sent=20.0))

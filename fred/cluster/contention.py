@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred.base import streams
+from fred.base.elementary import log
 from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS, durations
-from fred.cluster.elementary import log
 from fred.cluster.latency import Constant, Latency, Mixture, Positive
 from fred.components import own_code
 from fred.components.component import Component, Count, Whole

@@ -12,10 +12,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fred.base import streams
+from fred.base.elementary import log
 from fred.base.errors import FredError
 from fred.cluster.contention import Dwell
 from fred.cluster.durations import NANOSECONDS, NEVER, check_median, durations
-from fred.cluster.elementary import log
 from fred.cluster.latency import AnyLatency, Constant, Positive
 from fred.components.component import Component, Whole
 

@@ -4,30 +4,30 @@ With one uniform per duration, draws are counter-based, and two distributions un
 draw.
 
 Example: lower quartile, median and upper quartile of each, and its mean.
-    >>> def told(latency):
+    >>> def measured(latency):
     ...     quartiles = latency.sample(np.array([0.25, 0.5, 0.75])).round(2).tolist()
     ...     return quartiles, round(latency.mean, 2)
-    >>> told(Constant(seconds=0.1))
+    >>> measured(Constant(seconds=0.1))
     ([0.1, 0.1, 0.1], 0.1)
-    >>> told(Uniform(low=0.1, high=0.3))
+    >>> measured(Uniform(low=0.1, high=0.3))
     ([0.15, 0.2, 0.25], 0.2)
-    >>> told(Exponential(scale=1.0))
+    >>> measured(Exponential(scale=1.0))
     ([0.29, 0.69, 1.39], 1.0)
-    >>> told(ShiftedExponential(shift=1.0, scale=1.0))
+    >>> measured(ShiftedExponential(shift=1.0, scale=1.0))
     ([1.29, 1.69, 2.39], 2.0)
-    >>> told(Normal(mu=1.0, sigma=0.5))
+    >>> measured(Normal(mu=1.0, sigma=0.5))
     ([0.69, 1.01, 1.35], 1.03)
-    >>> told(LogNormal(median=1.0, sigma=1.0)), told(LogNormal(median=1.0, sigma=1.0, longest=1.0))
+    >>> measured(LogNormal(median=1.0, sigma=1.0)), measured(LogNormal(median=1.0, sigma=1.0, longest=1.0))
     (([0.51, 1.0, 1.96], 1.65), ([0.32, 0.51, 0.73], 0.52))
-    >>> told(Gamma(shape=4.0, scale=0.25))
+    >>> measured(Gamma(shape=4.0, scale=0.25))
     ([0.63, 0.92, 1.28], 1.0)
-    >>> told(Weibull(shape=0.5, scale=1.0))
+    >>> measured(Weibull(shape=0.5, scale=1.0))
     ([0.08, 0.48, 1.92], 2.0)
-    >>> told(Pareto(minimum=1.0, alpha=1.0))
+    >>> measured(Pareto(minimum=1.0, alpha=1.0))
     ([1.33, 2.0, 4.0], inf)
-    >>> told(Bimodal(fast=0.1, slow=1.0, slow_fraction=0.3))
+    >>> measured(Bimodal(fast=0.1, slow=1.0, slow_fraction=0.3))
     ([0.1, 0.1, 1.0], 0.37)
-    >>> told(Mixture(components=(Constant(seconds=0.1), Uniform(low=1.0, high=2.0)), weights=(1, 1)))
+    >>> measured(Mixture(components=(Constant(seconds=0.1), Uniform(low=1.0, high=2.0)), weights=(1, 1)))
     ([0.1, 1.0, 1.5], 0.8)
 """
 
@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from fred.base import streams
-from fred.cluster.elementary import exp, log1p, power
+from fred.base.elementary import exp, log1p, power
 from fred.components.component import Component, OneOf
 
 Uniforms = NDArray[np.float64]  # draws in (0, 1)

@@ -15,10 +15,10 @@ import numpy as np
 from pydantic import Field, ValidationInfo, model_validator
 
 from fred.base.errors import FredError
+from fred.base.words import listed
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.input_path import InputPath
 from fred.traces.columns import CSVFile
-from fred.traces.words import listed
 
 _MOST = 100_000  # durations; all of them are stored in every manifest
 

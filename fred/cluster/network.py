@@ -222,11 +222,9 @@ class Network(Component):
             return _cost_of(self.regions.seconds(list(members), size), sent * size, messages)
         form = ALLREDUCE[algorithm or self.collective]
         number = members if isinstance(members, int) else sum(members)
-        if not self.two_levels:
-            return self._cost(number, size, [(form(number), False)])
         nodes = [1] * number if isinstance(members, int) else list(members)
-        if len(nodes) == 1:
-            return self._cost(number, size, [(form(number), True)])
+        if not self.two_levels or len(nodes) == 1:
+            return self._cost(number, size, [(form(number), self.two_levels)])
         others = number - len(nodes)  # workers that are not leaders of their node
         inside = one_way(max(nodes))._replace(messages=others, sent=others)
         return self._cost(number, size, [(inside, True), (form(len(nodes)), False), (inside, True)])
@@ -254,11 +252,9 @@ class Network(Component):
             return _cost_of(self.regions.gathering(list(members), size), others * size, others)
         form = ALLGATHER[self.collective]
         number = members if isinstance(members, int) else sum(members)
-        if not self.two_levels:
-            return self._cost(number, size, [(form(number), False)])
         nodes = [1] * number if isinstance(members, int) else list(members)
-        if len(nodes) == 1:
-            return self._cost(number, size, [(form(number), True)])
+        if not self.two_levels or len(nodes) == 1:
+            return self._cost(number, size, [(form(number), self.two_levels)])
         most, others = max(nodes), number - len(nodes)  # on one node; not leaders of their node
         collected = Effort(most - 1, most - 1, others, others)
         exchanged = form(len(nodes)).times(most)._replace(sent=(len(nodes) - 1) * number)

@@ -39,7 +39,7 @@ class Recorded(Reading, Latency):
     digest: str = Field("", description="SHA-256 of the trace's times; filled in, so that a manifest detects changes")
     rows: Literal["cycled", "resampled", "block"] = Field(
         "cycled",
-        description="rows, each for all workers: in order and repeated; drawn one by one; or drawn in blocks",
+        description="use of the trace's rows: in order and repeated, drawn one by one, or drawn in blocks",
     )
     block: Count | None = Field(None, description="length of a block, in rows")
     workers: Literal["refuse", "cycled"] = Field(

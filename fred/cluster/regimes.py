@@ -1,14 +1,14 @@
 """More contention: noise that persists, the time of day, rare delays, and a job that moves from node to node.
 
 Example: slowdown factors of two workers, each on its own node, at some times in s.
-    >>> def told(regime, times):
+    >>> def measured(regime, times):
     ...     load = regime.start(seed=0, name="contention 0", node_of=np.array([0, 1]))
     ...     return [[round(load.slowdown(worker, time * NANOSECONDS)[0], 2) for worker in (0, 1)] for time in times]
-    >>> told(Diurnal(slowdown=3.0, period=24.0, steps=24), times=(0, 6, 12, 18))
+    >>> measured(Diurnal(slowdown=3.0, period=24.0, steps=24), times=(0, 6, 12, 18))
     [[2.99, 2.99], [1.87, 1.87], [1.01, 1.01], [2.13, 2.13]]
-    >>> told(Diurnal(slowdown=3.0, period=24.0, steps=24, shape="linear"), times=(0, 6, 12, 18))
+    >>> measured(Diurnal(slowdown=3.0, period=24.0, steps=24, shape="linear"), times=(0, 6, 12, 18))
     [[2.92, 2.92], [1.92, 1.92], [1.08, 1.08], [2.08, 2.08]]
-    >>> told(MovingJob(slowdown=2.0, dwell=6.0, rest=3.0), times=(0, 6, 12, 15))
+    >>> measured(MovingJob(slowdown=2.0, dwell=6.0, rest=3.0), times=(0, 6, 12, 15))
     [[2.0, 1.0], [1.0, 2.0], [1.0, 1.0], [2.0, 1.0]]
 
     Persistent noise depends on when a computation begins, and rare delays on the worker's step:
@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred.base import streams
+from fred.base.elementary import cos, exp
 from fred.base.errors import FredError
 from fred.cluster.contention import FOREVER, Contention, Drawn, Dwell, Load, NodeOf, Scope, Slowdown, entities
 from fred.cluster.durations import NANOSECONDS, check_median
-from fred.cluster.elementary import cos, exp
 from fred.cluster.latency import AnyLatency, NonNegative, Positive
 
 _MOST_STEPS = 4_000_000  # steps of one entity's noise
@@ -43,7 +43,7 @@ Persistence = Annotated[float, Field(ge=0, lt=1)]
 
 
 class PersistentNoise(Contention):
-    """Autoregressive noise: exp(x) multiplies a compute time, with x normal and correlated in time; it may speed up, too.
+    """Autoregressive noise: exp(x) multiplies a compute time, with x normal and correlated in time.
 
     x is constant for `every` seconds, then x := persistence x + sqrt(1 - persistence^2) deviation N(0, 1), started from the
     stationary distribution. A computation uses the x at its beginning, so long computations do not average the noise away.

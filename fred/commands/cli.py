@@ -12,8 +12,9 @@ from fred import __version__
 from fred.base import signals
 from fred.base.cores import cores
 from fred.base.errors import FredError
+from fred.commands import shared_options
 from fred.components import registry
-from fred.running import companions
+from fred.running import pool
 
 if TYPE_CHECKING:
     from fred.results.result import Result
@@ -47,9 +48,9 @@ _ELSEWHERE = {  # command -> (its module, imported only when the command is used
 }
 _FIRST_STEPS = """\
 first steps:
-  fred quickstart           six algorithms on a cluster with stragglers; a table, and figures in results/quickstart/
-  fred scenarios            other scenarios that come with FRED; `fred run systems/ssp` runs one
-  fred new mine.yaml        a commented scenario of your own; then `fred run mine.yaml`
+  fred quickstart       run six algorithms on a cluster with stragglers
+  fred scenarios        list other scenarios; `fred run systems/ssp` runs one
+  fred new mine.yaml    write a scenario to edit; `fred run mine.yaml` runs it
 """
 _UNREAD = 141  # the usual exit code for a closed pipe
 _EXIT_CODES = (
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, more = parser.parse_known_args(arguments)
         if more:
             options.asked.refuse(more)
-        with signals.heeded(), companions.ended():
+        with signals.heeded(), pool.ended():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -106,14 +107,14 @@ def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser that reports errors in one line that says what to do, as FRED does elsewhere."""
+    """An argument parser that reports each error in one line, with a remedy."""
 
     def __init__(self, **options: Any):
-        super().__init__(**options)
+        super().__init__(allow_abbrev=False, **options)
         self.set_defaults(asked=self)  # each command sets its own parser
 
     def error(self, message: str) -> NoReturn:
-        """Exit with a message that says what is wrong and which help to read."""
+        """Exit with the message, and the help to read."""
         self.exit(_CANNOT, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
@@ -126,8 +127,9 @@ def _refuse(word: str, known: Iterable[str]) -> None:
     """Raise FredError for an unknown command, with the nearest command or scenario as a suggestion."""
     from fred.specification import shipped
 
-    if word.endswith((".yaml", ".yml")) or word in shipped.names():
-        raise FredError(f"there is no command `{word}`; did you mean `fred run {word}`?")
+    named = [name for name in shipped.names() if word in (name, name.rpartition("/")[2])]
+    if named or word.endswith((".yaml", ".yml")):
+        raise FredError(f"there is no command `{word}`; did you mean `fred run {named[0] if named else word}`?")
     raise FredError(f"there is no command `{word}`{registry.nearest(word, known)}; `fred --help` lists them")
 
 
@@ -142,26 +144,30 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     _add_run(commands)
-    verify = commands.add_parser("verify", help="run a result's manifest again and compare it bit by bit")
+    summary = "run a result's manifest again and compare it bit by bit"
+    verify = commands.add_parser("verify", help=summary, description=summary)
     verify.set_defaults(command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
+    shared_options.add_quiet(verify, writes=False)
     registry.add_import_option(verify, "the scenario")
 
-    show = commands.add_parser("show", help="print a result folder's table again")
+    summary = "print a result folder's table again"
+    show = commands.add_parser("show", help=summary, description=summary)
     show.set_defaults(command=_show)
     show.add_argument("folder", type=Path, help="result folder")
     show.add_argument("--latex", action="store_true", help="print LaTeX tabulars for a paper, with the rules of booktabs")
-    registry.add_import_option(show, "the result")
 
-    compare = commands.add_parser("compare", help="compare result folders: numbers, digests, figures")
+    summary = "compare result folders: numbers, digests, figures"
+    compare = commands.add_parser("compare", help=summary, description=summary)
     compare.set_defaults(command=_compare)
     compare.add_argument("folders", type=Path, nargs="+", help="two or more result folders")
     compare.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for a table and figures of all results together")
-    registry.add_import_option(compare, "the results")
+    shared_options.add_quiet(compare)
 
     _add_elsewhere(commands, arguments[:1])
 
-    schema = commands.add_parser("schema", help="print the JSON Schema of scenario files")
+    summary = "print the JSON Schema of scenario files"
+    schema = commands.add_parser("schema", help=summary, description=summary)
     schema.set_defaults(command=_schema)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands.choices:
         _refuse(arguments[0], commands.choices)
@@ -178,11 +184,12 @@ def _add_elsewhere(commands: "argparse._SubParsersAction[_Parser]", asked: Seque
 
 
 def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    run = commands.add_parser("run", help="run a scenario and write its results", epilog=_EXIT_CODES)
+    summary = "run a scenario and write its results"
+    run = commands.add_parser("run", help=summary, description=summary, epilog=_EXIT_CODES)
     run.add_argument("scenario", type=Path, nargs="?", help="YAML file, or the name of one that `fred scenarios` lists")
     _add_run_options(run, jobs=1)
     example = "run FRED's main example: the same as `fred run quickstart`, with two processes if there are two cores"
-    quickstart = commands.add_parser("quickstart", help=example, epilog=_EXIT_CODES)
+    quickstart = commands.add_parser("quickstart", help=example, description=example, epilog=_EXIT_CODES)
     quickstart.set_defaults(scenario=Path("quickstart"))
     _add_run_options(quickstart, jobs=min(2, cores()))
 
@@ -200,21 +207,14 @@ def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
         action="store_true",
         help="compute gradients during the simulation instead of replaying the schedule afterwards",
     )
-    run.add_argument("--jobs", type=_jobs, metavar="N", help="number of worker processes, or `all` for one per core")
+    run.add_argument("--jobs", type=shared_options.jobs, metavar="N", help="number of worker processes; `all`: one per core")
     run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the Dask cluster whose scheduler has this address")
     run.add_argument("--no-report", dest="report", action="store_false", help="do not write the HTML report, report.html")
     run.add_argument(
         "--fresh", action="store_true", help="run everything again: use neither earlier results nor the compilation cache"
     )
+    shared_options.add_quiet(run)
     registry.add_import_option(run, "the scenario")
-
-
-def _jobs(text: str) -> int:
-    if text == "all":
-        return cores()
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected a number of processes, or `all`")
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -232,8 +232,8 @@ def _run(options: argparse.Namespace) -> int:
     with signals.saying(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
-        companions.end()  # inside this `with`, so that an interrupt reports the complete result
-        printing.print_summary(outcome, out)
+        pool.end()  # inside this `with`, so that an interrupt reports the complete result
+        printing.print_summary(outcome, out, options.quiet)
         sys.stdout.flush()
     return 0
 
@@ -245,8 +245,9 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     all_to_do = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
     one = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
     if all_to_do and jobs == 2 and not one:  # start one process now; whether more help is known once the scenario is read
-        companions.begin(1)
+        pool.begin(1)
     from fred.base.progress import of_runs
+    from fred.results.settings import replaced
     from fred.running.units import doubts_of, number_at_first, number_of_units
     from fred.specification.loading import load
     from fred.specification.shipped import located
@@ -254,13 +255,13 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
-    for doubt in doubts_of(scenario, only):
-        print(f"fred: {doubt}", file=sys.stderr)
+    for line in (*doubts_of(scenario, only), *replaced(scenario, out)):
+        print(f"fred: {line}", file=sys.stderr)
     if all_to_do:
-        companions.begin(min(jobs, number_at_first(scenario, only)) - 1)
+        pool.begin(min(jobs, number_at_first(scenario, only)) - 1)
     from fred.results import experiment  # loads jax, which takes as long as the processes take to start
 
-    with of_runs(number_of_units(scenario, only)) as progress:
+    with of_runs(number_of_units(scenario, only), options.quiet) as progress:
         return experiment.run(
             scenario, only, options.inline, progress, out, jobs, options.dask, options.fresh, file, options.report
         )
@@ -270,7 +271,7 @@ def _verify(options: argparse.Namespace) -> int:
     from fred.base.progress import of_runs
     from fred.results.verify import verify
 
-    with of_runs() as progress:
+    with of_runs(quiet=options.quiet) as progress:
         verdict, message = verify(options.folder, options.imports, progress)
     print(message, file=sys.stderr if verdict else sys.stdout)
     return verdict
@@ -280,7 +281,6 @@ def _show(options: argparse.Namespace) -> int:
     from fred.commands import printing
     from fred.results.folder import load_result
 
-    registry.allow_import(options.imports)
     result = load_result(options.folder)
     if options.latex:
         from fred.views.latex import tabular
@@ -295,11 +295,13 @@ def _compare(options: argparse.Namespace) -> int:
     from fred.commands import printing
     from fred.results.compare import Compared
 
-    registry.allow_import(options.imports)
     compared = Compared(options.folders)
     if options.out:
         printing.save_comparison(compared, options.out)
-    printing.print_comparison(compared)
+    if options.out and options.quiet:
+        print(options.out)
+    else:
+        printing.print_comparison(compared)
     return 0
 
 

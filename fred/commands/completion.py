@@ -27,6 +27,7 @@ _HOW = """add to your shell's start-up file:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names the shell."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = "print a script with which a shell completes FRED's commands"
     parser.epilog = _HOW
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from fred.base.intervals import Ratio
 from fred.prediction import comparison
-from fred.prediction.intervals import Ratio
 from fred.views.table import NONE, Table, show, terminal
 
 _HEADINGS = ("gradients/s", "of the oracle's", "against all", "against best", "mean cutoff", "ms per decision")

@@ -3,7 +3,7 @@
 import argparse
 
 from fred.base.progress import bars
-from fred.commands import cutoff_tables, trace_options
+from fred.commands import cutoff_tables, shared_options, trace_options
 from fred.components import registry
 from fred.prediction.closed_loop import WARM_UP
 from fred.prediction.comparison import RULES, compare
@@ -40,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="train again after every N iterations, on all earlier ones; so all iterations after the first --train count",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    shared_options.add_quiet(parser, writes=False)
     registry.add_import_option(parser, "`--rules`")
 
 
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     train = max(1, trace.iterations * 2 // 3) if options.train is None else options.train
     rest = max(0, trace.iterations - train)
     warm_up = min(WARM_UP, rest // 5) if options.warm_up is None else options.warm_up
-    with bars() as progress:
+    with bars(quiet=options.quiet) as progress:
         if options.rolling is None:
             outcome = compare(trace, train, names, warm_up, progress)
         else:

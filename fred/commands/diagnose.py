@@ -8,7 +8,7 @@ from fred.base import places
 from fred.base.errors import FredError
 from fred.base.numbers import finite
 from fred.base.progress import bars
-from fred.commands import plan_for, trace_options
+from fred.commands import plan_for, shared_options, trace_options
 from fred.diagnosis import next_steps
 from fred.diagnosis.findings import Diagnosis, diagnose
 from fred.diagnosis.printed import print_diagnosis
@@ -34,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"folder for the report and for files to run: {', '.join(_FILES)} (default with --for: {_OUT})",
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON instead of sentences and tables")
+    shared_options.add_quiet(parser)
     plan_for.add_options(parser)
 
 
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """Read the trace, diagnose it, run remedies if a task is given, then write and print. Raises FredError."""
     out = _checked(options)
     trace = trace_options.from_options(options)
-    with bars() as show:
+    with bars(quiet=options.quiet) as show:
         found = diagnose(trace, show)
     answer = None
     if out:
@@ -59,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
         places.write(out / next_steps.PAGE, page(found, more).encode())
     if options.json:
         print(numbers)
+    elif out and options.quiet:
+        print(out)
     else:
         print_diagnosis(found, answer, out)
     return 0

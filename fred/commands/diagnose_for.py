@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
     about = f"{next_steps.FIRST} {found.trace.source}`: {asking.aim} within {asking.budget:g} s, on the recorded times."
     file = out / next_steps.SCENARIO
     places.write(file, written(document, about, "`fred run` runs it, `fred show` prints it again.").encode())
-    result = plan_for.made(load(file), out, file, options.jobs)
+    result = plan_for.made(load(file), out, file, options)
     ranking = ranked(result, [Candidate(next_steps.name(each), "") for each in tried], asking.measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), _NO_NETWORK]
     return Answer(found.trace.source, asking, ranking, said)

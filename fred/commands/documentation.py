@@ -18,8 +18,8 @@ from fred.specification.loading import load
 _HEAD = """# Algorithms and protocols
 
 `fred list --markdown` prints this page from FRED's classes: to change it, edit them and run `make golden`. An *algorithm*
-defines what an update does to the parameters. A *protocol* defines who waits for whom. An algorithm can run with protocols
-other than its own.
+defines what an update does to the parameters. A *protocol* defines which workers wait for which. An algorithm can run
+with protocols other than its own.
 
 In the rules, `w` are the parameters, and `w_i` those of worker i where each worker has its own. `g` is a gradient: the mean
 over a minibatch, at the parameters that the worker read `tau` updates earlier. `step(g)` is the step that the optimizer

@@ -10,7 +10,7 @@ from fred.base.contents import FIGURES
 from fred.base.errors import FredError
 from fred.base.places import check_free
 from fred.components import registry
-from fred.views.view import AXES, WIDTHS, View
+from fred.views.view import AXES, LEARNING, WIDTHS, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from fred.views.figures import Picture
 
 _FORMATS = ("svg", "pdf", "png")
-_LEARNING = (
-    "loss",
-    "error",
-    "perplexity",
-    "gradient-norm",
-    "disagreement",
-    "replicas-error",
-)  # figures whose horizontal axis can be chosen with --against
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -58,14 +50,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     when.add_argument(
         "--begin",
         type=float,
-        metavar="S",
-        help="start, virtual time in s (default: the start of the run, or just before the first fault)",
+        metavar="SECONDS",
+        help="start, in virtual time (default: the start of the run, or just before the first fault)",
     )
-    when.add_argument("--end", type=float, metavar="S", help="end, virtual time in s (default: about six gradients later)")
+    when.add_argument("--end", type=float, metavar="SECONDS", help="end, in virtual time (default: about six gradients later)")
     when.add_argument(
         "--workers", type=_numbers, metavar="LIST", help="workers to show, such as 0-7,12 (default: up to 16, evenly spaced)"
     )
-    registry.add_import_option(parser, "the result")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
     from fred.base.staging import said
     from fred.results.folder import load_result
 
-    registry.allow_import(options.imports)
     against = tuple(dict.fromkeys(options.against or View().against))
     view = View(options.width, against, options.begin, options.end, options.workers)
     pictures = _pictures(load_result(options.folder), options.only, view)
@@ -112,8 +102,8 @@ def _check(names: list[str], known: list[str], options: argparse.Namespace) -> N
     for option in ("begin", "end", "workers"):
         if getattr(options, option) is not None and "timeline" not in names:
             raise FredError(f"--{option} is for the timeline, which is not among these figures: {', '.join(names)}")
-    if options.against and not set(names) & set(_LEARNING):
-        raise FredError(f"--against is for {', '.join(_LEARNING)}, none of which is among these figures: {', '.join(names)}")
+    if options.against and not set(names) & set(LEARNING):
+        raise FredError(f"--against is for {', '.join(LEARNING)}, none of which is among these figures: {', '.join(names)}")
 
 
 def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:

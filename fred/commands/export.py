@@ -6,7 +6,6 @@ from pathlib import Path
 from fred.base import places
 from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
-from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result
@@ -21,20 +20,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "a timeline to zoom, search and query by SQL. The file stays on this machine: the page reads it in the browser."
     )
     parser.add_argument("folder", type=Path, help="result folder")
-    parser.add_argument("--perfetto", action="store_true", required=True, help="the output format; the only one so far")
-    parser.add_argument("--run", dest="name", metavar="NAME", help="name of the run, if there are several")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the run, if there are several")
+    parser.add_argument("--only", metavar="RUN", help="export the run of this name; needed if there are several")
+    parser.add_argument("--seed", type=int, metavar="N", help="export the run with this seed; needed if there are several")
     parser.add_argument("--begin", type=float, metavar="SECONDS", help="start, in virtual time (default: the start of the run)")
     parser.add_argument("--end", type=float, metavar="SECONDS", help="end, in virtual time (default: the end of the run)")
     parser.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help="output file (default: FOLDER.RUN.seed-N.pftrace, next to the folder)"
     )
-    registry.add_import_option(parser, "the result")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the result, write the trace, and print its path. Raises FredError."""
-    registry.allow_import(options.imports)
     outcome = _chosen(load_result(options.folder), options)
     out = options.out or _beside(options.folder, outcome)
     places.check_free(out, lambda beginning: beginning.startswith(HEAD))
@@ -53,14 +49,14 @@ def _beside(folder: Path, outcome: Outcome) -> Path:
 def _chosen(result: Result, options: argparse.Namespace) -> Outcome:
     """Return the run with the requested name and seed, or the only one. Raises FredError."""
     names = list(dict.fromkeys(each.name for each in result.outcomes))
-    if options.name is None and len(names) > 1:
-        raise FredError(f"{options.folder} has {len(names)} runs; choose one with --run: {', '.join(names)}")
-    name = options.name or names[0]
+    if options.only is None and len(names) > 1:
+        raise FredError(f"{options.folder} has {len(names)} runs; choose one with --only: {', '.join(names)}")
+    name = options.only or names[0]
     seeds = [each.seed for each in result.outcomes if each.name == name]
     if options.seed is None and len(seeds) > 1:
         raise FredError(f"run `{name}` has {len(seeds)} seeds; choose one with --seed: {', '.join(map(str, seeds))}")
     outcome = result.outcome(name, options.seed)
-    if not outcome.run.protocol.has_clock:
+    if not outcome.has_clock:
         raise FredError(f"run `{name}` has no clock, so it has no timeline")
     return outcome
 

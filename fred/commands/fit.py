@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fred.base.progress import bars
-from fred.commands import trace_options
+from fred.commands import shared_options, trace_options
 from fred.fitting import fit_report
 from fred.fitting.fitted import fit
 from fred.traces.columns import EXAMPLE
@@ -16,6 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     trace_options.add_options(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for cluster.yaml, fit.json and a figure")
     parser.add_argument("--json", action="store_true", help="print everything as JSON instead of tables")
+    shared_options.add_quiet(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,12 +24,14 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         fit_report.check_free(options.out)
     trace = trace_options.from_options(options)
-    with bars() as show:
+    with bars(quiet=options.quiet) as show:
         fitted = fit(trace, _recorded(options), lambda share: show("fitting", share))
     if options.out:
         fit_report.save(fitted, options.out)
     if options.json:
         print(fit_report.as_json(fitted))
+    elif options.out and options.quiet:
+        print(options.out)
     else:
         fit_report.print_report(fitted)
     return 0

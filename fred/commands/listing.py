@@ -4,13 +4,14 @@ import argparse
 from pathlib import Path
 
 from fred.base.errors import FredError
+from fred.commands.scenarios import entry
 from fred.components import registry
 
 _PYTHON = "python"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose what is listed."""
+    """Add the arguments that choose the entries."""
     parser.add_argument(
         "kind",
         nargs="?",
@@ -46,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _table(kind: str) -> str:
-    return "\n".join([f"{kind}:", *(f"  {name:<26}{registry.summary(at)}" for name, at in registry.REGISTRY[kind].items())])
+    known = registry.REGISTRY[kind].items()
+    return "\n".join([f"{kind}:", *(entry(f"  {name:<26}", registry.summary(at)) for name, at in known)])
 
 
 def _explain(kind: str, name: str) -> None:

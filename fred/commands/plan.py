@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fred.base.errors import FredError
 from fred.base.places import check_free
-from fred.commands import plan_for
+from fred.commands import plan_for, shared_options
 from fred.components import registry
 from fred.diagnosis.backup_figure import picture
 from fred.diagnosis.backup_table import print_plan
@@ -43,7 +43,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="for a result, file of a figure: .svg, .png or .pdf; for a scenario, folder for all runs",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    registry.add_import_option(parser, "the result")
+    shared_options.add_quiet(parser)
+    registry.add_import_option(parser, "the scenario")
     plan_for.add_options(parser)
 
 
@@ -84,6 +85,8 @@ def _of_result(options: argparse.Namespace) -> int:
         picture(found).save(options.out)
     if options.json:
         print(found.json())
+    elif options.out and options.quiet:
+        print(options.out)
     else:
         print_plan(found, str(options.source))
     return 0

@@ -11,6 +11,7 @@ from fred.base.cores import cores
 from fred.base.errors import FredError
 from fred.base.progress import of_runs
 from fred.cluster.cluster import Cluster
+from fred.commands import shared_options
 from fred.diagnosis import attribution, question
 from fred.diagnosis.attribution import Attribution
 from fred.diagnosis.candidates import SYNC, not_considered, that_apply
@@ -50,7 +51,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     target = own.add_mutually_exclusive_group()
     target.add_argument("--target-error", type=float, metavar="ERROR", help="target error (default: the task's; digits: 0.12)")
     target.add_argument("--target-loss", type=float, metavar="LOSS", help="target loss, instead of an error")
-    own.add_argument("--seeds", type=int, metavar="N", help=f"seeds to report, besides {_TUNING} for tuning (default: {SEEDS})")
+    own.add_argument(
+        "--seeds", type=int, metavar="COUNT", help=f"seeds to report, besides {_TUNING} for tuning (default: {SEEDS})"
+    )
     own.add_argument(
         "--budget",
         type=float,
@@ -64,7 +67,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="learning rate of synchronous SGD; the search is centred on it (default: 0.5)",
     )
-    own.add_argument("--jobs", type=int, metavar="N", help="number of worker processes (default: one per core)")
+    own.add_argument(
+        "--jobs", type=shared_options.jobs, metavar="N", help="number of worker processes (default: `all`, one per core)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,31 +89,33 @@ def run(options: argparse.Namespace) -> int:
             "each with the best of as many settings. `fred run` runs it, `fred show` prints it again.",
         ),
     )
-    result = made(planned, out, out / _FILE, options.jobs)
+    result = made(planned, out, out / _FILE, options)
     ranking = ranked(result, can, asking.measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
     lost = _lost(result, asking.cluster)
     answer = Answer(given.about, asking, ranking, said, lost, cannot, not_considered(asking.cluster), given.names)
     if options.json:
         print(as_json(answer))
+    elif options.quiet:
+        print(out)
     else:
         print_answer(answer, out)
     return 0
 
 
-def made(planned: Scenario, out: Path, file: Path, jobs: int | None) -> "Result":
+def made(planned: Scenario, out: Path, file: Path, options: argparse.Namespace) -> "Result":
     """Run a scenario with a progress bar and return its result. Raises FredError.
 
     Args:
         planned: the scenario.
         out: folder in which the result folder, `result`, is written.
         file: file of the scenario.
-        jobs: number of worker processes; None: one per core.
+        options: options of the command line.
     """
     from fred.results import experiment  # loads jax, which neither a diagnosis nor a refusal needs
 
-    with of_runs(number_of_units(planned)) as progress:
-        return experiment.run(planned, progress=progress, out=out / _RESULT, jobs=jobs or cores(), file=file)
+    with of_runs(number_of_units(planned), options.quiet) as progress:
+        return experiment.run(planned, progress=progress, out=out / _RESULT, jobs=options.jobs or cores(), file=file)
 
 
 @dataclass(frozen=True)
@@ -181,7 +188,7 @@ def check(options: argparse.Namespace) -> None:
     Args:
         options: options of the command line.
     """
-    for name in ("target_error", "target_loss", "budget", "learning_rate", "seeds", "jobs"):
+    for name in ("target_error", "target_loss", "budget", "learning_rate", "seeds"):
         value = getattr(options, name)
         if value is not None and not 0 < value < math.inf:
             raise FredError(f"--{name.replace('_', '-')} {value:g}: expected a number above 0")

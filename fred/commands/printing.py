@@ -1,5 +1,6 @@
 """The tables that the command line prints of results."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,29 +25,39 @@ from fred.views.table import NONE, Table, show, terminal
 _BLOCKS_SHOWN = 16  # columns
 
 
-def print_summary(outcome: result.Result, out: Path) -> None:
+def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> None:
     """Print the tables of a result, its warnings, and where its files are.
 
     The summary has one line per run, with means over the seeds. A sweep adds a table of all points.
+
+    Args:
+        outcome: the result.
+        out: its folder.
+        quiet: True to print only the folder, and warnings to stderr.
     """
     console = terminal()
-    if outcome.kept:
-        print(f"{outcome.kept} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
-    for line in outcome.anew:
+    warnings = _doubts(outcome) + _without_best(outcome) + _divergences(outcome) + _standstills(outcome.summary)
+    moved = [f"your files whose names the result needs were moved to: {folder}" for folder in sorted(out.glob(f"{ASIDE}*"))]
+    if quiet:
+        for line in warnings + moved:
+            print(f"fred: {line}", file=sys.stderr)
+        print(out)
+        return
+    if outcome.reused:
+        print(f"{outcome.reused} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
+    for line in outcome.recomputed:
         print(line)
     for table in tables(outcome, out):
         show(table, console)
     if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
         console.print(ONE_SEED, style="dim", highlight=False, markup=False)
-    for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
+    for line in warnings:
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if (out / REPORT).is_file():
         console.print(f"report for a browser: {out / REPORT}", highlight=False, markup=False, soft_wrap=True)
-    for folder in sorted(out.glob(f"{ASIDE}*")):
-        console.print(
-            f"your files whose names the result needs were moved to: {folder}", highlight=False, markup=False, soft_wrap=True
-        )
+    for line in moved:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def tables(outcome: result.Result, out: Path) -> list[Table]:
@@ -87,7 +98,7 @@ def _chosen(swept: result.Result) -> str:
     """Return a sentence that says by which criterion and on which seeds the best points were chosen."""
     scenario = swept.scenario
     reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "reported on the same seeds"
-    by = f"{scenario.criterion.column} (the {scenario.criterion.way})"
+    by = f"{scenario.criterion.words} (the {scenario.criterion.way})"
     ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in sweeps.at_the_ends(swept.sweep, swept.best)]
     beyond = f"; at an end of the swept range, so extend it: {', '.join(ends)}" if ends else ""
     return f"The best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}{beyond}."
@@ -137,8 +148,9 @@ def _without_best(outcome: result.Result) -> list[str]:
     return [f"{run}: no point of its sweep has a finite {column} with all seeds, so none is the best" for run in runs]
 
 
-def _divergences(summary: pd.DataFrame) -> list[str]:
-    """Return one warning for every run whose loss did not stay finite."""
+def _divergences(outcome: result.Result) -> list[str]:
+    """Return one warning for every run whose loss did not stay finite, or ended above twice its start."""
+    summary = outcome.summary
     lost = summary[summary["diverged"].notna()]
     return [
         f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
@@ -148,6 +160,22 @@ def _divergences(summary: pd.DataFrame) -> list[str]:
             else "nor was it at the start: check the model's initial parameters and the data"
         )
         for name, rows in lost.groupby("name", sort=False)
+    ] + _risen(outcome.with_its_best() if outcome.chosen else outcome)
+
+
+def _risen(outcome: result.Result) -> list[str]:
+    """Return one warning for every run whose loss ended above twice its start."""
+    ends: dict[str, list[tuple[float, float]]] = {}
+    for each in outcome.outcomes:
+        if each.run.task is not None and each.summary["diverged"] is None and len(each.metrics):
+            losses = each.metrics["loss"]
+            ends.setdefault(each.name, []).append((losses.iloc[0], losses.iloc[-1]))
+    risen = {name: [last for first, last in own if last > 2 * first > 0] for name, own in ends.items()}
+    return [
+        f"{name}: with {len(risen[name])} of {len(own)} seeds the loss ended above twice its start, at up to "
+        f"{number(max(risen[name]))}; try a smaller learning rate"
+        for name, own in ends.items()
+        if risen[name]
     ]
 
 
@@ -176,6 +204,8 @@ def print_comparison(compared: Compared) -> None:
         rows.append(["" if values[0] == previous else cells[0], *(NONE if cell == "nan" else cell for cell in cells[1:])])
         previous = values[0]
     show(Table([str(column).replace("_", " ") for column in frame], rows, words=2), console)
+    for line in compared.settings():
+        console.print(line, style="bold red", highlight=False, markup=False)
     if len(pairs := _named_pairs(compared)):
         show(paired_table(pairs), console)
     for line in compared.agreement():

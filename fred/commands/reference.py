@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import re
+import shutil
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,22 +18,26 @@ from fred.components.component import ONE_OF, Component, OneOf, without_example
 
 KINDS = {  # kind -> (title, what it defines, where a scenario has it: {} stands for the component)
     "algorithm": ("Algorithms", "what an update does to the parameters", "algorithm: {}"),
-    "codec": ("Codecs", "how messages are coded", "algorithm: {codec: {}}"),
-    "protocol": ("Protocols", "who waits for whom", "protocol: {}"),
-    "cutoff": ("Cutoff rules", "how many workers a round waits for, or until when", "protocol: {name: cutoff, rule: {}}"),
+    "codec": ("Codecs", "the compression of messages", "algorithm: {codec: {}}"),
+    "protocol": ("Protocols", "which workers wait for which", "protocol: {}"),
+    "cutoff": (
+        "Cutoff rules",
+        "the number of workers that a round waits for, or its deadline",
+        "protocol: {name: cutoff, rule: {}}",
+    ),
     "topology": ("Topologies", "which workers are neighbours", "protocol: {name: gossip, topology: {}}"),
     "selection": ("Selection rules", "which worker comes next", "protocol: {name: dispatcher, selection: {}}"),
     "gate": ("Gates", "which messages between workers and servers pass", "protocol: {name: gated, fetch_gate: {}}"),
-    "contention": ("Contention", "what slows workers down for a while", "cluster: {contention: [{}]}"),
+    "contention": ("Contention", "temporary slowdowns of workers", "cluster: {contention: [{}]}"),
     "fault": (
         "Faults",
         "which workers or servers are offline and when, and which messages are lost",
         "cluster: {faults: [{}]}",
     ),
-    "latency": ("Latencies", "how long something takes", "cluster: {compute: {}}"),
-    "model": ("Models", "what is trained", "task: {model: {}}"),
-    "loss": ("Losses", "what is minimised", "task: {loss: {}}"),
-    "data": ("Data", "what it is trained on", "task: {data: {}}"),
+    "latency": ("Latencies", "durations", "cluster: {compute: {}}"),
+    "model": ("Models", "the trained model", "task: {model: {}}"),
+    "loss": ("Losses", "the quantity that training minimises", "task: {loss: {}}"),
+    "data": ("Data", "training and evaluation examples", "task: {data: {}}"),
 }
 _TYPES = {
     "number": "number",
@@ -44,7 +49,7 @@ _TYPES = {
 }
 _LIMITS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 _NO_LIMIT = 2**31  # a limit this large is not worth showing
-_WIDTH = 100  # of a terminal's line
+_WIDEST = 100  # columns
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ def reference(kind: str, name: str) -> Reference:
 
         >>> from fred.commands.reference import reference
         >>> print(reference("latency", "uniform").text())
-        uniform (latency): how long something takes
+        uniform (latency): durations
         <BLANKLINE>
         Any duration between two bounds, equally likely.
         <BLANKLINE>
@@ -244,7 +249,9 @@ def _option_texts(options: tuple[Option, ...]) -> Iterator[str]:
         known = option.default.strip("`")
         given = "" if not known else f"; {known}" if known.startswith("required") else f"; default: {known}"
         yield f"  {option.name:<{width}}{option.values}{given}"
-        yield textwrap.indent(textwrap.fill(option.meaning, _WIDTH - width - 2, break_on_hyphens=False), " " * (width + 2))
+        yield textwrap.indent(
+            textwrap.fill(option.meaning, max(20, _width() - width - 2), break_on_hyphens=False), " " * (width + 2)
+        )
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -252,8 +259,13 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _filled(paragraph: str) -> str:
-    """Return a paragraph wrapped to 100 columns; formulas, tables and lists stay as they are."""
-    return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _WIDTH, break_on_hyphens=False)
+    """Return a paragraph wrapped to the terminal; formulas, tables and lists stay as they are."""
+    return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _width(), break_on_hyphens=False)
+
+
+def _width() -> int:
+    """Return the columns of a terminal's line; 80 if there is no terminal."""
+    return min(_WIDEST, shutil.get_terminal_size().columns)
 
 
 def _cell(text: str) -> str:

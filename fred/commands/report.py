@@ -6,18 +6,13 @@ from pathlib import Path
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    from fred.components import registry
-
     parser.add_argument("folder", type=Path, help="result folder")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="output file (default: report.html in the folder)")
-    registry.add_import_option(parser, "the result")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the report and print its path. Raises FredError."""
-    from fred.components import registry
     from fred.results.folder import add_report
 
-    registry.allow_import(options.imports)
     print(f"report: {add_report(options.folder, options.out)}")
     return 0

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fred.base.errors import FredError
 from fred.base.places import check_places
 from fred.base.progress import bars
-from fred.commands import trace_options
+from fred.commands import shared_options, trace_options
 from fred.components import registry
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import best
@@ -36,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write the model even if it is worse than the best static cutoff in the last quarter of the iterations",
     )
+    shared_options.add_quiet(parser)
     for name, kind in _TRAINING.items():
         field = DeepMarkov.model_fields[name]
         help_ = f"{field.description} (default: {field.default})"
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     seconds = trace.seconds[: _number(options.train, trace)]
     node_of = find_groups(seconds) if trace.node_of is None else trace.node_of
     began = time.perf_counter()
-    with bars() as show:
+    with bars(quiet=options.quiet) as show:
         try:
             trained = best(rule, seconds, node_of, lambda share: show("training", share))
         except ValueError as error:
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
             f"{{name: count, workers: {found.static}}} instead, or write it anyway with --even-if-worse"
         )
     trained.save(options.out)
-    for line in _said(options, trace, trained, time.perf_counter() - began):
+    for line in [options.out] if options.quiet else _said(options, trace, trained, time.perf_counter() - began):
         print(line)
     if found.doubt:
         print(f"fred: {options.out}: {found.doubt}", file=sys.stderr)
@@ -76,7 +77,8 @@ def _rule(options: argparse.Namespace) -> DeepMarkov:
         return registry.lookup("cutoff", options.rule).model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise FredError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}") from None
+        expected = first["msg"].replace("Input should be", "expected")
+        raise FredError(f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}: {expected}") from None
 
 
 def _check_free(path: Path) -> None:

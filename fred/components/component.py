@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -19,7 +19,7 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_jsonable_python
 
 from fred.base.errors import FredError
 from fred.components import own_code, registry
@@ -144,7 +144,7 @@ def options_of(component: Component) -> dict[str, Any]:
 
 
 def checked(cls: type[C], validate: Callable[[], C]) -> C:
-    """Return a validated component. When a result is read, skip checks that need the content of an input file.
+    """Return a validated component. When a result is read, skip checks that need an input file or own code.
 
     The first such check and all later ones are skipped. The run that wrote the result has made them.
 
@@ -188,11 +188,53 @@ def inputs_of(part: Any) -> dict[InputPath, None]:
     return {path: None for each in parts for path in inputs_of(each)}
 
 
+class Unimported(Component):
+    """A component of the user's own in a result that is read without importing its class: only the recorded options.
+
+    Each class has a subclass of the same name. The result can be shown, but its runs cannot be repeated.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return no warnings: only the class knows them."""
+        return ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_recorded(cls, options: Any, info: ValidationInfo) -> Any:
+        if not is_recorded(info):
+            raise PydanticCustomError("component", "{reason}", {"reason": registry.needs_import(cls.__module__), "key": "name"})
+        return options
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a recorded option. Raises UnreadError for anything that needs the class."""
+        if name.startswith("_") or name in (self.__pydantic_extra__ or {}):
+            return super().__getattr__(name)  # type: ignore[misc]  # pydantic hides it from type checkers
+        raise UnreadError(registry.needs_import(type(self).__module__))
+
+
+@cache
+def _unimported(name: str) -> type[Unimported]:
+    """Return the class that stands for `name`, `module:Class`."""
+    module, _, own = name.partition(":")
+    return type(own, (Unimported,), {"__module__": module, "__qualname__": own})
+
+
+def is_recorded(info: ValidationInfo) -> bool:
+    """Return True if pydantic validates the specification in a result's manifest."""
+    return bool((info.context or {}).get("recorded"))
+
+
+def _is_own(cls: type) -> bool:
+    return not cls.__module__.startswith("fred.")
+
+
 def own_classes(part: Any) -> set[str]:
     """Return the user's own classes among the parts of a run, as `module:Class`."""
     if isinstance(part, Component):
         cls = type(part)
-        here = set() if cls.__module__.startswith("fred.") else {f"{cls.__module__}:{cls.__qualname__}"}
+        here = {f"{cls.__module__}:{cls.__qualname__}"} if _is_own(cls) else set()
         return here.union(*map(own_classes, options_of(part).values()))
     return set().union(*map(own_classes, part)) if isinstance(part, tuple | list) else set()
 
@@ -239,12 +281,30 @@ class OneOf:
         return {ONE_OF: self.kind}  # a placeholder, which fred.specification.schema replaces by a reference
 
     def dump(self, component: Component, briefly: bool = False, context: Any = None) -> dict[str, Any]:
-        """Return the `component` as a scenario writes it: its name and options, or (`briefly`) those that are not default."""
-        options = component.model_dump(exclude_defaults=briefly, context=context)
+        """Return the `component` as a scenario writes it: its name and options, or (`briefly`) those that are not default.
+
+        Of a user's own class only the defaults of its kind's base class count: a result can be read without the class.
+        """
+        own = _is_own(type(component))
+        options = component.model_dump(exclude_defaults=briefly and not own, context=context)
+        if briefly and own:
+            usual = {name: field.default for name, field in registry.base(self.kind).model_fields.items()}
+            options = {name: value for name, value in options.items() if name not in usual or not _same(value, usual[name])}
         return {"name": registry.name_of(self.kind, component), **options}
 
     def _serialized(self, component: Component, info: SerializationInfo) -> dict[str, Any]:
         return self.dump(component, info.exclude_defaults, info.context)
+
+    def _with_protocols(self, error: Any, usual: Any) -> Any:
+        """Return the error for an unknown key, with protocols that have an option of this name: the `usual` one, if it has."""
+        if error["type"] != "unknown_key" or error["loc"] or self.kind not in ("algorithm", "protocol"):
+            return error
+        key = error["ctx"]["key"]
+        if not (names := registry.protocols_with(key)):
+            return error
+        owner = usual if usual in names else names[0]
+        owners = f"`protocol: {{name: {owner}}}`" + " and others" * (len(names) > 1)
+        return error | {"msg": error["msg"].replace(f"`{key}`", f"`{key}`, which is an option of {owners}", 1)}
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
         if isinstance(value, Component):
@@ -255,11 +315,18 @@ class OneOf:
             raise PydanticCustomError("component", "expected a name or a mapping with the key `name`")
         options = {key: option for key, option in value.items() if key != "name"}
         try:
-            cls = registry.lookup(self.kind, value["name"])
+            unimported = is_recorded(info) and registry.is_unimported(value["name"])
+            cls = _unimported(value["name"]) if unimported else registry.lookup(self.kind, value["name"])
             return checked(cls, lambda: cls.model_validate(options, context=info.context))
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
         except ValidationError as error:
-            nested = error.errors()
+            nested = [self._with_protocols(each, getattr(cls, "protocol", "")) for each in error.errors()]
             said = "; ".join(f"{'.'.join(map(str, line['loc'])) or value['name']}: {line['msg']}" for line in nested)
             raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Return True if an option has its default, both as JSON."""
+    one, other = (to_jsonable_python(each, fallback=str) for each in (value, default))
+    return bool(one == other)

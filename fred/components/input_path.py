@@ -15,7 +15,7 @@ SHIPPED = Path(__file__).parents[1] / "scenarios"  # in a checkout, a link to `s
 
 
 class UnreadError(FredError):
-    """Error of a check that needs the content of an input file while a result is read, which must work without inputs."""
+    """Error of a check that needs an input file or a class of the user's while a result is read, which must work without."""
 
 
 class InputPath(str):

@@ -60,7 +60,7 @@ def read(module: str, path: Path) -> Page:
             if isinstance(target, ast.Name) and target.id in tables:
                 try:
                     tables[target.id] = ast.literal_eval(node.value)
-                except ValueError:
+                except (ValueError, TypeError):
                     raise FredError(
                         f"{path}, line {node.lineno}: `{target.id}` must be a literal: it is read, not run"
                     ) from None

@@ -159,7 +159,11 @@ BASES = {  # base class of each kind, also for users' own classes
     "data": "fred.learning.data.dataset:Data",
 }
 
-_importable: set[str] = set()  # the user's modules that the command line or the Python API has allowed
+_ENTRY_POINTS = "fred.systems"  # group in which installed packages name modules with components
+_LISTED = 30  # names in a message
+_OPTIMIZERS = ("adagrad", "adam", "adamw", "lamb", "lion", "nadam", "rmsprop", "sgd")  # not algorithms
+_OWN = re.compile(r"[^:]+:[\w-]+")  # the name of a user's class
+_importable: dict[str, str] = {}  # modules that the command line or the Python API has allowed, by the names that scenarios use
 
 
 def add_import_option(parser: argparse.ArgumentParser, who: str) -> None:
@@ -169,23 +173,25 @@ def add_import_option(parser: argparse.ArgumentParser, who: str) -> None:
         parser: parser of a command; it stores the modules in `imports`.
         who: subject of the help text, such as "the scenario".
     """
-    help_ = f"let {who} name classes of this module"
+    help_ = f"let {who} name classes of this module, or of an installed package's entry point in `{_ENTRY_POINTS}`"
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_)
 
 
-def allow_import(modules: Iterable[str]) -> None:
+def allow_import(names: Iterable[str]) -> None:
     """Import modules, and let scenarios name their classes as `module:Class`. FRED imports no other code of the user's.
 
     The current folder is searched, too. Raises FredError, with file and line, if a module fails.
 
     Args:
-        modules: names as in an import statement.
+        names: modules as in an import statement, or entry points of installed packages in the group `fred.systems`, which
+            scenarios name as `entry-point:Class`.
     """
-    for module in modules:
+    for name in names:
         options.check_platforms()  # before the module's code receives an error from jax
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()  # the file may be new
+        module = _module_of(name)
         try:
             found = importlib.import_module(module)
         except KeyboardInterrupt:
@@ -193,10 +199,22 @@ def allow_import(modules: Iterable[str]) -> None:
         except BaseException as error:  # SystemExit and GeneratorExit, too
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
-            raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
+            here = [file.stem for file in Path.cwd().glob("*.py")] if getattr(error, "name", None) == module else []
+            hint = nearest(module.removesuffix(".py"), here)
+            raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}{hint}") from error
         _add_rows(found)
         own_code.facts()  # record the digests at the import
-        _importable.add(module)
+        _importable.update({name: module, module: module})
+
+
+def _module_of(name: str) -> str:
+    """Return the module of an entry point, or the name itself if no installed package offers one. Raises FredError."""
+    from importlib import metadata  # slow to import
+
+    offered = sorted({each.module for each in metadata.entry_points(group=_ENTRY_POINTS, name=name)})
+    if len(offered) > 1:
+        raise FredError(f"installed packages offer several modules as `{name}`: {', '.join(offered)}; name one of these")
+    return offered[0] if offered else name
 
 
 def _add_rows(module: ModuleType) -> None:
@@ -211,7 +229,7 @@ def _add_rows(module: ModuleType) -> None:
 
 def imported() -> list[str]:
     """Return the names of the allowed modules."""
-    return sorted(_importable)
+    return sorted(set(_importable.values()))
 
 
 def lookup(kind: str, name: str) -> type[Any]:
@@ -227,13 +245,26 @@ def lookup(kind: str, name: str) -> type[Any]:
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
-        raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
-    module, _, own = name.partition(":")
-    if not module or not re.fullmatch(r"[\w-]+", own):
+        known = ", ".join(REGISTRY[kind]) if len(REGISTRY[kind]) <= _LISTED else f"the names that `fred list {kind}` lists"
+        optimizer = f"; `{name}` is an optimizer: `algorithm: {{name: asgd, optimizer: {name}}}`"
+        hint = optimizer if kind == "algorithm" and name in _OPTIMIZERS else nearest(name, REGISTRY[kind])
+        raise FredError(f"expected one of {known}, or `module:Class`{hint}")
+    module = name.partition(":")[0]
+    if not _OWN.fullmatch(name):
         raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
     if module not in _importable:
-        raise FredError(f"a scenario alone never makes FRED import code: allow it with `--import {module}`")
+        raise FredError(needs_import(module))
     return _own(kind, name)
+
+
+def is_unimported(name: str) -> bool:
+    """Return True if a component's name is that of a user's class, `module:Class`, whose module is not allowed."""
+    return _OWN.fullmatch(name) is not None and name.partition(":")[0] not in _importable
+
+
+def needs_import(module: str) -> str:
+    """Return the message that refuses to import a module of the user's."""
+    return f"a scenario alone never makes FRED import code: allow it with `--import {module}`"
 
 
 def base(kind: str) -> type[Any]:
@@ -258,14 +289,30 @@ def name_of(kind: str, component: object) -> str:
     return next((name for name, known in REGISTRY[kind].items() if known == target), target)
 
 
+def protocols_with(option: str) -> list[str]:
+    """Return the names of the protocols that have an option.
+
+    >>> from fred.components import registry
+    >>> registry.protocols_with("backup_workers")
+    ['synchronous']
+    """
+    return [name for name, target in REGISTRY["protocol"].items() if option in _load(target).model_fields]
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to a message: the nearest valid spelling, or an empty text.
 
     >>> from fred.components import registry
     >>> registry.nearest("learning_rat", ["momentum", "learning_rate"]), registry.nearest("nothing", ["like", "it"])
     ('; did you mean `learning_rate`?', '')
+    >>> registry.nearest("workers:8", ["workers"])
+    '; write a space after the colon: `workers: 8`'
     """
-    match = difflib.get_close_matches(word, list(known), n=1)
+    known = list(known)
+    key, colon, value = word.partition(":")
+    if colon and value and key in known:
+        return f"; write a space after the colon: `{key}: {value}`"
+    match = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean `{match[0]}`?" if match else ""
 
 
@@ -279,7 +326,7 @@ def summary(target: str) -> str:
 
         >>> from fred.components import registry
         >>> registry.summary(registry.REGISTRY["algorithm"]["asgd"])
-        'One step with every gradient as it arrives, however stale.'
+        'Asynchronous SGD: apply every gradient on arrival, whatever its staleness.'
     """
     module, name = target.split(":")
     if module == _ROWS:
@@ -304,7 +351,8 @@ def _docstrings(module: str) -> dict[str, str]:
 
 def _own(kind: str, name: str) -> type[Any]:
     """Return a user's class. Raises FredError if it is not a complete class of this kind."""
-    module, own = name.split(":")
+    prefix, own = name.split(":")
+    module = _importable[prefix]
     known = vars(importlib.import_module(module))
     if own not in known:
         raise FredError(f"cannot load `{name}`: `{module}` has no `{own}`{nearest(own, known)}")

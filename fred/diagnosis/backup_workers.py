@@ -8,13 +8,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from scipy.special import betainc, expit, gammaln
-
-from fred.cluster.latency import Latency
+from scipy.special import gammaln
 
 Floats = NDArray[np.float64]
 Curve = Literal["linear", "fitted"]
-_CELLS, _REACH = 8192, 36.0  # integral over quantiles: number of cells; outermost log-odds
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,23 +95,6 @@ def mean_arrivals(seconds: Floats, workers: int | None = None) -> Floats:
     ways = _log_choices(i - 1, k - 1, possible) + _log_choices(recorded - i, chosen - k, possible)
     shares = np.where(possible, np.exp(ways - _log_choices(recorded, chosen)), 0.0)
     return shares @ ordered
-
-
-def expected_arrivals(latency: Latency, workers: int) -> Floats:
-    """Return E[x_(1)] .. E[x_(n)] of n independent durations of one latency, s [workers].
-
-    The k-th smallest of n uniform draws has a Beta(k, n - k + 1) distribution. The result integrates the quantiles over it.
-    Raises ValueError if the latency has an infinite mean: then the last arrivals have no expected time.
-    """
-    if not np.isfinite(latency.mean):
-        raise ValueError("the latency has an infinite mean, so the last arrivals have no expected time")
-    odds = np.linspace(-_REACH, _REACH, _CELLS + 1)
-    quantiles = latency.sample(np.clip(expit((odds[:-1] + odds[1:]) / 2), 2.0**-53, 1 - 2.0**-53))
-    k = np.arange(1, workers + 1)[:, None]
-    below = betainc(k, workers - k + 1, expit(odds))
-    above = betainc(workers - k + 1, k, expit(-odds))  # exact where `below` is nearly 1
-    shares = np.where(below[:, 1:] < 0.5, np.diff(below), -np.diff(above))
-    return np.asarray((shares * quantiles).sum(axis=1))
 
 
 def _log_choices(

@@ -43,7 +43,7 @@ def slow_when(found: Diagnosis) -> Picture:
         above.grid(False)
         lost = 1 - np.median(seconds, axis=1) / seconds.max(axis=1)
         below.plot(np.arange(len(lost)) + 0.5, lost, color=COLOURS[0], linewidth=0.8)
-        for run in runs(found.surety.slow):
+        for run in runs(found.slowness.high):
             if run.high:
                 below.axvspan(found.first + run.first, found.first + run.end, color=COLOURS[4], alpha=0.3, linewidth=0)
         below.set(xlabel="iteration (shaded: spells)", ylabel="share lost", ylim=(0, 1), xlim=(0, len(seconds)))
@@ -64,10 +64,10 @@ def gains(found: Diagnosis) -> Picture:
             colour = COLOURS[_KINDS[each.remedy.kind]]
             low, high = each.ratio.interval or (each.ratio.value, each.ratio.value)
             axis.plot([low, high], [place, place], color=colour, linewidth=2.5, alpha=0.5, solid_capstyle="butt")
-            axis.plot(each.ratio.value, place, "o" if not each.fairness.given_up else "X", color=colour)
+            axis.plot(each.ratio.value, place, "o" if not each.fairness.excluded else "X", color=colour)
         axis.axvline(1, color=FAINT, linewidth=1)
         axis.axvline(found.bound.ratio.value, color=COLOURS[1], linestyle="--", label="upper bound of all that drop gradients")
-        axis.set(yticks=range(len(shown)), xlabel="throughput / waiting for all (cross: gives up workers)")
+        axis.set(yticks=range(len(shown)), xlabel="throughput / waiting for all (cross: excludes workers)")
         axis.set_yticklabels([_short(each) for each in shown], parse_math=False)
         if max(each.ratio.value for each in shown) > _MOST_TIMES / 2:
             axis.set_xscale("log")

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from fred.diagnosis.remedies import Remedy
 
-GIVEN_UP = 0.05  # used share of gradients below which a worker might as well be switched off
+EXCLUDED = 0.05  # used share of gradients below which a worker might as well be switched off
 RARE = 0.5  # used share of gradients below which a worker's data count for little
 
 
@@ -27,7 +27,7 @@ class Fairness:
         >>> import numpy as np
         >>> from fred.diagnosis.remedies import backups
         >>> found = Fairness(backups(np.tile([1.0, 1.1, 5.0, 6.0], (9, 1)), 2))
-        >>> found.effective, found.given_up, found.same, found.dropped
+        >>> found.effective, found.excluded, found.same, found.dropped
         (2.0, [2, 3], 1.0, 0.5)
     """
 
@@ -40,14 +40,14 @@ class Fairness:
         return float(used.sum() ** 2 / (used**2).sum())
 
     @cached_property
-    def given_up(self) -> list[int]:
+    def excluded(self) -> list[int]:
         """Return the workers with less than 5 % of their gradients used."""
-        return [worker for worker, used in enumerate(self.remedy.used.tolist()) if used < GIVEN_UP]
+        return [worker for worker, used in enumerate(self.remedy.used.tolist()) if used < EXCLUDED]
 
     @cached_property
     def rare(self) -> list[int]:
         """Return the workers with between 5 % and half of their gradients used."""
-        return [worker for worker, used in enumerate(self.remedy.used.tolist()) if GIVEN_UP <= used < RARE]
+        return [worker for worker, used in enumerate(self.remedy.used.tolist()) if EXCLUDED <= used < RARE]
 
     @cached_property
     def dropped(self) -> float:

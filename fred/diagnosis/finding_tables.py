@@ -49,19 +49,19 @@ def _remedies(found: Diagnosis) -> Table:
     bound = found.bound
     rows.append((bound.remedy.name, _gain(bound), _interval(bound), "", "", ""))
     return Table(
-        ("remedy", "gain", "95 % interval", "dropped", "data of", "gives up"),
+        ("remedy", "gain", "95 % interval", "dropped", "data of", "excludes"),
         rows,
         "What helps",
         f"gain: gradients per second, relative to waiting for all ({found.every.played.throughput():,.4g}), in the same "
-        f"{found.rounds} rounds; data of: effective number of workers whose data are used; gives up: workers with fewer than "
+        f"{found.rounds} rounds; data of: effective number of workers whose data are used; excludes: workers with fewer than "
         "5 % of their gradients used",
     )
 
 
 def _row(each: Gain, found: Diagnosis) -> tuple[str, ...]:
     fair = each.fairness
-    given_up = str(len(fair.given_up)) if fair.given_up else NONE
-    return each.remedy.name, _gain(each), _interval(each), _share(fair.dropped), f"{fair.effective:.1f}", given_up
+    excluded = str(len(fair.excluded)) if fair.excluded else NONE
+    return each.remedy.name, _gain(each), _interval(each), _share(fair.dropped), f"{fair.effective:.1f}", excluded
 
 
 def _gain(each: Gain) -> str:

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from fred.base.errors import FredError
+from fred.base.intervals import Ratio, spell_ratio
 from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis import remedies, spells
 from fred.diagnosis.fairness import Fairness
 from fred.diagnosis.remedies import Remedy
 from fred.diagnosis.slowness import Slowness, slowness
-from fred.diagnosis.surety import Surety
 from fred.prediction.comparison import nodes_of
-from fred.prediction.intervals import Ratio
 from fred.traces.trace import Trace
 
 FEWEST = 8  # iterations needed for a diagnosis
@@ -29,6 +28,7 @@ _WORTH = 1.02  # relative throughput from which a remedy saves time
 _MOST_MORE = 20  # most further iterations recommended, as a multiple of those recorded
 _FAIR = 0.75  # least share of effective workers for a fair remedy
 _LEARNING = ("deadline", "rule")
+_NEVER_SLOWER = ("repair", "local", "asynchronous")  # whatever the times are
 _CUTOFFS = ("backup", "deadline", "rule")
 
 
@@ -56,7 +56,6 @@ class Diagnosis:
         first: number of first iterations that only train rules and do not count.
         told: True if the trace gives the workers' nodes.
         slowness: the loss and its causes.
-        surety: source of all intervals.
         every: waiting for all.
         gains: all remedies, in the order of the table.
         bound: upper bound of all remedies that drop gradients.
@@ -67,7 +66,6 @@ class Diagnosis:
     first: int
     told: bool
     slowness: Slowness
-    surety: Surety
     every: Remedy
     gains: tuple[Gain, ...]
     bound: Gain
@@ -77,6 +75,11 @@ class Diagnosis:
     def rounds(self) -> int:
         """Return the number of rounds that count."""
         return self.trace.iterations - self.first
+
+    @property
+    def spells(self) -> int:
+        """Return the number of spells, which decide how wide intervals are."""
+        return len(self.slowness.spells)
 
     @cached_property
     def verdict(self) -> str:
@@ -88,7 +91,7 @@ class Diagnosis:
             return CANNOT_TELL
         if found.above and found.value >= _WORTH:
             return SAVES
-        quiet = self.surety.spells > 0 or self.trace.iterations >= QUIET
+        quiet = self.spells > 0 or self.trace.iterations >= QUIET
         return SAVES_LITTLE if found.high < LITTLE and quiet else CANNOT_TELL
 
     @cached_property
@@ -97,7 +100,7 @@ class Diagnosis:
         if self.verdict != CANNOT_TELL:
             return 0
         found, have = self.recommended.ratio, self.trace.iterations
-        least = ENOUGH if found.value >= LITTLE or self.surety.spells else QUIET
+        least = ENOUGH if found.value >= LITTLE or self.spells else QUIET
         return max(_rounded(least - have), min(self._narrower(found), _rounded(_MOST_MORE * have)))
 
     def _narrower(self, found: Ratio) -> int:
@@ -114,7 +117,7 @@ class Diagnosis:
         """Return remedies with a gain that use all workers' data on the same machines, best first."""
         able = [each for each in self.gains if each.remedy.kind not in ("repair", "remove") and each.ratio.value > _WORTH]
         enough = _FAIR * len(self.trace.workers)
-        kept = [each for each in able if not each.fairness.given_up and each.fairness.effective >= enough]
+        kept = [each for each in able if not each.fairness.excluded and each.fairness.effective >= enough]
         return sorted(kept, key=lambda each: -each.ratio.value)
 
     def json(self) -> dict[str, Any]:
@@ -134,11 +137,18 @@ class Diagnosis:
                 "rule": found.remedy.name,
                 **_ratio(found.ratio),
                 "more_iterations": self.more,
-                "gives_up": self._names(found.fairness.given_up),
+                "excludes": self._names(found.fairness.excluded),
             },
             "lost": {
                 **{"waiting": lost.waiting, "of_the_time": lost.lost, "slowdown": lost.slowdown, "lasting": lost.lasting},
-                **{"by_quarter": list(lost.parts), "spells": list(lost.spells), "rounds_in_spells": lost.share},
+                **{
+                    "by_quarter": list(lost.parts),
+                    "median_by_quarter": list(lost.paces),
+                    "worst_iteration": lost.worst[0],
+                    "of_the_worst": lost.worst[1],
+                    "spells": list(lost.spells),
+                    "rounds_in_spells": lost.share,
+                },
                 **{"slow": [self._slow(each) for each in lost.slow], "together": lost.together},
             },
             "waiting_for_all": {"throughput": every},
@@ -158,7 +168,7 @@ class Diagnosis:
         return {
             **{"name": each.remedy.name, "kind": each.remedy.kind, "throughput": each.remedy.played.throughput()},
             **_ratio(each.ratio),
-            **{"dropped": fair.dropped, "effective_workers": fair.effective, "gives_up": self._names(fair.given_up)},
+            **{"dropped": fair.dropped, "effective_workers": fair.effective, "excludes": self._names(fair.excluded)},
             **{"same_workers": fair.same, "used": dict(zip(self.trace.workers, used, strict=True))},
         }
 
@@ -188,16 +198,17 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
     first = remedies.learning(iterations)
     counted, told = trace.seconds[first:], trace.node_of is not None
     found = slowness(trace, counted, nodes_of(trace, iterations), told)
-    surety, every = Surety(spells.find(spells.waiting(counted))), remedies.waiting_for_all(counted)
-
-    best = remedies.bound(counted)
+    every, best = remedies.waiting_for_all(counted), remedies.bound(counted)
 
     def gain(remedy: Remedy) -> Gain:
         learns = best.played if remedy.kind in _LEARNING else None
-        return Gain(remedy, surety.ratio(remedy.played, every.played, learns), Fairness(remedy))
+        ratio = spell_ratio(found.high, remedy.played, every.played, learns)
+        if remedy.kind in _NEVER_SLOWER:
+            ratio = ratio._replace(low=max(ratio.low, min(1.0, ratio.value)), high=max(ratio.high, 1.0))
+        return Gain(remedy, ratio, Fairness(remedy))
 
     gains = tuple(gain(remedy) for remedy in _tried(trace, counted, found, progress))
-    return Diagnosis(trace, first, told, found, surety, every, gains, gain(best), _recommended(gains, surety))
+    return Diagnosis(trace, first, told, found, every, gains, gain(best), _recommended(gains, found.high))
 
 
 def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show) -> Iterator[Remedy]:
@@ -217,11 +228,11 @@ def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show
     yield remedies.asynchronous(counted)
 
 
-def _recommended(gains: tuple[Gain, ...], surety: Surety) -> Gain:
+def _recommended(gains: tuple[Gain, ...], slow: spells.Bools) -> Gain:
     """Return the rule that chooses by itself, or the best other cutoff if that is significantly better."""
     own = next(each for each in gains if each.remedy.kind == "rule")
     best = max((each for each in gains if each.remedy.kind in _CUTOFFS), key=lambda each: each.ratio.value)
-    return best if surety.ratio(best.remedy.played, own.remedy.played).above else own
+    return best if spell_ratio(slow, best.remedy.played, own.remedy.played).above else own
 
 
 def _ratio(found: Ratio) -> dict[str, Any]:

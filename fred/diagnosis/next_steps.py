@@ -1,4 +1,4 @@
-"""Files to go on with after a diagnosis: the trace, its cluster, and the remedies as a scenario."""
+"""The files of a diagnosis: the trace, its cluster, and the remedies as a scenario."""
 
 import csv
 import io
@@ -98,7 +98,7 @@ def scenario_text(found: Diagnosis) -> str:
     return written(
         scenario(found),
         f"{FIRST} {found.trace.source}`: the remedies that change no machine, each with the number of gradients recorded.",
-        "Look for: gradients per second. `fred run` runs it; add a `task` to train a model.",
+        "Look for: the time for the same number of gradients (virtual s). Add a `task` to train a model.",
     )
 
 

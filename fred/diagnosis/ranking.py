@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fred.base.intervals import bca_mean
 from fred.diagnosis.candidates import Candidate
-from fred.outcomes.paired import interval
 from fred.outcomes.tables import Tables
 
 _FEWEST_LOOKS = 10  # evaluations before the target needed to time it well
@@ -152,7 +152,7 @@ def against(seconds: Sequence[float], first: Sequence[float], budget: float) -> 
     (1.93, True)
     """
     logs = np.log(np.minimum(seconds, budget) / np.minimum(first, budget))
-    low, high = interval(logs)
+    low, high = bca_mean(logs)
     found = {"mean": logs.mean(), "low": low, "high": high, "least": logs.min(), "largest": logs.max()}
     return {name: math.exp(value) for name, value in found.items()} | {"way": "ratio", "seeds": len(logs), "missing": 0}
 

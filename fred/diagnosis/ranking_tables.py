@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
+from fred.base.intervals import FEWEST_SEEDS
 from fred.base.numbers import finite
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.candidates import RATE
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Place, Ranking
-from fred.outcomes.paired import FEWEST
 from fred.views.paired_table import said
 from fred.views.table import NONE, Cell, Table, show, terminal
 
@@ -214,7 +214,7 @@ def _of_the_ranking(answer: Answer) -> str:
     """Return the note on the columns of the ranking."""
     choose, report = (", ".join(map(str, answer.question.parts[name])) for name in ("seeds", "report_seeds"))
     number = answer.question.seeds[1]
-    brackets = "95 % interval" if number >= FEWEST else f"range: {FEWEST} seeds or more have an interval"
+    brackets = "95 % interval" if number >= FEWEST_SEEDS else f"range: {FEWEST_SEEDS} seeds or more have an interval"
     return (
         f"best point of each on seeds {choose}, reported on other seeds: {report}; *: at the edge of what was tried; relative "
         f"to the first: geometric mean of per-seed ratios, where a run that missed the target counts as the whole budget; "

@@ -3,7 +3,7 @@
 | remedy         | a round                                                                                            |
 |----------------|----------------------------------------------------------------------------------------------------|
 | all            | ends with the slowest worker                                                                       |
-| repair X       | ends with the slowest worker, with X as fast as the median worker                                  |
+| repair X       | ends with the slowest worker, with X as fast as the median of the others                           |
 | remove X       | ends with the slowest worker other than X                                                          |
 | b backups      | ends with the worker n - b                                                                         |
 | deadline       | ends at the deadline that was best in earlier rounds                                               |
@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.intervals import Played
 from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis.spells import Bools, Floats
-from fred.diagnosis.surety import Played
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import nodes_of, rule_named
@@ -88,7 +88,7 @@ def waiting_for_all(seconds: Floats) -> Remedy:
 
 
 def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Remedy]:
-    """Yield two remedies: some workers become as fast as the median worker of each round, or they are removed.
+    """Yield two remedies: some workers become as fast as the median of the others in each round, or they are removed.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -100,10 +100,10 @@ def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Rem
     (4.0, 3.0)
     """
     own = np.isin(np.arange(seconds.shape[1]), workers)
-    ideal = np.where(own, np.median(seconds, axis=1, keepdims=True), seconds)
+    rest = seconds if own.all() else seconds[:, ~own]
+    ideal = np.where(own, np.median(rest, axis=1, keepdims=True), seconds)
     yield Remedy(f"repair {name}", "repair", _rounds(seconds, ideal.max(axis=1)), np.ones(len(own)))
     if not own.all():
-        rest = seconds[:, ~own]
         yield Remedy(f"remove {name}", "remove", _rounds(rest, rest.max(axis=1)), (~own).astype(float))
 
 

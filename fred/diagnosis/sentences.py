@@ -3,13 +3,17 @@
 import math
 from collections.abc import Iterator
 
+from fred.base.intervals import Ratio
 from fred.diagnosis.findings import CANNOT_TELL, ENOUGH, QUIET, SAVES, SAVES_LITTLE, Diagnosis, Gain
 from fred.diagnosis.slowness import Slow
 from fred.diagnosis.worker_names import several
-from fred.prediction.intervals import Ratio
 
 _LITTLE_LOST = 0.05  # share of the time below which a loss is not explained
 _UNLIKE = 0.2  # difference between quarters of the record, in share of time lost, that is reported
+_ALONE = 0.3  # share of the loss from which a single round is reported
+_FEW_ROUNDS = 10  # in fewer, one round is often a large part
+_MANY_ROUNDS = 100  # in fewer, the median worker's time may change by chance
+_CHANGES = 1.2  # ratio of the median worker's times in two quarters that is reported
 _MOST_USED = 0.95  # share of rounds with the same workers that is reported
 
 
@@ -75,6 +79,11 @@ def _lost(found: Diagnosis) -> Iterator[str]:
     if most - least > _UNLIKE:
         parts = ", ".join(f"{part:.0%}".replace("%", " %") for part in lost.parts)
         yield f"The record is not homogeneous: its quarters lose {parts} of their time."
+    if lost.worst[1] >= _ALONE and lost.rounds >= _FEW_ROUNDS and lost.lost >= _LITTLE_LOST:
+        yield f"Iteration {lost.worst[0]} alone makes up {_share(lost.worst[1])} of the loss."
+    if max(lost.paces) >= _CHANGES * min(lost.paces) and lost.rounds >= _MANY_ROUNDS:
+        paces = ", ".join(f"{pace:.3g}" for pace in lost.paces)
+        yield f"The median worker's time changes: {paces} s in the quarters of the record. This is not part of the loss."
 
 
 def _pattern(slow: Slow, found: Diagnosis) -> str:
@@ -137,12 +146,12 @@ def _costs(found: Diagnosis) -> Iterator[str]:
         f"With {_the(found.recommended)}, {_share(fair.dropped)} of the gradients are dropped; the used ones are worth the "
         f"data of {fair.effective:.1f} of {workers} workers."
     )
-    if fair.given_up:
-        names = several(trace, fair.given_up)
-        number = len(fair.given_up)
+    if fair.excluded:
+        names = several(trace, fair.excluded)
+        number = len(fair.excluded)
         same = f", and takes the same workers in {_share(fair.same)} of the rounds" if fair.same >= _MOST_USED else ""
         yield (
-            f"It gives up {number} of {workers} workers and their data{same}: fewer than 5 % of the gradients of {names} are "
+            f"It excludes {number} of {workers} workers and their data{same}: fewer than 5 % of the gradients of {names} are "
             "used. The model does not learn what only their data show."
         )
         yield _instead(found)
@@ -151,7 +160,7 @@ def _costs(found: Diagnosis) -> Iterator[str]:
 
 
 def _instead(found: Diagnosis) -> str:
-    """Name the best remedies that give up no worker."""
+    """Name the best remedies that exclude no worker."""
     repair = [each for each in found.gains if each.remedy.kind == "repair"]
     ways = [*sorted(repair, key=lambda each: -each.ratio.value)[:1], *found.fair[:3]]
     if not ways:
@@ -161,7 +170,7 @@ def _instead(found: Diagnosis) -> str:
 
 
 def _surely(found: Diagnosis) -> Iterator[str]:
-    spells, rounds = found.surety.spells, found.rounds
+    spells, rounds = found.spells, found.rounds
     if found.first:
         yield f"All numbers refer to {rounds} rounds; the first {found.first} iterations only trained the rules."
     else:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fred.diagnosis import spells
 from fred.diagnosis.attribution import COMPUTING, Attribution
-from fred.diagnosis.spells import Floats
+from fred.diagnosis.spells import Bools, Floats
 from fred.diagnosis.worker_names import several
 from fred.traces.trace import Trace
 
@@ -25,6 +25,9 @@ _COSTS = 0.05  # share of the loss from which a worker is named
 _LATE = 1.3  # time relative to the median worker from which a worker is late in a round
 _NOTHING = 1e-9  # relative loss below which a slowdown is rounding
 _BY_CHANCE = 3.0  # multiple of the median worker's cost from which rare delays are not chance
+_FEWEST_LATE = 3  # rounds in which a worker must be late to be named for rare delays
+_MANY = 0.25  # share of the workers from which slow ones are a group of their own: the median worker is not far from it
+_CLEAR = 0.8  # share of the variance between workers that two groups of them must explain
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,12 @@ class Slow:
         name: name in the trace.
         workers: numbers of the workers.
         pattern: `always`, in `spells`, or `rarely`.
-        times: how many times slower than the others; with spells, slower than outside them.
+        times: mean time relative to the median of the others; in spells, or when late, if that is the pattern.
         share: share of the rounds in which they are slow.
         spells: first iteration of each spell, and the one after its last.
         alone: slowdown of all rounds if only these keep their times.
-        lost: part of the loss that goes if only these become as fast as the median worker.
+        lost: part of the loss that goes if only these become as fast as the median worker; of a large group: as the median
+            of the others.
     """
 
     name: str
@@ -62,8 +66,9 @@ class Slowness:
         slowdown: time of rounds, relative to rounds with all workers as fast as the median one.
         lasting: the same with each worker at its usual speed.
         parts: share of the time lost in each quarter of the record.
-        spells: number of rounds in each spell in which waiting for all costs more than at other times.
-        share: share of the rounds in such spells.
+        paces: the median worker's usual time in each quarter, s.
+        worst: iteration with the longest wait, and its share of the loss.
+        high: True for rounds in a spell, in which waiting for all costs more than at other times [rounds].
         slow: slow workers and nodes, most costly first.
         together: part of the loss that goes if all of them become as fast as the median worker.
     """
@@ -73,10 +78,21 @@ class Slowness:
     slowdown: float
     lasting: float
     parts: tuple[float, ...]
-    spells: tuple[int, ...]
-    share: float
+    paces: tuple[float, ...]
+    worst: tuple[int, float]
+    high: Bools
     slow: tuple[Slow, ...]
     together: float
+
+    @property
+    def spells(self) -> tuple[int, ...]:
+        """Return the number of rounds in each spell, including those cut off at the beginning or the end of the record."""
+        return tuple(run.rounds for run in spells.runs(self.high) if run.high)
+
+    @property
+    def share(self) -> float:
+        """Return the share of the rounds in spells."""
+        return float(self.high.mean())
 
     @property
     def lost(self) -> float:
@@ -103,15 +119,18 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bo
     lost = Attribution({COMPUTING: seconds}, node_of)
     slow = _named(trace, seconds, lost, told)
     everybody = sorted({worker for each in slow for worker in each.workers})
-    high = spells.find(spells.waiting(seconds))
+    quarters = [part for part in np.array_split(seconds, PARTS) if len(part)]
+    waits = seconds.max(axis=1) - np.median(seconds, axis=1)
+    worst = int(np.argmax(waits))
     return Slowness(
         rounds=len(seconds),
         waiting=float(1 - seconds.sum() / (seconds.shape[1] * seconds.max(axis=1).sum())),
         slowdown=lost.slowdown,
         lasting=lost.lasting,
-        parts=tuple(_lost(part) for part in np.array_split(seconds, PARTS) if len(part)),
-        spells=tuple(run.rounds for run in spells.runs(high) if run.high),
-        share=float(high.mean()),
+        parts=tuple(map(_lost, quarters)),
+        paces=tuple(float(np.median(part)) for part in quarters),
+        worst=(_first(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _NOTHING))),
+        high=spells.find(spells.waiting(seconds)),
         slow=tuple(slow),
         together=lost.share(everybody) if everybody else 0.0,
     )
@@ -125,7 +144,10 @@ def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> list
     """Return slow workers and nodes, those with the highest cost alone first, without those that cost little."""
     if lost.slowdown - 1 < _NOTHING:
         return []
-    found = _alike([*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)], trace, seconds, lost)
+    found = [*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)]
+    many = _many(trace, seconds, lost)
+    grouped = {worker for each in many for worker in each.workers}
+    found = many + _alike([each for each in found if not grouped & set(each.workers)], trace, seconds, lost)
     named: list[Slow] = []
     everybody: list[int] = []
     for each in sorted(found, key=lambda each: (-each.alone, -len(each.workers))):
@@ -166,11 +188,31 @@ def _alike(found: list[Slow], trace: Trace, seconds: Floats, lost: Attribution) 
     if len(always) < 2:
         return found
     own = sorted(each.workers[0] for each in always)
-    times = float(np.exp(np.median(_level(seconds, own))))
-    ideal = np.where(np.isin(np.arange(seconds.shape[1]), own), seconds, np.median(seconds, axis=1, keepdims=True))
-    alone = float(ideal.max(axis=1).sum() / lost.ideal_seconds)
-    as_one = Slow(several(trace, own), tuple(own), "always", times, 1.0, (), alone, lost.share(own))
+    as_one = _group(trace, seconds, own, np.median(seconds, axis=1, keepdims=True), lost)
     return [*(each for each in found if each not in always), as_one]
+
+
+def _many(trace: Trace, seconds: Floats, lost: Attribution) -> list[Slow]:
+    """Return the workers of a large group that is always slower than the rest, as one entry, if there are two such groups."""
+    ratios = np.log(seconds / np.median(seconds, axis=1, keepdims=True))
+    usual = np.median(ratios, axis=0)
+    slower = usual > spells.threshold(usual)
+    if slower.mean() < _MANY or spells.explained(usual, slower) < _CLEAR:
+        return []
+    half = np.median(ratios[::2], axis=0)  # groups by half of the rounds, which chance does not repeat in the other half
+    if spells.apart(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
+        return []
+    rest = np.median(seconds[:, ~slower], axis=1, keepdims=True)
+    return [_group(trace, seconds, np.flatnonzero(slower).tolist(), rest, lost)]
+
+
+def _group(trace: Trace, seconds: Floats, workers: list[int], ideal: Floats, lost: Attribution) -> Slow:
+    """Return workers that are always slow as one entry; `ideal` is the time of a quick worker, s [rounds, 1]."""
+    own = np.isin(np.arange(seconds.shape[1]), workers)
+    repaired, alone = (float(each.max(axis=1).sum()) for each in (np.where(own, ideal, seconds), np.where(own, seconds, ideal)))
+    goes = min(1.0, (lost.seconds - repaired) / (lost.seconds - lost.ideal_seconds))
+    times = float(np.exp(_level(seconds, workers)).mean())
+    return Slow(several(trace, workers), tuple(workers), "always", times, 1.0, (), alone / float(ideal.sum()), goes)
 
 
 def _level(seconds: Floats, workers: list[int]) -> Floats:
@@ -189,16 +231,19 @@ Pattern = tuple[str, float, float, tuple[tuple[int, int], ...]]
 
 def _pattern(level: Floats, first: int) -> Pattern | None:
     """Return the pattern of slowness, given log times relative to the others [rounds]; None if not slow for long."""
-    high = spells.find(level)
-    if high.any():
-        times = float(np.exp(np.median(level[high]) - np.median(level[~high])))
-        if times >= _SLOWER and float(np.median(level[high])) > np.log(_SLOWER):
+    high = spells.grown(level, spells.find(level))
+    ratio = np.exp(level)
+    if high.any() and not high.all():
+        times = float(ratio[high].mean())
+        if times >= _SLOWER * max(1.0, float(ratio[~high].mean())):
             found = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
             return "spells", times, float(high.mean()), found
     times = float(np.exp(np.median(level)))
-    return ("always", times, 1.0, ()) if times >= _SLOWER else None
+    return ("always", float(ratio.mean()), 1.0, ()) if times >= _SLOWER else None
 
 
 def _rarely(level: Floats) -> Pattern | None:
     late = level > np.log(_LATE)
-    return ("rarely", float(np.exp(np.median(level[late]))), float(late.mean()), ()) if late.any() else None
+    if late.sum() < _FEWEST_LATE:
+        return None
+    return "rarely", float(np.exp(level[late]).mean()), float(late.mean()), ()

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import median_filter
+from scipy.ndimage import median_filter, uniform_filter
 
 _WINDOW = 9  # rounds of the running median
 _EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # least share of the variance explained by two levels; one of the two suffices
 _APART = 0.1  # least distance of the levels, in logarithms: 10 %
 _SHORTEST = 5  # least rounds in a spell, and between two
+_OFTEN = 1 / 3  # share of late rounds with which a spell goes on
 _REST = 0.02  # share of values clipped at each end for the whole variance
 
 Floats = NDArray[np.float64]
@@ -63,14 +64,39 @@ def find(series: Floats) -> Bools:
     if len(series) < 2 * _SHORTEST:
         return none
     smooth = median_filter(series, size=_WINDOW, mode="reflect")
-    high = smooth > _threshold(smooth)
-    share = float(high.mean())
+    high = smooth > threshold(smooth)
     inner = np.clip(series, *np.quantile(series, (_REST, 1 - _REST)))
-    if not 0 < share < 1 or _apart(smooth, high) < _APART:
+    if apart(smooth, high) < _APART:
         return none
-    clear = _explained(smooth, high) >= _OF_THE_SMOOTHED or _explained(inner, high) >= _EXPLAINED
+    clear = explained(smooth, high) >= _OF_THE_SMOOTHED or explained(inner, high) >= _EXPLAINED
     lasting = _lasting(high) if clear else none
     return none if lasting.all() else lasting
+
+
+def grown(level: Floats, high: Bools) -> Bools:
+    """Return spells that go on while late rounds are frequent, if not in the majority, for longer than a window [rounds].
+
+    Args:
+        level: logarithms, one per round [rounds].
+        high: True for rounds in a spell [rounds].
+
+    >>> level = np.array([0.0] * 20 + [1.0] * 20 + [1.0, 0.0, 1.0, 0.0, 0.0] * 6 + [0.0] * 20)
+    >>> int(find(level).sum()), int(grown(level, find(level)).sum())
+    (24, 47)
+    """
+    if not high.any() or high.all():
+        return high
+    late = level > (np.median(level[high]) + np.median(level[~high])) / 2
+    often = uniform_filter(late.astype(float), _WINDOW, mode="nearest") >= _OFTEN
+    grown = high.copy()
+    for run in runs(often | high):
+        inside = np.flatnonzero(high[run.first : run.end]) + run.first
+        if not run.high or not len(inside):
+            continue
+        first = run.first if inside[0] - run.first > _WINDOW else inside[0]
+        end = run.end if run.end - inside[-1] > _WINDOW else inside[-1] + 1
+        grown[first:end] = True
+    return grown
 
 
 def runs(high: Bools) -> list[Run]:
@@ -86,8 +112,15 @@ def runs(high: Bools) -> list[Run]:
     return [Run(first, end, bool(high[first])) for first, end in itertools.pairwise(changes)]
 
 
-def _threshold(values: Floats) -> float:
-    """Return the threshold that maximises the variance between the two classes."""
+def threshold(values: Floats) -> float:
+    """Return the threshold that maximises the variance between the two classes.
+
+    Args:
+        values: at least two numbers.
+
+    >>> threshold(np.array([1.0, 1.2, 3.0, 3.4]))
+    2.1
+    """
     ordered, count = np.sort(values), len(values)
     below, size = np.cumsum(ordered)[:-1], np.arange(1, count)
     between = (below / size - (ordered.sum() - below) / (count - size)) ** 2 * size * (count - size)
@@ -95,14 +128,31 @@ def _threshold(values: Floats) -> float:
     return float(ordered[best] + ordered[best + 1]) / 2
 
 
-def _apart(values: Floats, high: Bools) -> float:
-    return float(values[high].mean() - values[~high].mean())
+def apart(values: Floats, high: Bools) -> float:
+    """Return the difference of the means of two classes; 0 if one is empty.
+
+    Args:
+        values: numbers, such as logarithms of times.
+        high: True for those of the higher class.
+
+    >>> apart(np.array([1.0, 1.2, 3.1]), np.array([False, False, True])), apart(np.ones(2), np.zeros(2, bool))
+    (2.0, 0.0)
+    """
+    return float(values[high].mean() - values[~high].mean()) if 0 < high.mean() < 1 else 0.0
 
 
-def _explained(values: Floats, high: Bools) -> float:
-    """Return the share of the variance that lies between the two levels."""
+def explained(values: Floats, high: Bools) -> float:
+    """Return the share of the variance that lies between two classes.
+
+    Args:
+        values: numbers, such as logarithms of times.
+        high: True for those of the higher class.
+
+    >>> explained(np.array([1.0, 1.0, 3.0]), np.array([False, False, True])).__round__(9)
+    1.0
+    """
     share, variance = float(high.mean()), float(values.var())
-    return share * (1 - share) * _apart(values, high) ** 2 / variance if variance else 0.0
+    return share * (1 - share) * apart(values, high) ** 2 / variance if variance else 0.0
 
 
 def _lasting(high: Bools) -> Bools:

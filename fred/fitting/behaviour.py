@@ -1,19 +1,16 @@
 """Validation of a cluster by its behaviour: arrivals, backup workers and cutoff rules, within the trace's own intervals.
 
-Intervals are 95 %. Blocks of successive rounds are resampled in a circle [Politis & Romano 1992]; they are as long as the
-cluster's slowdowns last (`fred/prediction/intervals.py`). The interval is Student's, on the logarithm, and its degrees of
-freedom follow from the number of blocks. A cluster that is off by more than 20 % counts as unlike the trace, however wide
-the interval is.
+Intervals are those of `fred.base.intervals.block_ratios`. A cluster that is off by more than 20 % counts as unlike the
+trace, however wide the interval is.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
+from fred.base.intervals import block_ratios
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Loads, NodeOf
 from fred.cluster.durations import NANOSECONDS, durations
@@ -22,7 +19,6 @@ from fred.prediction.closed_loop import Rounds, run
 from fred.prediction.contract import CutoffRule
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
-from fred.prediction.intervals import block_length
 from fred.prediction.mad_deadline import MADDeadline
 
 RULES: dict[str, CutoffRule] = {
@@ -37,9 +33,6 @@ _FAR = 0.6  # error of the logarithm after a few rounds from which more are not 
 _MOST_RULED = 1_200  # most rounds in which the rules run
 _FEWEST_ROUNDS = 100
 _WARM_UP = 20  # warm-up rounds; at most a quarter of all
-_RESAMPLES = 1_000
-_BLOCKS = 4  # least number of blocks
-_SPELLS = 2  # factor on the block length for independent values: spells of 15 to 60 rounds need it
 _WIDEST = 1.2  # widest useful interval, as a ratio
 _NEGLIGIBLE = 0.01  # relative error that never matters, however significant it is
 
@@ -56,7 +49,7 @@ class Measure:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return the ends of the interval, at most 20 % off, as few spells can make it wider."""
+        """Return the ends of the interval, limited to 20 % around the trace's value; few spells would make it wider."""
         return max(self.low, self.trace / _WIDEST), min(self.high, self.trace * _WIDEST)
 
     @property
@@ -157,7 +150,7 @@ def known(seconds: Matrix, node_of: NodeOf) -> Known:
     """
     workers = seconds.shape[1]
     sums = _sums(seconds, node_of, len(seconds))
-    lows, highs = zip(*(interval(part) for part in sums), strict=True)
+    lows, highs = zip(*(block_ratios(part) for part in sums), strict=True)
     backups = workers // 2
     names = [f"the mean of arrival {k} of {workers}" for k in range(workers - backups, workers + 1)]
     names += [f"the gain of {b} backup worker{'s' if b > 1 else ''}" for b in range(1, backups + 1)]
@@ -207,36 +200,3 @@ def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.flo
 def _ratios(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     above, below = sums.sum(1)
     return np.asarray(above / below, np.float64)
-
-
-def interval(sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the ends of the 95 % intervals of ratios of sums over rounds, [measures] each.
-
-    Args:
-        sums: numerators and denominators of each round [2, rounds, measures].
-
-    >>> low, high = interval(np.stack([np.arange(1.0, 17.0), np.ones(16)])[:, :, None])
-    >>> low.round(1).tolist(), high.round(1).tolist()
-    ([3.9], [18.7])
-    """
-    rounds, measures = sums.shape[1:]
-    if rounds < 2 * _BLOCKS or not measures:
-        return np.zeros(measures), np.full(measures, math.inf)
-    shares = sums / sums.sum(1, keepdims=True)
-    moved = shares[0] - shares[1]
-    lengths = [_length(moved[:, column]) for column in {0, measures // 2, measures - 1}]
-    length = max(1, min(_SPELLS * max(lengths), rounds // _BLOCKS))
-    blocks = rounds // length
-    starts = np.random.default_rng(_SEED).integers(rounds, size=(_RESAMPLES, blocks))
-    ends = np.pad(np.cumsum(np.concatenate((sums, sums), axis=1), axis=1), ((0, 0), (1, 0), (0, 0)))
-    totals = np.zeros((2, _RESAMPLES, measures))
-    for start in starts.T:
-        totals += ends[:, start + length] - ends[:, start]
-    logarithms = np.log(totals[0] / totals[1])
-    reach = student.ppf(0.975, blocks - 1) * math.sqrt(blocks / (blocks - 1)) * logarithms.std(0)
-    value = _ratios(sums)
-    return value * np.exp(-reach), value * np.exp(reach)
-
-
-def _length(values: NDArray[np.float64]) -> int:
-    return block_length(values) if values.any() and np.ptp(values) > 0 else 1

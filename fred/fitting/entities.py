@@ -71,7 +71,7 @@ class Model:
 
 
 def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bool = True) -> Model:
-    """Decompose compute times: first what the whole cluster shares, then what its nodes share, then its workers.
+    """Decompose compute times into parts of the whole cluster, then of its nodes, then of its workers.
 
     Args:
         seconds: compute times, s [iterations, workers].

@@ -19,9 +19,9 @@ _MOST_OUTSIDE = 5  # most measures outside the intervals that the table lists
 
 def print_report(fitted: Fitted) -> None:
     """Print the verdict and the slow workers in sentences; then tables, and the `cluster:` block."""
-    for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said):
-        print(line)
     console = terminal()
+    for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said):
+        console.print(line, highlight=False, markup=False)
     facts = _lines(fitted.description, fitted.trace.node_of is not None)
     for table in (
         Table(["", ""], list(facts), fitted.trace.source, words=2),
@@ -29,7 +29,7 @@ def print_report(fitted: Fitted) -> None:
         _tried(fitted.tried),
     ):
         show(table, console)
-    print(fitted.text, end="")
+    print(fitted.block.text(), end="")  # the comments of `fitted.text` are the sentences above
 
 
 def _behaviour(found: Behaviour) -> Table:

@@ -8,13 +8,13 @@ import numpy as np
 
 from fred.base import streams
 from fred.base.errors import FredError
+from fred.base.intervals import block_length
 from fred.cluster.cluster import Cluster
 from fred.fitting.behaviour import Behaviour, Known, known
 from fred.fitting.block import Block, cluster_block, families
 from fred.fitting.description import Description, Matrix, describe
 from fred.fitting.entities import Groups, Model, fit_model
 from fred.fitting.fit_sentences import sentences
-from fred.prediction.intervals import block_length
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 

@@ -35,7 +35,7 @@ def start(server: Server, params: Params, workers: int, words: Any = (0, 0)) -> 
     return state if server.average is None else state.replace(smoothed=state.params)
 
 
-def remembered(server: Server, params: Params, words: Any = (0, 0)) -> Any:
+def memory_of(server: Server, params: Params, words: Any = (0, 0)) -> Any:
     """Return a worker's memory before its first message.
 
     Args:

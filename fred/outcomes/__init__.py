@@ -1,1 +1,1 @@
-"""What one run came to, in memory or on disk, and what can be counted of it: tables, never pictures."""
+"""The measurements of one run, in memory or on disk, as tables, never as pictures."""

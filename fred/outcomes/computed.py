@@ -25,6 +25,11 @@ class Computed:
     final: Named
     data_digest: str | None
 
+    @property
+    def has_clock(self) -> bool:
+        """Return True if virtual time passes in the run."""
+        return self.run.protocol.has_clock
+
     @cached_property
     def schedule_digest(self) -> str:
         """Return the SHA-256 of the schedule."""

@@ -29,6 +29,10 @@ class Outcome(Protocol):
         """Return the specification of the run."""
 
     @property
+    def has_clock(self) -> bool:
+        """Return True if virtual time passes in the run."""
+
+    @property
     def schedule(self) -> Schedule:
         """Return the schedule of the run."""
 

@@ -4,37 +4,22 @@ Runs of a scenario with the same seed share their random streams (common random 
 pair. The difference (or ratio) is taken for each seed first, then its mean and interval over the seeds. The variance that
 pairing saves is reported.
 
-Intervals are BCa bootstrap intervals over the seeds [Efron 1987, JASA 82(397)]. Their level is the one at which their normal
-form has the coverage of Student's: with few values the bootstrap underestimates the spread [Hesterberg 2015, American
-Statistician 69(4)]. Measured coverage of the 95 % intervals:
-
-| values                                 | 5 values | 10 values |
-|----------------------------------------|----------|-----------|
-| normal                                 | 90 %     | 95 %      |
-| exponential                            | 88 %     | 91 %      |
-| more skewed: lognormal with sigma 1    | 81 %     | 88 %      |
-
-Each interval is for its own pair alone: among many runs that do not differ, one in twenty will seem to.
+Intervals are those of `fred.base.intervals.bca_mean`.
 """
 
 import math
-import warnings
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base import elementary
 from fred.base.errors import FredError
-from fred.cluster import elementary
+from fred.base.intervals import bca_mean
 from fred.components import registry
 from fred.outcomes.tables import Tables
 
-FEWEST = 5  # fewest seeds for which an interval is given
-_OUTSIDE = 0.05  # share of intervals that miss the true mean
-_RESAMPLES = 9999
-_ROUNDING = 1e-12  # relative: smaller differences count as none
 _COLUMNS = (
     *("run", "baseline", "quantity", "way", "mean", "low", "high", "least", "largest", "seeds", "missing"),
     "variance_saved",
@@ -103,38 +88,6 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(_COLUMNS))
 
 
-def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of independent values; NaN for fewer than 5, the value itself if all are equal.
-
-    Args:
-        values: one per seed, all finite.
-
-    >>> low, high = interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
-    >>> 1 < low < 3.5 < high < 6, interval(np.array([1.0, 2.0])), interval(np.full(5, 0.25))
-    (True, (nan, nan), (0.25, 0.25))
-    """
-    if len(values) < FEWEST:
-        return math.nan, math.nan
-    if np.ptp(values) <= _ROUNDING * np.abs(values).max():
-        return float(values[0]), float(values[0])
-    return _bootstrapped(tuple(values.tolist()))
-
-
-@lru_cache(maxsize=256)  # requested again by a result's tables, figures and page
-def _bootstrapped(values: tuple[float, ...]) -> tuple[float, float]:
-    from scipy.special import ndtr, stdtrit  # statistics are slow to import
-    from scipy.stats import bootstrap
-
-    number = len(values)
-    tail = float(ndtr(math.sqrt(number / (number - 1)) * stdtrit(number - 1, _OUTSIDE / 2)))
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # a degenerate interval is NaN
-        found = bootstrap(
-            (values,), np.mean, n_resamples=_RESAMPLES, confidence_level=1 - 2 * tail, rng=np.random.default_rng(0)
-        ).confidence_interval
-    return float(found.low), float(found.high)
-
-
 def shared_seeds(tables: Tables) -> int:
     """Return the largest number of seeds that the baseline shares with any other run.
 
@@ -187,7 +140,7 @@ def _of_pairs(paired: NDArray[np.float64], both: NDArray[np.float64]) -> dict[st
     """Summarise paired differences over the seeds [seeds]; `both` has the values of run and baseline [2, seeds]."""
     if not paired.size:
         return dict.fromkeys(("mean", "low", "high", "least", "largest", "variance_saved"), math.nan)
-    low, high = interval(paired)
+    low, high = bca_mean(paired)
     apart = float(both.var(axis=1).sum())
     return {
         "mean": float(paired.mean()),

@@ -106,7 +106,7 @@ class _Pieces(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def only(self, which: NDArray) -> "_Pieces":
-        """Return the pieces of a mask, or at these positions."""
+        """Return the pieces selected by a mask, or by positions."""
         return _Pieces(*(column[which] for column in self))
 
 
@@ -163,7 +163,7 @@ class _Table:
         return _Pieces.of(self._at(everybody, np.zeros_like(everybody)), self._at(everybody, last[everybody]), _WAITING)
 
     def candidates(self, kind: int) -> _Pieces:
-        """Return all activities of one kind, before priorities."""
+        """Return all activities of one kind, which may overlap with those of others."""
         schedule = self._schedule
         if kind == _AWAY:
             return self._placed(self._away.worker, self._away.begin_ns, self._away.end_ns, kind)
@@ -262,7 +262,7 @@ class _Table:
         return self._placed(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, other, number)
 
     def _beside(self, what: What, kind: int, other: int = _NOBODY) -> _Pieces:
-        """Return intervals of this kind, which have no rows."""
+        """Return the intervals of this kind, which are stored next to the schedule's rows."""
         found = self._schedule.intervals.only(what)
         return self._placed(found.worker, found.begin_ns, found.end_ns, kind, found.row, other)
 

@@ -182,7 +182,7 @@ class Tables:
         3          1       1      0.5     0
         """
         outcome = self.outcome(run, seed)
-        if not outcome.run.protocol.has_clock:
+        if not outcome.has_clock:
             raise FredError(f"run `{run}` has no clock, so its gradients take no time")
         return outcome.run_times
 

@@ -39,7 +39,7 @@ def _copied(m: int, n: int, transposed: bool) -> bool:
 
 
 def _strip(n: int) -> int:
-    """Return the width of such a strip in AVX-512's kernel."""
+    """Return the width of the strips that AVX-512's kernel copies."""
     return 8 if n <= 8 else min(_STRIP, -(-n // 16) * 16)
 
 

@@ -65,7 +65,7 @@ class _Operand:
         return self._matrix(self.free, self.over)
 
     def in_columns(self) -> jax.Array:
-        """Return the operand as [(batch,) sums, free]."""
+        """Return the operand as a matrix [(batch,) summed, free], with a batch axis if there is one."""
         return self._matrix(self.over, self.free)
 
     def _matrix(self, first: tuple[int, ...], last: tuple[int, ...]) -> jax.Array:

@@ -35,9 +35,9 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from fred.base.elementary import exp
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS
-from fred.cluster.elementary import exp
 from fred.components.component import OneOf, Whole
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds

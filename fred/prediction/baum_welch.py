@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fred.base.elementary import exp
 from fred.cluster.contention import NodeOf
-from fred.cluster.elementary import exp
 from fred.prediction.contract import Progress
 from fred.prediction.lognormal import Floats
 

@@ -1,4 +1,4 @@
-"""Closed-loop evaluation of a rule on recorded rounds: it sees only what its own cutoffs let it see."""
+"""Closed-loop evaluation of a rule on recorded rounds: it sees only the times that its own cutoffs reveal."""
 
 import math
 import statistics
@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.intervals import Played, Ratio, block_ratio
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.prediction.contract import CutoffRule, Progress, Round, Times
@@ -35,6 +36,14 @@ class Rounds:
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the rounds of several closed loops."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+    def against(self, other: Self) -> Ratio:
+        """Return the throughput relative to another rule's in the same rounds, with its interval.
+
+        Args:
+            other: the same number of rounds under the other rule.
+        """
+        return block_ratio(Played(self.cutoff, self.time), Played(other.cutoff, other.time))
 
     def summary(self) -> dict[str, float]:
         """Return summary statistics of the rounds.
@@ -106,7 +115,7 @@ def _best(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _throughput(cutoff: NDArray[np.int64], time: NDArray[np.int64]) -> float:
-    return int(cutoff.sum()) / (int(time.sum()) / NANOSECONDS)
+    return int(cutoff.sum()) / (sum(time.tolist()) / NANOSECONDS)
 
 
 def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -131,7 +140,6 @@ def run_held_out(
     seconds: NDArray[np.float64],
     node_of: NodeOf,
     warm_up: int = WARM_UP,
-    progress: Progress = lambda share: None,
 ) -> Rounds:
     """Run a rule in closed loop on the last quarter of rounds, which its training did not use.
 
@@ -143,8 +151,7 @@ def run_held_out(
         seconds: all rounds available for training, s [iterations, workers], at least two rounds.
         node_of: node number of each worker [workers].
         warm_up: maximum number of warm-up rounds.
-        progress: called with the share that is done.
     """
     early = len(split(seconds)[0])
     before = min(warm_up, early)
-    return run(warmed_up(rule, before), seconds[early - before :], node_of, before, progress)
+    return run(warmed_up(rule, before), seconds[early - before :], node_of, before)

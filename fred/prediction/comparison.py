@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from fred.base.errors import FredError
+from fred.base.intervals import Ratio
 from fred.base.progress import Show
 from fred.cluster.contention import NodeOf
 from fred.components import registry
@@ -20,7 +21,6 @@ from fred.prediction.auto import Auto
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle
 from fred.prediction.fixed import FixedCount, FixedDeadline
-from fred.prediction.intervals import Ratio, ratio
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
@@ -84,7 +84,7 @@ class Comparison:
         """Return each rule's throughput relative to `all`, `best` and, if it was run, `count`: by reference, then by rule."""
         others = {"all": self.waiting_for_all, "best": self.rounds.get(self.best or ""), "count": self.rounds.get("count")}
         return {
-            other: {name: ratio(own, rounds) for name, own in self.rounds.items()}
+            other: {name: own.against(rounds) for name, own in self.rounds.items()}
             for other, rounds in others.items()
             if rounds is not None
         }

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.cluster.elementary import exp, log
+from fred.base.elementary import exp, log
 from fred.prediction.lognormal import Floats, between_ranks
 
 BINS = 250  # steps of excess over the usual time

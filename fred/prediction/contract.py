@@ -282,7 +282,9 @@ class Oracle(CutoffRule):
         3
     """
 
-    objective: Objective = Field("round", description="objective to maximise")
+    objective: Objective = Field(
+        "round", description="quantity to maximise: c / x_(c) of the next round, or c - rho x_(c) of the long run"
+    )
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _Foresight(self.objective)

@@ -16,7 +16,7 @@ from fred.prediction.predictive import Predictive, Predictor
 
 
 class Elfving(Predictive):
-    """The best c for independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3].
+    """The best count by Elfving's formula, for independent normal compute times [Elfving 1947; Teng & Wood 2018, eq. 3].
 
     E[x_(j)] is about mu + sigma z_j, z_j = Phi^-1((j - pi/8) / (n - pi/4 + 1)) (docs/errata.md, item 1). Mean and deviation
     come from the line through the observed order statistics and z, so dropped workers do not bias them. They are averaged
@@ -34,7 +34,9 @@ class Elfving(Predictive):
         (4, 2)
     """
 
-    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    objective: Objective = Field(
+        "round", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
+    )
     by: By = Field("count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both")
     window: Count = Field(20, description="number of rounds over which mean and deviation are averaged")
     at_least: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="smallest share of the workers to wait for")

@@ -13,7 +13,7 @@ from fred.prediction.predictive import Predictive, Predictor
 
 
 class Empirical(Predictive):
-    """The best c for order statistics as observed, summed from mean steps x_(j) - x_(j - 1) in the last rounds.
+    """The best count by observed order statistics: x_(c) is predicted as the sum of mean gaps x_(j) - x_(j - 1).
 
     The mean of a step is over the rounds that saw it. A round sees the j-th step if it waited for j workers or more. That
     was decided before the round began. So while the cluster does not change, the rounds that did not see a step bias no

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.elementary import log
 from fred.cluster.contention import NodeOf
-from fred.cluster.elementary import log
 from fred.prediction.contract import Chooser
 from fred.prediction.lognormal import Floats, beyond, expected_order_statistics
 from fred.prediction.predictive import Predictive, Predictor
@@ -22,7 +22,7 @@ Weight = Annotated[float, Field(gt=0, le=1)]
 
 
 class EWMA(Predictive):
-    """The best c for an exponentially weighted mean and variance of each worker's log x.
+    """The best count by exponentially weighted means and variances of each worker's log compute time.
 
     The rule assumes that the recent past continues and that workers are independent.
 
@@ -43,9 +43,13 @@ class EWMA(Predictive):
 
     of: Literal["worker", "node"] = Field("node", description="unit that becomes slow or fast as a whole")
     rate: Weight = Field(0.2, description="weight of the newest round in a worker's mean")
-    node_rate: Weight = Field(0.4, description="weight of the newest round in the shift shared by a node's workers")
+    node_rate: Weight = Field(
+        0.4, description="weight of the newest round in the mean shift of a node, which its workers share"
+    )
     spread_rate: Weight = Field(0.03, description="weight of the newest round in a variance")
-    jump: float = Field(2.5, gt=0, description="deviations beyond which an error is a change of regime")
+    jump: float = Field(
+        2.5, gt=0, description="error, in standard deviations, beyond which the rule assumes a change of regime"
+    )
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _Averages(self, node_of)

@@ -33,7 +33,9 @@ class FixedCount(CutoffRule):
     """
 
     workers: Count | None = Field(None, description="number of workers to wait for, c; absent: found in training", examples=[1])
-    objective: Objective = Field("throughput", description="what training maximises: sum c / sum x_(c), or the mean c / x_(c)")
+    objective: Objective = Field(
+        "throughput", description="quantity that training maximises: the sum of c / the sum of x_(c), or the mean of c / x_(c)"
+    )
 
     def start(self, node_of: NodeOf) -> Chooser:
         return Always(_possible("count", self.workers, node_of))

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pydantic import PrivateAttr
 
 from fred.base import streams
+from fred.base.elementary import exp
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
-from fred.cluster.elementary import exp
 from fred.prediction.completed_rounds import Completion
 from fred.prediction.contract import Choice, Chooser, Deadline, Objective, Round, Times
 from fred.prediction.ewma import EWMA

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from fred.base.intervals import Ratio
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import split
-from fred.prediction.contract import CutoffRule, Progress
+from fred.prediction.contract import CutoffRule
 from fred.prediction.fixed import FixedCount
-from fred.prediction.intervals import Ratio, ratio
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -60,7 +60,6 @@ def held_back(
     seconds: NDArray[np.float64],
     node_of: NodeOf,
     warm_up: int = closed_loop.WARM_UP,
-    progress: Progress = lambda share: None,
 ) -> HeldBack:
     """Run a trained rule in closed loop on the last quarter of rounds, s [iterations, workers], which training did not use.
 
@@ -72,11 +71,10 @@ def held_back(
         seconds: all rounds available for training, s [iterations, workers], at least two rounds.
         node_of: node number of each worker [workers].
         warm_up: maximum number of warm-up rounds.
-        progress: called with the share that is done.
     """
     static = FixedCount().trained(split(seconds)[0], node_of)
     assert static.workers is not None
     fixed = closed_loop.run_held_out(static, seconds, node_of, warm_up)
-    own = closed_loop.run_held_out(rule, seconds, node_of, warm_up, progress)
-    found = ratio(own, fixed)
+    own = closed_loop.run_held_out(rule, seconds, node_of, warm_up)
+    found = own.against(fixed)
     return HeldBack(rounds=len(own.cutoff), static=static.workers, ratio=found.value, interval=found.interval)

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy.special import log_ndtr, ndtr
 
+from fred.base.elementary import exp, log
 from fred.cluster.contention import NodeOf
-from fred.cluster.elementary import exp, log
 from fred.components.component import Count
 from fred.prediction import baum_welch
 from fred.prediction.contract import Chooser, Objective, Progress
@@ -25,7 +25,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class HiddenMarkov(Watched):
-    """The best c for a hidden Markov model of slowdowns, where every node switches between a few states.
+    """The best count by a hidden Markov model of slowdowns, in which every node switches between a few states.
 
     An exact filter predicts the next states. log x of a worker is normal around its own median plus its node's log
     slowdown. A dropped worker's time is only known to exceed the cutoff. Training fits all of it by expectation

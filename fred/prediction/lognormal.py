@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, ndtr
 
-from fred.cluster.elementary import exp
+from fred.base.elementary import exp
 
 Floats = NDArray[np.float64]
 _REACH, _POINTS = 4.5, 128  # grid: deviations beyond the outermost means; number of points

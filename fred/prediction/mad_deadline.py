@@ -51,10 +51,10 @@ class MADDeadline(CutoffRule):
     k: float = Field(3.0, gt=0, description="median absolute deviations beyond the median, not scaled to standard deviations")
 
     def start(self, node_of: NodeOf) -> Chooser:
-        return _Remembering(self, len(node_of))
+        return _FromWindow(self, len(node_of))
 
 
-class _Remembering(Chooser):
+class _FromWindow(Chooser):
     def __init__(self, rule: MADDeadline, workers: int):
         self._rule, self._workers = rule, workers
         self._times: deque[Times] = deque(maxlen=rule.window)

@@ -18,7 +18,7 @@ _NEWEST = 0.25  # weight of the last round in the mean deviation, as for round t
 
 
 class Predictive(CutoffRule):
-    """A rule that predicts x_(1) .. x_(n) of the next round and waits for the best c of them, or until E[x_(c)].
+    """A rule that predicts the sorted times x_(1) .. x_(n) of the next round, and waits for the best c, or until E[x_(c)].
 
     A new rule needs a `Predictor`, which predicts and learns from rounds. This one predicts that the next round equals the
     last:
@@ -43,7 +43,9 @@ class Predictive(CutoffRule):
         Deadline(ns=1200000000, workers=None)
     """
 
-    objective: Objective = Field("throughput", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    objective: Objective = Field(
+        "throughput", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
+    )
     at_least: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="smallest share of the workers to wait for")
     by: By = Field(
         "count-or-deadline",

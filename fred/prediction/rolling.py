@@ -4,7 +4,7 @@ A short trace gives more counted rounds this way than by one split, and more tra
 [Tashman 2000, International Journal of Forecasting 16(4)].
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fred.base.progress import Show
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import RULES, Comparison, nodes_of, rule_named, tried
-from fred.prediction.contract import AllWorkers, CutoffRule
+from fred.prediction.contract import AllWorkers
 from fred.traces.trace import Trace
 
 
@@ -24,7 +24,6 @@ def rolling(
     names: Sequence[str] = RULES,
     warm_up: int = closed_loop.WARM_UP,
     progress: Show = lambda what, share: None,
-    more: Mapping[str, CutoffRule] = {},
 ) -> Comparison:
     """Train on the first iterations and run on the next block; then train on all so far, and so on to the end.
 
@@ -38,7 +37,6 @@ def rolling(
         names: names of the rules, as on the command line.
         warm_up: maximum number of warm-up iterations before each block.
         progress: called with a description of the current step and the share of it that is done.
-        more: rules with options, by name.
 
     Raises FredError for unknown rules and impossible numbers, and if a rule cannot work on this trace.
     """
@@ -47,7 +45,7 @@ def rolling(
             f"{trace.source} has {trace.iterations} iterations: expected 1 or more to train on at first ({first}) and one more "
             f"to count, blocks of 1 or more ({block}), 0 or more to warm up ({warm_up})"
         )
-    rules = {name: rule_named(name) for name in names} | dict(more)
+    rules = {name: rule_named(name) for name in names}
     every: list[Rounds] = []
     parts: dict[str, list[Rounds]] = {name: [] for name in rules}
     doubts: dict[str, None] = {}

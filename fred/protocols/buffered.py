@@ -12,12 +12,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "fedbuff", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
-    >>> told(name="buffered", period=4)
+    >>> measured(name="buffered", period=4)
     [386, 94, 98]
-    >>> told(name="buffered", period=4, paced=True)
+    >>> measured(name="buffered", period=4, paced=True)
     [386, 116, 120]
 """
 
@@ -42,9 +42,7 @@ from fred.timing.simulation import Process, Simulation
 class Centred(Protocol):
     """A protocol with a model for each worker and a server model, which is the last replica."""
 
-    faults: ClassVar[str] = (
-        "A returning worker starts from the server model, and what it had not sent is lost; no worker waits."
-    )
+    faults: ClassVar[str] = "A returning worker starts from the server model, and its unsent work is lost; no worker waits."
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.centred(cluster.size)
@@ -102,9 +100,9 @@ class Buffered(Centred, Paced):
                     yield from self._step_begun(sim, worker, waited)
                 else:
                     yield from self._step(sim, worker, sim.own(worker))
-            difference = sim.difference(worker, before, sim.own(worker))
-            yield from sim.send(difference)
-            sim.add(difference, sim.workers)
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from sim.send(pseudo_gradient)
+            sim.add(pseudo_gradient, sim.workers)
             if next(arrived) % self.buffer == 0:
                 sim.commit(sim.workers)
             if company:

@@ -55,10 +55,10 @@ class Central(Protocol):
         [[2.0, 0.0]]
     """
 
-    clocks: Literal["one", "each"] = Field("one", description="servers act as one, or each has its own block and clock")
+    clocks: Literal["one", "each"] = Field("one", description="whether servers act as one, or each has its own block and clock")
     cut: Cut = Field("parts", description="the servers' blocks: equal parts of every array, or whole layers")
     pulls: Literal["in-turn", "at-once"] = Field(
-        "in-turn", description="request each block when the one before has arrived, or all blocks at once"
+        "in-turn", description="order of requests: each block when the one before has arrived, or all blocks at once"
     )
     overlap: bool = Field(False, description="whether blocks are fetched and delivered while the gradient is being computed")
 

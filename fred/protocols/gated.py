@@ -7,14 +7,14 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].round(2).iloc[0].tolist()
-    >>> told(name="gated")
+    >>> measured(name="gated")
     [386, 386, 390]
-    >>> told(name="gated", k_push=4)
+    >>> measured(name="gated", k_push=4)
     [380, 98, 390]
-    >>> told(name="gated", k_fetch=4)
+    >>> measured(name="gated", k_fetch=4)
     [386, 386, 98]
 """
 
@@ -41,7 +41,7 @@ class Gated(Gates, Central):
     the mean, of all stored gradients (`unsent`). A message that does not pass takes no time on the network.
     """
 
-    faults: ClassVar[str] = "A returning worker reads the newest model, and what it had not sent is lost; no worker waits."
+    faults: ClassVar[str] = "A returning worker reads the newest model, and its unsent gradients are lost; no worker waits."
 
     def check(self, cluster: Cluster) -> None:
         Central.check(self, cluster)
@@ -55,7 +55,7 @@ class Gated(Gates, Central):
         def update(_: Gradient, block: int) -> None:
             outbox.update(message, block)
 
-        outbox.begin_anew()
+        outbox.restart()
         model: Copy | None = None
         while True:
             if fetches.passes(model) or model is None:

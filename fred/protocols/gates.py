@@ -115,7 +115,7 @@ class Way:
         self.withheld = 0 if passes else self.withheld + 1
         return bool(passes)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Let the next message pass."""
         self._offered = self.withheld = 0
 
@@ -144,10 +144,10 @@ class Outbox:
         self._sim, self._way, self._unsent = sim, way, unsent
         self._kept: list[Gradient] = []  # the last one sent, or those not yet sent
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Clear the outbox after a crash; the next message passes, like a first one."""
         self._kept = []
-        self._way.begin_anew()
+        self._way.restart()
 
     def sends(self, gradient: Gradient) -> bool:
         """Return True if the worker's next gradient is sent. Raise FredError if its last 100,000 were not."""

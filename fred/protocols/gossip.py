@@ -7,12 +7,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="gossip", topology="complete")
+    >>> measured(name="gossip", topology="complete")
     [119.0, 0.55]
-    >>> told(name="gossip", overlap=8)
+    >>> measured(name="gossip", overlap=8)
     [168.0, 0.45]
 """
 
@@ -53,18 +53,21 @@ class Gossip(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model and what it is sent, and computes the lost gradient again; its neighbours wait, then theirs."
+        "A worker keeps its model and received models, and computes the lost gradient again; its neighbours wait, then theirs."
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="graph along which models are sent")
-    weights: Literal["column", "metropolis"] = Field("column", description="mixing weights")
+    weights: Literal["column", "metropolis"] = Field(
+        "column", description="mixing weights: equal shares of a sender, or Metropolis weights"
+    )
     order: Literal["update-first", "mix-first", "compute-first"] = Field(
-        "update-first", description="when a gradient is applied; absent, with D-PSGD: mix-first"
+        "update-first", description="order of applying the gradient, sending and mixing; absent: that of the algorithm's paper"
     )
     exchanges: Count | Literal["global"] = Field(
-        1, description="K: parts in which a model is sent, one after the other, such as its tensors; global: all wait for all"
+        1,
+        description="K: parts in which a model is sent, one after the other, such as its tensors; `global`: all wait for all",
     )
-    overlap: Whole = Field(0, description="tau: iterations that models may be on their way; 0: workers wait for them")
+    overlap: Whole = Field(0, description="tau: iterations that models may take to arrive; 0: workers wait for them")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

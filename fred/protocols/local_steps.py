@@ -9,12 +9,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="local-steps", period=1)
+    >>> measured(name="local-steps", period=1)
     [119.0, 0.55]
-    >>> told(name="local-steps", period=8)
+    >>> measured(name="local-steps", period=8)
     [125.0, 0.5]
 """
 
@@ -63,19 +63,19 @@ class LocalSteps(Protocol):
         return Layout.peers(cluster.size)
 
     def start(self, sim: Simulation) -> None:
-        meeting = _Meeting(sim, self)
+        averaging = _Averaging(sim, self)
         for worker in range(sim.workers):
-            sim.process(self._work(sim, worker, meeting))
+            sim.process(self._work(sim, worker, averaging))
 
-    def _work(self, sim: Simulation, worker: int, meeting: "_Meeting") -> Process:
+    def _work(self, sim: Simulation, worker: int, averaging: "_Averaging") -> Process:
         while True:
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-            yield from meeting.enter(worker)
+            yield from averaging.enter(worker)
 
 
-class _Meeting:
+class _Averaging:
     """The barrier at which all workers meet, and the averaging that follows it."""
 
     def __init__(self, sim: Simulation, protocol: LocalSteps):

@@ -1,4 +1,4 @@
-"""Local steps from a common model, which moves by the mean of their pseudo-gradients [Douillard et al. 2023, arXiv:2311.08105].
+"""Local steps from a global model, which moves by the mean of their pseudo-gradients [Douillard et al. 2023, arXiv:2311.08105].
 
 | class      | source                                                                                                      |
 |------------|-------------------------------------------------------------------------------------------------------------|
@@ -16,14 +16,14 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "diloco", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
-    >>> told(name="outer-steps", period=8)
+    >>> measured(name="outer-steps", period=8)
     [112, 72]
-    >>> told(name="outer-steps", period=8, paced=True)
+    >>> measured(name="outer-steps", period=8, paced=True)
     [230, 192]
-    >>> told(name="outer-steps", every=16.0)
+    >>> measured(name="outer-steps", every=16.0)
     [328, 72]
 """
 
@@ -45,15 +45,15 @@ from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 
-def with_common(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
-    """Return the layout with a model for each worker, and a common model that is on no server.
+def with_global(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
+    """Return the layout with a model for each worker, and a global model that is on no server.
 
     Args:
         workers: number of workers.
         blocks: number of blocks of each model.
         cut: how models are cut into blocks: equal parts of every array, or whole layers.
 
-        >>> layout = with_common(4)
+        >>> layout = with_global(4)
         >>> layout.replicas, list(layout.answer)
         (5, [4])
     """
@@ -75,23 +75,23 @@ def pull_weight(share: float) -> float:
 class OuterSteps(Paced):
     """Every worker makes `period` updates of its own model; an allreduce then averages the pseudo-gradients.
 
-    The common model makes a step with their mean, and all workers continue from it. With `every` instead of `period`, a worker
+    The global model makes a step with their mean, and all workers continue from it. With `every` instead of `period`, a worker
     waits for the others at its first end of an update after that number of seconds, so faster workers make more updates. With
-    `pulls`, some updates draw the worker's model towards its own copy of the common one, instead of applying a gradient. A
+    `pulls`, some updates draw the worker's model towards its own copy of the global one, instead of applying a gradient. A
     pull sends nothing and takes no time.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient again; a meeting begins when all workers are available."
+        "A worker keeps its model, and computes the lost gradient again; an outer step begins when all workers are available."
     )
 
-    period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, between two meetings")
+    period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, between two outer steps")
     every: Annotated[float, Field(gt=0)] | None = Field(
         None,
-        description="seconds from one meeting to the next, instead of `period`; each worker makes at least one update",
+        description="seconds between two outer steps, instead of `period`; each worker makes at least one update",
     )
     pulls: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="p: share of updates that draw a worker's model towards the common one, instead of a gradient step"
+        0.0, description="p: share of updates that draw a worker's model towards the global one, instead of a gradient step"
     )
 
     @model_validator(mode="after")
@@ -101,14 +101,14 @@ class OuterSteps(Paced):
         return self
 
     def layout(self, cluster: Cluster) -> Layout:
-        return with_common(cluster.size)
+        return with_global(cluster.size)
 
     def start(self, sim: Simulation) -> None:
-        meetings = Meetings(sim)
+        synchronizations = Synchronizations(sim)
         for worker, updates in enumerate(self.updates(sim.cluster)):
-            sim.process(self._work(sim, worker, updates, meetings))
+            sim.process(self._work(sim, worker, updates, synchronizations))
 
-    def _work(self, sim: Simulation, worker: int, updates: int, meetings: "Meetings") -> Process:
+    def _work(self, sim: Simulation, worker: int, updates: int, synchronizations: "Synchronizations") -> Process:
         number, made = 0, 0
         common = sim.read(worker, sim.workers, sent=False)
         while True:
@@ -116,14 +116,14 @@ class OuterSteps(Paced):
             while made == first or (made - first < updates if self.every is None else sim.now < end):
                 yield from self._update(sim, worker, made, common)
                 made += 1
-            meetings.bring(number, sim.difference(worker, common, sim.own(worker)))
-            yield from meetings.over(number, worker)
+            synchronizations.bring(number, sim.pseudo_gradient(worker, common, sim.own(worker)))
+            yield from synchronizations.over(number, worker)
             common = sim.read(worker, sim.workers, sent=False)
             sim.sync(worker, common)
             number += 1
 
     def _update(self, sim: Simulation, worker: int, made: int, common: Copy) -> Process:
-        """Make one update of the worker's model: a gradient step, or a pull towards the common model."""
+        """Make one update of the worker's model: a gradient step, or a pull towards the global model."""
         if self.pulls and int(streams.words(sim.seed, "pull", worker, made)) < self.pulls * 2**32:
             sim.sync(worker, common, keep=1.0, weight=pull_weight(self.pulls))
             return
@@ -144,12 +144,12 @@ def whole(sim: Simulation, worker: int, replica: int) -> Copy:
     return copies[0] if sim.blocks == 1 else sim.compose(worker, copies)
 
 
-class Meetings:
-    """Allreduces of pseudo-gradients, each followed by a step of the common model; the n-th is of block n, cyclically."""
+class Synchronizations:
+    """Allreduces of pseudo-gradients, each followed by a step of the global model; the n-th is of block n, cyclically."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim
-        self._first = dict.fromkeys(range(sim.workers), 0)  # of each available worker, the first meeting that awaits it
+        self._first = dict.fromkeys(range(sim.workers), 0)  # of each available worker, the first outer step that awaits it
         self._brought: defaultdict[int, dict[int, Gradient]] = defaultdict(dict)  # by worker
         self._begun: set[int] = set()
         self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
@@ -159,22 +159,22 @@ class Meetings:
         return sorted(set(self._first) - {worker})
 
     def join(self, worker: int, number: int) -> None:
-        """Await a worker at this meeting and at all later ones."""
+        """Await a worker at this outer step and at all later ones."""
         self._first[worker] = number
 
     def leave(self, worker: int) -> None:
-        """Remove a crashed worker and drop its pseudo-gradients; begin the meetings that waited for it alone."""
+        """Remove a crashed worker and drop its pseudo-gradients; begin the outer steps that waited for it alone."""
         self._first.pop(worker, None)
         if self._sim.record.full:
             return
         for number in sorted(set(self._brought) - self._begun):
-            if difference := self._brought[number].pop(worker, None):
-                self._sim.drop(difference, self._sim.workers, NOTHING, number % self._sim.blocks)
+            if pseudo_gradient := self._brought[number].pop(worker, None):
+                self._sim.drop(pseudo_gradient, self._sim.workers, NOTHING, number % self._sim.blocks)
             self._begin_if_complete(number)
 
-    def bring(self, number: int, difference: Gradient) -> None:
-        """Add a worker's pseudo-gradient to a meeting; the allreduce begins when all have been added."""
-        self._brought[number][difference.worker] = difference
+    def bring(self, number: int, pseudo_gradient: Gradient) -> None:
+        """Add a worker's pseudo-gradient to an outer step; the allreduce begins when all have been added."""
+        self._brought[number][pseudo_gradient.worker] = pseudo_gradient
         self._begin_if_complete(number)
 
     def _begin_if_complete(self, number: int) -> None:
@@ -186,13 +186,13 @@ class Meetings:
         sim.later(cost.nanoseconds, partial(self._step, number, cost))
 
     def over(self, number: int, worker: int) -> Process:
-        """Wait until the step of the common model that ends the meeting."""
-        yield from self._sim.wait(worker, self._over[number], f"all to come to meeting {number + 1}")
+        """Wait until an outer step is over."""
+        yield from self._sim.wait(worker, self._over[number], f"all workers at outer step {number + 1}")
 
     def _step(self, number: int, cost: Cost) -> None:
         sim, block = self._sim, number % self._sim.blocks
         self._begun.discard(number)
-        for _, difference in sorted(self._brought.pop(number).items()):
-            sim.add(difference, sim.workers, cost, block)
+        for _, pseudo_gradient in sorted(self._brought.pop(number).items()):
+            sim.add(pseudo_gradient, sim.workers, cost, block)
         sim.commit(sim.workers, block)
         self._over[number].succeed()

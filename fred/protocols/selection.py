@@ -18,8 +18,8 @@ import numpy as np
 from pydantic import Field
 
 from fred.base import streams
+from fred.base.elementary import exp
 from fred.cluster.cluster import Cluster
-from fred.cluster.elementary import exp
 from fred.components.component import Component
 
 

@@ -7,14 +7,14 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_dropped", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="synchronous")
+    >>> measured(name="synchronous")
     [29.0, 0.0, 0.55]
-    >>> told(name="synchronous", backup_workers=1)
+    >>> measured(name="synchronous", backup_workers=1)
     [119.0, 29.0, 0.0]
-    >>> told(name="synchronous", backup_workers=1, late="interrupt")
+    >>> measured(name="synchronous", backup_workers=1, late="interrupt")
     [119.0, 119.0, 0.0]
 """
 
@@ -67,7 +67,7 @@ class Synchronous(Protocol):
                 yield from sim.send(gradient)
             except simpy.Interrupt:
                 if gradient:
-                    sim.give_up(gradient)
+                    sim.abort(gradient)
                 continue
             if model.timestamp < sim.clock():
                 sim.drop(gradient)

@@ -41,8 +41,6 @@ class Topology(Component):
         ...         return 2
         >>> [Swing().receivers(worker=0, iteration=iteration, workers=4) for iteration in range(3)]
         [[1], [3], [1]]
-        >>> Swing().linked(4)
-        [[1, 3], [0, 2], [1, 3], [0, 2]]
     """
 
     @abstractmethod
@@ -58,16 +56,6 @@ class Topology(Component):
     def period(self, workers: int) -> int:
         """Return the number of iterations after which the graphs on that number of `workers` repeat."""
         return 1
-
-    def linked(self, workers: int) -> list[list[int]]:
-        """Return, for each of the `workers`, the sorted numbers of all that ever send to it or receive from it."""
-        others: list[set[int]] = [set() for _ in range(workers)]
-        for iteration in range(self.period(workers)):
-            for worker in range(workers):
-                for receiver in self.receivers(worker, iteration, workers):
-                    others[worker].add(receiver)
-                    others[receiver].add(worker)
-        return [sorted(own) for own in others]
 
 
 class Ring(Topology):

@@ -81,7 +81,7 @@ class Arithmetic:
 
     def remember(self, model: Params, words: Any = (0, 0)) -> Any:
         """Return a worker's memory before its first message; `words` seed the random draws of its codec."""
-        return beside.remembered(self.server, model, words)
+        return beside.memory_of(self.server, model, words)
 
     def memories(self, model: Params, seed: int) -> list[Any]:
         """Return each worker's memory before its first message; a single one if workers have no memory."""
@@ -114,7 +114,7 @@ class Arithmetic:
         return _sizes(self)
 
     def shapes(self, examples: Arrays) -> tuple[Any, Message, list[Message]]:
-        """Return shapes of three things: a gradient as stored, a message, and (per group of blocks) what joins a round."""
+        """Return the shapes of a stored gradient, of a message, and (per group of blocks) of its contribution to a round."""
         return list(self._halves(examples).kept), *_shapes(self, _shapes_of(examples))
 
     @sealed
@@ -142,7 +142,7 @@ class Arithmetic:
 
     @sealed
     def begin(self, sources: Sequence[Params], examples: Arrays, indices: jax.Array) -> list[jax.Array]:
-        """Return what to store of a minibatch's gradient from the time that its parameters are known until it is used."""
+        """Return the arrays to store of a minibatch's gradient, from the read of its parameters until its use."""
         return self._halves(examples).begin((sources, indices, jnp.int32(1)), examples)
 
     @sealed
@@ -161,7 +161,7 @@ class Arithmetic:
         return self._sent(memory, params, self.loss.gradient(params, examples, indices, real, members), not self.local)
 
     @sealed
-    def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
+    def pseudo_gradient(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
         """Return the message made of a pseudo-gradient, split into blocks, and the worker's memory afterwards."""
         start, end = (self.server.model(self.blocks.join(each)) for each in (before, after))
         return self._sent(memory, start, jax.tree.map(jnp.subtract, start, end), True)
@@ -203,12 +203,12 @@ class Arithmetic:
 
     @sealed
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """Return what a message contributes to a round."""
+        """Return the contribution of a message to a round."""
         return self.server.contribute(state, message, timestamp, worker)
 
     @sealed
     def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
-        """Return what a worker reads, and the state afterwards; the state's parameters stay the same."""
+        """Return the model that a worker reads, and the state afterwards; the state's parameters stay the same."""
         params, after = self.server.publish(state, worker)
         return params, after.replace(params=state.params)
 
@@ -301,7 +301,7 @@ def _shapes_of(examples: Arrays) -> tuple[tuple[tuple[int, ...], Any], ...]:
 
 @cached.code(256)
 def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Message]]:
-    """Return the shapes of a message and, for each group of blocks, of what joins a round."""
+    """Return the shapes of a message and, for each group of blocks, of its contribution to a round."""
     blocks = arithmetic.blocks
 
     def made(model: Params, examples: Arrays) -> tuple[Message, list[Message]]:

@@ -140,7 +140,7 @@ def _cut(equations: Sequence[JaxprEqn], outputs: Sequence[Any], firsts: Sequence
 
 
 def _repetition(targets: Sequence[int], sources: Sequence[int], costly: bool) -> list[tuple[int, int, int]]:
-    """Return edges by which computing a value requires its operands, and costly operations are never computed twice."""
+    """Return edges of the graph: computing a value requires its operands, and no costly operation is repeated."""
     edges = [(target, target + 2, _UNCUTTABLE) for target in targets]
     edges += [(target + 2, source + 2, _UNCUTTABLE) for target in targets for source in sources]
     if costly:

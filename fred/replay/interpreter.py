@@ -184,7 +184,7 @@ class Interpreter:
         if key in messages:
             return messages[key]
         if row.step == NONE:
-            message = self._sent(row.worker, "difference", self._model(row.source), model)
+            message = self._sent(row.worker, "pseudo_gradient", self._model(row.source), model)
         else:
             indices = self._batches.one(row.worker, row.step, ordinal)
             message = self._sent(row.worker, "message", model, self._examples, indices)
@@ -243,7 +243,7 @@ _VERBS = {
 @cached.code(64)
 def jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     """Return the functions, each compiled by itself; cached, since runs with several seeds share them."""
-    names = ("apply", "commit", "add", "contribute", "publish", "synchronize", "difference")
+    names = ("apply", "commit", "add", "contribute", "publish", "synchronize", "pseudo_gradient")
     functions: dict[str, Callable[..., Any]] = {name: jax.jit(getattr(arithmetic, name)) for name in names}
     return functions | {
         "message": jax.jit(arithmetic.message, static_argnames=("members", "masked")),

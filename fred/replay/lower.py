@@ -218,7 +218,7 @@ class _Lowering:
             yield how, messages.first[made], operands
 
     def _made(self, which: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
-        """Yield, for each way in which these messages are made at first use, the messages concerned and their operands."""
+        """Yield the sources of these messages at first use, with the messages of each source and their operands."""
         messages, versions = self._messages, self._versions
         begun, differs = messages.begun[which], self._uses.differs[messages.first[which]]
         for how, chosen in ((How.GRADIENT, ~begun & ~differs), (How.KEPT, begun), (How.DIFFERENCE, differs)):

@@ -248,7 +248,7 @@ class _Machine(NamedTuple):
             message, memory = self.do.finish(carry.kept.item(operands["kept"]), self.examples, memory)
         else:
             before, after = (self._sources(carry, operands[name]) for name in ("sources", "ends"))
-            message, memory = self.do.difference(before, after, memory)
+            message, memory = self.do.pseudo_gradient(before, after, memory)
         if remembers:
             carry = carry._replace(memory=carry.memory.put(operands["sender"], memory))
         return message, carry
@@ -268,10 +268,10 @@ class _Machine(NamedTuple):
         return State(params=params, clock=operands["clock"], **rest)
 
     def _changed(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
-        carry = self._remembered(carry, state, operands, before)
+        carry = self._stored(carry, state, operands, before)
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], state.params))
 
-    def _remembered(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
+    def _stored(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
         """Store the parts of the state other than parameters, unless they are the same objects as before."""
         stacks, found = carry.states, vars(state)
         rest = {name: found[name] for name in stacks[self.kind.group].values if found[name] is not getattr(before, name, None)}

@@ -17,7 +17,7 @@ from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter
 from fred.running.problem import Problem
 from fred.schedule.schedule import NONE, Schedule, Verb, message_key
-from fred.specification.loading import validated_anew
+from fred.specification.loading import revalidated
 
 Blocks = Sequence[Params]
 
@@ -39,7 +39,7 @@ def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
         raise FredError(f"`every` is {every}; expected 1 or more: only every N-th gradient is evaluated")
     if run.task is None:
         raise FredError(f"run `{outcome.name}` has no `task`: without one there are no gradients to compare")
-    problem = Problem(validated_anew(run.task), run, outcome.seed)
+    problem = Problem(revalidated(run.task), run, outcome.seed)
     if problem.data.digest != outcome.data_digest:
         raise FredError(f"run `{outcome.name}`: the data have changed since the run (their digest differs)")
     do = problem.arithmetic

@@ -13,6 +13,7 @@ from fred.outcomes.outcome import Outcome
 from fred.outcomes.paired import compared
 from fred.results.folder import load_result
 from fred.results.result import Result
+from fred.results.settings import differing, listed, recorded
 from fred.results.verify import first_difference
 
 _SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "gradient_norm", "target_seconds")
@@ -73,8 +74,18 @@ class Compared:
         whole = self.together()
         together = {run: replace(whole, outcomes=own) for run, own in by_run.items()}
         pairs = [compared(each).assign(of=run) for run, each in together.items() if each.outcomes[0].name == first]
-        found = pd.concat(pairs or [pd.DataFrame(columns=["of"])], ignore_index=True)
+        several = [each for each in pairs if len(each)]  # the columns of empty tables hold no numbers
+        found = pd.concat(several or [pd.DataFrame(columns=["of"])], ignore_index=True)
         return found[_differ(found)] if len(found) else found
+
+    def settings(self) -> list[str]:
+        """Return a line for each pair of neighbouring folders whose runs of the same name have different settings."""
+        lines = []
+        for (one, mine), (other, their) in itertools.pairwise(self.results.items()):
+            own, theirs = ({each.name: recorded(each.run) for each in result.outcomes} for result in (mine, their))
+            if found := differing(own, theirs):
+                lines.append(f"{one} and {other} have runs of the same name with other settings: {listed(found)}")
+        return lines
 
     def agreement(self) -> list[str]:
         """Return, for every run and seed that neighbouring folders share, that all bits agree, or the first difference."""
@@ -86,7 +97,8 @@ class Compared:
                 (each, theirs[each.name, each.seed]) for each in self.results[one].outcomes if (each.name, each.seed) in theirs
             ]
             same = [f"{mine.name}, seed {mine.seed}" for mine, their in pairs if _digests(mine) == _digests(their)]
-            lines.append(f"{one} and {other}: {len(same)} of {len(pairs)} shared runs have the same digests")
+            shared = f"{len(same)} of {len(pairs)} shared runs have the same digests"
+            lines.append(f"{one} and {other}: {shared if pairs else 'no run of the same name and seed'}")
             for mine, their in pairs:
                 if _digests(mine) != _digests(their):
                     lines.append(f"  {mine.name}, seed {mine.seed}: {_difference(mine, their)}")

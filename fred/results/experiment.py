@@ -15,9 +15,9 @@ from fred.base.progress import OfRuns, in_notebook, of_runs
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables
 from fred.results import folder
-from fred.results.kept import kept_of, objections_to, said_anew, what_is_kept
 from fred.results.result import Result
-from fred.running import side_by_side, stored, work
+from fred.results.reuse import reasons_against, recomputed_lines, remains, reusable
+from fred.running import parallel, stored, work
 from fred.running.execution import Following, execute
 from fred.running.on_dask import on_dask
 from fred.running.stored import Stored
@@ -25,7 +25,7 @@ from fred.running.timings import FOLDER, Timings, in_order
 from fred.running.unit import Unit
 from fred.running.units import doubts_of, number_of_units, reported_units, units_of
 from fred.specification import shipped
-from fred.specification.loading import Scenario, validated_anew
+from fred.specification.loading import Scenario, revalidated
 
 
 def run(
@@ -69,12 +69,12 @@ def run(
     >>> fred.run(scenario, only="ssgd").summary["name"].tolist()
     ['ssgd']
     """
-    scenario = validated_anew(scenario)
+    scenario = revalidated(scenario)
     only = (only,) if isinstance(only, str) else tuple(only)
     if progress is None:
         with _shown(scenario, only) as shown:
             result = run(scenario, only, inline, shown, out, jobs, dask, fresh, file, report)
-        for line in (*result.anew, *doubts_of(scenario, only)):
+        for line in (*result.recomputed, *doubts_of(scenario, only)):
             warnings.warn(line, stacklevel=2)
         return result
     if fresh and compiled.folder():
@@ -92,8 +92,8 @@ def run(
     about = folder.AboutResult(path.parent, _seen_from(path, file), inline, report)
     _check_same(path, about)
     plan = _Plan(scenario, units_of(scenario, only, inline), about, number_of_units(scenario, only))
-    units, kept, anew = _into(path, plan, _Manner(progress, jobs, dask, fresh))
-    return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], kept, anew)
+    units, reused, recomputed = _into(path, plan, _Manner(progress, jobs, dask, fresh))
+    return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], reused, recomputed)
 
 
 class _Plan(NamedTuple):
@@ -130,8 +130,8 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple
     """Compute missing units, and put a complete folder in place; return the units, the number cached, and why not more."""
     possible, inline = plan.possible, plan.about.inline
     with staging.opened(path) as stage:
-        kept = {*kept_of(possible, stage, path)} if not how.fresh else set()
-        objections = objections_to([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}
+        kept = {*reusable(possible, stage, path)} if not how.fresh else set()
+        reasons = reasons_against([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}
         begun = [] if how.fresh else [FOLDER, *(work.folder_of(unit) for unit in possible)]
         ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
         try:
@@ -143,14 +143,14 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple
             folder.complete(stage, plan.scenario, done, plan.about)
             staging.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
-            word = what_is_kept(possible, plan.number, stage, path)
+            word = remains(possible, plan.number, stage, path)
             word = word or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
             if not any((stage / unit.folder).exists() or work.begun(unit, stage) for unit in possible):
                 shutil.rmtree(stage / FOLDER, ignore_errors=True)  # timings alone are not worth a folder
             if word:  # a refusal is one line, unless units are cached
                 error.add_note(word)
             raise
-    return units, sum(unit in kept for unit in units), said_anew(objections, units)
+    return units, sum(unit in kept for unit in units), recomputed_lines(reasons, units)
 
 
 def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list[Stored]:
@@ -164,7 +164,7 @@ def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list
 
 @contextmanager
 def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
-    """Show progress in a notebook; elsewhere programs decide themselves what to show."""
+    """Show progress in a notebook; elsewhere the calling program shows it."""
     if in_notebook():
         with of_runs(number_of_units(scenario, only)) as progress:
             yield progress
@@ -188,9 +188,9 @@ def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
     if how.dask:
         on_dask(units, stage, how.progress, how.dask)
     elif how.jobs > 1 and len(units) > 1:
-        side_by_side.in_processes(units, stage, how.progress, min(how.jobs, len(units)))
+        parallel.in_processes(units, stage, how.progress, min(how.jobs, len(units)))
     else:
-        side_by_side.one_by_one(units, stage, how.progress)
+        parallel.one_by_one(units, stage, how.progress)
 
 
 def _files_of(units: Iterable[Unit], stage: Path) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fred.components.component import own_classes
 from fred.results.result import Result
-from fred.running import companions
+from fred.running import pool
 
 
 @contextmanager
@@ -26,13 +26,13 @@ def drawn(result: Result, folder: Path) -> Iterator[None]:
         _finish(result, folder, others)
     finally:
         if not all(other.done() or other.cancel() for other in others):
-            companions.end()  # otherwise they would draw in the folder of a later result
+            pool.end()  # otherwise they would draw in the folder of a later result
 
 
 def _others(result: Result, folder: Path) -> list[Future[list[str]]]:
     with suppress(Exception):  # they have just died: continue without them
-        number = companions.number() if _same_everywhere(result) else 0
-        return companions.told(_taken, [(result, folder, k / (number + 1)) for k in range(number)])
+        number = pool.number() if _same_everywhere(result) else 0
+        return pool.submit(_taken, [(result, folder, k / (number + 1)) for k in range(number)])
     return []
 
 

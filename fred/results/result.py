@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fred.base.errors import FredError
+from fred.components import registry
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
 from fred.results.b_staleness import b_staleness, by_staleness
-from fred.views.view import View
+from fred.views.view import FIGURES, LEARNING, FigureName, View
 
 if TYPE_CHECKING:  # without pictures matplotlib is not needed
     from fred.views.figures import Picture
@@ -23,8 +25,8 @@ class Result(Tables):
     Args:
         scenario: the runs and seeds.
         outcomes: outcome of each run with each seed.
-        kept: number of outcomes that were cached, and not computed again.
-        anew: reasons for computing others again although they existed, a sentence each.
+        reused: number of cached outcomes, which were not computed again.
+        recomputed: reasons for computing cached outcomes again, a sentence each.
 
     `fred.run` and `fred.load_result` return one. Tables are pandas data frames. Pictures are matplotlib figures, which
     notebooks show; `picture.save(path)` writes them.
@@ -52,8 +54,8 @@ class Result(Tables):
     ['staleness', 'throughput', 'timeline', 'workers-time']
     """
 
-    kept: int = 0  # outcomes that were cached, and not computed again
-    anew: tuple[str, ...] = ()  # reasons for computing others again although they existed
+    reused: int = 0  # cached outcomes, which were not computed again
+    recomputed: tuple[str, ...] = ()  # reasons for computing cached outcomes again
 
     def __repr__(self) -> str:
         reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""
@@ -96,91 +98,54 @@ class Result(Tables):
         """
         return b_staleness(self.outcome(run, seed), every)
 
-    def plot_loss(self, against: Sequence[str] = ("updates", "seconds")) -> "Picture":
-        """Plot the loss against updates and virtual time, with the band of seeds.
+    def plot(
+        self,
+        figure: FigureName,
+        against: Sequence[str] | None = None,
+        begin: float | None = None,
+        end: float | None = None,
+        workers: Sequence[int] | None = None,
+    ) -> "Picture":
+        """Draw a figure of these runs by its name, which is that of a file under `figures/` in a result folder.
 
-        For each run the mean over its seeds is a line, and the range of its seeds is shaded; a target common to all runs is
-        dotted. Raises FredError if no run has a task.
+        - loss, error, perplexity: mean of the seeds, and their range (needs a task)
+        - gradient-norm: the same (needs its evaluation)
+        - disagreement: distance of workers' models from their mean (needs workers' models)
+        - replicas-error: mean error of workers' models (needs workers' models)
+        - paired: difference from the baseline, or ratio to it, with 95 % intervals (needs shared seeds)
+        - throughput: gradients used per virtual second: mean and range of the seeds (needs a clock)
+        - pace: the same over time (needs a clock)
+        - workers-time: % of workers' time: computing, wasted, network, waiting, away (needs a clock)
+        - timeline: activities of workers, for the first seed; ticks on top: updates (needs a clock)
+        - staleness: histograms of the staleness of used gradients, in updates
+        - copies: copies pushed and fetched, for the first seed; dotted: the maximum (needs a server)
+        - traffic: bytes sent from servers, to servers, and between workers
+        - sweep: criterion at every point; star: a run's best point (needs a sweep)
+        - sweep-timing: time, throughput and waiting at every point (needs a sweep)
 
         Args:
-            against: `updates`, `gradients`, `seconds`, a panel for each.
+            figure: its name.
+            against: of learning curves, the first six: horizontal axes, a panel each: `updates`, `gradients`, `seconds`,
+                `tokens`; default: updates and seconds.
+            begin: of the timeline: virtual time, s; default: the start, or shortly before the first fault of all runs.
+            end: of the timeline: s; default: the time in which a typical worker computes six gradients.
+            workers: of the timeline: their numbers, in the order shown; default: at most 16, evenly spaced.
+
+        Raises FredError for an unknown name, for an option of another figure, and if these runs do not have its data.
         """
-        return _pictures().learning(self, "loss", View(against=tuple(against)))
-
-    def plot_error(self, against: Sequence[str] = ("updates", "seconds")) -> "Picture":
-        """Plot the error against updates and virtual time, with the band of seeds, as `plot_loss` does for the loss.
-
-        Args:
-            against: `updates`, `gradients`, `seconds`, a panel for each.
-
-        Raises FredError if no run has a task.
-        """
-        return _pictures().learning(self, "error", View(against=tuple(against)))
-
-    def plot_gradient_norm(self, against: Sequence[str] = ("updates", "seconds")) -> "Picture":
-        """Plot the gradient norm against updates and virtual time, as `plot_loss` does for the loss.
-
-        Args:
-            against: `updates`, `gradients`, `seconds`, a panel for each.
-
-        Raises FredError if it was not measured.
-        """
-        return _pictures().learning(self, "gradient_norm", View(against=tuple(against)))
-
-    def plot_disagreement(self) -> "Picture":
-        """Plot the distance of workers' own models from their mean. Raises FredError if no run has such models."""
-        return _pictures().of_replicas(self, "disagreement")
-
-    def plot_replicas_error(self) -> "Picture":
-        """Plot the mean error of workers' own models. Raises FredError if no run has such models."""
-        return _pictures().of_replicas(self, "replicas_error")
-
-    def plot_paired(self) -> "Picture":
-        """Plot each run's difference from (or ratio to) the baseline, seed by seed. Raises FredError if there is no other run.
-
-        A dot is the mean over the seeds; a thick line its 95 % interval, with at least 5 seeds; a thin line their range.
-        """
-        return _pictures().paired(self)
-
-    def plot_traffic(self) -> "Picture":
-        """Plot the bytes sent in each run, as means over the seeds.
-
-        A bar for each run, in MB: from servers to workers, from workers to servers, and between workers.
-        """
-        return _pictures().traffic(self)
-
-    def plot_copies(self) -> "Picture":
-        """Plot the copies pushed and fetched, for the first seed. Raises FredError if no run has a server.
-
-        Each gradient could have been pushed once, and its parameters fetched once: the dotted line is this maximum.
-        """
-        return _pictures().sent_copies(self)
-
-    def plot_throughput(self) -> "Picture":
-        """Plot gradients used per virtual second: mean and range of the seeds. Raises FredError if no run has a clock."""
-        return _pictures().throughput(self)
-
-    def plot_pace(self) -> "Picture":
-        """Plot gradients per second over time: mean and range of the seeds. Raises FredError if no run has a clock."""
-        return _pictures().pace(self)
-
-    def plot_workers_time(self) -> "Picture":
-        """Plot the shares of workers' time in each run, as means over the seeds. Raises FredError if no run has a clock.
-
-        A bar for each run, in % of all workers' time: computing, wasted, on the network, waiting, away, as in `fred.spans`.
-        """
-        return _pictures().workers_time(self)
-
-    def plot_staleness(self) -> "Picture":
-        """Plot the staleness of gradients that took part in updates, all seeds together.
-
-        A histogram for each timing, in updates. Runs with the same timing (equal schedules) share a panel; runs without stale
-        gradients are only named.
-        """
-        return _pictures().stale_gradients(self)
+        if figure not in FIGURES:
+            raise FredError(f"no figure `{figure}`{registry.nearest(figure, FIGURES)}; there are {', '.join(FIGURES)}")
+        for option, value in {"against": against, "begin": begin, "end": end, "workers": workers}.items():
+            able = LEARNING if option == "against" else ("timeline",)
+            if value is not None and figure not in able:
+                raise FredError(f"`{option}` is for the figure{'s' * (len(able) > 1)} {', '.join(able)}; got `{figure}`")
+        against = (against,) if isinstance(against, str) else against
+        axes = View().against if against is None else tuple(against)
+        view = View(None, axes, begin, end, None if workers is None else tuple(workers))
+        return _pictures().DRAWN[figure](self, view=view)
 
     def plot_b_staleness(self, every: int = 1) -> "Picture":
-        """Plot the mean B-staleness of gradients against their staleness, for the first seed; runs are computed again.
+        """Draw the mean B-staleness of gradients against their staleness, for the first seed; runs are computed again.
 
         Args:
             every: only every N-th gradient is evaluated.
@@ -189,35 +154,6 @@ class Result(Tables):
         """
         means = {name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs}
         return _pictures().curves.b_staleness(means)
-
-    def plot_timeline(
-        self, begin: float | None = None, end: float | None = None, workers: Sequence[int] | None = None
-    ) -> "Picture":
-        """Plot each worker's activities at the start of each run, or shortly before the first fault, for the first seed.
-
-        A panel for each timing, a line for each worker (at most 16, evenly spaced), against virtual time in s; ticks on top are
-        updates.
-
-        Args:
-            begin: virtual time, s; default: the start, or shortly before the first fault of all runs.
-            end: s; default: the time in which a typical worker computes six gradients.
-            workers: their numbers, in the order shown.
-
-        Raises FredError for unknown workers or times outside all runs, and if no run has a clock.
-        """
-        view = View(begin=begin, end=end, workers=None if workers is None else tuple(workers))
-        return _pictures().timeline_of(self, view)
-
-    def plot_sweep(self) -> "Picture":
-        """Plot the criterion at every point of a sweep, a line for each run. Raises FredError without a sweep.
-
-        The horizontal axis is the first swept key; each combination of the others has a panel. A star is a run's best point.
-        """
-        return _pictures().sweep(self)
-
-    def plot_sweep_timing(self) -> "Picture":
-        """Plot time, throughput and waiting at every point of a sweep, a line per run. Raises FredError without a sweep."""
-        return _pictures().sweep_timing(self)
 
     def pictures(self, view: View | None = None) -> "dict[str, Callable[[], Picture]]":
         """Return all pictures of these runs by name, as functions that draw them; for sweeps, also of the best points alone.

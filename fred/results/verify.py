@@ -27,7 +27,7 @@ from fred.running.stored import ABOUT, Stored
 from fred.running.timings import Timings, in_order
 from fred.running.unit import Unit
 from fred.schedule.schedule import Schedule
-from fred.specification.loading import Scenario, validated_anew
+from fred.specification.loading import Scenario, revalidated
 
 
 class Verdict(IntEnum):
@@ -71,7 +71,7 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
 
 def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> tuple[Verdict, str]:
     """Run everything, and write it to `scratch`; return the verdict, and the first difference."""
-    result, anew, shared = folder.load_result(path), dict[Unit, Stored](), Timings()
+    result, again, shared = folder.load_result(path), dict[Unit, Stored](), Timings()
     runs = _with_inputs(result.scenario).runs
     cached.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
     recorded = {Unit(each.name, runs[each.name], each.seed, manifest.inline): each for each in result.outcomes}
@@ -86,8 +86,8 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
             return Verdict.DIFFERENT, f"{unit.folder}: {difference}"
         (scratch / unit.folder).mkdir(parents=True)
         stored.write(outcome, unit, scratch / unit.folder, began)
-        anew[unit] = stored.read(scratch / unit.folder, unit.run)
-    whole = [anew[unit] for unit in recorded]
+        again[unit] = stored.read(scratch / unit.folder, unit.run)
+    whole = [again[unit] for unit in recorded]
     about = folder.AboutResult(path.resolve().parent, manifest.file, manifest.inline, REPORT in manifest.files)
     folder.complete(scratch, result.scenario, whole, about)
     if manifest.written_by != folder.written_by():
@@ -106,7 +106,7 @@ def _with_inputs(scenario: Scenario) -> Scenario:
             absent.append(str(error))
     if absent:
         raise FredError(*absent)
-    checked: Scenario = validated_anew(scenario)
+    checked: Scenario = revalidated(scenario)
     return checked
 
 

@@ -52,6 +52,7 @@ def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) 
         for future in as_completed(list(futures)):
             unit, found = futures[future], _answer(future, address)
             _unpacked(unit, stage, found)
+            progress(unit.name, unit.seed, 0.0)  # a unit whose first report is 1.0 counts as done before
             progress(unit.name, unit.seed, 1.0)
             future.release()
 

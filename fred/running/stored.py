@@ -73,6 +73,11 @@ class Stored:
         return self.about.seed
 
     @property
+    def has_clock(self) -> bool:
+        """Return True if virtual time passes in the run."""
+        return RUN_TIMES in self.about.files
+
+    @property
     def summary(self) -> dict[str, Any]:
         """Return the row of summary.json."""
         return self.about.summary
@@ -164,7 +169,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict
         timing: files of its schedule from `write_timing`, by name: they are linked; None: there are none.
     """
     if timing is None:
-        write_timing(outcome.schedule, outcome.run_times if outcome.run.protocol.has_clock else None, folder)
+        write_timing(outcome.schedule, outcome.run_times if outcome.has_clock else None, folder)
     else:
         for name, file in timing.items():
             link(file, folder / name)

@@ -9,9 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPyda
 from pydantic_core import CoreSchema, core_schema
 
 from fred.base import inputs
+from fred.components.input_path import UnreadError
 from fred.outcomes.outcome import Named
 from fred.outcomes.spans import KINDS
 from fred.schedule.bounds import check_bounds
+from fred.schedule.layout import Layout
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
@@ -129,7 +131,11 @@ def schedule(file: Path, run: Run) -> Schedule:
         run: its cluster and protocol determine the valid content.
     """
     found = Schedule.load(file)
-    check_bounds(found, run.cluster.size, run.protocol.layout(run.cluster))
+    try:
+        layout = run.protocol.layout(run.cluster)
+    except UnreadError:  # the protocol is the user's own, and was not imported
+        layout = Layout(found.replicas, range(found.replicas), found.on_servers, found.blocks)
+    check_bounds(found, run.cluster.size, layout)
     return found
 
 
@@ -146,9 +152,16 @@ def metrics(file: Path, run: Run) -> pd.DataFrame:
     if frame.empty:
         raise ValueError("it has no rows")
     seconds = frame["virtual_seconds"]
-    if run.protocol.has_clock and not (np.isfinite(seconds).all() and (np.diff(seconds, prepend=0.0) >= 0).all()):
+    if _has_clock(run, seconds) and not (np.isfinite(seconds).all() and (np.diff(seconds, prepend=0.0) >= 0).all()):
         raise ValueError("column `virtual_seconds` does not hold times in order")
     return frame
+
+
+def _has_clock(run: Run, seconds: pd.Series) -> bool:
+    try:
+        return run.protocol.has_clock
+    except UnreadError:
+        return bool(seconds.notna().any())
 
 
 def run_times(file: Path, run: Run) -> pd.DataFrame:

@@ -167,9 +167,9 @@ def _leaving_checkpoints_only(folder: Path) -> Iterator[None]:
 @contextmanager
 def _alone(folder: Path, patience: float) -> Iterator[None]:
     """Keep other processes out of this folder. One whose parent was killed may take a moment to end: wait for it."""
-    given_up = time.monotonic() + patience
+    deadline = time.monotonic() + patience
     while (lock := held(folder)) is None:
-        if time.monotonic() > given_up:
+        if time.monotonic() > deadline:
             raise TakenError(f"another process is still at work in {folder}; wait for it")
         time.sleep(0.1)
     try:

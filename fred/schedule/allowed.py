@@ -1,4 +1,4 @@
-"""Checks of what a protocol states: its layout before a run, and its schedule's rows, all at once, after it."""
+"""Checks of a protocol: of its layout before a run, and of all rows of its schedule after it."""
 
 from collections.abc import Mapping
 from typing import Any, get_args

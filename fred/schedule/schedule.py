@@ -234,7 +234,7 @@ class Schedule:
         return self["replica"][rows] * self.blocks + self["block"][rows]
 
     def read_at(self, rows: NDArray[np.intp]) -> Ints:
-        """Return the true clock at which each of these messages' parameters were read, whatever the server was told.
+        """Return the true clock at which each of these messages' parameters were read, whatever timestamp the server received.
 
         `rows` are positions [n] of PUSH, ADD and DROP. Of the block concerned, for a pseudo-gradient at its start: [n].
         """

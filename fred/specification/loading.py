@@ -180,7 +180,7 @@ def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = 
         raise FredError(*dict.fromkeys(lines)) from None
 
 
-def validated_anew(part: Any, keys: Keys = ()) -> Any:
+def revalidated(part: Any, keys: Keys = ()) -> Any:
     """Return a scenario, or a part of one, after validating it again in depth. Raises FredError.
 
     This catches values that were set without validation, such as by `model_copy`.
@@ -190,12 +190,12 @@ def validated_anew(part: Any, keys: Keys = ()) -> Any:
         keys: the keys that lead to the part, for messages.
     """
     if isinstance(part, Mapping):
-        return {key: validated_anew(value, (*keys, key)) for key, value in part.items()}
+        return {key: revalidated(value, (*keys, key)) for key, value in part.items()}
     if isinstance(part, tuple):
-        return tuple(validated_anew(value, (*keys, number)) for number, value in enumerate(part))
+        return tuple(revalidated(value, (*keys, number)) for number, value in enumerate(part))
     if not isinstance(part, Component):
         return part
-    options = {name: validated_anew(option, (*keys, name)) for name, option in options_of(part).items()}
+    options = {name: revalidated(option, (*keys, name)) for name, option in options_of(part).items()}
     try:
         return type(part).model_validate(options)
     except ValidationError as error:

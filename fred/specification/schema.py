@@ -80,7 +80,7 @@ def _named(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_once(choices: list[dict[str, Any]], definitions: dict[str, Any]) -> None:
-    """Write once, as a definition, each option that several components describe alike."""
+    """Move options with equal descriptions in several components into shared definitions."""
     users = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
     for choice in choices:
         for option, said in choice["properties"].items():

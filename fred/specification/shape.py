@@ -5,6 +5,7 @@ import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
@@ -163,7 +164,7 @@ class Run(Component):
     cluster: Annotated[Cluster, checked_as(Cluster)]
     algorithm: Annotated[Any, OneOf("algorithm")] = Field(description="what an update does", examples=["asgd"])
     protocol: Annotated[Protocol, OneOf("protocol")] = Field(
-        description="who waits for whom; absent: the algorithm's usual protocol"
+        description="which workers wait for which; absent: the algorithm's usual protocol"
     )
     stop: Stop
     evaluate: Evaluate = Evaluate()
@@ -193,7 +194,10 @@ class Run(Component):
 
     @model_validator(mode="after")
     def _fits(self) -> "Run":
-        self.protocol.check(self.cluster)
+        try:
+            self.protocol.check(self.cluster)
+        except ValueError as error:  # so that the message names the protocol's line
+            raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "protocol"}) from error
         self.algorithm.check(self.cluster.size)
         if self.task is None and self.has_target:
             raise ValueError("a target needs a `task`: without one only the timing is simulated")

@@ -21,6 +21,7 @@ OF_ALL = ("title", "comment", "seeds", "report_seeds", "baseline")  # keys of th
 _OF_THE_FILE = (*OF_ALL, "runs")
 _PLACE = re.compile("[0-9]{1,9}")  # index in a list
 _MOST_BITS = 4096
+_SUCH_AS = {"stop": "{seconds: 30}", "cluster": "{workers: 8}", "evaluate": "{points: 40}"}
 
 
 class Source:
@@ -144,9 +145,9 @@ class Source:
         return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
 
     def _made(self, own: Keys, run: Keys = ()) -> Keys:
-        """Return the keys of the outermost value that a setting adds to the file, or to a run of it.
+        """Return the keys of the outermost value that a setting adds to the file, or to a run in it.
 
-        That is its own value, or the first mapping that it creates on the way there.
+        This is the setting's own value, or the first mapping that must be created for it.
         """
         return own[: 1 + max(self._depth(own), self._depth((*run, *own)) - len(run))]
 
@@ -292,6 +293,8 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
                 .replace("Input should be", "expected")
                 .replace("a valid tuple", "a list")
             )
+            if error["type"] == "model_type":
+                expectation = f"expected settings, such as `{keys[-1]}: {_SUCH_AS.get(str(keys[-1]), '{key: value}')}`"
             if error["type"] == "int_parsing_size":
                 expectation = "expected a smaller number"
             found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "

@@ -49,6 +49,12 @@ class Criterion(NamedTuple):
         """Return which value is the best: `highest` or `lowest`."""
         return "highest" if self.highest else "lowest"
 
+    @property
+    def words(self) -> str:
+        """Return the name of the column in words."""
+        unit = self.column.removeprefix("target_")
+        return f"{unit} to the target" if unit != self.column else self.column.replace("_", " ")
+
     @classmethod
     def of(
         cls, best: str | None, learned: bool, targeted: bool, with_norm: bool = False, perplexed: bool = True

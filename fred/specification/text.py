@@ -17,6 +17,7 @@ from fred.base.errors import FredError, quoted
 Keys = tuple[str | int, ...]  # the keys that lead to a value in a document
 _MOST_VALUES = 1_000_000  # in one file, with aliases expanded
 _FIRST_COMMENT = re.compile(r"\ufeff?\s*((?:[ \t]*#[^\n]*(?:\n|$))*)")
+_DUPLICATE = re.compile(r'found duplicate key "([^"]*)" .*', re.DOTALL)
 _FOR_EDITORS = "yaml-language-server:"
 
 
@@ -36,8 +37,8 @@ def first_comment(text: str) -> str:
     Args:
         text: the text of a scenario file.
 
-    >>> first_comment("# Look for: who is first.\n# yaml-language-server: $schema=schema.json\n\n# no more\ntitle: one\n")
-    'Look for: who is first.'
+    >>> first_comment("# Look for: the fastest run.\n# yaml-language-server: $schema=schema.json\n\n# no more\ntitle: one\n")
+    'Look for: the fastest run.'
     """
     found = _FIRST_COMMENT.match(text)
     lines = [line.strip().removeprefix("#").strip() for line in found[1].splitlines()] if found else []
@@ -79,7 +80,8 @@ def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, i
         return yaml.load(text), lines
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise FredError(f"{where(mark.line + 1 if mark else 1)}: {error.problem or error.context}") from None
+        reason = _DUPLICATE.sub(r"the key `\1` is there twice", error.problem or error.context or "")
+        raise FredError(f"{where(mark.line + 1 if mark else 1)}: {reason}") from None
     except RecursionError:
         raise FredError(f"{where(1)}: it is nested too deeply, or contains itself") from None
     except FredError:

@@ -32,7 +32,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "ad-psgd": {
-        "about": "Every worker steps its own model, with gradients at an older copy, between averages with another worker.",
+        "about": "Decentralized SGD: workers step their own models, and average them in random pairs without waiting.",
         "family": "averaged",
         "rule": """\
 w_j <- (w_i + w_j) / 2         (j is drawn; w_i is what i has sent)
@@ -45,12 +45,12 @@ PROTOCOLS = {"pairwise": "Pairwise"}
 
 
 class Pairwise(Protocol):
-    """Every worker steps its own model with each gradient at once; beside that, models are averaged in pairs.
+    """Each worker steps its own model without waiting, while pairs of neighbours average their models.
 
-    One side of a bipartite graph is active: once for each gradient that it begins, as far as exchanges are quick enough, a
-    worker sends its model x to a randomly drawn neighbour. When it arrives, the neighbour sends its own model y back, and its
-    own becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped in the
-    meantime. So no worker ever waits, and the sum of all models changes by gradients only.
+    One side of a bipartite graph is active. An active worker starts one exchange for each gradient it begins, or fewer if
+    exchanges take longer: it sends its model x to a random neighbour. On arrival, the neighbour sends its own model y back,
+    and replaces it by (x + y) / 2. When y arrives, the active worker adds (y - x) / 2 to its model, which gradients may have
+    changed since. So no worker waits, and averaging leaves the sum of all models unchanged.
     """
 
     faults: ClassVar[str] = (
@@ -58,7 +58,7 @@ class Pairwise(Protocol):
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(
-        Bipartite(), description="who may average with whom: edges from one half of the workers to the other, and back"
+        Bipartite(), description="bipartite graph; workers average along its edges"
     )
 
     def layout(self, cluster: Cluster) -> Layout:
@@ -102,7 +102,7 @@ class Pairwise(Protocol):
 
 
 class _Exchanges:
-    """What the active workers' communication threads do."""
+    """The communication threads of the active workers."""
 
     def __init__(self, sim: Simulation, topology: Topology):
         self._sim, self._topology = sim, topology
@@ -111,7 +111,7 @@ class _Exchanges:
         self._number = [0] * sim.workers  # of each worker's exchanges
 
     def due(self, worker: int) -> None:
-        """Let a worker that has begun a gradient average once more, now or after its present exchange."""
+        """Schedule one more exchange of an active worker, now or after its present one."""
         partners = _partners(self._topology, worker, self._sim.workers)
         self._due[worker] = bool(partners)
         if partners and not self._busy[worker]:

@@ -12,12 +12,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "gradients_dropped"]].iloc[0].tolist()
-    >>> told(name="time-limited", trials=2, limit=1.0)
+    >>> measured(name="time-limited", trials=2, limit=1.0)
     [29, 174, 59]
-    >>> told(name="bandit", gradients=3, width=0.1)
+    >>> measured(name="bandit", gradients=3, width=0.1)
     [102, 306, 0]
 """
 
@@ -40,13 +40,13 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "mindflayer": {
-        "about": "One step with what was ready in time of B_i gradients that each worker has begun at the current parameters.",
+        "about": "SGD with a time limit for each gradient: slow ones are aborted, and each update sums those in time.",
         "family": "fresh",
-        "rule": "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: how likely)",
+        "rule": "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: probability)",
         "protocol": "time-limited",
     },
     "ata": {
-        "about": "One step with the mean of B gradients at the current parameters, allotted by estimates of compute times.",
+        "about": "Synchronous SGD with B gradients per update, assigned to the workers that are estimated to be fastest.",
         "family": "fresh",
         "rule": "w <- w - step(mean of the B g at w, a_i of worker i)",
         "protocol": "bandit",
@@ -60,13 +60,13 @@ _POINTS = 10_000  # of a distribution, at which it is looked at to find how much
 
 
 class _Allotted(Protocol):
-    """Workers that have made their trials wait for the others; then one update uses all that was ready."""
+    """Rounds in which each worker has a number of trials; one update uses all gradients that were ready in time."""
 
     faults: ClassVar[str] = "A returning worker makes the rest of its trials; the round waits for them."
 
     @abstractmethod
     def _server(self, sim: Simulation) -> "_Server":
-        """Return the server, which says how many trials each worker has, and collects."""
+        """Return the server, which assigns trials and collects gradients."""
 
     def start(self, sim: Simulation) -> None:
         server = self._server(sim)
@@ -88,24 +88,24 @@ class _Allotted(Protocol):
                     yield from sim.send(gradient)
                     sim.add(gradient)
                 else:
-                    sim.give_up(gradient)
+                    sim.abort(gradient)
                 server.tried(gradient)
 
 
 class TimeLimited(_Allotted):
-    """Each worker begins so many gradients at the current parameters, and aborts each that is not ready in time.
+    """Each worker begins `trials` gradients at the current parameters, and aborts each that exceeds its time limit.
 
-    An update is made of those that were, divided by how many that is on average: limits below the mean help where times have
-    heavy tails. How likely a worker is to be in time follows from its compute times alone, without contention
-    (in a trace, from everybody's).
+    An update sums the finished gradients and divides by their expected number. Limits below the mean help if compute times
+    have heavy tails. The probability of finishing in time follows from the worker's distribution of compute times (in a
+    trace, from all workers' times), without contention.
     """
 
     trials: Count | tuple[Whole, ...] = Field(
-        1, description="B: gradients that each worker begins in a round; or a list, one number for each", examples=[4]
+        1, description="B: gradients that each worker begins in a round; or a list with one number per worker", examples=[4]
     )
     limit: Positive | tuple[Positive, ...] | None = Field(
         None,
-        description="s, of each gradient; or a list, one for each worker; absent: the worker's median compute time",
+        description="time limit of a gradient, s; or a list with one limit per worker; absent: the worker's median time",
     )
 
     def check(self, cluster: Cluster) -> None:
@@ -130,7 +130,7 @@ class TimeLimited(_Allotted):
         return [round((limit or medians[latency] / speed) * NANOSECONDS) for limit, latency, speed in members]
 
     def _expected(self, cluster: Cluster) -> float:
-        """Return how many gradients of a round are ready in time, on average."""
+        """Return the expected number of gradients that are ready in time in a round."""
         points = (np.arange(_POINTS) + 0.5) / _POINTS
         seconds = {latency: latency.sample(points) for latency in set(cluster.latencies())}
         members = zip(self._trials(cluster), self._limits(cluster), cluster.latencies(), cluster.worker_speeds(), strict=True)
@@ -141,19 +141,21 @@ class TimeLimited(_Allotted):
 
 
 class Bandit(_Allotted):
-    """The B gradients of a round are shared out among workers by estimates of their times; a worker without a share is idle.
+    """Each round assigns B gradients to workers by estimates of their compute times; workers without gradients are idle.
 
-    The next gradient is always given to who would be the first to be ready, if every worker were as fast as it could be by
-    what has been seen of it: by a lower bound of its mean time, which rises to what it has been when it has been seen often:
-    mean - width c (sqrt(q / N) + q / N), with N times seen, q = ln(2 k^2) in round k. So no gradient is wasted.
+    Each worker has a lower confidence bound of its mean compute time: mean - width c (sqrt(q / N) + q / N), after N observed
+    times, with q = ln(2 k^2) in round k. The next gradient goes to the worker that would finish first if all bounds were the
+    true times. No gradient is wasted.
     """
 
     gradients: Count | None = Field(
         None, description="B: gradients in each update; absent: as many as there are workers", examples=[5]
     )
-    width: Positive = Field(4 * math.e, description="of the bounds; the paper's by default, with which much is explored")
+    width: Positive = Field(
+        4 * math.e, description="width of the confidence bounds; the default is the paper's, which explores much"
+    )
     scale: Positive | None = Field(
-        None, description="c: how much times vary, s; the longest mean is usual; absent: twice the worker's own mean"
+        None, description="c: spread of compute times, s; usually the longest mean; absent: twice the worker's own mean"
     )
 
     def _server(self, sim: Simulation) -> "_Server":
@@ -163,19 +165,19 @@ class Bandit(_Allotted):
 
 
 class Bounds:
-    """How long workers' gradients take at least, on average, as far as is known.
+    """Lower confidence bounds of the workers' mean compute times.
 
     Args:
-        workers: how many.
-        width, scale: as of `Bandit`.
+        workers: number of workers.
+        width, scale: as in `Bandit`.
 
-    Example: two of three workers have been seen once, 1 and 4 s; the bounds are narrow.
+    Example: narrow bounds, after one time of worker 0 (1 s) and one of worker 1 (4 s).
         >>> bounds = Bounds(workers=3, width=0.01, scale=None)
         >>> bounds.shares(2)
         [1, 1, 0]
         >>> bounds.observe(0, 1.0)
         >>> bounds.observe(1, 4.0)
-        >>> bounds.shares(6)  # of who is unknown nothing is bad
+        >>> bounds.shares(6)  # worker 2, not yet observed, has the bound 0
         [0, 0, 6]
         >>> bounds.observe(2, 2.0)
         >>> bounds.shares(7)
@@ -188,12 +190,12 @@ class Bounds:
         self._seen, self._seconds = [0] * workers, [0.0] * workers  # of each: how often, and their sum
 
     def observe(self, worker: int, seconds: float) -> None:
-        """Record that a gradient of a `worker` has taken so many `seconds`."""
+        """Record the `seconds` of one of a `worker`'s gradients."""
         self._seen[worker] += 1
         self._seconds[worker] += seconds
 
     def shares(self, gradients: int) -> list[int]:
-        """Return how many of the next round's `gradients` each worker computes."""
+        """Return the number of the next round's `gradients` that each worker computes."""
         self._rounds += 1
         logarithm = math.log(2 * self._rounds**2)
         bounds = [self._bound(worker, logarithm) for worker in range(len(self._seen))]
@@ -215,14 +217,14 @@ class Bounds:
 
 
 class _Server:
-    """Collects what comes of a round's trials.
+    """A server that collects the gradients of a round's trials.
 
     Args:
         sim: the run.
-        limits: of each worker, ns.
-        allot: says how many trials each has in the next round.
-        weight: by which the sum of a round is multiplied.
-        bounds: who learns how long gradients take, if anybody.
+        limits: time limit of each worker, ns.
+        allot: returns each worker's number of trials in the next round.
+        weight: factor of a round's sum of gradients.
+        bounds: receives each observed compute time, if given.
     """
 
     def __init__(self, sim: Simulation, limits: list[int], allot: Allot, weight: float, bounds: Bounds | None = None):

@@ -13,9 +13,9 @@ ALGORITHMS = {
 
 
 class ASGD(Server):
-    """One step with every gradient as it arrives, however stale.
+    """Asynchronous SGD: apply every gradient on arrival, whatever its staleness.
 
-    Two gradients, both at the first parameters, so that the second is stale by one update:
+    Two gradients at the initial parameters; the second is one update stale:
 
         >>> import fred
         >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""AsyncMesh and LOSCAR: late averages of some coordinates, moved on by what updates have done in the meantime.
+"""AsyncMesh and LOSCAR: late averages of random coordinates, corrected for the updates made in the meantime.
 
 | name       | source                             |
 |------------|------------------------------------|
@@ -42,9 +42,9 @@ _FIRST_DECAY, _LAST_DECAY, _WARM_UP = 0.5, 0.99, 1000  # AsyncMesh's beta, and u
 
 
 class _Late(Masked):
-    """What updates have done since a model was brought is not lost when the mean comes."""
+    """SPARTA with late averages that keep a worker's updates since it sent its model."""
 
-    ahead: Share = Field(1.0, description="lambda: factor of what is added to a late mean; 0: it is taken as it is")
+    ahead: Share = Field(1.0, description="lambda: factor of the correction of a late mean; 0: no correction")
 
     def init(self, params: Params, workers: int) -> State:
         """Return the state before the first update."""
@@ -59,17 +59,17 @@ class _Late(Masked):
         return jax.tree.map(lambda to, drift: to - self.ahead * drift, mean, state.drift)
 
     def _moved(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the drift of an array, after a change in the time that a mean has taken."""
+        """Return the new drift of an array, given its change during the delay of a mean."""
         return change
 
 
 class AsyncMesh(_Late):
-    """SPARTA whose means come late, and are moved on by what updates have done in such a time, on average.
+    """SPARTA with late averages, each corrected by a moving average of the changes that a worker makes during the delay.
 
-    Each coordinate has an average d of its changes, which decays as beta; that goes from 0.5 to 0.99 along a cosine, in the
-    worker's first 1,000 updates. With `average_changes` false it is the worker's own last change (add-back).
+    Each coordinate has a moving average d of its changes. Its decay beta rises from 0.5 to 0.99 along a cosine in the worker's
+    first 1,000 updates. With `average_changes: false`, d is the worker's last change (add-back).
 
-    A worker at 1 had brought 3, and so has changed by 2; where the mean is 4, it goes on from 4 - 2:
+    A worker at 1 sent its model at 3, so it has changed by -2; with a mean of 4, it continues from 4 - 2:
 
         >>> from fred.systems.async_mesh import AsyncMesh
         >>> import jax.numpy as jnp
@@ -80,14 +80,16 @@ class AsyncMesh(_Late):
         [2.0]
     """
 
-    average_changes: bool = Field(True, description="whether changes are averaged; false: each is taken as it is")
+    average_changes: bool = Field(
+        True, description="whether to average a worker's changes over time; false: use the last change"
+    )
 
     def init(self, params: Params, workers: int) -> State:
         """Return the state before the first update."""
         return super().init(params, workers).replace(updates=jnp.int32(0))
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """Make a step of the worker's own, and count it."""
+        """Make a local step, and count it."""
         return super().apply_update(state, message, timestamp, worker).replace(updates=state.updates + 1)
 
     def _moved(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
@@ -100,9 +102,9 @@ class AsyncMesh(_Late):
 
 
 class LOSCAR(_Late):
-    """Random coordinates are averaged while workers go on; a mean is moved on by their updates in the meantime.
+    """Average random coordinates while workers continue; add each worker's updates since it sent its model to the mean.
 
-    No worker waits. As soon as a mean is merged, the next one is begun, of newly drawn coordinates.
+    No worker waits. When a mean is merged, the next average begins, of newly drawn coordinates.
     """
 
     def _part(self, number: Any) -> Any:

@@ -1,13 +1,13 @@
-"""Birch SGD's methods: workers send sums of gradients, of their own steps or at one point.
+"""Birch SGD's methods: workers send sums of gradients, of local steps or at one model.
 
 | name                                           | source                                                     |
 |------------------------------------------------|------------------------------------------------------------|
 | async-local, async-batch, LocalSums, BatchSums | Birch SGD 2025, arXiv:2505.09218                           |
 | birch-local, LocalTotal                        | Birch SGD 2025, arXiv:2505.09218: Local SGD, which adds up |
 
-Nothing is averaged: the server makes every step that a worker has made of its own.
+Nothing is averaged: the server model moves by the sum of all local steps.
 
-Example of the rule: the server at 1 makes the steps of a worker that has come from there to 0.5:
+Example of the rule: a worker's local steps lead from the server model, 1, to 0.5, and the server applies their sum:
     >>> from fred.learning.server import Moved
     >>> import jax.numpy as jnp
     >>> server = Moved(learning_rate=0.1)
@@ -22,14 +22,14 @@ Example of the protocols: a minute in which three workers take 0.5 s for each gr
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "async-local", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_to_servers", "staleness_in_gradients"]].iloc[0].tolist()
-    >>> told(name="local-sums", steps=4)
+    >>> measured(name="local-sums", steps=4)
     [386, 94, 51]
-    >>> told(name="local-sums", steps=4, bound=12)
+    >>> measured(name="local-sums", steps=4, bound=12)
     [386, 94, 11]
-    >>> told(name="local-total", total=20)
+    >>> measured(name="local-total", total=20)
     [340, 68, 19]
 """
 
@@ -48,7 +48,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "async-local": {
-        "about": "Every worker makes M steps of its own, which the server then makes too, unless they are too old by then.",
+        "about": "Asynchronous local SGD: the server applies the sums of workers' M local steps, unless they are too stale.",
         "family": "as-they-come",
         "rule": """\
 w_i <- w_i - step(g_i)           (M times, from w on)
@@ -57,13 +57,13 @@ w <- w - (w when it was read - w_i)    (unless more than B gradients have been a
         "protocol": "local-sums",
     },
     "async-batch": {
-        "about": "One step with the sum of a worker's M gradients at one point, unless they have become too old.",
+        "about": "Asynchronous SGD with sums of M gradients of one worker at one model; sums that are too stale are dropped.",
         "family": "as-they-come",
         "rule": "w <- w - step(sum of M g at w_read)    (unless more than B gradients have been applied since)",
         "protocol": "batch-sums",
     },
     "birch-local": {
-        "about": "Workers make steps of their own until there are B in all, which the server then makes one by one.",
+        "about": "Local SGD with sums: workers make B local steps in all, whose sum the server applies to its model.",
         "family": "fresh",
         "rule": """\
 w_i <- w_i - step(g_i)           (from w on, until all together have made B)
@@ -82,11 +82,9 @@ _BOUND = Field(
 
 
 class _Bounded(Protocol):
-    """No worker waits; what is too old on arrival is dropped."""
+    """Protocols without waiting, in which a server drops sums that are too stale on arrival."""
 
-    faults: ClassVar[str] = (
-        "A returning worker starts from the server's model, and what it had not sent is lost; no worker waits."
-    )
+    faults: ClassVar[str] = "A returning worker starts from the server model, and its unsent work is lost; no worker waits."
 
     steps: Count = _STEPS
     bound: Count | None = _BOUND
@@ -101,7 +99,7 @@ class _Bounded(Protocol):
 
 
 class LocalSums(_Bounded):
-    """A worker goes M steps from the server's model on, and sends what they have changed, all of which the server takes.
+    """Each worker makes M local steps from the server model, and sends their sum, which the server applies.
 
     With M = 1 it is asynchronous SGD. The age of a sum is counted in gradients.
     """
@@ -118,17 +116,17 @@ class LocalSums(_Bounded):
                 gradient = sim.compute(worker, sim.own(worker))
                 yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
-            difference = sim.difference(worker, before, sim.own(worker))
-            yield from sim.send(difference)
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from sim.send(pseudo_gradient)
             if applied.accepts(read, self.steps):
-                sim.add(difference, sim.workers)
+                sim.add(pseudo_gradient, sim.workers)
                 sim.commit(sim.workers, weight=1.0)
             else:
-                sim.drop(difference, sim.workers)
+                sim.drop(pseudo_gradient, sim.workers)
 
 
 class BatchSums(_Bounded):
-    """A worker computes M gradients at the server's model, and sends their sum, with which the server makes one step.
+    """Each worker computes M gradients at the server model, and sends their sum for one server step.
 
     With M = 1 it is asynchronous SGD. The age of a sum is counted in gradients.
     """
@@ -155,13 +153,13 @@ class BatchSums(_Bounded):
 
 
 class _Applied:
-    """How many gradients the server has taken."""
+    """The number of gradients that the server has applied."""
 
     def __init__(self, bound: int | None):
         self.gradients, self._bound = 0, bound
 
     def accepts(self, read: int, gradients: int) -> bool:
-        """Return True if so many more are taken, whose model was read when there were `read`."""
+        """Return True if the server applies `gradients` more; `read` is its number when their model was read."""
         if self._bound is not None and self.gradients - read > self._bound:
             return False
         self.gradients += gradients
@@ -169,10 +167,9 @@ class _Applied:
 
 
 class LocalTotal(Protocol):
-    """All go steps of their own from the server's model on, until there are B of them in all; then each sends what it has.
+    """Workers make local steps from the server model until there are B in all; then each sends the sum of its steps.
 
-    What all have changed is added up. A gradient that is not finished when there are enough is aborted. When all sums are
-    there, all workers read the next model.
+    Unfinished gradients are aborted at that moment. The server adds all sums to its model, and all workers read it.
     """
 
     faults: ClassVar[str] = (
@@ -191,7 +188,7 @@ class LocalTotal(Protocol):
         while True:
             steps = _Steps(sim, self.total or sim.workers)
             turns = [sim.process(self._turn(sim, worker, steps)) for worker in range(sim.workers)]
-            yield from sim.wait("the server", sim.env.all_of(turns), "everybody's sum")
+            yield from sim.wait("the server", sim.env.all_of(turns), "all workers' sums")
             sim.commit(sim.workers, weight=1.0)
 
     def _turn(self, sim: Simulation, worker: int, steps: "_Steps") -> Process:
@@ -202,13 +199,13 @@ class LocalTotal(Protocol):
         made = yield from steps.make(worker)
         yield from sim.present(worker)
         if made:
-            difference = sim.difference(worker, before, sim.own(worker))
-            yield from sim.send(difference)
-            sim.add(difference, sim.workers)
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from sim.send(pseudo_gradient)
+            sim.add(pseudo_gradient, sim.workers)
 
 
 class _Steps:
-    """Of all workers in a round, until there are enough."""
+    """The local steps of all workers in a round, until there are B in all."""
 
     def __init__(self, sim: Simulation, left: int):
         self._sim, self._left = sim, left

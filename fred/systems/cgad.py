@@ -26,10 +26,10 @@ w <- w - outer step(D)           (Adam, as each arrives)""",
 
 
 class CGAD(DiLoCo):
-    """Adam is the outer optimizer, of differences that fade with their staleness, to nothing at a cutoff.
+    """Asynchronous DiLoCo with Adam as outer optimizer, and weights of pseudo-gradients that decay with their staleness.
 
-    Neither the fading's rate nor the cutoff is in the paper's text as far as it was read: what is here are guesses.
-    A difference of 1 that is 0, 5 or 10 updates stale, as the outer optimizer sees it:
+    The decay rate and the cutoff were not found in the paper; the defaults are guesses.
+    A pseudo-gradient of 1 that is 0, 5 or 10 updates stale, as the outer optimizer sees it:
 
         >>> from fred.systems.cgad import CGAD
         >>> import jax.numpy as jnp
@@ -42,13 +42,13 @@ class CGAD(DiLoCo):
 
     outer_rate: Rate = Field(0.01, description="learning rate of the outer optimizer")
     outer: Optimizer = Field(
-        (Transformation.usual("adam"),), description="optax gradient transformation for differences, or a list"
+        (Transformation.usual("adam"),), description="optax gradient transformation of pseudo-gradients, or a list"
     )
-    fading: Annotated[float, Field(ge=0)] = Field(0.1, description="a: per update of staleness")
-    cutoff: Count = Field(10, description="tau_c: staleness at which nothing is left, updates")
+    fading: Annotated[float, Field(ge=0)] = Field(0.1, description="a: decay rate of a weight per update of staleness")
+    cutoff: Count = Field(10, description="tau_c: staleness from which the weight is 0, updates")
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """Return what staleness leaves of the `message`, a pseudo-gradient."""
+        """Return the `message`, a pseudo-gradient, times its weight by staleness."""
         staleness = jnp.float32(state.clock - timestamp)
         left = jnp.exp(-self.fading * staleness) * (1 + jnp.cos(jnp.pi * jnp.minimum(1.0, staleness / self.cutoff))) / 2
         return jax.tree.map(lambda leaf: left * leaf, message)

@@ -1,6 +1,6 @@
-"""CHOCO-SGD: gossip of coded differences [Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2].
+"""CHOCO-SGD: gossip with compressed changes of models [Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2].
 
-Example: a ring of four at 1 kB/s; differences of 2.6 kB as they are, and in 16 bits.
+Example: a ring of four workers at 1 kB/s; changes of 2.6 kB without codec, and with 16 bits per number.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}, "network": {"bandwidth": 1e3}},
@@ -38,7 +38,7 @@ ALGORITHMS = {
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
-h_i <- h_i + code(w_i - h_i)                        (sent; everybody who hears from i keeps h_i)
+h_i <- h_i + code(w_i - h_i)                        (sent; i and its neighbours store h_i)
 w_i <- w_i + gamma (sum over j of W_ij (h_j - h_i))""",
         "server": "ChocoSGD",
         "protocol": "choco",
@@ -48,9 +48,9 @@ PROTOCOLS = {"choco": "ChocoGossip"}
 
 
 class ChocoSGD(Server):
-    """D-PSGD whose workers send coded differences: what coding leaves out is part of the next one.
+    """D-PSGD with compressed messages: workers send changes of their models, and carry compression errors over to the next.
 
-    What is known of each worker is a model of its own, to which it adds what it sends.
+    Each worker has a public copy of its model, the sum of all changes it has sent, which its neighbours store as well.
 
         >>> from fred.systems.choco import ChocoSGD
         >>> import jax.numpy as jnp
@@ -61,37 +61,38 @@ class ChocoSGD(Server):
     """
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Subtract `total`, the coded error of what is known of a worker's model."""
+        """Subtract `total`, the compressed error of a worker's public copy."""
         return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)
 
 
 class ChocoGossip(Protocol):
-    """Workers send their neighbours what has changed since they last did, and mix what these know of each other.
+    """Each worker sends its neighbours the compressed change of its model, and mixes the public copies of their models.
 
-    What is known of a worker is a model of its own, the sum of all that it has sent: who hears from it has that, too. After
-    its update a worker sends the difference between its model and that, and waits for its neighbours'. Then its model moves
-    towards what is known of them, `consensus` of the way that their weights say. Weights are Metropolis's, 1 / (1 + the
-    larger of both degrees) for each edge.
+    A worker's public copy is the sum of all messages it has sent; its neighbours store it, too. After an update a worker sends
+    its model less its public copy, and waits for its neighbours' messages. Then its model moves by `consensus` x the weighted
+    sum of (the neighbour's public copy - its own). The weights are Metropolis's: 1 / (1 + the larger of both degrees).
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model and what it is sent, and computes the lost gradient again; its neighbours wait, then theirs."
+        "A worker keeps its model and received models, and computes the lost gradient again; its neighbours wait, then theirs."
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(
-        Ring(), description="who sends to whom, always the same, both ways"
+        Ring(), description="undirected graph of the neighbours, the same in all iterations"
     )
     consensus: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.5, description="gamma: how far models move towards their neighbours'; less, the more the codec leaves out"
+        0.5, description="gamma: step size of the mixing; smaller for stronger compression"
     )
 
     def layout(self, cluster: Cluster) -> Layout:
-        """Return the layout: each worker's model, then what is known of each."""
+        """Return the layout: each worker's model, then each worker's public copy."""
         return Layout(2 * cluster.size, range(cluster.size), range(0))
 
     def check(self, cluster: Cluster) -> None:
         if self.topology.period(cluster.size) > 1:
-            raise ValueError("`topology` changes from iteration to iteration, and who does not hear all does not know a model")
+            raise ValueError(
+                "`topology` changes from iteration to iteration; expected a constant graph: neighbours need all messages"
+            )
         check_undirected(graphs_of(self.topology, cluster.size), "this protocol")
 
     def start(self, sim: Simulation) -> None:
@@ -110,7 +111,7 @@ class ChocoGossip(Protocol):
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-            sim.add(sim.difference(worker, sim.read(worker, known, sent=False), sim.own(worker)), known, NOTHING)
+            sim.add(sim.pseudo_gradient(worker, sim.read(worker, known, sent=False), sim.own(worker)), known, NOTHING)
             sim.commit(known)
             model = sim.publish(worker, len(receivers), size=sim.sizes.message.whole, replica=known)
             for receiver in receivers:

@@ -1,6 +1,6 @@
-"""Cutoff SGD: a step with the gradients that made the cutoff [Teng & Wood 2018, algorithm 1].
+"""Cutoff SGD: a step with the gradients before a cutoff [Teng & Wood 2018, algorithm 1].
 
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s: a round ends with the last it counts.
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -16,7 +16,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 
 ALGORITHMS = {
     "cutoff-sgd": {
-        "about": "One step with the mean of the gradients that made the cutoff.",
+        "about": "Synchronous SGD with a cutoff: each update averages the first gradients of a round and drops the others.",
         "family": "fresh",
         "rule": "w <- w - step(mean of the first c of n g)",
         "protocol": "cutoff",

@@ -1,11 +1,11 @@
-"""Cycle SGD: groups of workers bring their sums to the server in turn.
+"""Cycle SGD: groups of workers send their sums to the server in turn.
 
 | name    | source                                        |
 |---------|-----------------------------------------------|
 | cycle   | Birch SGD 2025, arXiv:2505.09218              |
 | InTurn  | Cycle SGD of Birch SGD 2025, arXiv:2505.09218 |
 
-Example: four workers that take 0.5 s for each gradient, in two groups: in every moment one group comes, and the other goes on.
+Example: four workers that take 0.5 s for each gradient, in two groups that take turns.
     >>> import fred
     >>> scenario = fred.scenario({
     ...     "cluster": {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}},
@@ -31,7 +31,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "cycle": {
-        "about": "Groups of workers bring their steps in turn, while the others go on with models of their own.",
+        "about": "Local SGD in turns: one group of workers at a time synchronizes with the server, the others keep computing.",
         "family": "as-they-come",
         "rule": """\
 w_i <- w_i - step(g_i)           (all the time)
@@ -44,17 +44,18 @@ PROTOCOLS = {"in-turn": "InTurn"}
 
 
 class InTurn(Protocol):
-    """Every worker goes steps of its own; groups of s, one after the other, bring what these have changed, and read the model.
+    """Workers make local steps; groups of s workers take turns to send their pseudo-gradients and read the server model.
 
-    The first group comes after its first step, the next one after its second, and so on; then each after as many steps as there
-    are groups. Within a group all wait for all; groups do not wait for each other. So no more than s workers send at
-    once, where all are about as fast. With one group of all it is synchronous SGD, with sums in place of means.
+    The k-th group first sends after k steps, and later after as many steps as there are groups. Workers wait for the others of
+    their group only. So at most s workers send at once if all are about equally fast. With a single group it is synchronous
+    SGD with sums instead of means.
     """
 
     faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient again; its group waits for it."
 
     group_size: Count | None = Field(
-        None, description="s: workers in each group, the last of which may be smaller; absent: the root of their number"
+        None,
+        description="s: workers in a group; the last group may be smaller; absent: the square root of the number of workers",
     )
 
     def layout(self, cluster: Cluster) -> Layout:
@@ -67,14 +68,14 @@ class InTurn(Protocol):
             sim.process(self._group(sim, members, number + 1, len(groups)))
 
     def _group(self, sim: Simulation, members: range, first: int, steps: int) -> Process:
-        """Run the rounds of a group, of which the first has another number of steps."""
+        """Run the rounds of a group; the first round has `first` steps, the others `steps`."""
         due = first
         while True:
             brought = list[Gradient]()
             turns = [sim.process(self._turn(sim, worker, due, brought)) for worker in members]
             yield from sim.wait(f"the group of worker {members[0]}", sim.env.all_of(turns), "all of it")
-            for difference in brought:
-                sim.add(difference, sim.workers)
+            for pseudo_gradient in brought:
+                sim.add(pseudo_gradient, sim.workers)
             sim.commit(sim.workers, weight=1.0)
             due = steps
 
@@ -87,6 +88,6 @@ class InTurn(Protocol):
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-        difference = sim.difference(worker, before, sim.own(worker))
-        yield from sim.send(difference)
-        brought.append(difference)
+        pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+        yield from sim.send(pseudo_gradient)
+        brought.append(pseudo_gradient)

@@ -12,7 +12,7 @@ Example: a worker at 1, whose only neighbour is at 3; it averages, then steps wi
 
 ALGORITHMS = {
     "d-psgd": {
-        "about": "Every worker averages its model with its neighbours', and steps with its gradient at the model before.",
+        "about": "Decentralized SGD: each worker averages its model with its neighbours', and steps with its own gradient.",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)

@@ -28,14 +28,14 @@ _FOR_ALL = 1e30  # noise of which no number of gradients is enough
 
 
 class DBW(Server):
-    """One step with the mean of the first k gradients; k follows from their own noise, and from how long they take.
+    """Synchronous SGD with dynamic backup workers: k, the number of gradients to wait for, follows from noise and timing.
 
-    A step of rate eta along the mean of k lowers the loss by at least (eta - L eta^2 / 2) |g|^2 - (L eta^2 / 2) V / k, with L
-    the loss's smoothness: as 1 - noise / k. Each round of several gradients shows their variance V and, then, the length of
-    its mean |g|^2, which are averaged over rounds. `statistic` is the noise, for the rule `backup` of the protocol `cutoff`,
-    which estimates times. The paper estimates L besides; here it is an option.
+    A step of rate eta along the mean of k gradients lowers the loss by at least (eta - L eta^2 / 2) |g|^2 -
+    (L eta^2 / 2) V / k. This is proportional to 1 - noise / k. L is the smoothness of the loss. Each round with several
+    gradients gives estimates of their variance V and of |g|^2, which are averaged over rounds. `statistic` is the noise, for
+    the rule `backup` of the protocol `cutoff`, which estimates times. The paper also estimates L, which is an option here.
 
-    A round of the gradients 1 and 3, whose variance is 2, so that |g|^2 is 2^2 - 2 / 2:
+    A round with the gradients 1 and 3: their variance is 2, and |g|^2 is 2^2 - 2 / 2:
 
         >>> from fred.systems.dbw import DBW
         >>> import jax.numpy as jnp
@@ -52,12 +52,12 @@ class DBW(Server):
     has_statistic: ClassVar[bool] = True
 
     smoothness: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="L, of the loss; absent: 1 / rate, for which the rate is the best"
+        None, description="L: smoothness of the loss; absent: 1 / learning rate, for which that rate is optimal"
     )
-    decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.8, description="of the moving averages of V and of |g|^2")
+    decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.8, description="decay of the moving averages of V and of |g|^2")
 
     def init(self, params: Params, workers: int) -> State:
-        """Return the state before the first update, with V and |g|^2, infinite as long as nothing is known of them."""
+        """Return the state before the first update, with V and |g|^2, infinite until the first estimate."""
         return super().init(params, workers).replace(variance=jnp.float32(jnp.inf), squared=jnp.float32(jnp.inf))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
@@ -65,7 +65,7 @@ class DBW(Server):
         return {"gradient": message, "squared": _squared(message)}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Step with the mean gradient of `total`, which shows how far its `count` gradients lie apart."""
+        """Step with the mean gradient of `total`, and update V and |g|^2 from the spread of its `count` gradients."""
         length, count = _squared(total["gradient"]), jnp.float32(count)
         shown = jnp.maximum(total["squared"] - length, 0.0) * count / jnp.maximum(count - 1, 1)
         variance = jnp.where(count > 1, self._averaged(state.variance, shown), state.variance)
@@ -73,7 +73,7 @@ class DBW(Server):
         return self.step(state, total["gradient"]).replace(variance=variance, squared=squared)
 
     def statistic(self, state: State) -> Scalar:
-        """Return the noise []: from how many gradients on a step is expected to gain anything."""
+        """Return the noise []: a step with more gradients than that is expected to lower the loss."""
         step = jnp.float32(1) if self.smoothness is None else self.smoothness * state.rate
         noise = step / (2 - step) * state.variance / state.squared
         known = (step < 2) & (state.squared > 0) & (noise < _FOR_ALL)

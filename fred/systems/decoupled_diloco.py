@@ -40,7 +40,7 @@ ALGORITHMS = {
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)                     (all the time; w_i <- w when it comes)
-D_i = w when it came - w_i;  s_i its steps (of those who answer in time)
+D_i = w when it came - w_i;  s_i its steps (of the learners that answer in time)
 D <- (sum of s_i |D_i|) / (sum of s_i) x unit(sum of s_i unit(D_i))
 w <- w - outer step(D)""",
         "server": "DecoupledDiLoCo",
@@ -51,10 +51,12 @@ PROTOCOLS = {"quorum": "Quorum"}
 
 
 class DecoupledDiLoCo(DiLoCo):
-    """DiLoCo of whose workers some are enough for a step: in each array the mean direction of differences, of mean length.
+    """DiLoCo with a quorum: an outer step needs only K of the N learners; directions and lengths are averaged separately.
 
-    Differences weigh by the updates that made them. The paper takes plain means of embeddings; here all arrays are alike.
-    Two, of lengths 1 and 3, at a right angle: as long as 2, half way between.
+    Each pseudo-gradient is weighted by its number of local updates. The outer step of an array has the mean direction and the
+    mean length. The paper takes plain means of embeddings; FRED treats all arrays alike.
+
+    The mean of two orthogonal pseudo-gradients of lengths 1 and 3 has length 2 and points half-way between them:
 
         >>> from fred.systems.decoupled_diloco import DecoupledDiLoCo
         >>> import jax
@@ -85,27 +87,27 @@ def _unit(array: jax.Array) -> jax.Array:
 
 
 class Quorum(Protocol):
-    """Every so often the server asks all learners what they have changed; when K have answered it waits on for a time of grace.
+    """The server regularly requests pseudo-gradients, and steps with those of a quorum of K learners after a grace time.
 
-    Then it steps with their weighted mean, each weighing as much as it has made updates since its model came, and sends the new
-    model to all, who go on from there as soon as it arrives; gradients that they are at then are still used. Who has made no
-    update yet answers after its next one, if there is time; an answer that is on its way when time is over is wasted.
-    Who is asked again before the new model has come answers with all that it has changed since the last one that came.
-    Grace is what is left of `overlap` updates' time when K have answered. Where the model is cut into fragments, each is asked
-    for by itself, H / P updates after the one before, whether that one's answers have come or not.
+    A round lasts until K learners have answered, and at least for the time of `overlap` updates. The server steps with the mean
+    of the answers, weighted by their numbers of updates, and sends the new model to all learners. They continue from it when
+    it arrives, and still use the gradient that they are computing then. A learner without an update since its last model
+    answers after its next update. An answer that arrives after the end of its round is wasted. A learner that is asked again
+    before the new model has arrived answers with its whole change since the last model it received. If the model is cut into
+    fragments, each has rounds of its own, H / P updates after those of the fragment before.
     """
 
     faults: ClassVar[str] = (
-        "No worker waits for a crashed one; a returning one reads the server's model, and what it had changed is lost. "
-        "All stop when too few learners for a quorum will ever be there."
+        "No worker waits for a crashed one; a returning one reads the server model, and its unsent work is lost. "
+        "All stop when a quorum will never be available again."
     )
 
-    period: Count = Field(8, description="H: updates of the fastest learner, on average, from question to question")
-    fragments: Count = Field(1, description="P: into how many the model is cut; each is asked for once in H updates")
+    period: Count = Field(8, description="H: time between two requests, in mean updates of the fastest learner")
+    fragments: Count = Field(1, description="P: parts of the model, each of which is requested once in H updates")
     cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
-    quorum: Count = Field(1, description="K: answers with which the server is content")
+    quorum: Count = Field(1, description="K: answers that the server needs for a step")
     overlap: Annotated[float, Field(ge=0)] = Field(
-        2.0, description="tau: updates of the fastest learner in which answers may come"
+        2.0, description="tau: shortest time for answers, in mean updates of the fastest learner"
     )
 
     def check(self, cluster: Cluster) -> None:
@@ -141,12 +143,12 @@ class Quorum(Protocol):
 
 
 def _is_hopeless(fragments: list[_Fragment]) -> bool:
-    """Return True if some fragment can never have enough answers again."""
+    """Return True if some fragment can never reach its quorum again."""
     return any(fragment.is_hopeless() for fragment in fragments)
 
 
 class _Fragment:
-    """What the server asks, collects, steps with and sends of one block."""
+    """The rounds of one block: the server requests, collects, steps and sends."""
 
     def __init__(self, sim: Simulation, protocol: Quorum, block: int, all_of_them: list[_Fragment]):
         self._sim, self._block, self._all = sim, block, all_of_them
@@ -154,37 +156,37 @@ class _Fragment:
         step = NANOSECONDS / max(sim.cluster.worker_rates())
         self._period, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
         self._first = round((block + 1) * protocol.period / protocol.fragments * step)
-        self._before: dict[int, Copy] = {}  # of who is there, what came last
+        self._before: dict[int, Copy] = {}  # of available learners: the last model received
         self._steps = [0] * sim.workers  # since then
-        self._asked: set[int] = set()  # who has still to answer
-        self._answers: list[tuple[Gradient, int]] = []  # with how many steps they are of
-        self._number = 0  # of the round, twice: odd when answers count
+        self._asked: set[int] = set()  # learners that have not answered
+        self._answers: list[tuple[Gradient, int]] = []  # with their numbers of steps
+        self._number = 0  # twice that of the round; odd while answers count
         self._enough = sim.env.event()
 
     def is_hopeless(self) -> bool:
-        """Return True if too few learners have answered or will ever be there."""
+        """Return True if the quorum can never be reached: too few learners have answered or will rejoin."""
         sim = self._sim
         if sim.faultless:
             return False
-        answered = {difference.worker for difference, _ in self._answers}
+        answered = {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}
         able = answered | {worker for worker in range(sim.workers) if sim.back(worker, sim.now) < NEVER}
         return len(able) < self._needed
 
     def leaves(self, worker: int) -> None:
-        """Forget what a crashed learner had, and its answer on the way."""
+        """Forget a crashed learner's model, and its answer on the way."""
         self._before.pop(worker, None)
         self._steps[worker] = 0
-        if self._number % 2 and worker not in {difference.worker for difference, _ in self._answers}:
+        if self._number % 2 and worker not in {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}:
             self._asked.add(worker)
 
     def receive(self, worker: int) -> Process:
-        """Receive the server's fragment, which is the learner's from then on."""
+        """Receive the server's fragment and continue from it."""
         model: Copy = yield from self._sim.pull(worker, self._sim.workers, block=self._block)
         self._sim.sync(worker, model, block=self._block)
         self._before[worker], self._steps[worker] = model, 0
 
     def made(self, worker: int) -> None:
-        """Count one more update."""
+        """Count one more update of a `worker`, which answers if it has been asked."""
         self._steps[worker] += 1
         if worker in self._asked:
             self._answer(worker)
@@ -193,7 +195,7 @@ class _Fragment:
         sim = self._sim
         yield self._first
         while True:
-            yield 0  # first comes what else happens now
+            yield 0  # after everything else that happens now
             begun, self._number, self._enough = sim.now, self._number + 1, sim.env.event()
             self._asked = set(range(sim.workers))
             for worker in range(sim.workers):
@@ -209,24 +211,24 @@ class _Fragment:
         self._asked.discard(worker)
         parts = [fragment._before[worker] for fragment in self._all]
         before = parts[0] if len(parts) == 1 else sim.compose(worker, parts)
-        difference = sim.difference(worker, before, whole(sim, worker, worker))
-        sim.process(self._send(difference, self._steps[worker], self._number), worker)
+        pseudo_gradient = sim.pseudo_gradient(worker, before, whole(sim, worker, worker))
+        sim.process(self._send(pseudo_gradient, self._steps[worker], self._number), worker)
 
-    def _send(self, difference: Gradient, steps: int, number: int) -> Process:
-        yield from self._sim.send(difference, block=self._block if len(self._all) > 1 else None)
+    def _send(self, pseudo_gradient: Gradient, steps: int, number: int) -> Process:
+        yield from self._sim.send(pseudo_gradient, block=self._block if len(self._all) > 1 else None)
         if number != self._number:
-            self._sim.drop(difference, self._sim.workers, block=self._block)
+            self._sim.drop(pseudo_gradient, self._sim.workers, block=self._block)
             return
-        self._answers.append((difference, steps))
+        self._answers.append((pseudo_gradient, steps))
         if len(self._answers) == self._needed:
             self._enough.succeed()
 
     def _step(self) -> None:
-        """Step with all answers that have come, and send the new fragment to all available learners."""
+        """Step with all answers that have arrived, and send the new fragment to all available learners."""
         sim, answers = self._sim, self._answers
         self._asked, self._answers, self._number = set(), [], self._number + 1
-        for difference, steps in answers:
-            sim.add(difference, sim.workers, block=self._block, weight=float(steps))
+        for pseudo_gradient, steps in answers:
+            sim.add(pseudo_gradient, sim.workers, block=self._block, weight=float(steps))
         sim.commit(sim.workers, self._block, weight=1 / sum(steps for _, steps in answers))
         for worker in self._before:
             sim.process(self.receive(worker), worker)

@@ -28,10 +28,10 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
 
 
 class DelayedNesterov(Server):
-    """Each difference is a plain step at once; momentum is made of N of them together, and steps with the last of these.
+    """Asynchronous DiLoCo with delayed momentum: plain steps with each pseudo-gradient, momentum with every N-th only.
 
-    With N = 1 it is SGD with Nesterov momentum. DyLU, local steps in proportion to a worker's speed, is the protocol's `paced`.
-    Two differences of 1, N = 2, at rate 1 with momentum 0.5: first half of the difference, then that and the momentum.
+    With N = 1 it is SGD with Nesterov momentum. The protocol's `paced` is DyLU: local steps in proportion to a worker's speed.
+    Two pseudo-gradients of 1, N = 2, rate 1, momentum 0.5: a step of 0.5, then one of 0.5 and the momentum.
 
         >>> from fred.systems.delayed_nesterov import DelayedNesterov
         >>> import jax.numpy as jnp
@@ -44,21 +44,19 @@ class DelayedNesterov(Server):
         [3.5, 2.5]
     """
 
-    outer_rate: Rate = Field(0.7, description="of the server's steps")
-    momentum: Decay = Field(0.9, description="mu")
+    outer_rate: Rate = Field(0.7, description="learning rate of the server's steps")
+    momentum: Decay = Field(0.9, description="mu: decay of the momentum")
     gathered: Count | None = Field(
-        None, description="N: differences in each change of the momentum; absent: one of each worker"
+        None, description="N: pseudo-gradients per update of the momentum; absent: the number of workers"
     )
-    spread: Share = Field(
-        0.0, description="c: share of the momentum's step with each difference that is not an N-th; at most 1 / (N - 1)"
-    )
+    spread: Share = Field(0.0, description="c: share of the momentum's step in each update but every N-th; at most 1 / (N - 1)")
 
     def check(self, workers: int) -> None:
         for number in self._numbers(workers):
             if self.spread * (number - 1) > 1 + 1e-9:
                 raise ValueError(
                     f"`spread` ({self.spread:g}) must not exceed 1 / (N - 1), {1 / (number - 1):.4g} with N = {number} "
-                    "differences gathered: every N-th step would go against the momentum"
+                    "pseudo-gradients per change: every N-th step would go against the momentum"
                 )
 
     def _numbers(self, workers: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Asynchronous SGD with corrections for delays: shorter steps, clipping, a derivative, or a distance.
+"""Asynchronous SGD with corrections for delays: shorter steps, clipping, a Taylor correction, or a distance test.
 
 | name           | source                                                                                            |
 |----------------|---------------------------------------------------------------------------------------------------|
@@ -53,7 +53,7 @@ _SHRINK = 2.0**-80  # what is so long that its squares would be infinite
 
 
 class DelayAdaptive(StalenessAware):
-    """A full step with gradients that are no staler than there are workers; the others' steps are as much shorter.
+    """Asynchronous SGD with a delay-adaptive rate: steps shrink in proportion to staleness beyond the number of workers.
 
     Two workers; a step from 1 with a gradient of 1 that is 8, 4, 2 or 0 updates old:
 
@@ -67,23 +67,23 @@ class DelayAdaptive(StalenessAware):
     """
 
     beyond: Literal["n / tau", "1 / tau", "0"] = Field(
-        "n / tau", description="what a step is multiplied by whose gradient is staler than there are workers, n"
+        "n / tau", description="factor of a step whose gradient is more than n updates stale, n being the number of workers"
     )
 
     def init(self, params: Params, workers: int) -> State:
         return super().init(params, workers).replace(workers=jnp.float32(workers))
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
-        """Return 1 if a gradient is at most as many updates old (`staleness`) as there are workers in `state`, else less."""
+        """Return a step's factor []: 1 if `staleness` is at most the number of workers, else less."""
         staleness = jnp.float32(staleness)
         beyond = {"n / tau": state.workers / jnp.maximum(staleness, 1), "1 / tau": 1 / jnp.maximum(staleness, 1), "0": 0.0}
         return jnp.where(staleness <= state.workers, 1.0, beyond[self.beyond])
 
 
 class ClippedASGD(Server):
-    """Each gradient is shortened to a given length if it is longer, whatever its delay, which need not be known.
+    """Asynchronous SGD with clipped gradients: each gradient is clipped to a given norm, whatever its staleness.
 
-    A gradient of length 5, shortened to 1:
+    A gradient of norm 5, clipped to 1:
 
         >>> from fred.systems.delays import ClippedASGD
         >>> import jax.numpy as jnp
@@ -95,7 +95,7 @@ class ClippedASGD(Server):
 
     divisible: ClassVar[bool] = False  # its length is the whole gradient's
 
-    length: Positive = Field(1.0, description="c: of the longest gradient that is used as it is")
+    length: Positive = Field(1.0, description="c: largest norm of a gradient; longer ones are clipped to it")
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient, clipped."""
@@ -114,11 +114,11 @@ class ClippedASGD(Server):
         return jax.tree.map(lambda leaf: factor * leaf, gradient)
 
 
-class _Remembering(Server):
-    """A server that knows what each worker has read, so that only gradients are sent."""
+class _WithCopies(Server):
+    """A server that stores each worker's copy of the parameters, so that only gradients are sent."""
 
     def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        """Return a gradient, and the parameters it was computed at, `params`, which the server knows."""
+        """Return a gradient and its parameters, `params`, which the server has stored."""
         return {"gradient": grads, "read": params}, memory
 
     def sent_bytes(self, message: Message) -> int:
@@ -126,10 +126,10 @@ class _Remembering(Server):
         return super().sent_bytes(message["gradient"])
 
 
-class DelayCompensated(_Remembering):
-    """Each gradient is corrected for how far the parameters have moved since they were read, by a guess of its derivative.
+class DelayCompensated(_WithCopies):
+    """Asynchronous SGD with delay compensation: a Taylor term corrects each gradient for the updates that it missed.
 
-    The server remembers what each worker has read, so that only gradients are sent. A gradient of 2, read at 1; now it is 3:
+    The server stores each worker's copy, so that only gradients are sent. A gradient of 2 at 1, applied at 3:
 
         >>> from fred.systems.delays import DelayCompensated
         >>> import jax.numpy as jnp
@@ -140,9 +140,9 @@ class DelayCompensated(_Remembering):
         [-3.0]
     """
 
-    compensation: Positive = Field(0.04, description="lambda; 2 is usual where it is adaptive")
-    adaptive: bool = Field(False, description="lambda is divided by the root of a moving average of squared gradients")
-    decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="of that average")
+    compensation: Positive = Field(0.04, description="lambda: strength of the correction; with `adaptive`, 2 is usual")
+    adaptive: bool = Field(False, description="whether to divide lambda by the root of a moving average of squared gradients")
+    decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="decay of that moving average")
 
     def init(self, params: Params, workers: int) -> State:
         state = super().init(params, workers)
@@ -181,10 +181,10 @@ class DelayCompensated(_Remembering):
         return state.replace(squares=squares)
 
 
-class PickySGD(_Remembering):
-    """Gradients are used if the parameters are still near where they were read; from what is too far away nothing is learned.
+class PickySGD(_WithCopies):
+    """Asynchronous SGD that drops a gradient if the parameters have moved too far since the worker read them.
 
-    The server remembers what each worker has read, so that only gradients are sent. Two that were read at 1, while it is 3:
+    The server stores each worker's copy, so that only gradients are sent. A gradient at 1, applied at 3, with two limits:
 
         >>> from fred.systems.delays import PickySGD
         >>> import jax.numpy as jnp
@@ -201,7 +201,7 @@ class PickySGD(_Remembering):
     divisible: ClassVar[bool] = False  # the distance is that of whole models
 
     distance: Positive = Field(
-        description="from which on a gradient is left unused: accuracy of the gradient / (2 x smoothness)", examples=[0.5]
+        description="largest distance at which a gradient is used: wanted gradient norm / (2 x smoothness)", examples=[0.5]
     )
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
@@ -209,12 +209,12 @@ class PickySGD(_Remembering):
         return self._if(self._near(state, message), self.step(state, message["gradient"]), state)
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """Return the gradient of the `message`, or zeros if its parameters are too far away."""
+        """Return the gradient of the `message`, or zeros if its parameters are too far from the present ones."""
         near = self._near(state, message)
         return jax.tree.map(lambda leaf: jnp.where(near, leaf, 0.0), message["gradient"])
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Step with `total`, which lacks gradients from too far away."""
+        """Step with `total`, without the gradients that were dropped."""
         return self.step(state, total)
 
     def _near(self, state: State, message: Message) -> Scalar:

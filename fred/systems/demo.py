@@ -1,4 +1,4 @@
-"""DeMo: workers send the largest waves of a momentum of their own.
+"""DeMo: workers send the largest frequencies of a local momentum.
 
 | name    | source                                                                                               |
 |---------|------------------------------------------------------------------------------------------------------|
@@ -32,10 +32,10 @@ w <- w - step(sign(sum of q_i))      (beta: the codec's `error_feedback`)""",
 
 
 class DeMo(Server):
-    """Workers gather gradients in a momentum of their own, and send its largest waves, which they take away from it.
+    """Decoupled momentum: workers send only the largest DCT coefficients of a local momentum, and step along the signs.
 
-    All step along the signs of what all have sent. The paper's momentum gathers the rate times the gradient, which is the same
-    while the rate stays.
+    A worker subtracts the sent part from its momentum. All make the same step, along the signs of the sum. The paper
+    accumulates rate x gradient; with a constant rate that makes no difference.
 
         >>> from fred.systems.demo import DeMo
         >>> import jax.numpy as jnp
@@ -47,7 +47,7 @@ class DeMo(Server):
 
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
         DCT(error_feedback=0.999),
-        description="how momenta are coded on their way from workers; null: 4 bytes for each number, and no momentum",
+        description="codec of the workers' momenta; null: 4 bytes for each number, and no momentum",
         examples=[{"name": "dct", "error_feedback": 0.999}],
     )
 

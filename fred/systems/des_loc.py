@@ -33,11 +33,12 @@ _NAMES = {"first": "mu", "second": "nu"}  # of the moments, as optax calls them
 
 
 class DESLOC(Server):
-    """Local Adam; averages are of the parameters, of the first moments, too, every third time, and of the second every sixth.
+    """Local Adam that averages first and second moments less often than parameters.
 
-    What the network carries in an average are these parts only. `optimizer` is any that has Adam's moments.
+    By default first moments are averaged every third time, second moments every sixth. Only averaged parts are sent.
+    `optimizer` can be any with Adam's moments.
 
-    Two averages of a worker that is alone with its moments, of which the second is of first moments, too:
+    Two averages, seen by a worker; the second one includes the first moments:
 
         >>> from fred.systems.des_loc import DESLOC
         >>> import jax
@@ -54,8 +55,8 @@ class DESLOC(Server):
 
     divisible: ClassVar[bool] = False
 
-    first_every: Every = Field(3, description="averages of parameters from one of the first moments to the next")
-    second_every: Every = Field(6, description="averages of parameters from one of the second moments to the next")
+    first_every: Every = Field(3, description="number of averages of parameters for each average of the first moments")
+    second_every: Every = Field(6, description="number of averages of parameters for each average of the second moments")
     optimizer: Optimizer = Field(
         (Transformation.usual("adam"),), description="optax gradient transformation with Adam's moments, or a list of them"
     )

@@ -1,11 +1,11 @@
-"""DiLoCo and MuLoCo: an outer optimizer for what local steps have changed.
+"""DiLoCo and MuLoCo: an outer optimizer applies the pseudo-gradients of local steps.
 
 | name    | source                                                         |
 |---------|----------------------------------------------------------------|
 | diloco  | Douillard et al. 2023, "DiLoCo", arXiv:2311.08105, algorithm 1 |
 | muloco  | Thérien et al. 2025, "MuLoCo", arXiv:2505.23725                |
 
-A difference is parameters at the start of some steps, less those at their end: what a gradient would be.
+A pseudo-gradient is the parameters before some local steps less those after them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _NESTEROV = (Transformation.usual("sgd", momentum=0.9, nesterov=True),)
 
 
 class DiLoCo(Server):
-    """The mean of what workers' local steps have changed is a gradient for an outer optimizer, with Nesterov momentum.
+    """Local SGD with an outer optimizer, Nesterov momentum by default, that applies the mean pseudo-gradient.
 
-    What the workers' own optimizer remembers stays with each worker.
+    The state of a worker's inner optimizer stays with the worker.
 
-    Two rounds whose mean difference is 1, at outer rate 0.5 with momentum 0.5:
+    Two rounds with a mean pseudo-gradient of 1, at outer rate 0.5 with momentum 0.5:
 
         >>> from fred.systems.diloco import DiLoCo
         >>> import jax.numpy as jnp
@@ -61,7 +61,7 @@ class DiLoCo(Server):
     outer_rate: Rate = Field(0.7, description="learning rate of the outer optimizer")
     outer: Optimizer = Field(
         _NESTEROV,
-        description="optax gradient transformation for differences, or a list of them: SGD with Nesterov momentum 0.9",
+        description="optax gradient transformation of pseudo-gradients, or a list; default: SGD with Nesterov momentum 0.9",
     )
 
     @field_validator("outer")
@@ -82,7 +82,7 @@ class DiLoCo(Server):
 
 
 class MuLoCo(DiLoCo):
-    """DiLoCo whose local steps are Muon's: nearly orthogonal for matrices, Adam's with Nesterov momentum for vectors."""
+    """DiLoCo with Muon as inner optimizer: orthogonalized steps for matrices, Adam with Nesterov momentum for vectors."""
 
     optimizer: Optimizer = Field(
         (Transformation.usual("muon"),), description="optax gradient transformation of local steps, or a list of them"

@@ -1,4 +1,4 @@
-"""DropCompute: late workers join the allreduce with what they have [Giladi et al. 2023, arXiv:2306.10598, algorithms 1-2].
+"""DropCompute: late workers contribute only finished gradients [Giladi et al. 2023, arXiv:2306.10598, algorithms 1-2].
 
 Example: a minute in which three workers take 0.5 s for each of four gradients, and the fourth 2 s.
     >>> import fred
@@ -7,14 +7,14 @@ Example: a minute in which three workers take 0.5 s for each of four gradients, 
     ...     "stop": {"seconds": 60.2},
     ...     "algorithm": {"name": "dropcompute", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol={"micro_batches": 4, **protocol})).summary
     ...     return summary[["updates", "gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(threshold=8.0)
+    >>> measured(threshold=8.0)
     [7.0, 112.0, 0.54]
-    >>> told(threshold=2.0)
+    >>> measured(threshold=2.0)
     [30.0, 390.0, 0.0]
-    >>> told(measured=2)  # the first two rounds last 8 s, all others 2 s
+    >>> measured(measured=2)  # the first two rounds last 8 s, all others 2 s
     [24.0, 318.0, 0.15]
 """
 
@@ -36,7 +36,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "dropcompute": {
-        "about": "One step with the mean of all workers' gradients, several each, without those unfinished at a deadline.",
+        "about": "Synchronous SGD with gradient accumulation, which drops micro-batches unfinished at a deadline.",
         "family": "fresh",
         "rule": "w <- w - step(sum of the g that are done by T / (M n))    (M of each of n were planned)",
         "protocol": "drop-compute",
@@ -46,28 +46,30 @@ PROTOCOLS = {"drop-compute": "DropCompute"}
 
 
 class DropCompute(Protocol):
-    """Each worker computes M gradients at the same parameters, fewer if a time is over; then an allreduce averages all of them.
+    """Each worker accumulates up to M gradients until a deadline; an allreduce then averages those of all workers.
 
-    What is not finished by then, at T, is aborted; if nobody has finished anything, the round lasts until somebody has. T is
-    given, or found from the first rounds, which last until all is done: of all T the one that would have made them the
-    quickest, the mean of (share of the gradients done by T) (T_full + c) / (min(T, T_full) + c), c for the allreduce and T_full
-    for all gradients of that round. A gradient is of one minibatch: what the paper calls a micro-batch.
+    Gradients that are unfinished at time T of the round are aborted. If no worker has finished a gradient by then, the round
+    lasts until the first one is finished. A gradient is of one minibatch, which the paper calls a micro-batch.
 
-    The sum is divided by the gradients that were planned, as in the authors' program, so that a late worker makes a step
-    shorter; or (`average: done`) by how many there are.
+    T is an option, or FRED finds it from the first rounds, which have no deadline. It maximises the speed-up of these
+    rounds, the mean of share(T) (T_full + c) / (min(T, T_full) + c). Here share(T) is the share of gradients finished by T,
+    T_full the time in which all gradients of the round finish, and c the time of the allreduce.
+
+    The sum is divided by the number of planned gradients, as in the authors' program, so late workers shorten the step.
+    With `average: done` it is divided by the number of finished gradients.
     """
 
     faults: ClassVar[str] = (
-        "A lost gradient is computed again; a round waits for offline workers only as long as T, and until T is known for all."
+        "A lost gradient is computed again; a round waits for offline workers until T at most, or for all while T is unknown."
     )
 
-    micro_batches: Count = Field(8, description="M: gradients that a worker adds up in a round, if there is time")
+    micro_batches: Count = Field(8, description="M: largest number of gradients that a worker accumulates in a round")
     threshold: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="T, s from a round's start; absent: found from the first rounds", examples=[1.0]
+        None, description="T: deadline, s from a round's start; absent: found from the first rounds", examples=[1.0]
     )
-    measured: Count = Field(20, description="rounds from which T is found, where it is not given")
+    measured: Count = Field(20, description="number of rounds from which T is found if `threshold` is absent")
     average: Literal["planned", "done"] = Field(
-        "planned", description="what a round's sum is divided by: M x workers, or the number of its gradients"
+        "planned", description="divisor of a round's sum: M x workers, or the number of finished gradients"
     )
 
     @property
@@ -98,7 +100,7 @@ class DropCompute(Protocol):
 
 
 class _Round:
-    """What each worker has done by the end of a round, ns from its start."""
+    """One round: the finished gradients of each worker, and the late one."""
 
     def __init__(self, sim: Simulation, lasts: float):
         self._sim, self.began = sim, sim.now
@@ -112,7 +114,7 @@ class _Round:
         return [worker for worker, done in enumerate(self.done) if done]
 
     def work(self, worker: int, planned: int) -> Process:
-        """Compute a worker's gradients as far as there is time; end when it begins one for which there is none."""
+        """Compute a worker's gradients; end at the first one that will miss the deadline."""
         model = self._sim.read(worker, sent=False)
         for _ in range(planned):
             gradient = self._sim.begin(worker, model)
@@ -123,7 +125,7 @@ class _Round:
             self.done[worker].append(gradient)
 
     def end(self) -> Process:
-        """Wait until the round is over, for which all have done what they can."""
+        """Wait for the end of the round, after all workers have finished or begun a late gradient."""
         if not self.late:
             return
         if self.members:
@@ -135,7 +137,7 @@ class _Round:
 
 
 class _Rule:
-    """When a round is over, ns from its start: never, until enough rounds have been seen."""
+    """The deadline of a round, ns from its start: infinite until enough rounds have been observed."""
 
     def __init__(self, protocol: DropCompute):
         given = protocol.threshold
@@ -145,7 +147,7 @@ class _Rule:
         self._apart: list[int] = []
 
     def observe(self, this: _Round, communication: int) -> None:
-        """Record a finished round, whose allreduce took so many ns."""
+        """Record a finished round, whose allreduce took `communication` ns."""
         if not self._missing:
             return
         self._missing -= 1
@@ -156,13 +158,13 @@ class _Rule:
 
 
 def best_threshold(times: NDArray[np.int64], communication: NDArray[np.int64]) -> int:
-    """Return the T, ns, by which the most would have been done per time in these rounds; of several as good, the largest.
+    """Return the deadline T, ns, with the largest speed-up in these rounds; the largest T if several are equally good.
 
     Args:
-        times: when each gradient of all workers was done, ns from the round's start [rounds, gradients].
-        communication: what an allreduce took after each round, ns [rounds].
+        times: end of each gradient of all workers, ns from the round's start [rounds, gradients].
+        communication: duration of the allreduce after each round, ns [rounds].
 
-    Two workers, two gradients each, where the last takes as long as all that was before it; unless communication takes longer:
+    Two workers with two gradients each; the last gradient is dropped, unless communication takes longer:
         >>> times = np.array([[10, 20, 10, 20], [10, 20, 20, 40]])
         >>> best_threshold(times, np.array([0, 0])), best_threshold(times, np.array([90, 90]))
         (20, 40)

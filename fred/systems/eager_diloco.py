@@ -11,12 +11,12 @@ Example: a minute in which workers take 0.5 s for each gradient, and an allreduc
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "eager-diloco", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
-    >>> told(name="overlapped-steps", period=8)
+    >>> measured(name="overlapped-steps", period=8)
     [476, 336]
-    >>> told(name="outer-steps", period=8)
+    >>> measured(name="outer-steps", period=8)
     [284, 192]
 """
 
@@ -39,14 +39,14 @@ from fred.timing.simulation import Process, Simulation
 ALGORITHMS = {
     "eager-diloco": {
         "about": """\
-DiLoCo whose allreduce lasts until the end of the next round, for the workers' own differences count at once.
+DiLoCo with an allreduce that overlaps the next round; a worker applies its own pseudo-gradient at once.
 
 So every worker has an outer model of its own. With one worker it is DiLoCo.""",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)                                   (H times, from x_i on)
 D_i = (x_i - w_i) / n + sum over j != i of (D_j of the round before) / n
-x_i <- x_i - outer step(D_i)                             (x_i, outer memory: of each worker its own)""",
+x_i <- x_i - outer step(D_i)                             (each worker has its own x_i and outer momentum)""",
         "server": "fred.systems.diloco:DiLoCo",
         "protocol": "overlapped-steps",
     },
@@ -55,11 +55,11 @@ PROTOCOLS = {"overlapped-steps": "OverlappedSteps"}
 
 
 class OverlappedSteps(Protocol):
-    """As `outer-steps`, but no worker waits for an allreduce before the end of the next `period` updates.
+    """Like `outer-steps`, but each allreduce overlaps the next `period` local updates.
 
-    So what the others have changed counts a round late. What a worker itself has changed counts at once (`eager`), so that
-    every worker has an outer model of its own, or as late as the others' does, which makes all outer models alike. The first
-    step knows nothing of others. A worker that ends a round before the last allreduce is over waits for it.
+    So the other workers' pseudo-gradients are applied one round late. With `eager` a worker applies its own at once, and has an
+    outer model of its own; otherwise its own is as late as the others', and all outer models are equal. The first outer step
+    uses no pseudo-gradients of others. A worker that ends a round before the last allreduce is over waits for it.
     """
 
     faults: ClassVar[str] = (
@@ -67,7 +67,7 @@ class OverlappedSteps(Protocol):
     )
 
     period: Count = Field(8, description="H: updates of each worker between two outer steps")
-    eager: bool = Field(True, description="whether a worker's own difference counts at once, not as late as the others'")
+    eager: bool = Field(True, description="whether a worker applies its own pseudo-gradient at once, not one round late")
 
     def layout(self, cluster: Cluster) -> Layout:
         own = cluster.size
@@ -88,24 +88,24 @@ class OverlappedSteps(Protocol):
                 yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
             yield from rounds.over(number - 1, worker)
-            difference = sim.difference(worker, before, sim.own(worker))
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
             if self.eager:
-                sim.add(difference, outer, NOTHING)
+                sim.add(pseudo_gradient, outer, NOTHING)
             sim.commit(outer, weight=1 / sim.workers)
-            rounds.bring(number, difference)
+            rounds.bring(number, pseudo_gradient)
 
 
 class _Rounds:
-    """Allreduces of what all have changed, one after the other; the differences join the rounds of outer models."""
+    """Successive allreduces, which add the workers' pseudo-gradients to the outer models' rounds."""
 
     def __init__(self, sim: Simulation, eager: bool):
         self._sim, self._eager = sim, eager
         self._brought: list[Gradient] = []
         self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
-    def bring(self, number: int, difference: Gradient) -> None:
-        """Take a worker's part; the allreduce begins when all parts are there."""
-        self._brought.append(difference)
+    def bring(self, number: int, pseudo_gradient: Gradient) -> None:
+        """Add a worker's pseudo-gradient; the allreduce begins when all have been added."""
+        self._brought.append(pseudo_gradient)
         if len(self._brought) == self._sim.workers:
             cost = self._sim.add_up(self._sim.workers, awaited=range(self._sim.workers))
             self._sim.later(cost.nanoseconds, partial(self._end, number, cost))
@@ -119,10 +119,10 @@ class _Rounds:
     def _end(self, number: int, cost: Cost) -> None:
         sim, brought = self._sim, sorted(self._brought, key=lambda each: each.worker)
         self._brought = []
-        for difference in brought:
+        for pseudo_gradient in brought:
             charged = cost
             for worker in range(sim.workers):
-                if not self._eager or worker != difference.worker:
-                    sim.add(difference, sim.workers + worker, charged)
+                if not self._eager or worker != pseudo_gradient.worker:
+                    sim.add(pseudo_gradient, sim.workers + worker, charged)
                     charged = NOTHING
         self._over[number].succeed()

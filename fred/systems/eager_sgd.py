@@ -1,4 +1,4 @@
-"""Eager-SGD: allreduces of whatever is ready.
+"""Eager-SGD: partial allreduces of the gradients that are ready.
 
 | name             | source                                                                                                   |
 |------------------|----------------------------------------------------------------------------------------------------------|
@@ -11,12 +11,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="eager", start_by="solo")
+    >>> measured(name="eager", start_by="solo")
     [32.0, 104.0, 0.0]
-    >>> told(name="eager", start_by="solo", period=None)
+    >>> measured(name="eager", start_by="solo", period=None)
     [119.0, 386.0, 0.0]
 """
 
@@ -37,7 +37,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "eager-sgd": {
-        "about": "One step with the mean over all workers of what each has ready: its gradient, late ones, or nothing.",
+        "about": "SGD with partial allreduces: each update uses the gradients that are ready; late ones join a later update.",
         "family": "as-they-come",
         "rule": "w <- w - step(sum of the g that are ready, late ones included, / workers)",
         "protocol": "eager",
@@ -47,25 +47,26 @@ PROTOCOLS = {"eager": "Eager"}
 
 
 class Eager(Protocol):
-    """Each iteration's allreduce of gradients starts without those who are late; theirs are part of a later one.
+    """Each iteration's allreduce starts without late workers, whose gradients join a later one.
 
-    The worker that starts it activates all others: a message passes down a binomial tree, ceil(log2 P) latencies deep, and
-    then whatever gradients each worker has finished, and not yet given, enter: none, one, or the sum of several. All make the
-    same update with the sum over all workers, divided by P. A worker that comes too late goes on at once, at the newest
-    parameters.
+    The initiator activates all others: a message passes down a binomial tree, ceil(log2 P) latencies deep. Then each worker
+    contributes its finished gradients that are not yet in an update: none, one, or the sum of several. All make the same
+    update with the sum over all workers, divided by P. A late worker continues at once, at the newest parameters.
     """
 
     faults: ClassVar[str] = (
-        "The lost gradient is computed again, a finished one is kept; workers that are offline take no part in an allreduce. "
-        "All wait for who is to start it, or, where all wait for all, until all workers are available."
+        "The lost gradient is computed again, a finished one is not lost; offline workers take no part in an allreduce. "
+        "If the initiator is offline, all wait for it; every `period` iterations all wait for all."
     )
 
     start_by: Literal["solo", "majority", "half"] = Field(
         "majority",
-        description="who starts it: the first to arrive; one drawn for each iteration, when on average half are there; or "
-        "whoever makes it half of all, rounded up",
+        description="initiator of an allreduce: the first worker to arrive; one drawn at random in each iteration, so half "
+        "have arrived on average; or the worker whose arrival makes it half of all",
     )
-    period: Count | None = Field(33, description="every this many iterations all wait for all; null: never")
+    period: Count | None = Field(
+        33, description="number of iterations between two allreduces that wait for all workers; null: never"
+    )
 
     @property
     def sends_sums(self) -> bool:
@@ -88,11 +89,11 @@ class Eager(Protocol):
 
 
 class _Allreduce:
-    """One iteration's."""
+    """The allreduce of one iteration."""
 
     def __init__(self, sim: Simulation, initiator: int | None, needed: int):
-        self.initiator = initiator  # whose arrival starts it; None: nobody's
-        self.needed = needed  # so many arrivals start it, too
+        self.initiator = initiator  # worker whose arrival starts it, if any
+        self.needed = needed  # number of arrivals that start it as well
         self.waits = initiator is None and needed == sim.workers  # all, for all
         self.arrived = 0  # workers, late ones included
         self.begun = False
@@ -105,8 +106,8 @@ class _Allreduces:
     def __init__(self, sim: Simulation, protocol: Eager):
         self._sim, self._protocol = sim, protocol
         self._iteration = [0] * sim.workers  # of each worker
-        self._finished: list[list[Gradient]] = [[] for _ in range(sim.workers)]  # and not yet given
-        self._owed = [NOTHING] * sim.workers  # by each worker, for allreduces in which it took part with nothing to give
+        self._finished: list[list[Gradient]] = [[] for _ in range(sim.workers)]  # not yet in an update
+        self._owed = [NOTHING] * sim.workers  # by each worker, for allreduces to which it contributed no gradient
         self._open: dict[int, _Allreduce] = {}  # by iteration, until all have come
         self._activation = math.ceil(math.log2(sim.workers)) * sim.mean_latency
 
@@ -128,7 +129,7 @@ class _Allreduces:
             yield from self._sim.wait(worker, allreduce.over, f"the allreduce of iteration {iteration}")
 
     def _opened(self, iteration: int) -> _Allreduce:
-        """Return an iteration's allreduce, with the workers, or their number, that start it."""
+        """Return an iteration's allreduce, with its initiator or the number of arrivals that start it."""
         sim, start_by, period = self._sim, self._protocol.start_by, self._protocol.period
         if period and (iteration + 1) % period == 0:
             return _Allreduce(sim, None, sim.workers)
@@ -138,7 +139,7 @@ class _Allreduces:
         return _Allreduce(sim, None, 1 if start_by == "solo" else (sim.workers + 1) // 2)
 
     def _begin(self, allreduce: _Allreduce) -> None:
-        """Begin it everywhere, with the finished gradients of all available workers."""
+        """Begin the allreduce, with the finished gradients of all available workers."""
         if allreduce.begun:
             return
         allreduce.begun = True

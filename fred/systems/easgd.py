@@ -1,4 +1,4 @@
-"""EASGD and Downpour: workers' own models, and a server model that they pull or push.
+"""EASGD and Downpour: local models, which exchange updates with a server model.
 
 | name                   | source                                                                                      |
 |------------------------|---------------------------------------------------------------------------------------------|
@@ -7,7 +7,7 @@
 
 Momentum for EASGD's workers (EAMSGD) is their optimizer's: `{name: sgd, momentum: 0.9, nesterov: true}`.
 
-Example of the rule: a worker at 3 has read a server model of 1, and with a = 0.25 brings 0.25 x (1 - 3):
+Example of the rule: with a = 0.25, a worker at 3 that has read a server model of 1 moves it by 0.25 x (3 - 1):
     >>> from fred.learning.server import Moved
     >>> import jax.numpy as jnp
     >>> server = Moved(learning_rate=0.1)
@@ -22,12 +22,12 @@ Example of the protocols: a minute in which three workers take 0.5 s for each gr
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "easgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
-    >>> told(name="elastic", period=4)
+    >>> measured(name="elastic", period=4)
     [386, 94, 98]
-    >>> told(name="accumulating", n_push=2, n_fetch=4)
+    >>> measured(name="accumulating", n_push=2, n_fetch=4)
     [386, 191, 98]
 """
 
@@ -44,7 +44,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "easgd": {
-        "about": "Workers step models of their own; now and then each one and the server model pull each other.",
+        "about": "Elastic averaging SGD: every few steps an elastic force pulls a worker's model and the server's together.",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
@@ -54,7 +54,7 @@ w <- w + a (w_i - w)        (both with w_i and w from before)""",
         "protocol": "elastic",
     },
     "downpour": {
-        "about": "Workers step their own models; sums of steps move the server model, which they fetch now and then.",
+        "about": "Downpour SGD: workers step their own models; at intervals they push sums of steps and fetch a new model.",
         "family": "as-they-come",
         "rule": """\
 w_i <- w_i - step(g_i)
@@ -70,15 +70,15 @@ _USUAL = 0.9  # beta: all workers together pull so hard at the server model [Zha
 
 
 class Elastic(Centred):
-    """Every H steps a spring pulls a worker's model and the server's together: x_i by a (x_i - x), x by as much back.
+    """Every H steps an elastic force moves a worker's model by -a (x_i - x) and the server model by +a (x_i - x).
 
-    No worker waits. x is the server model as the worker has read it: others may have moved it when the pseudo-gradient arrives.
-    The first gradient after that is one at the worker's model before it was pulled, as the paper prints it.
+    No worker waits. x is the server model that the worker has read; others may move it before the pseudo-gradient arrives. As
+    printed in the paper, the next gradient is computed at the worker's model before the exchange.
     """
 
     period: Count = Field(4, description="H: updates of each worker between two exchanges with the server")
     elasticity: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="a: by which share of their difference both move; absent: 0.9 / workers"
+        None, description="a: share of their difference by which both move; absent: 0.9 / workers"
     )
 
     def _work(self, sim: Simulation, worker: int) -> Process:
@@ -88,19 +88,19 @@ class Elastic(Centred):
             for _ in range(self.period):
                 yield from self._step(sim, worker, model)
                 model = sim.own(worker)
-            centre = yield from sim.pull(worker, sim.workers)
-            difference = sim.difference(worker, centre, model)
-            sim.sync(worker, centre, keep=1 - share, weight=share)
-            yield from sim.send(difference)
-            sim.add(difference, sim.workers)
+            server_model = yield from sim.pull(worker, sim.workers)
+            pseudo_gradient = sim.pseudo_gradient(worker, server_model, model)
+            sim.sync(worker, server_model, keep=1 - share, weight=share)
+            yield from sim.send(pseudo_gradient)
+            sim.add(pseudo_gradient, sim.workers)
             sim.commit(sim.workers, weight=share)
 
 
 class Accumulating(Centred):
     """A worker pushes the change of its last n_push steps, and fetches the server model after each n_fetch.
 
-    No worker waits, and the server makes every such change. Steps are the worker's own optimizer's; with SGD their sum
-    is that of the gradients times the learning rate. With both numbers 1 it is asynchronous SGD.
+    No worker waits, and the server adds every change to its model. The steps are those of the worker's optimizer: with SGD,
+    learning rate x gradient. With `n_push: 1` and `n_fetch: 1` it is asynchronous SGD.
     """
 
     n_push: Count = Field(1, description="updates of each worker between two messages to the server")
@@ -117,7 +117,7 @@ class Accumulating(Centred):
             yield from self._step(sim, worker, sim.own(worker))
             pushes, fetches = step % self.n_push == 0, step % self.n_fetch == 0
             if pushes or fetches:
-                accrued.append(sim.difference(worker, start, sim.own(worker)))
+                accrued.append(sim.pseudo_gradient(worker, start, sim.own(worker)))
             if pushes:
                 yield from self._push(sim, accrued)
             if fetches:
@@ -126,11 +126,11 @@ class Accumulating(Centred):
                 start = sim.mix(worker, [(fetched, 0.0), (sim.own(worker), 1.0)])
 
     def _push(self, sim: Simulation, accrued: list[Gradient]) -> Process:
-        """Bring the sum of differences, which is one message, to the server."""
+        """Send the sum of the pseudo-gradients to the server as one message."""
         *others, last = accrued
         yield from sim.send(last)
-        for difference in others:
-            sim.add(difference, sim.workers, NOTHING)
+        for pseudo_gradient in others:
+            sim.add(pseudo_gradient, sim.workers, NOTHING)
         sim.add(last, sim.workers)
         sim.commit(sim.workers, weight=1.0)
         accrued.clear()

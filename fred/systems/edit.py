@@ -23,9 +23,9 @@ ALGORITHMS = {
     "edit": {
         "family": "averaged",
         "rule": """\
-w_i <- w_i - step(g_i)    (H times, from w on; or for so many seconds: `every`)
+w_i <- w_i - step(g_i)    (H times, from w on; or for `every` seconds)
 a_i = |w - w_i|; i is out if a_i - m_i > z sqrt(v_i)
-D <- sum over who is not out of softmax(-a_i / T) (w - w_i), cut to length c
+D <- sum over the others of softmax(-a_i / T) (w - w_i), clipped to norm c
 w <- w - outer step(D); m_i and v_i follow a_i, unless i is out""",
         "server": "EDiT",
         "protocol": "outer-steps",
@@ -34,13 +34,13 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out""",
 
 
 class EDiT(DiLoCo):
-    """DiLoCo that trusts small differences more than large ones, leaves out what is much larger than usual, and clips.
+    """DiLoCo with weighted averaging: large pseudo-gradients get less weight, outliers are left out, the mean is clipped.
 
-    All of it array by array. What is usual for a worker's lengths is followed by moving averages, which begin with the first
-    length; `warm_up` rounds leave no worker out. Where all are out, momentum alone goes on. The published code's
+    All this is done per array. An outlier is much longer than the moving average of its worker's lengths. In the first
+    `warm_up` rounds no worker is left out. If all are left out, the step is that of the momentum alone. The published code's
     threshold also grows with the spread of recent scores, which is left out here.
 
-    Of two differences, one is longer by ln 3, and counts for a quarter:
+    One of two pseudo-gradients is longer by ln 3, and has the weight 1/4:
 
         >>> from fred.systems.edit import EDiT
         >>> import jax
@@ -56,22 +56,24 @@ class EDiT(DiLoCo):
 
     outer: Optimizer = Field(
         (Transformation.usual("sgd", momentum=0.8, nesterov=True),),
-        description="optax gradient transformation for differences, or a list of them: SGD with Nesterov momentum 0.8",
+        description="optax gradient transformation of pseudo-gradients, or a list; default: SGD with Nesterov momentum 0.8",
     )
-    temperature: Annotated[float, Field(gt=0)] = Field(1.0, description="T: the larger, the more alike the weights")
-    longest: Annotated[float, Field(gt=0)] = Field(10.0, description="c: of an array's mean difference")
+    temperature: Annotated[float, Field(gt=0)] = Field(
+        1.0, description="T: temperature of the weights; the larger, the more equal they are"
+    )
+    longest: Annotated[float, Field(gt=0)] = Field(10.0, description="c: largest norm of an array's mean pseudo-gradient")
     deviations: Annotated[float, Field(gt=0)] = Field(
-        3.0, description="z: standard deviations above the mean that are too many"
+        3.0, description="z: standard deviations above the mean length from which a pseudo-gradient is an outlier"
     )
-    decay: Annotated[float, Field(gt=0, le=1)] = Field(0.02, description="what a new length counts for in what is usual")
-    warm_up: Whole = Field(120, description="rounds at the start in which no worker is left out")
+    decay: Annotated[float, Field(gt=0, le=1)] = Field(0.02, description="weight of a new length in the moving averages")
+    warm_up: Whole = Field(120, description="number of rounds at the start in which no worker is left out")
 
     def init(self, params: Params, workers: int) -> State:
         usual = jax.tree.map(lambda _: jnp.zeros(workers), params)
         return super().init(params, workers).replace(usual=usual, spread=usual, workers=jnp.zeros(workers))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """Return the `message`, a pseudo-gradient, in its worker's place."""
+        """Return the `message`, a pseudo-gradient, in its worker's row [workers, ...]."""
         places = len(state.workers)
         return jax.tree.map(lambda leaf: jnp.zeros((places, *leaf.shape)).at[worker].set(leaf), message)
 
@@ -86,7 +88,7 @@ class EDiT(DiLoCo):
         return stepped.replace(usual=usual, spread=spread)
 
     def _kept(self, state: State, lengths: jax.Array, usual: jax.Array, spread: jax.Array) -> jax.Array:
-        """Return which workers take part, by the lengths of their pseudo-gradients."""
+        """Return True for each worker whose pseudo-gradient is no outlier [workers]."""
         return (state.clock < self.warm_up) | (lengths - usual <= self.deviations * jnp.sqrt(spread))
 
     def _mean(self, places: jax.Array, lengths: jax.Array, kept: jax.Array) -> jax.Array:
@@ -97,13 +99,13 @@ class EDiT(DiLoCo):
         return mean * (self.longest / jnp.maximum(length, self.longest))
 
     def _usual(self, state: State, lengths: jax.Array, usual: jax.Array, kept: jax.Array) -> jax.Array:
-        """Return the moving average of lengths, which begins with the first."""
+        """Return the moving averages of lengths, which start with the first lengths [workers]."""
         followed = jnp.where(state.clock == 0, lengths, usual + self.decay * (lengths - usual))
         return jnp.where(kept, followed, usual)
 
     def _spread(
         self, state: State, lengths: jax.Array, before: jax.Array, after: jax.Array, spread: jax.Array, kept: jax.Array
     ) -> jax.Array:
-        """Return the moving variance about that average."""
+        """Return the moving variances of lengths [workers]."""
         followed = (1 - self.decay) * (spread + self.decay * (lengths - before) * (lengths - after))
         return jnp.where(kept, jnp.where(state.clock == 0, 0.0, followed), spread)

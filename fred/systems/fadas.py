@@ -21,7 +21,7 @@ ALGORITHMS = {
         "family": "answered",
         "rule": """\
 w_i <- w_i - step(g_i)    (H times, from w on)
-D <- mean of the last M differences (w when it was read) - w_i
+D <- mean of the last M pseudo-gradients (w when it was read) - w_i
 m <- beta_1 m + (1 - beta_1) D;  v <- beta_2 v + (1 - beta_2) D D;  u <- max(u, v)
 w <- w - r m / (sqrt(u) + epsilon)
 r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_rate, 1 / tau)""",
@@ -32,10 +32,10 @@ r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_
 
 
 class FADAS(Server):
-    """The server makes AMSGrad's steps with the mean of M pseudo-gradients, shorter ones if one of them is very stale.
+    """FedBuff with AMSGrad on the server: it steps with the mean of M pseudo-gradients, less far if one is too stale.
 
-    It is the algorithm's delay-adaptive form; a large `patience` makes it the other. There is no correction of the moments'
-    beginnings, as in the paper. A first step with a difference of 0.5 that is 1 or 40 updates stale:
+    This is the paper's delay-adaptive form; a large `patience` gives the plain one. As in the paper, moments have no bias
+    correction. A first step with a pseudo-gradient of 0.5 that is 1 or 40 updates stale:
 
         >>> from fred.systems.fadas import FADAS
         >>> import jax.numpy as jnp
@@ -48,11 +48,11 @@ class FADAS(Server):
         [0.9, 0.975]
     """
 
-    outer_rate: Rate = Field(0.01, description="of the server's steps, where nothing is too stale")
-    beta_1: Decay = Field(0.9, description="decay of the moving average of differences")
-    beta_2: Decay = Field(0.99, description="decay of that of their squares")
-    epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="added to the root of the squares' largest average")
-    patience: Whole = Field(1, description="tau_c: updates by which differences may be stale")
+    outer_rate: Rate = Field(0.01, description="learning rate of the server if no pseudo-gradient is too stale")
+    beta_1: Decay = Field(0.9, description="decay of the first moment, the moving average of pseudo-gradients")
+    beta_2: Decay = Field(0.99, description="decay of the second moment, the moving average of their squares")
+    epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="added to the root of the largest second moment")
+    patience: Whole = Field(1, description="tau_c: staleness up to which steps have the full rate, updates")
 
     def init(self, params: Params, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)
@@ -60,15 +60,15 @@ class FADAS(Server):
         return state.replace(first=zeros, second=zeros, largest=zeros, workers=jnp.zeros(workers))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """Return the `message`, a pseudo-gradient, and its staleness in its worker's place; a round's second is fresh."""
+        """Return the `message`, a pseudo-gradient, and its staleness in its worker's row; a second one counts as fresh."""
         staleness = jnp.float32(state.clock - timestamp)
-        return {"difference": message, "staleness": state.workers.at[worker].set(staleness)}
+        return {"pseudo_gradient": message, "staleness": state.workers.at[worker].set(staleness)}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, the mean of `count` pseudo-gradients and of their staleness."""
-        difference, stalest = total["difference"], jnp.round(count * total["staleness"].max())
-        first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, difference)
-        second = jax.tree.map(lambda v, d: self.beta_2 * v + (1 - self.beta_2) * d * d, state.second, difference)
+        pseudo_gradient, stalest = total["pseudo_gradient"], jnp.round(count * total["staleness"].max())
+        first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, pseudo_gradient)
+        second = jax.tree.map(lambda v, d: self.beta_2 * v + (1 - self.beta_2) * d * d, state.second, pseudo_gradient)
         largest = jax.tree.map(jnp.maximum, state.largest, second)
         rate = jnp.where(stalest <= self.patience, self.outer_rate, jnp.minimum(self.outer_rate, 1 / jnp.maximum(stalest, 1)))
         params = jax.tree.map(lambda p, m, u: p - rate * m / (jnp.sqrt(u) + self.epsilon), state.params, first, largest)

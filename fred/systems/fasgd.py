@@ -60,12 +60,12 @@ class FASGD(Server):
         0.19 0.19 0.8763 0.7784
     """
 
-    variant: Literal["std", "published-code", "literal"] = Field("std", description="what v is")
+    variant: Literal["std", "published-code", "literal"] = Field("std", description="definition of v")
     gamma: Decay = Field(0.9, description="decay of the gradient's moving moments n and b")
     beta: Decay = Field(0.9, description="decay of v (of m, with `published-code`)")
     epsilon: float = Field(1e-4, gt=0, description="added to the variance (`published-code` adds 0.001 to m instead)")
     v0: float = Field(1.0, ge=0, description="v before the first update (`published-code` starts from 0)")
-    divisor: Divisor = Field("max(tau, 1)", description="what the staleness divides a step by (`published-code`: tau + 1)")
+    divisor: Divisor = Field("max(tau, 1)", description="divisor of a step by staleness (`published-code`: tau + 1)")
 
     def init(self, params: Params, workers: int) -> State:
         """Return the state before the first update, with n, b and v (or m), each like `params`."""
@@ -114,9 +114,9 @@ def _average(decay: float, old: Params, new: Params) -> Params:
 
 
 class BFASGD(FASGD):
-    """FASGD whose workers send the less often the smaller the gradients' deviation v has become.
+    """FASGD with gated messages: workers push and fetch less often as the gradients' standard deviation v shrinks.
 
-    The statistic is the mean over all numbers, in whichever array they lie; at first it is `v0`:
+    The statistic is the mean of v over all parameters; at first it is `v0`:
 
         >>> from fred.systems.fasgd import BFASGD
         >>> import jax.numpy as jnp

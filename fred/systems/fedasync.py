@@ -28,9 +28,9 @@ w <- (1 - a) w + a w_i,  a = mixing x (1 + tau)^-exponent""",
 
 
 class FedAsync(Server):
-    """The server model moves towards each worker's model that arrives, less far if that is stale.
+    """Asynchronous federated SGD: the server averages its model with each arriving one, with less weight if that is stale.
 
-    Workers send models. A model at 3 reaches a server model at 1, fresh or 3 updates stale:
+    A worker's model at 3 reaches a server model at 1, fresh or 3 updates stale:
 
         >>> from fred.systems.fedasync import FedAsync
         >>> import jax.numpy as jnp
@@ -44,11 +44,13 @@ class FedAsync(Server):
         ([2.0], [1.5])
     """
 
-    mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="a of a model that is not stale")
-    exponent: Annotated[float, Field(ge=0)] = Field(0.5, description="how fast it falls with staleness; 0: not at all")
+    mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="weight a of a fresh model")
+    exponent: Annotated[float, Field(ge=0)] = Field(
+        0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
+    )
 
     def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        """Return a worker's model, and its gradients, which are not sent: it steps with them itself."""
+        """Return a worker's model and its gradients; only the model is sent."""
         return {"gradient": grads, "model": jax.tree.map(jnp.subtract, params, grads)}, memory
 
     def sent_bytes(self, message: Message) -> int:
@@ -56,14 +58,14 @@ class FedAsync(Server):
         return super().sent_bytes(message["model"])
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """Make a worker's own step."""
+        """Make a local step."""
         return self.step(state, message["gradient"])
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """Return the way to the model in the `message`, weighted by its staleness."""
+        """Return the step towards the model in the `message`, weighted by its staleness."""
         share = self.mixing * (1.0 + state.clock - timestamp) ** -self.exponent
         return jax.tree.map(lambda own, other: share * (own - other), state.params, message["model"])
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Move the server model that way."""
+        """Move the server model by the weighted steps in `total`."""
         return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)

@@ -25,9 +25,9 @@ w <- w - server_rate x mean of the last K (w when it was read - w_i) / sqrt(1 + 
 
 
 class FedBuff(Moved):
-    """The server model moves by the mean of K pseudo-gradients, weighted by staleness.
+    """Buffered asynchronous local SGD: the server steps with the mean of K pseudo-gradients, weighted by staleness.
 
-    A round of two differences of 1, that are 0 and 3 updates stale:
+    A round of two pseudo-gradients of 1, which are 0 and 3 updates stale:
 
         >>> from fred.systems.fedbuff import FedBuff
         >>> import jax.numpy as jnp
@@ -38,7 +38,7 @@ class FedBuff(Moved):
         [0.25]
     """
 
-    server_rate: Rate = Field(1.0, description="of the server's steps")
+    server_rate: Rate = Field(1.0, description="learning rate of the server's steps")
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, times the server's rate and 1 / sqrt(1 + its staleness)."""

@@ -1,10 +1,10 @@
-"""HALoS: workers with a server nearby, and one server for these servers.
+"""HALoS: local servers near the workers, and a global server above them.
 
 | name                | source                                                                                             |
 |---------------------|----------------------------------------------------------------------------------------------------|
 | halos, LocalServers | Kim et al. 2025, "HALoS: hierarchical asynchronous local SGD over slow networks", arXiv:2506.04531 |
 
-Example: a minute of two regions with two workers and a server each, and the servers' server in the first; gradients take 0.5 s.
+Example: a minute of two regions with two workers and a local server each; gradients take 0.5 s.
     >>> import fred
     >>> regions = {"bandwidth": [[1e9, 1e6], [1e6, 1e9]], "servers": [0, 1, 0]}
     >>> scenario = fred.scenario({
@@ -56,9 +56,9 @@ PROTOCOLS = {"local-servers": "LocalServers"}
 
 
 class HALoS(DelayedNesterov):
-    """Delayed Nesterov on local servers, and again, with constants of its own, on the one that hears from these.
+    """Hierarchical asynchronous local SGD: delayed Nesterov momentum on local servers, and on a global server above them.
 
-    Three servers, of which the last is that one; the same difference moves its model by 0.3 / 2 of it, the others' by 3.2 / 16.
+    A pseudo-gradient of 1 moves the models of two local servers by 3.2 / 16, and that of the global server by 0.3 / 2:
 
         >>> from fred.systems.halos import HALoS
         >>> import jax.numpy as jnp
@@ -70,13 +70,13 @@ class HALoS(DelayedNesterov):
         [0.8, 0.8, 0.85]
     """
 
-    outer_rate: Rate = Field(3.2, description="of local servers' steps")
+    outer_rate: Rate = Field(3.2, description="learning rate of local servers")
     gathered: Count | None = Field(
-        16, description="N: differences in each change of a local server's momentum; absent: one of each worker"
+        16, description="N: pseudo-gradients per update of a local server's momentum; absent: the number of workers"
     )
-    global_rate: Rate = Field(0.3, description="of the last server's steps")
-    global_momentum: Decay = Field(0.5, description="mu there")
-    global_gathered: Count = Field(2, description="N there")
+    global_rate: Rate = Field(0.3, description="learning rate of the global server")
+    global_momentum: Decay = Field(0.5, description="mu: decay of the global server's momentum")
+    global_gathered: Count = Field(2, description="N: pseudo-gradients per update of the global server's momentum")
 
     def _numbers(self, workers: int) -> tuple[int, ...]:
         return (self.gathered or workers, self.global_gathered)
@@ -90,19 +90,23 @@ class HALoS(DelayedNesterov):
 
 
 class LocalServers(Paced):
-    """H steps from its server's model on a worker sends it the difference, and starts again from what the server has then.
+    """Workers send pseudo-gradients of H steps to a local server; local servers send theirs to a global server.
 
-    After K differences a server sends what they have changed to the last server, whose model comes back and is mixed with its
-    own. Meanwhile it serves its workers; what these change until then the last server never hears of. A worker's server is that
-    in its region, or, where there are no regions, they have equal shares of the workers; a single server is both. What they
-    send each other counts as sent to and from servers.
+    After K pseudo-gradients a local server sends the change of its model to the global server, the last one. The global model
+    comes back and is mixed with the local one. In the meantime the local server serves its workers; these changes are never
+    sent to the global server. A worker's local server is the first one in its region; without regions, workers are divided
+    equally. A single server is both. Messages between servers count as messages to and from servers.
     """
 
-    faults = "A returning worker starts from its server's model, and what it had not sent is lost; no worker waits."
+    faults = "A returning worker starts from its server's model, and its unsent work is lost; no worker waits."
 
-    paced: bool = Field(True, description="whether slow workers make fewer updates, H x their speed / the largest, rounded up")
-    pushes: Count = Field(32, description="K: differences that a server adds to its model before it sends what they came to")
-    mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.25, description="a: share of the last server's model in the mixture")
+    paced: bool = Field(True, description="whether slower workers make fewer updates: H x speed / largest speed, rounded up")
+    pushes: Count = Field(
+        32, description="K: pseudo-gradients that a local server applies before it sends the change of its model"
+    )
+    mixing: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.25, description="a: weight of the global model when a local server mixes it with its own"
+    )
 
     def check(self, cluster: Cluster) -> None:
         if None in _nearest(cluster):
@@ -127,15 +131,15 @@ class LocalServers(Paced):
                 gradient = sim.compute(worker, sim.own(worker))
                 yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
-            difference = sim.difference(worker, before, sim.own(worker))
-            yield from sim.send(difference, server=server.number)
-            sim.add(difference, server.replica)
+            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from sim.send(pseudo_gradient, server=server.number)
+            sim.add(pseudo_gradient, server.replica)
             sim.commit(server.replica, weight=1.0)
             server.pushed(worker)
 
 
 class _LocalServer:
-    """Counts what it gets, and exchanges models with the last server; in the name of a worker of its own that is there."""
+    """A local server, which exchanges models with the global server on behalf of one of its available workers."""
 
     def __init__(self, sim: Simulation, protocol: LocalServers, number: int, nearest: list[int | None]):
         self._sim, self.number, self.replica = sim, number, sim.workers + number
@@ -146,16 +150,16 @@ class _LocalServer:
         self._pushes = 0  # since then
 
     def pushed(self, worker: int) -> None:
-        """Add one more pseudo-gradient, of this worker."""
+        """Count one more pseudo-gradient, from this worker; after K, start an exchange."""
         self._pushes += 1
         if self._pushes == self._every:
             own = self._sim.read(worker, self.replica, sent=False)
-            self._sim.process(self._exchange(self._sim.difference(worker, self._merged, own)))
+            self._sim.process(self._exchange(self._sim.pseudo_gradient(worker, self._merged, own)))
 
-    def _exchange(self, difference: Gradient) -> Process:
+    def _exchange(self, pseudo_gradient: Gradient) -> Process:
         sim, everything = self._sim, self._everything
-        yield from sim.send_between(difference, self.number, self._last)
-        sim.add(difference, everything)
+        yield from sim.send_between(pseudo_gradient, self.number, self._last)
+        sim.add(pseudo_gradient, everything)
         sim.commit(everything, weight=1.0)
         somebody = yield from self._present()
         model = yield from sim.pull_between(somebody, everything, self._last, self.number)
@@ -174,12 +178,12 @@ class _LocalServer:
 
 
 def _local(cluster: Cluster) -> int:
-    """Return how many servers have workers: all but the last, unless it is alone."""
+    """Return the number of local servers: all but the last, or the only one."""
     return max(1, cluster.servers - 1)
 
 
 def _nearest(cluster: Cluster) -> list[int | None]:
-    """Return the server of each worker: of those that have workers, the first in its region; none if there is none."""
+    """Return the local server of each worker: the first one in its region, or None."""
     local, workers = _local(cluster), cluster.size
     if cluster.network is None or cluster.network.regions is None:
         return [worker * local // workers for worker in range(workers)]

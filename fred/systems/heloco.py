@@ -1,4 +1,4 @@
-"""HeLoCo: pseudo-gradients that oppose the server's momentum are rotated towards it ["HeLoCo" 2026, arXiv:2606.00271]."""
+"""HeLoCo: pseudo-gradients are rotated towards the server's momentum ["HeLoCo" 2026, arXiv:2606.00271]."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ _EACH: dict[str, Any] = {"buffer": 1}
 
 
 class HeLoCo(Server):
-    """Pseudo-gradients that oppose the server's momentum are rotated towards it, array by array, before they are used.
+    """Asynchronous DiLoCo that rotates stale pseudo-gradients towards the server momentum, per array, before applying them.
 
-    Those that agree with it well enough stay as they are; those that oppose it lose some of what opposes; the others are turned
-    and keep their length. The constants are guesses: the paper's were not found. Against a momentum of (1, 0) come a difference
-    along it, one across it, and one against it:
+    Pseudo-gradients well aligned with the momentum are applied unchanged. Opposing ones lose part of their opposing component.
+    All others are rotated and keep their length. The defaults are guesses: the paper's constants were not found.
+
+    The momentum is (1, 0); pseudo-gradients point along it, across it and against it:
 
         >>> from fred.systems.heloco import HeLoCo
         >>> import jax.numpy as jnp
@@ -45,12 +46,12 @@ class HeLoCo(Server):
         [-0.59, 1.0]
     """
 
-    outer_rate: Rate = Field(0.7, description="of the server's steps")
-    momentum: Decay = Field(0.9, description="mu")
-    agreeing: Share = Field(0.5, description="c_ok: cosine from which on a difference is not turned")
-    turn: Annotated[float, Field(ge=0)] = Field(0.4, description="k_d: how far others are turned")
-    shrink: Annotated[float, Field(ge=0)] = Field(1.0, description="k_s: how much of what opposes the momentum is taken away")
-    most: Share = Field(1.0, description="b_max: share of that which is taken away at most")
+    outer_rate: Rate = Field(0.7, description="learning rate of the server's steps")
+    momentum: Decay = Field(0.9, description="mu: decay of the momentum")
+    agreeing: Share = Field(0.5, description="c_ok: cosine with the momentum from which a pseudo-gradient is applied unchanged")
+    turn: Annotated[float, Field(ge=0)] = Field(0.4, description="k_d: strength of the rotation")
+    shrink: Annotated[float, Field(ge=0)] = Field(1.0, description="k_s: strength of the removal of the opposing component")
+    most: Share = Field(1.0, description="b_max: largest share of the opposing component that is removed")
 
     def init(self, params: Params, workers: int) -> State:
         return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))
@@ -60,22 +61,22 @@ class HeLoCo(Server):
         return jax.tree.map(self._corrected, message, state.speed)
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Step with `total`, a corrected pseudo-gradient, and the momentum that it becomes part of."""
+        """Step with `total`, a corrected pseudo-gradient, and the momentum updated by it."""
         speed = jax.tree.map(lambda m, d: self.momentum * m + (1 - self.momentum) * d, state.speed, total)
         params = jax.tree.map(lambda p, d, m: p - self.outer_rate * (d + self.momentum * m), state.params, total, speed)
         return state.replace(params=params, speed=speed, clock=state.clock + 1)
 
-    def _corrected(self, difference: jax.Array, speed: jax.Array) -> jax.Array:
-        length, pace = _length(difference), _length(speed)
-        way, lead = difference / jnp.where(length > 0, length, 1.0), speed / jnp.where(pace > 0, pace, 1.0)
+    def _corrected(self, pseudo_gradient: jax.Array, speed: jax.Array) -> jax.Array:
+        length, pace = _length(pseudo_gradient), _length(speed)
+        way, lead = pseudo_gradient / jnp.where(length > 0, length, 1.0), speed / jnp.where(pace > 0, pace, 1.0)
         cosine, sure = (way * lead).sum(), length / jnp.where(length + pace > 0, length + pace, 1.0)
-        opposed = difference - jnp.minimum(-self.shrink * cosine * sure, self.most) * cosine * length * lead
+        opposed = pseudo_gradient - jnp.minimum(-self.shrink * cosine * sure, self.most) * cosine * length * lead
         share = jnp.minimum(self.turn * (1 - cosine) * sure, 1.0)
         turned = (1 - share) * way + share * lead
         norm = _length(turned)
         turned = length * turned / jnp.where(norm > 0, norm, 1.0)
-        corrected = jnp.where(cosine < 0, opposed, jnp.where(cosine >= self.agreeing, difference, turned))
-        return jnp.where(pace > 0, corrected, difference)
+        corrected = jnp.where(cosine < 0, opposed, jnp.where(cosine >= self.agreeing, pseudo_gradient, turned))
+        return jnp.where(pace > 0, corrected, pseudo_gradient)
 
 
 def _length(array: jax.Array) -> jax.Array:

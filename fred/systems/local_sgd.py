@@ -1,11 +1,11 @@
-"""Local SGD: workers step their own models, which are averaged now and then.
+"""Local SGD: workers step their own models, which are averaged every few steps.
 
 | name      | source                                                                                     |
 |-----------|--------------------------------------------------------------------------------------------|
 | local-sgd | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217 |
 | adacomm   | Wang, Joshi 2019, arXiv:1810.08313, section 4                                              |
 
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s: they meet every time, 4 or 16 times.
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; periods of 1, 4 and 16 updates.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -22,7 +22,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 
 ALGORITHMS = {
     "local-sgd": {
-        "about": "Every worker steps its own model; after some steps all models are averaged.",
+        "about": "Local SGD: workers step their own models; all models are averaged every `period` updates.",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
@@ -30,12 +30,12 @@ w_i <- mean of all w    (every `period` updates)""",
         "protocol": "local-steps",
     },
     "adacomm": {
-        "about": "Local SGD that averages the more often, the smaller the loss has become.",
+        "about": "Local SGD with an adaptive period: the smaller the loss, the more often models are averaged.",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
 w_i <- mean of all w                   (every H updates)
-H <- ceil(H_0 sqrt(F(w) / F(w_0)))     (every T_0 s; or H / 2, where it would not fall)""",
+H <- ceil(H_0 sqrt(F(w) / F(w_0)))     (every T_0 s; or H / 2, if H would not fall)""",
         "protocol": {"name": "local-steps", "period": 16, "adapt_every": 60.0},
     },
 }

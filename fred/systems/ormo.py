@@ -1,7 +1,7 @@
 """OrMo: momentum of asynchronous gradients, ordered by iteration [Shi, Yang, Li 2024, arXiv:2407.19234].
 
-Of the paper, its abstract and figure 1 were read, which show what the momentum is; that a bucket opens with the first update
-at which a gradient of it could arrive is inferred. The paper's delay-adaptive rates are left out.
+The implementation follows the paper's abstract and figure 1, which define the momentum. FRED infers that a bucket opens with
+the first update at which one of its gradients could arrive. The paper's delay-adaptive rates are left out.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ w <- w - (1 + beta + ... + beta^d) step(g)""",
 
 
 class OrMo(Server):
-    """SGD with momentum in which a late gradient gets the weight, and has the effect, that it would have had in time.
+    """Asynchronous SGD with ordered momentum: a late gradient gets the weight that it would have had in time.
 
-    Gradients fall into buckets of as many as there are workers, by the update at which their parameters were read. Whatever
-    the order of arrival, parameters and momentum are those of SGD whose n-th step is with the sum of the n-th bucket.
+    Each bucket holds one gradient per worker; the update at which its parameters were read decides a gradient's bucket.
+    Whatever the order of arrival, the result is that of SGD with momentum whose n-th step uses the sum of the n-th bucket.
 
-    Three gradients of 1 with two workers, the first two at the first parameters; the second update opens a bucket:
+    Three gradients of 1 with two workers, the first two at the initial parameters; the second update opens a bucket:
 
         >>> from fred.systems.ormo import OrMo
         >>> import jax.numpy as jnp
@@ -46,10 +46,10 @@ class OrMo(Server):
         [-4.0] [2.0]
     """
 
-    momentum: Decay = Field(0.9, description="beta: by which momentum decays from one bucket to the next")
+    momentum: Decay = Field(0.9, description="beta: decay of the momentum from one bucket to the next")
 
     def init(self, params: Params, workers: int) -> State:
-        """Return the state before the first update: no momentum, and the bucket of the first parameters."""
+        """Return the state before the first update: no momentum, and the bucket of the initial parameters."""
         zeros = jax.tree.map(jnp.zeros_like, params)
         return super().init(params, workers).replace(momentum=zeros, bucket=jnp.int32(0), workers=jnp.int32(workers))
 

@@ -7,8 +7,8 @@
 | noloco  | Kolehmainen et al. 2025, "NoLoCo: no-all-reduce low communication training", arXiv:2506.10911                    |
 | snoo    | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                   |
 
-Every worker remembers the model from which its local steps began, x_0, and the momentum. It need not be sent, for all that
-take part in an average have the same.
+Every worker stores x_0, the model at the start of its local steps, and the momentum. Both are the same for all workers of an
+average, so they are not sent.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ w_i <- x_0 - a r u""",
     },
     "noloco": {
         "about": """\
-DiLoCo without any operation of all: workers average in pairs, and pull towards each other through an outer momentum.
+DiLoCo without allreduce: workers average in random pairs, with an outer momentum.
 
-The paper sends a worker's change and where it began; only their sum counts, which is the model that is sent here.""",
+The paper sends a worker's change and its model x_0; FRED sends their sum, which is all that the update uses.""",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
@@ -66,13 +66,13 @@ w_i <- x_0 - outer_rate (D + mu b)""",
 
 
 class _Outer(Server):
-    """What an average has changed of x_0 is what the outer optimizer makes its step of."""
+    """Local SGD whose outer optimizer steps from x_0 with the change that an average makes to it."""
 
     def init(self, params: Params, workers: int) -> State:
         return super().init(params, workers).replace(before=params, speed=jax.tree.map(jnp.zeros_like, params))
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """Step the outer optimizer from x_0, in place of taking the average; local steps go on from there."""
+        """Step the outer optimizer from x_0, instead of taking the average; local steps continue from the result."""
         met = super().synchronize(state, mixed, keep, weight)
         changes = jax.tree.map(jnp.subtract, met.params, state.before)
         speed = jax.tree.map(lambda own, change: self._speed(state, own, change), state.speed, changes)
@@ -90,9 +90,9 @@ class _Outer(Server):
 
 
 class BMUF(_Outer):
-    """Local SGD whose averages are filtered by momentum: what a block of steps has changed goes on in the next ones.
+    """Local SGD with blockwise momentum: the averaged change of a block of local steps is filtered by momentum.
 
-    Classical, or Nesterov's, where local steps begin ahead. Two averages that each change 1 by 0.5, as one worker sees them:
+    With `nesterov`, local steps begin ahead. A worker starts from 1, and two averages each change its model by 0.5:
 
         >>> from fred.systems.outer_momentum import BMUF
         >>> import jax.numpy as jnp
@@ -106,9 +106,11 @@ class BMUF(_Outer):
         ([1.5, 2.375], [1.875, 3.03125])
     """
 
-    block_momentum: Decay | None = Field(None, description="mu; absent: 1 - 1 / workers")
-    block_rate: Rate = Field(1.0, description="z: of what a block of steps has changed")
-    nesterov: bool = Field(False, description="whether local steps begin where momentum alone would lead next")
+    block_momentum: Decay | None = Field(None, description="mu: decay of the block momentum; absent: 1 - 1 / workers")
+    block_rate: Rate = Field(1.0, description="z: factor of the averaged change of a block")
+    nesterov: bool = Field(
+        False, description="Nesterov momentum: whether local steps start from the model moved on by the momentum"
+    )
 
     def init(self, params: Params, workers: int) -> State:
         momentum = 1 - 1 / workers if self.block_momentum is None else self.block_momentum
@@ -122,14 +124,14 @@ class BMUF(_Outer):
 
 
 class SlowMo(_Outer):
-    """Local SGD with slow momentum, kept in units of gradients: it follows the learning rate when that changes.
+    """Local SGD with slow momentum, in units of gradients, so that its steps scale with the learning rate.
 
-    The optimizer's own memory of each worker is kept. Averages may be of any protocol's, such as `gossip`'s.
-    With a constant learning rate it is BMUF, of momentum b and, where a is 1, block rate 1.
+    The state of each worker's optimizer stays with it. Averages can be those of any protocol, such as `gossip`. With a
+    constant learning rate and a = 1 it is BMUF with momentum b and block rate 1.
     """
 
-    slow_rate: Rate = Field(1.0, description="a: of the slow steps")
-    slow_momentum: Decay = Field(0.7, description="b; 0.4 to 0.8 are usual")
+    slow_rate: Rate = Field(1.0, description="a: learning rate of the slow steps")
+    slow_momentum: Decay = Field(0.7, description="b: decay of the slow momentum; usually 0.4 to 0.8")
 
     def init(self, params: Params, workers: int) -> State:
         state = super().init(params, workers)
@@ -147,13 +149,13 @@ class SlowMo(_Outer):
 
 
 class SNOO(_Outer):
-    """What K steps have changed is a gradient for SGD with Nesterov momentum; made for one worker, which meets no other.
+    """Outer Nesterov momentum on the change of K local steps, designed for a single worker.
 
-    With several workers it is DiLoCo whose workers hold the outer optimizer themselves. K is the protocol's `period`.
+    With several workers it is DiLoCo with the outer optimizer on each worker. K is the protocol's `period`.
     """
 
-    outer_rate: Rate = Field(0.7, description="of the outer steps")
-    outer_momentum: Decay = Field(0.5, description="mu")
+    outer_rate: Rate = Field(0.7, description="learning rate of the outer steps")
+    outer_momentum: Decay = Field(0.5, description="mu: decay of the outer momentum")
 
     def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return self.outer_momentum * speed - change

@@ -1,4 +1,4 @@
-"""PALSGD: DiLoCo with pulls towards the common model in place of some gradients.
+"""PALSGD: DiLoCo with pulls towards the global model in place of some gradients.
 
 | name    | source                                                                               |
 |---------|--------------------------------------------------------------------------------------|
@@ -30,12 +30,12 @@ w <- w - outer step(mean of w - w_i)""",
 
 
 class PALSGD(DiLoCo):
-    """DiLoCo some of whose local steps need no gradient: they draw a worker's model towards the common one.
+    """DiLoCo in which some local steps pull a worker's model towards the global model, instead of computing a gradient.
 
-    With probability p (`pulls` of the protocol) a step is such a pull. In the paper's terms its gradient steps have the rate
-    eta / (1 - p), which is `learning_rate` here, and its pulls are of (eta / p) k of the way: rate x (1 - p) / p x k.
+    With probability p (`pulls` of the protocol) a step is a pull. In the paper gradient steps have the rate eta / (1 - p),
+    which is `learning_rate` here. A pull moves the model by the share (eta / p) k = rate (1 - p) / p k of the way.
 
-    At 2, when the common model is at 1, with p = 0.2 and k = 0.5:
+    A pull of a model at 2 towards the global model at 1, with p = 0.2 and k = 0.5:
 
         >>> from fred.protocols.outer_steps import pull_weight
         >>> from fred.systems.palsgd import PALSGD
@@ -46,10 +46,10 @@ class PALSGD(DiLoCo):
         [1.5]
     """
 
-    strength: Annotated[float, Field(ge=0)] = Field(0.5, description="k: of the pulls")
+    strength: Annotated[float, Field(ge=0)] = Field(0.5, description="k: strength of the pulls")
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """Pull the model towards the common one, `mixed`: `weight` is a `pull_weight`. Where `keep` is 0, replace it."""
+        """Pull the model towards the global one, `mixed`, with `weight` from `pull_weight`; replace it if `keep` is 0."""
         share = jnp.where(keep == 0, 1.0, self.strength * state.rate * weight)
 
         def drawn(own: jax.Array, common: jax.Array) -> jax.Array:

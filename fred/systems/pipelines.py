@@ -13,16 +13,16 @@ Example: all updates but the first use gradients at parameters that are 20 updat
     ...     "stop": {"updates": 1000},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol={"name": "fixed-lag", "lag": 20, **protocol})).summary
     ...     return summary[["staleness_mean", "staleness_max"]].round(1).iloc[0].tolist()
-    >>> told()
+    >>> measured()
     [19.8, 20.0]
-    >>> told(drawn_from=5)
+    >>> measured(drawn_from=5)
     [19.8, 60.0]
-    >>> told(drawn_from=21)
+    >>> measured(drawn_from=21)
     [19.5, 155.0]
-    >>> told(ramp=1000)
+    >>> measured(ramp=1000)
     [9.5, 19.0]
 """
 
@@ -64,9 +64,9 @@ PROTOCOLS = {"fixed-lag": "FixedLag"}
 
 
 class Extrapolated(Server):
-    """Each step is lengthened by what it differs from the step before: a guess of the steps that the gradient has not seen.
+    """SGD with extrapolated steps, which add their change since the last step to compensate for the gradient's age.
 
-    Steps of 1, 1 and 3; the third is taken for 5:
+    Steps of 1, 1 and 3; the third is extrapolated to 5:
 
         >>> from fred.systems.pipelines import Extrapolated
         >>> import jax.numpy as jnp
@@ -80,7 +80,7 @@ class Extrapolated(Server):
         [3.0]
     """
 
-    ahead: Annotated[float, Field(ge=0)] = Field(1.0, description="how many steps are guessed, such as the lag")
+    ahead: Annotated[float, Field(ge=0)] = Field(1.0, description="number of steps to extrapolate, such as the lag")
 
     def init(self, params: Params, workers: int) -> State:
         return super().init(params, workers).replace(before=jax.tree.map(jnp.zeros_like, params))
@@ -99,9 +99,9 @@ class Extrapolated(Server):
 
 
 class PipeMare(StalenessAware):
-    """Steps are divided by a power of the gradient's age, which goes from 1 to 0 while training warms up.
+    """Pipelined SGD with delay-dependent rates: steps are divided by age^p, with p falling from 1 to 0 during a warm-up.
 
-    Steps from 0 with a gradient of 1 that is 4 updates old, at the beginning, half-way and after warming up:
+    Factors of a step whose gradient is 4 updates old, at the start of the warm-up, half-way and after it:
 
         >>> from fred.systems.pipelines import PipeMare
         >>> import jax.numpy as jnp
@@ -111,7 +111,7 @@ class PipeMare(StalenessAware):
         [0.25, 0.5, 1.0, 1.0]
     """
 
-    warm_up: Whole = Field(1000, description="updates in which the power falls from 1 to 0", examples=[1000])
+    warm_up: Whole = Field(1000, description="updates in which the power p falls from 1 to 0", examples=[1000])
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
         """Return max(staleness, 1)^-p of a gradient that is `staleness` updates old [], p by the clock of `state`."""
@@ -120,17 +120,16 @@ class PipeMare(StalenessAware):
 
 
 class FixedLag(Protocol):
-    """Every update uses a gradient at parameters of `lag` updates ago, always or (`drawn_from`) on average.
+    """Every update uses a gradient at the parameters of `lag` updates ago, exactly or (`drawn_from`) on average.
 
     Models wait in a queue of `lag` + 1, the oldest first; each update uses one, and the newest parameters join. By default it
     uses the oldest model, so the lag is constant. With `drawn_from: m` it uses one of the m oldest, each with probability 1/m.
     A gradient's lag is then `lag` + 1 - m + k with probability (1 - 1/m)^k / m, k = 0, 1, ...: the mean is `lag`, the standard
-    deviation is the square root of m (m - 1). m = `lag` + 1 gives the geometric distribution of as many asynchronous workers,
-    of which each is equally likely to be next. The first models are all the initial parameters.
+    deviation is the square root of m (m - 1). m = `lag` + 1 gives the geometric distribution of `lag` + 1 asynchronous workers
+    that are equally likely to be next. The first models are all the initial parameters.
 
-    While the lag is ramped up, update t has lag x t / ramp. Workers take turns in reading, which only decides who draws the
-    examples: compute times and the network are not used. With n workers and a constant lag of n - 1 this is asynchronous SGD
-    in lockstep.
+    During the ramp, update t has lag x t / ramp. Workers read in turn, which only decides whose examples are used; compute
+    times and the network are not used. With n workers and a constant lag of n - 1 this is asynchronous SGD in lockstep.
     """
 
     has_clock = False
@@ -167,6 +166,6 @@ class FixedLag(Protocol):
             sim.push(gradient, cost=NOTHING)
 
     def _lag(self, update: int) -> int:
-        """Return how old this update's gradient is if the lag is constant; it grows by at most 1 from one to the next."""
+        """Return the age of this update's gradient if the lag is constant; it grows by at most 1 per update."""
         grown = self.lag if update >= self.ramp else self.lag * update // self.ramp
         return min(grown, update)

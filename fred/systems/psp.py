@@ -45,9 +45,9 @@ Seconds = Annotated[float, Field(ge=0)]
 
 
 class PSPSGD(Server):
-    """Each server steps with the mean of the d gradients that it got, d times as long.
+    """Partially synchronous SGD: each server steps with the mean of the d gradients in time, at d times the rate.
 
-    The factor d is in the rate of the state when a round is stepped with; `scaling: none` leaves it out.
+    With `scaling: none` the rate is not multiplied by d.
 
         >>> from fred.systems.psp import PSPSGD
         >>> [PSPSGD(learning_rate=0.1, **options).scaling for options in ({}, {"scaling": "none"})]
@@ -58,24 +58,24 @@ class PSPSGD(Server):
 
 
 class Partial(Protocol):
-    """Each server updates its block with the first c gradients; each worker goes on with the first b % of the blocks.
+    """Servers update their blocks with the first c gradients; workers continue with the first b % of the blocks.
 
-    Both wait a time-out longer, counted from the moment at which they have enough, or until they have everything. A worker
-    goes on with the newest version of which it has enough blocks; for the others it keeps what it had. It drops blocks of
-    versions older than the one that it waits for: what arrives while it computes at version t must be of t + 1, so that a
-    server that is always late is never heard (or, with `late_blocks: keep`, every block newer than what it has is taken). A
-    server drops gradients of versions older than its own. At the start all workers have the initial parameters.
+    When they have enough, both wait for more until a time-out, or until they have everything. A worker continues with the
+    newest version of which it has enough blocks, and its old copies of the other blocks. While it computes at version t, it
+    accepts only blocks of version t + 1 or later, so the blocks of a server that is always late are never used. With
+    `late_blocks: keep` it accepts every block that is newer than its copy. A server drops gradients of versions older than
+    its own. At the start all workers have the initial parameters.
     """
 
     faults: ClassVar[str] = (
-        "A returning worker goes on with its newest version; with fewer than c workers, or b % of the servers, all wait."
+        "A returning worker continues with its newest version; with fewer than c workers, or b % of the servers, all wait."
     )
 
-    gradients: Count | None = Field(None, description="c: gradients that a server waits for; absent: all workers'")
+    gradients: Count | None = Field(None, description="c: number of gradients that a server waits for; absent: all workers'")
     blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(100.0, description="b: share of blocks a worker waits for, %")
     late_blocks: Literal["drop", "keep"] = Field("drop", description="what a worker does with blocks of an older version")
-    push_timeout: Seconds = Field(0.0, description="tau_1: for how long a server waits for further gradients, s")
-    pull_timeout: Seconds = Field(0.0, description="tau_2: for how long a worker waits for further blocks, s")
+    push_timeout: Seconds = Field(0.0, description="tau_1: time that a server waits for further gradients, s")
+    pull_timeout: Seconds = Field(0.0, description="tau_2: time that a worker waits for further blocks, s")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.central(cluster.servers)
@@ -94,7 +94,7 @@ class Partial(Protocol):
 
 
 def _enough_then_all(sim: Simulation, arrivals: "_Arrivals", enough: Callable[[], bool], timeout: float) -> Process:
-    """Wait until there is enough, then until there is everything or the time is out."""
+    """Wait until enough messages have arrived, then until all have arrived or the time-out."""
     while not enough():
         yield from arrivals.next()
     if arrivals.complete():
@@ -105,7 +105,7 @@ def _enough_then_all(sim: Simulation, arrivals: "_Arrivals", enough: Callable[[]
 
 
 class _Arrivals:
-    """Something to wait for whenever a message arrives."""
+    """The arrivals of messages at a worker or server, which can be waited for."""
 
     def __init__(self, sim: Simulation, complete: Callable[[], bool], waiter: int | str, reason: Callable[[], str]):
         self._sim, self.complete, self._waiter, self._reason = sim, complete, waiter, reason
@@ -115,7 +115,7 @@ class _Arrivals:
         yield from self._sim.wait(self._waiter, self.event, self._reason())
 
     def announce(self) -> None:
-        """Count an arrived message."""
+        """Wake the process that waits for a message."""
         self.event.succeed()
         self.event = self._sim.env.event()
 
@@ -137,7 +137,7 @@ class _Worker:
             self._arrivals.announce()
 
     def work(self, servers: "list[_Server]") -> Process:
-        sim, self._version = self._sim, 0  # who comes back goes on with the newest version that it has
+        sim, self._version = self._sim, 0  # a returning worker continues with its newest version
         while True:
             yield from _enough_then_all(
                 sim, self._arrivals, lambda: self._having(self._version) >= self._needed, self._protocol.pull_timeout

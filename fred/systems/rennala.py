@@ -12,12 +12,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "gradients_dropped"]].iloc[0].tolist()
-    >>> told(name="fresh-batch", batch=3)
+    >>> measured(name="fresh-batch", batch=3)
     [119, 357, 119]
-    >>> told(name="fresh-from-all")
+    >>> measured(name="fresh-from-all")
     [29, 290, 87]
 """
 
@@ -37,13 +37,13 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "rennala": {
-        "about": "One step with the mean of the first B gradients at the current parameters, whoever computed them.",
+        "about": "Rennala SGD: each update averages the first B gradients at the current parameters, from any workers.",
         "family": "fresh",
         "rule": "w <- w - step(mean of the first B g at w)",
         "protocol": "fresh-batch",
     },
     "malenia": {
-        "about": "One step with the mean over all workers of each one's mean gradient at the current parameters.",
+        "about": "Rennala for heterogeneous data: each update averages all workers' mean gradients at the current parameters.",
         "family": "fresh",
         "rule": "w <- w - step(mean over i of (mean of the g_i at w))",
         "protocol": "fresh-from-all",
@@ -53,10 +53,10 @@ PROTOCOLS = {"fresh-batch": "FreshBatch", "fresh-from-all": "FreshFromAll"}
 
 
 class _Fresh(Protocol):
-    """A worker that has delivered a gradient begins another one at the same parameters; older gradients are of no use.
+    """Protocols whose workers compute gradients at the current parameters until there are enough for an update.
 
-    The server's word takes no time, as in `synchronous`. With `late: interrupt` all workers hear of an update at once. With
-    `late: finish` a worker hears of it when it delivers, so it computes at a model that became old on its way, too.
+    As in `synchronous`, the server's notice takes no time. With `late: interrupt` all workers learn of an update at once. With
+    `late: finish` a worker learns of it when it delivers, so it may compute at an outdated model.
     """
 
     faults: ClassVar[str] = (
@@ -65,7 +65,7 @@ class _Fresh(Protocol):
 
     late: Literal["interrupt", "finish"] = Field(
         "interrupt",
-        description="a worker whose model has become old aborts its work at once, or delivers it, wasted, and hears of it then",
+        description="what a worker with an outdated model does with its gradient: abort it, or deliver it, to be dropped",
     )
 
     @abstractmethod
@@ -94,7 +94,7 @@ class _Fresh(Protocol):
                     current = model.timestamp == sim.clock()
             except simpy.Interrupt:
                 if gradient:
-                    sim.give_up(gradient)
+                    sim.abort(gradient)
 
     def _interrupt_others(self, sim: Simulation, worker: int) -> None:
         for other in range(sim.workers):
@@ -103,11 +103,10 @@ class _Fresh(Protocol):
 
 
 class FreshBatch(_Fresh):
-    """Each update averages the first B gradients computed at the current parameters, whoever sends them, and how many each.
+    """Each update averages the first B gradients computed at the current parameters, from any workers.
 
-    With one gradient it is the fastest worker's SGD. No worker waits: a worker that has delivered a gradient begins
-    another one at the same parameters. Of a gradient's noise and the accuracy that is asked for, B = ceil(variance / accuracy)
-    is best [arXiv:2305.12387, theorem 7.5].
+    No worker waits: a worker that has delivered a gradient begins another one at the same parameters. With B = 1 it is the
+    fastest worker's SGD. The best B is ceil(variance of a gradient / wanted accuracy) [arXiv:2305.12387, theorem 7.5].
     """
 
     batch: Count | None = Field(
@@ -119,20 +118,22 @@ class FreshBatch(_Fresh):
 
 
 class FreshFromAll(_Fresh):
-    """Each update averages all workers' means of what they have computed at the current parameters, however many each has.
+    """Each update averages the workers' mean gradients at the current parameters, over any number of gradients per worker.
 
-    A round ends when every worker has delivered a gradient, and there are enough: the harmonic mean of how many each has is
-    above `batch` / workers. So fast workers' data count no more than those of slow ones.
+    A round ends when every worker has delivered a gradient, and the harmonic mean of their numbers of gradients exceeds
+    `batch` / workers. So the data of fast and slow workers have equal weight.
     """
 
-    batch: Whole = Field(0, description="S: so many gradients at least, if all deliver as many; 0: one of each worker will do")
+    batch: Whole = Field(
+        0, description="S: smallest number of gradients if all workers deliver equally many; 0: one per worker suffices"
+    )
 
     def _server(self, sim: Simulation) -> "_Server":
         return _Means(sim, self.batch)
 
 
 class _Server:
-    """Collects gradients at the current parameters."""
+    """A server that collects gradients at the current parameters."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim
@@ -153,7 +154,7 @@ class _Server:
 
 
 class _Batch(_Server):
-    """So many of them, whose mean is stepped with."""
+    """A server that steps with the mean of a number of gradients."""
 
     def __init__(self, sim: Simulation, needed: int):
         super().__init__(sim)
@@ -170,18 +171,18 @@ class _Batch(_Server):
 
 
 class _Means(_Server):
-    """Those of all workers, each by the share that it has of its worker's mean, which is known at the end of the round."""
+    """A server that steps with the mean of the workers' mean gradients, which are known at the end of a round."""
 
     def __init__(self, sim: Simulation, needed: int):
         super().__init__(sim)
         self._needed = needed
         self._arrived: list[Gradient] = []
-        self._numbers = Counter[int]()  # of each worker's
+        self._numbers = Counter[int]()  # of each worker's gradients
 
     def pause(self, worker: int) -> Process:
-        """Pause as others do; block forever if a missing worker never returns."""
+        """Pause for a moment; block forever if a missing worker never returns."""
         if self._is_hopeless():
-            yield from self._sim.wait(worker, self._sim.env.event(), "a gradient of everybody")
+            yield from self._sim.wait(worker, self._sim.env.event(), "a gradient of every worker")
         yield 0
 
     def _is_hopeless(self) -> bool:

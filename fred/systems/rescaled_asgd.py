@@ -1,6 +1,6 @@
 """Rescaled ASGD: steps in proportion to compute times [Mahran, Maranjyan, Richtarik 2026, arXiv:2605.13434].
 
-The paper's abstract was read: which constant its steps have, and how times are found, is FRED's choice.
+The implementation follows the paper's abstract; the constant of the steps and the estimate of times are FRED's choice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ ALGORITHMS = {
 
 
 class RescaledASGD(Server):
-    """Asynchronous SGD in which all workers' steps together are as long in any time, whatever their speeds.
+    """Asynchronous SGD with steps in proportion to compute times, so that the data of all workers have equal weight.
 
-    So no worker's data count more than another's. Without `times`, a worker's time is taken to be inversely proportional to
-    how many of its gradients have arrived, one more for each.
+    Without `times`, a worker's compute time is estimated as inversely proportional to 1 + its number of arrived gradients.
 
-    Worker 0 takes half as long as worker 1, so that t is 4/3: of three gradients of 1, two come from it.
+    Worker 0 takes half as long as worker 1, so t is 4/3, and two of three gradients of 1 are worker 0's:
 
         >>> from fred.systems.rescaled_asgd import RescaledASGD
         >>> import jax.numpy as jnp
@@ -44,7 +43,7 @@ class RescaledASGD(Server):
     """
 
     times: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
-        None, description="t_k: of each worker's gradients, s; absent: estimated by how many have arrived"
+        None, description="t_k: compute time of each worker, s; absent: estimated from the numbers of arrived gradients"
     )
 
     def check(self, workers: int) -> None:
@@ -52,7 +51,7 @@ class RescaledASGD(Server):
             raise ValueError(f"`times` has {len(self.times)} numbers; expected one for each of {workers} workers")
 
     def init(self, params: Params, workers: int) -> State:
-        """Return the state before the first update, with each worker's number of gradients, or what its time says of that."""
+        """Return the state before the first update, with each worker's number of gradients, or its equivalent in `times`."""
         times = jnp.ones(workers) if self.times is None else jnp.array(self.times)
         return super().init(params, workers).replace(numbers=1 / times)
 
@@ -62,7 +61,7 @@ class RescaledASGD(Server):
         return self._counted(stepped, jnp.zeros_like(state.numbers).at[worker].set(1.0))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """Return the `message`, a gradient, times its `worker`'s factor, and whose it is."""
+        """Return the `message`, a gradient, times its `worker`'s factor, and the worker."""
         scaled = jax.tree.map(lambda leaf: self._scale(state, worker) * leaf, message)
         return {"gradient": scaled, "worker": jnp.zeros_like(state.numbers).at[worker].set(1.0)}
 

@@ -1,11 +1,11 @@
-"""IA2SGD and Ringleader: the server has a gradient of each worker, and steps with the mean of all.
+"""IA2SGD and Ringleader: the server stores a gradient of each worker, and steps with the mean of all.
 
 | name       | source                                                                                          |
 |------------|-------------------------------------------------------------------------------------------------|
 | ia2sgd     | a rival in Maranjyan, Richtarik 2025, arXiv:2509.22860: incremental aggregated asynchronous SGD |
 | ringleader | Maranjyan, Richtarik 2025, "Ringleader ASGD", arXiv:2509.22860, algorithm 1                     |
 
-Means are changed by what a gradient changes in them, so that an update does not read the whole table.
+Means are updated incrementally, so that an update does not read the whole table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; the
 
 
 class _Tabled(Server):
-    """A server with a table: of each worker something like a gradient, how many gradients are in it, and the mean of all."""
+    """A server with a table: each worker's gradient or mean gradient, its number of gradients, and the mean of all workers."""
 
     def init(self, params: Params, workers: int) -> State:
         """Return the state before the first update: an empty table."""
@@ -42,7 +42,7 @@ class _Tabled(Server):
         return super().init(params, workers).replace(table=table, mean=mean, counts=jnp.zeros(workers, jnp.int32))
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """Step with `total`, which is no single worker's, so that none of it is stored."""
+        """Step with `total`, the sum of a round; it has gradients of several workers, so the table stays unchanged."""
         return self.step(state, total)
 
     def _step_if(self, ready: Scalar, state: State) -> State:
@@ -57,10 +57,10 @@ class _Tabled(Server):
 
 
 class IA2SGD(_Tabled):
-    """Each update is with the mean of all workers' newest gradients, so that no worker's data count more than another's.
+    """Asynchronous SGD that steps with the mean of all workers' newest gradients, so that their data have equal weight.
 
-    The first step is made when every worker has sent a gradient; until then arrivals change the table alone, though they count
-    as updates. Two workers, the second of which is slow:
+    The first step is made when every worker has sent a gradient; until then arrivals only fill the table, but count as
+    updates. Two workers, the second of which is slow:
 
         >>> from fred.systems.ringleader import IA2SGD
         >>> import jax.numpy as jnp
@@ -74,7 +74,7 @@ class IA2SGD(_Tabled):
     """
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """Put the `message` in the place of its `worker`'s last; step if there is one of each worker."""
+        """Replace the `worker`'s last gradient by the `message`; step if every worker has one."""
         counts = state.counts.at[worker].set(1)
         old = _row(state.table, worker)
         mean = _changed(state.mean, message, old, counts.shape[0])
@@ -83,12 +83,12 @@ class IA2SGD(_Tabled):
 
 
 class RingleaderASGD(_Tabled):
-    """Rounds of n updates, one for each of n workers, each with the mean of all workers' means; no worker ever waits.
+    """Asynchronous SGD in rounds of one update per worker, each with the mean of all workers' mean gradients.
 
-    First gradients are gathered until every worker has sent one, and the parameters stay as they are, though arrivals count as
-    updates. The last one's makes the first of n steps; the others follow as the others' next gradients come, which join their
-    means. What comes from who has had its step is kept for the next round. So a row of the table is needed
-    for one round at a time: who has had its step has none in this round any more, and its row is the next round's.
+    No worker waits. First the table is filled: until every worker has sent a gradient, arrivals count as updates, but leave the
+    parameters unchanged. The last of these gradients makes the first step. The other steps follow when the other workers'
+    next gradients arrive and join their means. Further gradients of a worker that has had its step are stored for the next
+    round. So each worker needs one row of the table, either for this round or for the next.
 
     Two workers, the second of which is slow; the third gradient fills the table, the fourth ends the round:
 
@@ -137,8 +137,8 @@ class RingleaderASGD(_Tabled):
 def _row(table: Params, worker: Scalar) -> Params:
     """Return a worker's row, taken out of the table before anything else happens.
 
-    The loop never runs, as nobody's number is below 0, but XLA does not know that: it makes the row before what needs it. Else
-    it would look at the table again and again, and copy the whole of it before one row is replaced.
+    The loop never runs, as no worker's number is below 0. But XLA does not know that, and reads the row first. Otherwise it
+    would read the table several times, and copy all of it before one row is replaced.
     """
     row = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, worker, keepdims=False), table)
     return jax.lax.fori_loop(worker, 0, lambda _, row: jax.tree.map(jnp.negative, row), row)

@@ -5,21 +5,21 @@
 | ringmaster, BoundedDelay | Maranjyan, Tyurin, Richtarik 2025, arXiv:2501.16168, algorithms 4-5      |
 | ringmaster-lmo           | arXiv:2605.18174; Muon: Jordan et al. 2024; signs: Bernstein et al. 2018 |
 
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s, in which there are twelve updates.
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s, the time of twelve updates.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "staleness_max", "gradients_dropped"]].iloc[0].tolist()
-    >>> told(name="bounded-delay", threshold=13)
+    >>> measured(name="bounded-delay", threshold=13)
     [386, 12, 0]
-    >>> told(name="bounded-delay", threshold=6)
+    >>> measured(name="bounded-delay", threshold=6)
     [357, 2, 59]
-    >>> told(name="bounded-delay", threshold=6, late="finish")
+    >>> measured(name="bounded-delay", threshold=6, late="finish")
     [357, 2, 29]
 """
 
@@ -42,7 +42,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "ringmaster": {
-        "about": "One step with every gradient that is less than R updates stale; later workers begin again.",
+        "about": "Asynchronous SGD with bounded delay: workers abort gradients that become R updates stale, and restart.",
         "family": "as-they-come",
         "rule": "w <- w - step(g)    (if tau < R)",
         "protocol": "bounded-delay",
@@ -62,14 +62,14 @@ PROTOCOLS = {"bounded-delay": "BoundedDelay"}
 
 
 class RingmasterLMO(Server):
-    """Steps of a given length against a momentum, in a norm for each array, with gradients less than R updates stale.
+    """Ringmaster with momentum and normalized steps (Muon, sign descent), for gradients less than R updates stale.
 
-    Such a step is a linear minimisation oracle's: `muon` (by the spectral norm of matrices, about), `signum` (by the largest
-    entry), or any other of optax's as `optimizer`. Muon's first steps have their averages corrected for beginning at 0.
-    Its five Newton-Schulz iterations bring singular values to between 0.68 and 1.2, not to 1; those below 0.2 % of the
-    matrix's length stay smaller. Its vectors make the steps of Adam with Nesterov's momentum; the paper's have momentum alone.
+    A linear minimisation oracle gives the step: `muon` (approximately the spectral norm of matrices), `signum` (the maximum
+    norm), or any other `optimizer` of optax. Muon's moving averages are bias-corrected. Its five Newton-Schulz iterations
+    bring singular values between 0.68 and 1.2, not to 1; those below 0.2 % of the matrix's norm stay smaller. For vectors
+    it makes the steps of Adam with Nesterov momentum, where the paper has momentum only.
 
-    Two orthogonal directions, one of which is a hundred times as long: a step goes about as far in both.
+    A gradient with two orthogonal directions, one a hundred times as long; the step is about equally long in both:
 
         >>> from fred.systems.ringmaster import RingmasterLMO
         >>> import jax.numpy as jnp
@@ -81,31 +81,32 @@ class RingmasterLMO(Server):
     """
 
     optimizer: Optimizer = Field(
-        (Transformation.usual("muon"),), description="optax gradient transformation that steps as an oracle does, or a list"
+        (Transformation.usual("muon"),), description="optax gradient transformation that normalizes steps, or a list"
     )
 
 
 class BoundedDelay(Protocol):
-    """Every gradient makes an update when it arrives, unless R updates or more have been made since its model was read.
+    """Asynchronous updates on arrival, except for gradients that are R or more updates stale.
 
-    As soon as a worker's model is so old, the worker aborts its gradient and begins one at the newest model; or (`late:
-    finish`) it goes on, and what it delivers is dropped. With R = 1 only the first gradient at each model counts; without a
-    bound this is asynchronous SGD. R = ceil(variance of a gradient / accuracy that is asked for) is best [theorem 4.2].
+    As soon as a worker's model is R updates old, the worker aborts its gradient and begins one at the newest model. With
+    `late: finish` it finishes the gradient, which is dropped on arrival. With R = 1 only the first gradient at each model is
+    used; without a bound this is asynchronous SGD. The best R is ceil(variance of a gradient / wanted accuracy) [theorem 4.2].
 
-    `threshold: sqrt` is one of three parts of the method without parameters of arXiv:2605.18174. The algorithm has the others:
-    a rate that falls as (k + 1)^-0.75, `inverse_power_schedule`, and a momentum whose weight falls as (k + 1)^-0.5,
-    `inverse_power_ema`. Run `parameter-free` of `systems/ringmaster-muon` has all three.
+    `threshold: sqrt` is one of three parts of the parameter-free method of arXiv:2605.18174. The others are options of the
+    algorithm: a rate that falls as (k + 1)^-0.75 (`inverse_power_schedule`), and a momentum whose weight falls as
+    (k + 1)^-0.5 (`inverse_power_ema`). Run `parameter-free` of `systems/ringmaster-muon` has all three.
     """
 
     faults: ClassVar[str] = "A returning worker reads the newest model; no worker waits."
 
     threshold: Count | Literal["sqrt"] | None = Field(
         None,
-        description="R, updates; absent: as many as there are workers; `sqrt`: the root of the updates until then, at least 1",
+        description="R, updates; absent: the number of workers; `sqrt`: the square root of the updates so far, at least 1",
         examples=[8],
     )
     late: Literal["interrupt", "finish"] = Field(
-        "interrupt", description="what a worker does whose model is R updates old: abort its gradient, or deliver it, wasted"
+        "interrupt",
+        description="what a worker with a model R updates old does with its gradient: abort it, or finish it, to be dropped",
     )
 
     def start(self, sim: Simulation) -> None:
@@ -125,7 +126,7 @@ class BoundedDelay(Protocol):
                 yield from send(gradient)
             except simpy.Interrupt:
                 if gradient:
-                    sim.give_up(gradient)
+                    sim.abort(gradient)
                 server.reads(worker)
                 continue
             accept(gradient)
@@ -133,15 +134,15 @@ class BoundedDelay(Protocol):
 
 
 class _Server:
-    """Steps with what is fresh enough, and tells those whose models have become too old."""
+    """A server that steps with fresh gradients, and interrupts workers whose models are too old."""
 
     def __init__(self, sim: Simulation, protocol: BoundedDelay):
         self._sim, self._push, self._interrupts = sim, sim.push, protocol.late == "interrupt"
         self._grows = protocol.threshold == "sqrt"
         self._bound: int = 1 if protocol.threshold == "sqrt" else protocol.threshold or sim.workers  # R
         self._clock = 0  # updates
-        self._readers = OrderedDict[int, int]()  # who has read at which clock, and has not been told since: the oldest first
-        self._oldest = 0  # nobody among them has read earlier
+        self._readers = OrderedDict[int, int]()  # workers by clock of their last read, until interrupted, oldest first
+        self._oldest = 0  # earliest of these clocks
 
     def reads(self, worker: int) -> None:
         """Record that a worker reads the model."""

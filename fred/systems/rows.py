@@ -34,10 +34,10 @@ def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
     """Return the class of an algorithm. Raises FredError if the row is wrong.
 
     Args:
-        name: the algorithm's, as in scenarios.
-        row: what its page says of it.
-        page: the page's module, which has the `server` of the row.
-        module: where the class will be found under this name.
+        name: name of the algorithm, as in scenarios.
+        row: the algorithm's row on its page.
+        page: module of the page, which defines the `server` of the row.
+        module: module in which the class appears under this name.
 
         >>> from fred.systems.rows import made_of
         >>> row = {"about": "Steps with means.", "protocol": {"name": "softsync", "n": 2}, "defaults": {"average": 0.9}}

@@ -1,4 +1,4 @@
-"""Staleness-aware asynchronous SGD: steps that are divided by a function of the staleness.
+"""Staleness-aware asynchronous SGD: steps are weighted by a function of the staleness.
 
 | name        | source                                                                              |
 |-------------|-------------------------------------------------------------------------------------|
@@ -39,7 +39,7 @@ def divisor(rule: Divisor, staleness: Scalar) -> Scalar:
     """Return the divisor of a step for a staleness of tau updates; a fresh gradient has tau = 0, so tau itself will not do.
 
     Args:
-        rule: as a formula.
+        rule: the formula.
         staleness: tau, updates [].
 
         >>> [[int(divisor(rule, tau)) for tau in range(4)] for rule in ("max(tau, 1)", "tau + 1")]
@@ -53,7 +53,7 @@ def weighed(message: Message, weight: Scalar) -> Message:
 
     Args:
         message: a pytree of arrays.
-        weight: what each of their numbers is multiplied by [].
+        weight: factor of each number [].
     """
     return jax.tree.map(lambda leaf: weight * leaf, message)
 
@@ -61,7 +61,7 @@ def weighed(message: Message, weight: Scalar) -> Message:
 class StalenessAware(Server):
     """Multiply each gradient's step by a weight that follows its staleness; in a round, each gradient by its own.
 
-    A subclass says how much a stale gradient counts; here one that ignores what is older than two updates:
+    A subclass defines the weight; this one ignores gradients more than two updates stale:
 
         >>> from fred.systems.sasgd import StalenessAware
         >>> import jax.numpy as jnp
@@ -92,7 +92,7 @@ class StalenessAware(Server):
 
 
 class SASGD(StalenessAware):
-    """Divide each gradient's step by its staleness, counted in server updates; in a round, each gradient by its own.
+    """Staleness-aware SGD: divide the step of each gradient by its staleness, counted in server updates.
 
     A step from 1 with a gradient of 1 that is 4, 2, 1 or 0 updates old:
 
@@ -105,17 +105,19 @@ class SASGD(StalenessAware):
         [[0.75], [0.5], [0.0], [0.0]]
     """
 
-    divisor: Divisor = Field("max(tau, 1)", description="of the step; tau + 1 is what Odena's published code does")
+    divisor: Divisor = Field(
+        "max(tau, 1)", description="divisor of the step by staleness; `tau + 1` is that of Odena's published code"
+    )
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
-        """Return 1 / max(staleness, 1), or as `divisor` says, for a gradient that is `staleness` updates old []."""
+        """Return 1 / max(staleness, 1), or the reciprocal of `divisor`, for a gradient `staleness` updates old []."""
         return 1 / divisor(self.divisor, staleness)
 
 
 class ExponentialPenalty(StalenessAware):
-    """Multiply each gradient's step by rho to the power of its staleness; in a round, each gradient by its own.
+    """Asynchronous SGD with an exponential penalty: multiply the step of each gradient by rho^staleness.
 
-    What gradients are multiplied by that are 0 to 3 updates old:
+    Factors of gradients that are 0 to 3 updates stale:
 
         >>> from fred.systems.sasgd import ExponentialPenalty
         >>> import jax.numpy as jnp
@@ -125,7 +127,7 @@ class ExponentialPenalty(StalenessAware):
         [1.0, 0.5, 0.25, 0.125]
     """
 
-    rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="penalty of one update of staleness")
+    rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="factor of a step per update of staleness")
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
         """Return rho^staleness, for a gradient that is `staleness` updates old []."""

@@ -22,11 +22,11 @@ w_i <- sum over j of P_ij w_j""",
 
 
 class SGP(Server):
-    """Every worker steps x with its gradient at z = x / w, and mixes x and the push-sum weight w with its neighbours'.
+    """Stochastic gradient push: push-sum gossip of models x and weights w; each worker steps x with its gradient at x / w.
 
-    What the optimizer decays is z, too: a weight decay is part of the loss, whose gradient is taken there.
+    Weight decay applies to z = x / w as well, because it is part of the loss.
 
-    Sending one half of x and w away leaves z as it is; a step of x by 1 is one of z by 2, where w is 1/2:
+    Sending half of x and w away leaves z unchanged; with w = 1/2, a step of x by 1 moves z by 2:
 
         >>> from fred.systems.sgp import SGP
         >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Softsync, k-async and k-batch-async SGD: an update for a number of gradients, however stale each is.
+"""Softsync, k-async and k-batch-async SGD: each update averages a number of gradients of any staleness.
 
 | softsync-sgd, Softsync | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2             |
 | k-async, k-batch-async | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2 |
@@ -10,12 +10,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "staleness_mean"]].round(2).iloc[0].tolist()
-    >>> told(name="softsync", n=1)
+    >>> measured(name="softsync", n=1)
     [96.0, 384.0, 0.74]
-    >>> told(name="softsync", n=4)
+    >>> measured(name="softsync", n=4)
     [386.0, 386.0, 2.96]
 """
 
@@ -33,19 +33,19 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "softsync-sgd": {
-        "about": "One step with the mean of a number of gradients on arrival, however stale each is.",
+        "about": "n-softsync SGD: each update averages the next floor(workers / n) gradients, whatever their staleness.",
         "family": "as-they-come",
         "rule": "w <- w - step(mean of the last c g)    (c = floor(workers / n))",
         "protocol": "softsync",
     },
     "k-async": {
-        "about": "One step with the mean of k gradients of k workers, however stale each is; the others go on computing.",
+        "about": "k-async SGD: each update averages the next gradients of k different workers, whatever their staleness.",
         "family": "as-they-come",
         "rule": "w <- w - step(mean of the last k g, of k workers)",
         "protocol": {"name": "softsync", "afterwards": "wait"},
     },
     "k-batch-async": {
-        "about": "One step with the mean of k gradients, whoever sent them, however stale each is.",
+        "about": "k-batch-async SGD: each update averages the next k gradients from any workers, whatever their staleness.",
         "family": "as-they-come",
         "rule": "w <- w - step(mean of the last k g)",
         "protocol": "softsync",
@@ -55,29 +55,33 @@ PROTOCOLS = {"softsync": "Softsync"}
 
 
 class Softsync(Central):
-    """A server updates with the mean of every c = floor(workers / n) gradients that arrive, whoever sent them.
+    """A server updates with the mean of the next c = floor(workers / n) gradients that arrive, from any workers.
 
-    A worker goes on at once with what the servers have, so that the mean staleness is about n; or it waits for the update that
-    its gradient is part of [Odena 2016, section 3]. Waiting, 1-softsync is hard synchronisation; with n the number of workers
-    both are asynchronous. With
-    `gradients: k` it is k-async [Dutta et al. 2018, arXiv:1803.01113] for who waits, k-batch-async for who goes on.
+    After a push a worker continues at once with the servers' parameters, so the mean staleness is about n. With
+    `afterwards: wait` it waits for the update with its gradient [Odena 2016, section 3]. With n = 1, waiting gives synchronous
+    SGD; with n = the number of workers, both are asynchronous. `gradients: k` replaces c: waiting gives k-async, not waiting
+    k-batch-async [Dutta et al. 2018, arXiv:1803.01113].
     """
 
     faults: ClassVar[str] = (
         "A returning worker reads the newest model; a round takes the available workers, and waits if they are too few."
     )
 
-    n: Count = Field(1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
-    gradients: Count | None = Field(None, description="k: gradients in each update, in place of what `n` makes of the workers")
+    n: Count = Field(
+        1,
+        description="number of updates in the time in which each worker computes one gradient; 1: one update per round",
+        examples=[2],
+    )
+    gradients: Count | None = Field(None, description="k: gradients in each update, instead of floor(workers / n)")
     afterwards: Literal["go-on", "wait"] = Field("go-on", description="what a worker does when its gradient has arrived")
 
     def check(self, cluster: Cluster) -> None:
         super().check(cluster)
         if self.gradients and self.n > 1:
-            raise ValueError("`n` and `gradients` both say how many gradients make an update: give one of them")
+            raise ValueError("`n` and `gradients` both set the number of gradients in an update; give one of them")
         if self.gradients and self.afterwards == "wait" and self.gradients > cluster.size:
             raise ValueError(
-                f"`gradients` ({self.gradients}) must not exceed the number of workers ({cluster.size}), each of whom waits "
+                f"`gradients` ({self.gradients}) must not exceed the number of workers ({cluster.size}), each of which waits "
                 "after one: take fewer, or `afterwards: go-on`"
             )
         if self.n > cluster.size:
@@ -116,7 +120,7 @@ class Softsync(Central):
 
 
 class _Server:
-    """Collects gradients, and updates with each full number of them."""
+    """A server of a block, which updates when it has enough gradients."""
 
     def __init__(self, sim: Simulation, block: int, needed: int):
         self._sim, self._block, self._needed = sim, block, needed
@@ -124,7 +128,7 @@ class _Server:
         self._updated = sim.env.event()
 
     def accept(self, gradient: Gradient) -> simpy.Event:
-        """Accept one more gradient; return the event that it has become part of an update."""
+        """Accept one more gradient; return the event of the update with it."""
         updated = self._updated
         if self._needed == 1:
             self._sim.push(gradient, block=self._block)

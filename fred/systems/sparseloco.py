@@ -1,4 +1,4 @@
-"""SparseLoCo: DiLoCo that sends the largest changes only.
+"""SparseLoCo: DiLoCo with sparse pseudo-gradients.
 
 | name       | source                                                                                                       |
 |------------|--------------------------------------------------------------------------------------------------------------|
@@ -36,9 +36,9 @@ _LARGEST = {"name": "top-k", "share": 0.25, "error_feedback": 0.95}  # of small 
 
 
 class SparseLoCo(Server):
-    """DiLoCo that sends the largest changes only; what workers remember of the others is in place of outer momentum.
+    """DiLoCo with top-k compressed pseudo-gradients; error feedback on each worker replaces the outer momentum.
 
-    By default 64 of each chunk of 4,096 numbers are sent, with 2 bits each; the paper makes 15 to 30 local steps.
+    By default workers send 64 numbers of each chunk of 4,096, with 2 bits each; the paper makes 15 to 30 local steps.
 
         >>> from fred.systems.sparseloco import SparseLoCo
         >>> import jax.numpy as jnp
@@ -48,10 +48,10 @@ class SparseLoCo(Server):
         [3.5]
     """
 
-    outer_rate: Rate = Field(1.0, description="alpha: of the mean of what workers send")
+    outer_rate: Rate = Field(1.0, description="alpha: learning rate of the outer steps")
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
         TopK(chunk=4096, share=1 / 64, values=LowBit(bits=2, zero=False), error_feedback=0.95),
-        description="how differences are coded on their way from workers; null: 4 bytes for each number",
+        description="codec of pseudo-gradients; null: 4 bytes for each number",
         examples=[_LARGEST],
     )
 

@@ -1,13 +1,13 @@
-"""SPARTA: local SGD that averages some coordinates at a time, drawn alike by all workers, perhaps late.
+"""SPARTA: local SGD that averages a random part of the coordinates at a time, at once or late.
 
 | name          | source                                                                       |
 |---------------|------------------------------------------------------------------------------|
 | sparta        | "SPARTA" 2025, in EXO Gym; as AsyncMesh 2026, arXiv:2601.22442, describes it |
 | LateAveraging | AsyncMesh 2026, arXiv:2601.22442; LOSCAR 2026, arXiv:2605.20866              |
 
-Which coordinates they are follows from the seed and the average's number, so only numbers are sent.
+The coordinates follow from the seed and the average's number, so indices are not sent.
 
-Example: a minute in which workers take 0.5 s for each gradient, and an average 0.75 s. Merged at once, they wait for it.
+Example: a minute in which workers take 0.5 s for each gradient, and an average 0.75 s. With delay 0 they wait for it.
     >>> import fred
     >>> settings = {
     ...     "cluster": {
@@ -52,10 +52,10 @@ from fred.timing.simulation import Process, Simulation
 ALGORITHMS = {
     "sparta": {
         "about": """\
-After every update one of 20 parts of the coordinates is averaged; each time that all have been, they are divided again.
+Sparse parameter averaging: after each update workers average a random part of the coordinates, by default a twentieth.
 
-With one part it is local SGD that averages models after every update. A mean that comes late takes the place of what is
-there.""",
+When all parts have been averaged, the coordinates are divided again at random. With one part it is local SGD that averages
+after every update. A late mean overwrites the current values.""",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
@@ -68,13 +68,13 @@ PROTOCOLS = {"late-averaging": "LateAveraging"}
 
 
 class Masked(Server):
-    """Averages of a part of the coordinates each."""
+    """A server whose averages include a random part of the coordinates."""
 
     divisible: ClassVar[bool] = False
     draws: ClassVar[bool] = True
 
     parts: Annotated[int, Field(ge=1, le=4096)] = Field(
-        20, description="1 / p: of how many coordinates of each array one is in an average"
+        20, description="1 / p: number of parts of each array's coordinates; each average includes one part"
     )
 
     def init(self, params: Params, workers: int) -> State:
@@ -99,19 +99,19 @@ class Masked(Server):
         )
 
     def _part(self, number: Any) -> Any:
-        """Return the part of a division of the coordinates that an average is of."""
+        """Return the number of the part of the coordinates that an average includes."""
         return number % self.parts
 
     def _division(self, number: Any) -> Any:
-        """Return the number of that division of the coordinates."""
+        """Return the number of the division of the coordinates that an average belongs to."""
         return number // self.parts
 
     def _corrected(self, state: State, mean: Params) -> Params:
-        """Return what is merged in place of a mean that comes late."""
+        """Return the corrected values that are merged instead of a late `mean`."""
         return mean
 
     def _mask(self, state: State) -> Params:
-        """Return the mask of the coordinates that the next average is of."""
+        """Return the mask of the coordinates in the next average."""
         key = jax.random.wrap_key_data(state.words, impl=DRAWN_BY)
         key = jax.random.fold_in(key, self._division(state.averages))
         leaves, structure = jax.tree.flatten(state.params)
@@ -125,21 +125,20 @@ class Masked(Server):
 
 
 class LateAveraging(Protocol):
-    """Every few updates models enter an allreduce, as they are then; its mean is merged some updates later.
+    """Every few updates workers contribute their models to an allreduce, and merge its mean some updates later.
 
-    It begins when all have brought theirs, and the one before it is over. Who is to merge a mean that is not there yet waits
-    for it. With no `delay` given no worker waits: a mean is merged after the first update at whose end it is there, and only
-    then is the next one begun. What is averaged of a model, and how large that is, the algorithm says. A late mean is merged
-    in two steps: a round of the worker's own, with the difference between what it has brought and its present model; then the
-    mean.
+    An allreduce begins when all workers have contributed and the one before it is over. After `delay` updates a worker waits
+    for the mean if necessary. With `delay: null` no worker waits: it merges a mean after the first update that ends with the
+    mean available, and only then contributes again. The algorithm defines the averaged part of a model and its size. A late
+    mean is merged in two steps: a round of the worker with the model that it contributed less its present one, then the mean.
     """
 
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; an allreduce begins when all workers are available."
     )
 
-    every: Count = Field(1, description="updates of each worker from one average to the next")
-    delay: Whole | None = Field(0, description="tau: updates until a mean is merged; absent: when it has come")
+    every: Count = Field(1, description="number of updates of each worker between two averages")
+    delay: Whole | None = Field(0, description="tau: updates until a mean is merged; null: when it has arrived")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)
@@ -176,23 +175,23 @@ class LateAveraging(Protocol):
         yield from sim.present(worker)
         mean, cost = averages.take(number, worker)
         if self.delay != 0:
-            sim.add(sim.difference(worker, brought, sim.own(worker)), worker, NOTHING)
+            sim.add(sim.pseudo_gradient(worker, brought, sim.own(worker)), worker, NOTHING)
             sim.commit(worker)
         sim.sync(worker, mean, cost=cost._replace(nanoseconds=0))
 
 
 class _Averages:
-    """Allreduces of what all have brought, by number."""
+    """The allreduces of the workers' models, by number."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim
         self._brought: defaultdict[int, dict[int, Copy]] = defaultdict(dict)
         self._events: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
         self._free = 0  # ns: when the last one is over
-        self._means: dict[int, dict[int, tuple[Copy, Cost]]] = {}  # of those who have not merged it
+        self._means: dict[int, dict[int, tuple[Copy, Cost]]] = {}  # for the workers that have not merged it
 
     def bring(self, number: int, worker: int, model: Copy) -> None:
-        """Take a worker's model; the allreduce begins when all are there."""
+        """Add a worker's model; the allreduce begins when all have been added."""
         sim, brought = self._sim, self._brought[number]
         brought[worker] = model
         if len(brought) == sim.workers:
@@ -217,7 +216,7 @@ class _Averages:
         return found
 
     def _arrived(self, worker: int, mean: Copy, cost: Cost) -> Copy:
-        """Return the mean as a worker has it that will merge it later: the network was busy with it until now."""
+        """Return a worker's copy of the mean, and record its time on the network."""
         if cost.nanoseconds:
             self._sim.record.together(self._sim.now - cost.moving, self._sim.now, worker)
         return self._sim.mix(worker, [(mean, 1.0)])

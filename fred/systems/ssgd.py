@@ -1,4 +1,4 @@
-"""Synchronous SGD: a step with the mean of a round's gradients.
+"""Synchronous SGD: each update averages the gradients of a round.
 
 | name          | source                                                                      |
 |---------------|-----------------------------------------------------------------------------|
@@ -6,7 +6,7 @@
 | m-sync        | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802 |
 | allreduce-sgd | Li et al. 2021, section 2                                                   |
 
-A round of two gradients, 1 and 3, whose mean reaches the server:
+A round of two gradients, 1 and 3:
 
     >>> import fred
     >>> import jax.numpy as jnp
@@ -19,19 +19,19 @@ A round of two gradients, 1 and 3, whose mean reaches the server:
 
 ALGORITHMS = {
     "ssgd": {
-        "about": "One step with the mean gradient of each round.",
+        "about": "Synchronous SGD, optionally with backup workers: each update averages the gradients of a round.",
         "family": "fresh",
         "rule": "w <- w - step(mean of the round's g)",
         "protocol": "synchronous",
     },
     "m-sync": {
-        "about": "One step with the mean of the first m gradients at the current parameters; slower workers start again.",
+        "about": "m-synchronous SGD: each update averages the first m gradients of a round; slower workers restart.",
         "family": "fresh",
         "rule": "w <- w - step(mean of the first m of n g)",
         "protocol": {"name": "synchronous", "late": "interrupt"},
     },
     "allreduce-sgd": {
-        "about": "One step with the mean of all workers' gradients, made by every worker alike.",
+        "about": "Synchronous SGD without servers: an allreduce averages all gradients, and all workers make the same update.",
         "family": "fresh",
         "rule": "w <- w - step(mean of all n g)",
         "protocol": "allreduce",

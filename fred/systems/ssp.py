@@ -11,14 +11,14 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "staleness_mean", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="stale-synchronous", bound=0)
+    >>> measured(name="stale-synchronous", bound=0)
     [119.0, 1.49, 0.55]
-    >>> told(name="stale-synchronous", bound=8)
+    >>> measured(name="stale-synchronous", bound=8)
     [143.0, 8.31, 0.5]
-    >>> told(name="stale-synchronous", bound=None)
+    >>> measured(name="stale-synchronous", bound=None)
     [386.0, 192.5, 0.0]
 """
 
@@ -35,7 +35,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "ssp": {
-        "about": "One step with each gradient when it arrives; the protocol bounds how stale it can be.",
+        "about": "Stale synchronous parallel SGD: gradients are applied on arrival; a bound limits how far workers run ahead.",
         "family": "as-they-come",
         "rule": "w <- w - step(g)",
         "protocol": "stale-synchronous",
@@ -45,21 +45,23 @@ PROTOCOLS = {"stale-synchronous": "StaleSynchronous"}
 
 
 class StaleSynchronous(Central):
-    """As asynchronous, but a worker that is more than `bound` steps ahead of the slowest waits for it.
+    """Asynchronous, but a worker more than `bound` steps ahead of the slowest one waits for it.
 
-    In step c a worker needs parameters with all workers' updates of steps up to c - bound - 1. With a cache it goes on with
-    those that it has until they lack one of these, and then fetches new ones; without, it fetches in every step.
+    In step c a worker needs parameters that include all workers' updates of steps up to c - bound - 1. With a cache it fetches
+    new parameters only when its copy lacks one of these; without a cache it fetches in every step.
 
-    Bound 0 is bulk-synchronous: no worker begins step k before all have finished step k - 1. No bound and no cache is
-    asynchronous; no bound with a cache, asynchronous on the first parameters for ever.
+    Bound 0 is bulk-synchronous: no worker begins step k before all have finished step k - 1. Without a bound it is asynchronous
+    SGD; with a cache as well, all workers use the initial parameters for ever.
     """
 
     faults: ClassVar[str] = (
         "A returning worker reads the newest model; the others wait once they are as far ahead as the bound allows."
     )
 
-    bound: Whole | None = Field(3, description="s: steps; null: no bound")
-    cache: bool = Field(True, description="parameters that are not too old are read again, instead of fetched")
+    bound: Whole | None = Field(3, description="s: largest lead over the slowest worker, steps; null: no bound")
+    cache: bool = Field(
+        True, description="whether to use cached parameters again while they are fresh enough, instead of fetching"
+    )
 
     def start(self, sim: Simulation) -> None:
         progress = _Steps(sim)
@@ -71,8 +73,8 @@ class StaleSynchronous(Central):
             sim.push(gradient, block=block)
 
         fetch, compute, deliver = self.fetch, self.compute, self.deliver
-        model: Copy | None = None  # a process that begins anew after a crash has none
-        includes = 0  # everybody's steps, as many as the parameters are sure to have in them
+        model: Copy | None = None  # a process that restarts after a crash has none
+        includes = 0  # number of steps of all workers that the parameters surely include
         while True:
             step = progress.steps[worker]
             needed = 0 if self.bound is None else step - self.bound
@@ -90,7 +92,7 @@ class StaleSynchronous(Central):
 
 
 class _Steps:
-    """How far the workers are."""
+    """The number of steps that each worker has finished."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim

@@ -1,4 +1,4 @@
-"""Streaming DiLoCo: the model is averaged in fragments, while workers go on computing.
+"""Streaming DiLoCo: the model is synchronized in fragments, while workers keep computing.
 
 | name                        | source                                                                   |
 |-----------------------------|--------------------------------------------------------------------------|
@@ -16,12 +16,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "streaming-diloco", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
-    >>> told(name="outer-steps", period=8)
+    >>> measured(name="outer-steps", period=8)
     [112, 72]
-    >>> told(name="streaming", period=8, fragments=2, delay=2)
+    >>> measured(name="streaming", period=8, fragments=2, delay=2)
     [125, 168]
 """
 
@@ -33,7 +33,7 @@ from pydantic import Field, model_validator
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
-from fred.protocols.outer_steps import Meetings, OuterSteps, whole, with_common
+from fred.protocols.outer_steps import OuterSteps, Synchronizations, whole, with_global
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.timing.simulation import Process, Simulation
@@ -41,7 +41,7 @@ from fred.timing.simulation import Process, Simulation
 ALGORITHMS = {
     "streaming-diloco": {
         "about": """\
-DiLoCo in fragments of the model, one after the other, whose allreduce workers need not wait for.
+DiLoCo that synchronizes one fragment of the model at a time, while workers keep computing.
 
 With one fragment, no delay and no mixing it is DiLoCo.""",
         "family": "averaged",
@@ -58,24 +58,26 @@ PROTOCOLS = {"streaming": "Streaming"}
 
 
 class Streaming(Protocol):
-    """As `outer-steps`, but the model is averaged in fragments, one after the other, while workers go on computing.
+    """Like `outer-steps`, but the model is synchronized in fragments, one at a time, while workers keep computing.
 
-    A fragment's allreduce begins `delay` updates before its step is due, with what has been changed until then; who is there
-    before it is over waits. A worker's fragment becomes (1 - alpha) x the common one + alpha x its own. Where it is `elastic`,
-    no worker waits for a crashed one; a returning one takes the model of another worker as it is when that has been sent, and
-    counts its updates from there. What its own optimizer remembers it still has, as if on disk.
+    A fragment's allreduce begins `delay` updates before its outer step is due, with the pseudo-gradients of that moment. A
+    worker that reaches the outer step before the allreduce is over waits. Its fragment becomes (1 - alpha) x the global one +
+    alpha x its own. With `elastic`, no worker waits for a crashed one. A returning worker copies the model and the count of
+    updates of another worker, but has its own optimizer's state, as if on disk.
     """
 
     faults: ClassVar[str] = (
-        f"{OuterSteps.faults} `elastic`: the others go on, and a returning worker takes another one's model."
+        f"{OuterSteps.faults} With `elastic` the others continue, and a returning worker copies another one's model."
     )
 
-    period: Count = Field(8, description="H: updates of each worker between two steps of a fragment")
-    fragments: Count = Field(2, description="P: into how many the model is cut; every H / P updates comes the next one")
-    delay: Whole = Field(0, description="updates that a fragment's allreduce has time for; less than H / P")
-    mixing: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="alpha: what a worker keeps of its own fragment")
+    period: Count = Field(8, description="H: updates of each worker between two outer steps of a fragment")
+    fragments: Count = Field(2, description="P: number of fragments; the next one is synchronized every H / P updates")
+    delay: Whole = Field(0, description="number of updates that overlap a fragment's allreduce; less than H / P")
+    mixing: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="alpha: weight of a worker's own fragment when it is merged with the global one"
+    )
     cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
-    elastic: bool = Field(False, description="whether the others go on without a worker that has crashed")
+    elastic: bool = Field(False, description="whether the others continue without a crashed worker")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -87,23 +89,23 @@ class Streaming(Protocol):
 
     @property
     def _between(self) -> int:
-        """Return the number of updates from one fragment's step to the next one's."""
+        """Return the number of updates between the outer steps of two successive fragments."""
         return self.period // self.fragments
 
     def layout(self, cluster: Cluster) -> Layout:
-        return with_common(cluster.size, self.fragments, self.cut)
+        return with_global(cluster.size, self.fragments, self.cut)
 
     def start(self, sim: Simulation) -> None:
-        meetings, made = Meetings(sim), [0] * sim.workers
+        synchronizations, made = Synchronizations(sim), [0] * sim.workers
         for worker in range(sim.workers):
             if self.elastic:
-                sim.work(worker, partial(self._live, sim, worker, meetings, made))
+                sim.work(worker, partial(self._live, sim, worker, synchronizations, made))
             else:
-                sim.process(self._work(sim, worker, meetings, made))
+                sim.process(self._work(sim, worker, synchronizations, made))
 
-    def _live(self, sim: Simulation, worker: int, meetings: "Meetings", made: list[int]) -> Process:
-        """Run a worker from its return, with another one's model, to its crash."""
-        peers = meetings.others(worker) if sim.now else []
+    def _live(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", made: list[int]) -> Process:
+        """Run a worker from its return, with a copy of another one's model, to its crash."""
+        peers = synchronizations.others(worker) if sim.now else []
         if peers:
             for block in range(sim.blocks):
                 sim.publish(peers[0], 1, block=block)
@@ -111,14 +113,14 @@ class Streaming(Protocol):
             for block in range(sim.blocks):
                 sim.sync(worker, sim.read(worker, peers[0], sent=False, block=block), block=block)
             made[worker] = made[peers[0]]
-        meetings.join(worker, (made[worker] + self.delay) // self._between)
+        synchronizations.join(worker, (made[worker] + self.delay) // self._between)
         try:
-            yield from self._work(sim, worker, meetings, made)
+            yield from self._work(sim, worker, synchronizations, made)
         finally:
-            meetings.leave(worker)
+            synchronizations.leave(worker)
 
-    def _work(self, sim: Simulation, worker: int, meetings: "Meetings", updates: list[int]) -> Process:
-        """Make updates, which `updates` counts for each worker, and meet."""
+    def _work(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", updates: list[int]) -> Process:
+        """Make updates, counted in `updates`, and synchronize fragments."""
         while True:
             gradient = sim.compute(worker, whole(sim, worker, worker))
             yield gradient.finished
@@ -127,10 +129,10 @@ class Streaming(Protocol):
             made = updates[worker] = updates[worker] + 1
             if (made + self.delay) % self._between == 0:
                 common, own = whole(sim, worker, sim.workers), whole(sim, worker, worker)
-                meetings.bring((made + self.delay) // self._between - 1, sim.difference(worker, common, own))
+                synchronizations.bring((made + self.delay) // self._between - 1, sim.pseudo_gradient(worker, common, own))
             if made % self._between == 0:
                 number = made // self._between - 1
-                yield from meetings.over(number, worker)
+                yield from synchronizations.over(number, worker)
                 block = number % self.fragments
                 common = sim.read(worker, sim.workers, sent=False, block=block)
                 sim.sync(worker, common, keep=self.mixing, weight=1 - self.mixing, block=block)

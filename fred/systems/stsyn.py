@@ -7,12 +7,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.2},
     ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(name="local-steps", period=8)
+    >>> measured(name="local-steps", period=8)
     [126.0, 0.5]
-    >>> told(name="straggler-tolerant", period=8, enough=3)
+    >>> measured(name="straggler-tolerant", period=8, enough=3)
     [390.0, 0.0]
 """
 
@@ -31,11 +31,11 @@ from fred.timing.simulation import Simulation
 
 ALGORITHMS = {
     "stsyn": {
-        "about": "Every worker steps its own model until K have made U updates; then all changed models are averaged.",
+        "about": "Straggler-tolerant local SGD: models are averaged as soon as K workers have made U local updates each.",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
-w_i <- mean of the w_j of all who have made an update    (as soon as K workers have made U)""",
+w_i <- mean of the w_j of all workers with an update    (as soon as K workers have made U)""",
         "protocol": "straggler-tolerant",
     },
 }
@@ -43,19 +43,19 @@ PROTOCOLS = {"straggler-tolerant": "StragglerTolerant"}
 
 
 class StragglerTolerant(Protocol):
-    """All workers compute until K of them have made U updates each; then an allreduce averages the models that have changed.
+    """Workers make local updates until K of them have made U each; an allreduce then averages all changed models.
 
-    Faster workers go on in the meantime, and slower ones count with the updates that they have; a gradient that is not
-    finished by then is aborted. All start again from the average. In the paper a server makes it, here an allreduce among all.
+    Faster workers make more updates in the meantime, slower ones fewer; unfinished gradients are aborted. All workers continue
+    from the average, which in the paper a server computes, here an allreduce of all workers.
     """
 
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; a returning worker takes the last average."
     )
 
-    period: Count = Field(8, description="U: updates that enough workers make between two averagings")
+    period: Count = Field(8, description="U: updates that K workers must make between two averagings")
     enough: Count | None = Field(
-        None, description="K: so many workers; absent: three quarters of them, rounded up", examples=[3]
+        None, description="K: number of workers to wait for; absent: three quarters of them, rounded up", examples=[3]
     )
 
     def layout(self, cluster: Cluster) -> Layout:
@@ -72,17 +72,17 @@ class StragglerTolerant(Protocol):
 
 
 class _Rounds:
-    """Who computes, how many updates each has made since the last averaging, and whether that is enough."""
+    """The rounds: the workers that compute, and their updates since the last averaging."""
 
     def __init__(self, sim: Simulation, period: int, enough: int):
         self._sim, self._period, self._enough = sim, period, enough
         self._number = 0  # of averagings
-        self._over = False  # there are enough
+        self._over = False  # K workers have made U updates
         self._made = [0] * sim.workers  # updates in this round
         self._computing: dict[int, Gradient] = {}
 
     def join(self, worker: int, average: Copy | None, cost: Cost) -> None:
-        """Give a worker the average as soon as it is there, and let it begin, unless there is a newer one by then."""
+        """Give a worker the average and let it begin, once it is available; skip an outdated average."""
         away = self._sim.back(worker, self._sim.now) - self._sim.now
         if away > 0:
             late = cost._replace(nanoseconds=0)  # it took no part

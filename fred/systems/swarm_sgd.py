@@ -12,12 +12,12 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "swarm-sgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
-    >>> told(name="in-pairs", period=4)
+    >>> measured(name="in-pairs", period=4)
     [131, 60]
-    >>> told(name="local-steps", period=4)
+    >>> measured(name="local-steps", period=4)
     [125, 168]
 """
 
@@ -38,7 +38,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "swarm-sgd": {
-        "about": "Every worker steps its own model; now and then two of them, drawn at random, average theirs.",
+        "about": "Local SGD with random pairwise averaging: after a few local steps, two random workers average their models.",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
@@ -50,14 +50,14 @@ PROTOCOLS = {"in-pairs": "InPairs"}
 
 
 class InPairs(Protocol):
-    """After each `period` updates of its own model a worker waits for one other, and both take the mean of their models.
+    """Every `period` local updates, random pairs of workers average their models; each worker waits for its partner only.
 
-    Pairs are drawn again for each round, by a permutation of all workers; of an odd number one is left over, whose model
-    is not averaged. No worker waits for all, but a slow one holds up its partner, and then that one's next.
+    A random permutation of the workers gives the pairs of each round. With an odd number of workers, one model is not
+    averaged. A slow worker delays its partner, and then that one's next partner.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient again; an averaging begins when both are there."
+        "A worker keeps its model, and computes the lost gradient again; an averaging begins when both are available."
     )
 
     period: Count = Field(8, description="H: updates of each worker between two averagings")
@@ -91,7 +91,7 @@ class _Pairs:
         self._rounds = [0] * sim.workers  # that each has met in
 
     def meet(self, worker: int, number: int) -> Process:
-        """Wait until a worker that has made its updates of a round has been averaged."""
+        """Wait until a worker's model has been averaged in a round."""
         sim, pair = self._sim, self._pair(worker, number)
         over = self._waiting.pop((number, pair), None)
         if over is None and len(pair) == 2:
@@ -110,7 +110,7 @@ class _Pairs:
         over.succeed()
 
     def _pair(self, worker: int, number: int) -> tuple[int, ...]:
-        """Return the workers that average with this one in a round, itself among them."""
+        """Return the pair of a worker in a round, itself included."""
         self._rounds[worker] = number
         if number not in self._members:
             self._members = {each: pairs for each, pairs in self._members.items() if each >= min(self._rounds)}

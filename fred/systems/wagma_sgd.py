@@ -11,14 +11,14 @@ Example: a minute in which eight workers take 0.5 s for a gradient on average.
     ...     "stop": {"seconds": 60.0},
     ...     "algorithm": {"name": "wagma-sgd", "learning_rate": 0.1},
     ... }
-    >>> def told(**protocol):
+    >>> def measured(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
-    >>> told(group_size=2, period=None)
+    >>> measured(group_size=2, period=None)
     [980.0, 0.0]
-    >>> told(group_size=2, period=None, group_waits=True)
+    >>> measured(group_size=2, period=None, group_waits=True)
     [501.0, 0.5]
-    >>> told(group_size=8, period=None, group_waits=True)
+    >>> measured(group_size=8, period=None, group_waits=True)
     [339.0, 0.65]
 """
 
@@ -39,12 +39,12 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "wagma-sgd": {
-        "about": "Every worker steps its own model, and averages it with its group's, wherever the others have got to.",
+        "about": "Wait-avoiding group averaging: workers average models in small groups, which do not wait for late members.",
         "family": "averaged",
         "rule": """\
 w_i <- w_i - step(g_i)
 w_i <- W                        (the mean of its group of S, if it is in time)
-w_i <- (S W + w_i) / (S + 1)    (if it is late; in W is an older model of its own)
+w_i <- (S W + w_i) / (S + 1)    (if it is late; W includes an older model of its own)
 w_i <- mean of all w            (every `period` iterations)""",
         "protocol": "group-averaging",
     },
@@ -53,7 +53,7 @@ PROTOCOLS = {"group-averaging": "GroupAveraging"}
 
 
 class GroupAveraging(Protocol):
-    """Averages models in groups after each local update; late workers add an old model, or (`group_waits`) are waited for.
+    """Models are averaged in groups after each local update; late workers contribute an old model, or the group waits.
 
     The first worker to arrive activates all others: a message passes down a binomial tree, ceil(log2 P) latencies deep. Then
     each worker's last finished model enters its group's allreduce. A worker that arrives later finds the mean W of its group
@@ -70,19 +70,20 @@ class GroupAveraging(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, which its groups average with, and computes the lost gradient again; where all average, all "
-        "wait until all workers are available, and so does a group that waits (`group_waits`) for its members."
+        "A worker keeps its model, which its groups still average, and computes the lost gradient again. Global averages, and "
+        "groups with `group_waits`, wait until all members are available."
     )
 
     group_size: Count | None = Field(None, description="S: workers in a group, a power of two; absent: about sqrt(P)")
-    period: Count | None = Field(10, description="tau: every this many iterations all models are averaged; null: never")
+    period: Count | None = Field(10, description="tau: number of iterations between two averages of all models; null: never")
     group_waits: bool = Field(
         False,
         description="whether a group's allreduce waits for all its members (beta), or starts with the first worker (alpha)",
     )
     groups: Literal["dynamic", "fixed"] = Field("dynamic", description="whether the groups change from iteration to iteration")
     group_collective: Collective = Field(
-        "recursive-doubling", description="how a group's allreduce is done; the paper's: log2 S phases of a whole model each"
+        "recursive-doubling",
+        description="collective of a group's allreduce; the paper's is recursive doubling, with log2 S phases of a whole model",
     )
 
     def layout(self, cluster: Cluster) -> Layout:
@@ -117,12 +118,12 @@ class GroupAveraging(Protocol):
 
 
 def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
-    """Return the log2(size) bits, which rotate from iteration to iteration, in which members of one group differ.
+    """Return the log2(size) bits in which members of one group differ; they rotate from iteration to iteration.
 
     Args:
         iteration: from 0.
-        workers, size: how many there are, of all and in a group: powers of two.
-        fixed: the bits are those of iteration 0, always.
+        workers, size: numbers of all workers and of members of a group: powers of two.
+        fixed: whether to use the bits of iteration 0 always.
 
     Example: eight workers in pairs.
         >>> [differing(iteration, workers=8, size=2) for iteration in range(4)]
@@ -214,7 +215,7 @@ class _Averaging:
         self._sim.later(operation.cost.nanoseconds, partial(self._average, operation, self._models.copy()))
 
     def _cost(self, operation: _Operation) -> Cost:
-        """Return its cost for one worker; where groups differ, all take as long as the slowest one."""
+        """Return the cost for one worker; if groups differ, all take as long as the slowest one."""
         sim, network = self._sim, self._sim.network
         algorithm = None if operation.everybody else self._protocol.group_collective
         differ = network is not None and (network.two_levels or network.contention or network.regions)

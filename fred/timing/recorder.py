@@ -378,9 +378,9 @@ def _columns(table: Ints) -> dict[str, NDArray]:
 
 
 def _let_go(key: tuple[int, ...], holders: dict[tuple[int, ...], int], listener: Listener) -> None:
-    """Count down the objects of this message, and release it after the last; several may represent one pseudo-gradient.
+    """Decrement the reference count of a message, and release it at 0; a pseudo-gradient may have several references.
 
-    It must not refer to the recorder, whose open rounds would keep these gradients alive.
+    This function must not refer to the recorder, whose open rounds would keep these gradients alive.
     """
     holders[key] -= 1
     if not holders[key]:

@@ -1,4 +1,4 @@
-"""Messages: their sizes, how long they take, and what the rows about them are charged."""
+"""Messages: sizes, durations, and the bytes charged to the rows of the schedule."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -88,18 +88,18 @@ class Sending(World):
         upload = self.links.upload(gradient.worker, sent.whole if one is None else sent.blocks[one], server)
         return upload if self.faultless else self._sending(gradient, one, sent, upload)
 
-    def send_between(self, difference: Gradient, server: int, receiver: int) -> Iterable[Wait]:
+    def send_between(self, pseudo_gradient: Gradient, server: int, receiver: int) -> Iterable[Wait]:
         """Send a pseudo-gradient from one server to another; ends when it has arrived.
 
         Args:
-            difference: pseudo-gradient of a server's model.
+            pseudo_gradient: that of a server's model.
             server, receiver: numbers of the two servers.
         """
         size = self.sizes.message.whole
-        difference.sent = {0: (size, 1)}
+        pseudo_gradient.sent = {0: (size, 1)}
         if self.links is None:
             return ()
-        self._note(difference, None)
+        self._note(pseudo_gradient, None)
         return (self.links.between(server, receiver, size),)
 
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:

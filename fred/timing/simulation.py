@@ -185,12 +185,12 @@ class Simulation(Sending):
         return min(self.now, self._faults.away("worker", worker, begin)[0])
 
     def _lose(self, gradient: Gradient) -> None:
-        """Drop a gradient whose worker has crashed, including what it was sending."""
+        """Drop a gradient whose worker has crashed, and end its message."""
         if gradient.underway and gradient.end < self.now:
             self.record.beside(What.SENDING, gradient.end, self.now, worker=gradient.worker)
         self.drop(gradient, cost=NOTHING)
 
-    def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
+    def pseudo_gradient(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """Return the pseudo-gradient of local steps: the model before minus the model after, a message like a gradient.
 
         Args:
@@ -200,9 +200,9 @@ class Simulation(Sending):
         for copy in (before, after):
             if len(copy.timestamps) < self._cut:
                 raise copy.incomplete(self._cut)
-        difference = Gradient(worker, NONE, after, self.now, self.now, source=before)
-        self.record.watch(difference)
-        return difference
+        pseudo_gradient = Gradient(worker, NONE, after, self.now, self.now, source=before)
+        self.record.watch(pseudo_gradient)
+        return pseudo_gradient
 
     def clock(self, replica: int = 0, block: int = 0) -> int:
         """Return the number of changes of a `block` of a `replica`."""
@@ -290,7 +290,7 @@ class Simulation(Sending):
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """Apply `gradient` as one update of a `block` of a `replica`. Raises FredError if it is not finished.
 
-        `cost` is what was sent for it; default: one message to each server, or as given to `send`.
+        `cost` is that of its message; default: one message to each server, or as given to `send`.
         """
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
@@ -362,7 +362,7 @@ class Simulation(Sending):
         self.record.drop(now, gradient, replica, block, size, messages)
         gradient.dropped = True
 
-    def give_up(self, gradient: Gradient) -> None:
+    def abort(self, gradient: Gradient) -> None:
         """Discard `gradient`: at no cost while it is still being computed, at the cost of its message once it has been sent."""
         self.drop(gradient, cost=NOTHING if self.now < gradient.end else None)
 

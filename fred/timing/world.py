@@ -122,10 +122,10 @@ class World:
         Example:
             >>> import fred
             >>> sim = fred.Simulation(fred.Cluster(workers=2), fred.Recorder(2, fred.Layout.central()), seed=0)
-            >>> _ = sim.process(sim.wait(1, sim.env.event(), "a model that nobody sends"))
+            >>> _ = sim.process(sim.wait(1, sim.env.event(), "a model that never comes"))
             >>> sim.run()
             Traceback (most recent call last):
-            fred.FredError: nothing can happen any more after 0 s: worker 1 waits for a model that nobody sends
+            fred.FredError: nothing can happen any more after 0 s: worker 1 waits for a model that never comes
         """
         name = f"worker {who}" if isinstance(who, int) else who
         self._waiting[name] = reason

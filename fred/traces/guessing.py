@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.words import briefly
 from fred.traces.columns import File, Numbers
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, PER_SECOND, Role, Roles, Unit, has_operations, has_times, parts, stands_beside_times
-from fred.traces.words import briefly
 
 _MOST_COLUMNS, _MOST_WAYS = 8, 6
 _ONCE, _FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur
@@ -153,7 +153,7 @@ def _together(file: File, name: str) -> _Column:
 def _times(file: File, free: Sequence[str], used: set[str]) -> list[str]:
     """Return the columns that may be times, those with decimals first."""
     found = {name: numbers for name in free if name not in used and (numbers := _numbers(file, name)) is not None}
-    able = [name for name in found if not stands_beside_times(name) and (found[name] > 0).any()]
+    able = [each for each in found if not (stands_beside_times(each) or file.has_moments(each)) and (found[each] > 0).any()]
     return sorted(able, key=lambda name: bool((found[name] == np.floor(found[name])).all()))
 
 

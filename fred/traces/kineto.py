@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from fred.base import inputs
 from fred.base.errors import FredError
+from fred.base.words import briefly
 from fred.traces.cells import Cells
 from fred.traces.columns import Labels
 from fred.traces.operations import busy
 from fred.traces.roles import is_communication
-from fred.traces.words import briefly
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]+)")
 _FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # names from `tensorboard_trace_handler`

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.words import briefly, listed
 from fred.traces import wide
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.columns import File, Labels, Numbers
@@ -25,10 +26,10 @@ from fred.traces.roles import (
     roles_of,
     unit_of,
 )
-from fred.traces.words import briefly, listed
 
 _MOST_ONCE = 0.8  # with a smaller share of rows without duplicates, look for a column that distinguishes them
 _FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance
+_MANY_POINTS = 20  # likewise, in a column that is called `seconds`
 
 
 def cells_of(file: File, says: Says) -> Cells:
@@ -193,6 +194,12 @@ class _Long:
     def _durations(self) -> Numbers:
         """Return the duration of each row, s."""
         if "time" in self.roles.columns:
+            for name in parts(self.roles.get("time"), self.file.header):
+                if self.file.has_moments(name):
+                    raise FredError(
+                        f"{self.file.path}: `{name}` has dates, and `time` needs durations. If another column has the ends, "
+                        f"set `columns` (start={name},end=COLUMN); if every other column is a worker, rename it to `date`"
+                    )
             return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
         return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
 
@@ -218,11 +225,12 @@ class _Long:
     def _check_no_moments(self, iteration: Labels, worker: Labels) -> None:
         """Raise FredError for times that only grow, for every worker: these are moments, not durations."""
         name = self.roles.get("time")
-        if name not in self.numbers or name == "seconds" or "time" in self.says.columns:
+        if name not in self.numbers or "time" in self.says.columns:
             return
         order = np.lexsort((iteration.codes, worker.codes))
         values, same = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
-        if same.sum() >= (_FEWEST_POINTS - 1) * len(worker.names) and (np.diff(values)[same] > 0).all():
+        fewest = _MANY_POINTS if name == "seconds" else _FEWEST_POINTS
+        if same.sum() >= (fewest - 1) * len(worker.names) and (np.diff(values)[same] > 0).all():
             raise FredError(
                 f"{self.file.path}: the times in `{name}` grow from each iteration to the next, for every worker: they look "
                 f"like timestamps; expected durations of iterations. If they are durations, set `columns` (time={name})"

@@ -7,13 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.intervals import FEWEST_ROUNDS
+from fred.base.words import briefly
 from fred.components.limits import LONGEST
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.words import briefly
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
+_LASTING = 5  # iterations without a time at the end, from which a worker is said to have ended
 _SHOWN = 3  # places shown in a message
 _ENOUGH = 0.8  # share of iterations without gaps below which filling is proposed first
 
@@ -96,7 +98,7 @@ def _refused(
     longest: float,
 ) -> UnclearTraceError:
     """Return an error that reports all problems, and the ways to repair them."""
-    problems = []
+    problems, ended = [], _ended(gaps, cells)
     if len(impossible):
         cell = int(impossible[0])
         problems.append(
@@ -114,19 +116,33 @@ def _refused(
         iteration, worker = (int(found[0]) for found in np.nonzero(gaps))
         place = _at(cells, iteration, worker) or source
         number = _number(int(gaps.sum()), "time")
-        problems.append(f"{place}: no time for {cells.whose(iteration, worker)}. {number} of {gaps.size:,} missing{_why(gaps)}")
+        who = cells.whose(iteration, worker)
+        problems.append(f"{place}: no time for {who}. {number} of {gaps.size:,} missing{ended}{_why(gaps)}")
     stay, size = int((~gaps.any(axis=1)).sum()), len(gaps)
     problems[-1] += (
         f". Choose what to do: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
         "`mend: fill` keeps all, with the worker's previous time in each gap"
     )
-    ways = ("drop", "fill") if stay >= _ENOUGH * size else ("fill", "drop")
+    enough = stay >= _ENOUGH * size or (stay >= FEWEST_ROUNDS and ended)
+    ways = ("drop", "fill") if enough else ("fill", "drop")
     return UnclearTraceError(*problems, remedies=[{"mend": way} for way in ways])
 
 
 def _why(gaps: NDArray[np.bool_]) -> str:
     at_the_end = bool((np.diff(gaps.astype(np.int8), axis=0) >= 0).all()) and not gaps[0].any()
     return "; some workers end before others" if at_the_end else ""
+
+
+def _ended(gaps: NDArray[np.bool_], cells: Cells) -> str:
+    """Return a clause about workers without times from some iteration on, or an empty text."""
+    missing = np.argmin(gaps[::-1], axis=0)  # last iterations without a time, of each worker
+    ended = np.flatnonzero((missing >= _LASTING) & ~gaps.all(axis=0)).tolist()
+    if not ended:
+        return ""
+    since = [
+        f"{cells.worker.names[each]} (from iteration {cells.iteration.names[len(gaps) - missing[each]]})" for each in ended
+    ]
+    return f"; without times to the end: {_places(since[:_SHOWN], len(since), ', ')}"
 
 
 def _dropped(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
@@ -151,7 +167,7 @@ def _filled(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
     last = np.maximum.accumulate(np.where(gaps, -1, rows), axis=0)
     source_row = np.where(last < 0, (~gaps).argmax(axis=0), last)
     share = f"{gaps.mean():.1%} of all, at most {gaps.mean(axis=0).max():.0%} of one worker's"
-    repair = f"{_missing(gaps, cells)} filled in with the worker's previous time: {share}"
+    repair = f"{_missing(gaps, cells)} filled in with the worker's previous time: {share}{_ended(gaps, cells)}"
     return np.take_along_axis(table, source_row, axis=0), repair
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fred.base.errors import FredError
+from fred.base.words import listed
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.words import listed
 
 Role = Literal["iteration", "worker", "time", "node", "start", "end", "type"]
 Unit = Literal["s", "ms", "us", "ns"]
@@ -27,8 +27,8 @@ _NAMES: dict[Role, str] = {  # the first that occurs is used
     "worker": "worker worker_id worker_name global_rank rank rank_id world_rank process process_id proc task task_id client "
     "client_id learner replica trainer executor",
     "node": "node node_id node_name hostname host host_name host_id machine machine_id machine_name instance server pod",
-    "start": "start begin start_time begin_time start_timestamp started start_ts ts timestamp",
-    "end": "end stop finish end_time stop_time finish_time end_timestamp ended finished end_ts",
+    "start": "start begin start_time begin_time start_timestamp started started_at start_at begin_at start_ts ts timestamp",
+    "end": "end stop finish end_time stop_time finish_time end_timestamp ended ended_at finished finished_at end_at end_ts",
     "type": "type op operation op_type op_name kind category cat phase event event_name",
 }
 _NAMING, _JOINED = ("iteration", "worker", "node"), ("iteration", "worker", "node", "time")

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.traces.words import briefly
+from fred.base.words import briefly
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fred.base.errors import FredError
+from fred.base.words import briefly, listed
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import no_unit, to_be_said, ways
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import FILE, PER_SECOND, Role, Roles, Says, Unit, parts, unit_of, workers_of
-from fred.traces.words import briefly, listed
 
 
 def cells_of(file: File, says: Says, roles: Roles) -> Cells:

@@ -4,18 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fred.views.figures import Picture, caption, listed, on_top, panels, style, titled
-from fred.views.scales import counted, far_apart
+from fred.views.histograms import Histogram, histograms
+from fred.views.scales import counted
 from fred.views.view import COLOURS, View
 
 _FEW = 12  # up to this number, bars are thick
-_BINS = 60
 _LETTERS = 90  # length of the list of names in the caption
 _LARGE = 9  # up to this number, panels are large
 
@@ -88,7 +87,7 @@ def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
 def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = "", view: View | None = None) -> Picture:
     """Draw a histogram of staleness for each timing. Runs without stale gradients are only named in the caption.
 
-    All panels have the same scale, unless the largest staleness of one is more than six times that of another.
+    All panels have the same scales, unless the largest value of one is more than six times that of another.
 
     Args:
         stale: by the names of all runs that share a timing, the number of gradients of each staleness, from 0 to the largest,
@@ -105,19 +104,17 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = ""
         if not shown:
             return _in_words(named, said, view)
         each = (4.6, 2.4) if len(shown) == 1 else (3.1, 2.1) if len(shown) <= _LARGE else (2.6, 1.6)
-        largest = pd.Series([len(counts) - 1 for counts in shown.values()])
-        apart = far_apart(largest)
-        share, most = "" if apart else "x", 3 if len(shown) <= _LARGE else 4
-        figure, axes = panels(len(shown), each, view, most=most, share=share)
-        for axis, (names, counts) in zip(axes, shown.items(), strict=True):
-            _histogram(axis, counts, len(counts) - 1 if apart else largest.max(), looks[names[0]][0])
-            mean = np.average(np.arange(len(counts)), weights=counts)
-            titled(axis, names, f"mean {mean:.1f}, max {len(counts) - 1:,}", width=_letters(axis))
+        drawn = histograms(list(shown.values()))
+        share = "x" * (len({each.right for each in drawn}) == 1) + "y" * (len({each.top for each in drawn}) == 1)
+        figure, axes = panels(len(shown), each, view, most=3 if len(shown) <= _LARGE else 4, share=share)
+        for axis, names, one in zip(axes, shown, drawn, strict=True):
+            _stairs(axis, one, looks[names[0]][0])
+            titled(axis, names, one.said, width=_letters(axis))
             if len(shown) <= _LARGE:
                 axis.set(xlabel="staleness, updates", ylabel="% of gradients")
         if len(shown) > _LARGE:
             figure.supylabel("% of gradients, by their staleness in updates", fontsize="medium")
-        caption(figure, said, "each on a scale of its own" if apart else "", *named)
+        caption(figure, said, "scales differ between panels" if share != "xy" else "", *named)
     return figure
 
 
@@ -132,13 +129,10 @@ def _of_size(stale: Mapping[tuple[str, ...], NDArray[np.int64]], size: int) -> l
     return [name for names, counts in stale.items() if len(counts) == size for name in names]
 
 
-def _histogram(axis: Axes, counts: NDArray[np.int64], largest: int, colour: str) -> None:
-    """Draw a histogram as one outline, with at most sixty bars of equal width."""
-    width = max(1, -(-(largest + 1) // _BINS))
-    heights = np.add.reduceat(100 * counts / counts.sum(), np.arange(0, len(counts), width))
-    edges = width * np.arange(len(heights) + 1) - 0.5
-    axis.stairs(heights, edges, fill=True, color=colour)
-    axis.set(xlim=(-0.6, max(largest + 0.5, 4.5)), ylim=(0, None))
+def _stairs(axis: Axes, drawn: Histogram, colour: str) -> None:
+    """Draw a histogram as one outline."""
+    axis.stairs(drawn.heights, drawn.edges, fill=True, color=colour)
+    axis.set(xlim=(-0.6, drawn.right + 0.5), ylim=(0, 1.05 * drawn.top))
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(4))
 

@@ -20,6 +20,7 @@ from fred.views.figures import (
     panels,
     style,
 )
+from fred.views.line_labels import named
 from fred.views.scales import counted, far_apart, plain_logarithmic
 from fred.views.view import AXES, Look, View, marks
 
@@ -29,6 +30,7 @@ _DIVERGED = 1e4  # values larger than this multiple of the small ones are cut of
 _BANDS = 10  # more bands would hide each other
 _TIMES = 10  # the axis is logarithmic if the longest run is more than 10 times the shortest
 _BEFORE = 20  # a logarithmic axis begins at 1/20 of the shortest run
+_COPIES = {"pushes": "gradients pushed", "fetches": "parameters fetched"}
 _LABELS = {"replicas_error": "replicas' error", "gradient_norm": "norm of the gradient"}  # where not the column's name
 
 
@@ -69,7 +71,7 @@ def learning(
                 axis.axhline(target, color=FAINT, linestyle=":", linewidth=1, label=TARGET)
         axes[0].set_ylabel(_LABELS.get(quantity, quantity))
         _upwards(axes[0], metrics[quantity], from_zero)
-        legend(figure, axes[0], view)
+        named(figure, axes, view)
         headline(figure, title, view)
         means = over_seeds(metrics["run"], metrics["seed"])
         bands = "bands: their range, least to largest" if len(runs) <= _BANDS else f"without bands, as of {len(runs)} runs"
@@ -160,6 +162,8 @@ def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View | Non
 def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View | None = None) -> Picture:
     """Draw copies of gradients pushed and of parameters fetched against potential copies. A dotted line marks all of them.
 
+    A panel in which every run sent all copies is left out, unless this is so in both.
+
     Args:
         runs: by the name of a run, a table with columns potential, pushes and fetches, all counted from the start.
         said: the seed, for the caption.
@@ -167,9 +171,11 @@ def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View | None = No
     """
     view = view or View()
     most = max(each["potential"].iloc[-1] for each in runs.values())
-    drawn = {"pushes": "gradients pushed", "fetches": "parameters fetched"}
+    whole = [way for way in _COPIES if all((own[way] == own["potential"]).all() for own in runs.values())]
+    drawn = {way: label for way, label in _COPIES.items() if way not in whole} or _COPIES
+    left_out = [f"all {_COPIES[way]}" for way in whole if way not in drawn]
     with style(view):
-        figure, axes = panels(2, (4.6, 3.5), view, share="xy")
+        figure, axes = panels(len(drawn), (4.6 if len(drawn) > 1 else 6.2, 3.5), view, share="xy")
         for axis, (column, label) in zip(axes, drawn.items(), strict=True):
             axis.plot((0, most), (0, most), color=FAINT, linestyle=":", linewidth=1, label=TARGET)
             for name, (colour, dashes) in view.looks_of(runs).items():
@@ -188,5 +194,5 @@ def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View | None = No
             counted(axis.xaxis)
             counted(axis.yaxis)
         legend(figure, axes[0], view)
-        caption(figure, said, "dotted: all that could have been sent")
+        caption(figure, said, *left_out, "dotted: all that could have been sent")
     return figure

@@ -65,18 +65,18 @@ class Picture(Figure):
     It can be changed with matplotlib like any figure before it is saved.
     """
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write an SVG, PDF or PNG file. The same figure gives the same bytes. Raises FredError.
 
         Args:
             path: the file, in an existing folder; its ending sets the format. An existing file is replaced atomically.
 
-        >>> from pathlib import Path
         >>> with style():
-        ...     Picture(figsize=(1, 1)).save(Path("empty.svg"))
+        ...     Picture(figsize=(1, 1)).save("empty.svg")
         >>> Path("empty.svg").read_text().count("<svg")
         1
         """
+        path = Path(path)
         with style(), replaced(path) as new:
             self.savefig(new, metadata=_UNDATED.get(path.suffix))
 
@@ -139,7 +139,7 @@ def headline(figure: Picture, title: str, view: View) -> None:
 
 
 def caption(figure: Picture, *said: str) -> None:
-    """Add a caption at the bottom that explains what is a mean, what a range, and what is left out.
+    """Add a caption at the bottom, such as the meanings of lines and ranges.
 
     Args:
         figure: the figure; it grows by the lines of the caption.

@@ -79,7 +79,7 @@ class Flows:
         return np.append(self._busy.index, NONE)[found]
 
     def _join(self, **places: Ints) -> None:
-        """Add one flow per position, from the first of its items that is drawn to the last, if at least two are drawn."""
+        """Add one flow per position, which joins its drawn items from first to last, if there are at least two."""
         drawn = np.array([numbers != NONE for numbers in places.values()])
         joined = drawn.sum(axis=0) > 1
         flow = self._count + np.cumsum(joined)

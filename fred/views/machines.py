@@ -1,17 +1,18 @@
 """Drawings of configured clusters as SVG: servers, the network, and nodes with workers, one colour per kind of worker."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from pydantic_core import to_jsonable_python
+
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
-from fred.components import registry
-from fred.components.component import Component
-from fred.components.input_path import name_alone
-from fred.specification.shape import Run
+from fred.components.component import Component, OneOf
+from fred.components.input_path import UnreadError, name_alone
+from fred.outcomes.outcome import Outcome
 from fred.views.view import COLOURS
 
 _WIDTH, _SIDE, _GAP = 360, 14, 4  # width of the drawing, side of a worker, gap between workers; units of the drawing
@@ -27,16 +28,15 @@ class _Kind(NamedTuple):
     compute: str
 
 
-def machines(runs: Mapping[str, Run]) -> str:
+def machines(outcomes: Sequence[Outcome]) -> str:
     """Return HTML with a drawing of each different cluster, and the names of its runs.
 
     Args:
-        runs: the runs by name; only the first six clusters are drawn.
+        outcomes: the outcomes of the runs; only the first six clusters are drawn.
     """
     sharing: dict[tuple[Cluster, bool], list[str]] = {}
-    for name, run in runs.items():
-        served = bool(run.protocol.layout(run.cluster).on_servers)
-        sharing.setdefault((run.cluster, served), []).append(name)
+    for name, outcome in {each.name: each for each in outcomes}.items():
+        sharing.setdefault((outcome.run.cluster, _is_served(outcome)), []).append(name)
     figures = [
         _figure(cluster, served, names, len(sharing) > 1) for (cluster, served), names in list(sharing.items())[:_CLUSTERS]
     ]
@@ -44,6 +44,14 @@ def machines(runs: Mapping[str, Run]) -> str:
     return f'<div class="clusters">{"".join(figures)}</div>' + (
         f"<p>{left} more clusters are not drawn.</p>" if left > 0 else ""
     )
+
+
+def _is_served(outcome: Outcome) -> bool:
+    """Return True if the run has a model on a server."""
+    try:
+        return bool(outcome.run.protocol.layout(outcome.run.cluster).on_servers)
+    except UnreadError:  # the protocol is the user's own, and was not imported
+        return bool(outcome.schedule.on_servers)
 
 
 def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> str:
@@ -164,8 +172,7 @@ def said(part: Component, kind: str) -> str:
     >>> said(Constant(seconds=0.5), "latency")
     'constant (seconds 0.5)'
     """
-    options = part.model_dump(mode="json", exclude_defaults=True, context={"paths": name_alone})
-    return _value({"name": registry.name_of(kind, part), **options})
+    return _value(to_jsonable_python(OneOf(kind).dump(part, briefly=True, context={"paths": name_alone})))
 
 
 def _value(value: Any) -> str:

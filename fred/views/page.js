@@ -3,6 +3,13 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const DASHES = [[], [9, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 5], [2, 6], [14, 3, 2, 3, 2, 3], [6, 2], [1, 2]];
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();  // a colour of the style sheet, light or dark
 const off = new Set(), redraws = [];  // names of hidden runs; functions to call when that changes
+const repaints = [];  // functions to call when the colours of the style sheet change: light, dark, printed
+for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", () => repaints.forEach((repaint) => repaint()));
+
+function lit(colour) {  // lighter on a dark page
+  const lift = +ink("--lift"), parts = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  return "#" + parts.map((part) => Math.round(part + lift * (255 - part)).toString(16).padStart(2, "0")).join("");
+}
 
 function make(tag, more = {}, ...inside) {
   const node = document.createElement(tag);
@@ -16,6 +23,7 @@ function choice(options, change) {
   select.addEventListener("change", change);
   return select;
 }
+function first(names) { return names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : ""); }
 function short(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
@@ -54,7 +62,10 @@ function chart(place, data) {
   function style(number) { return { stroke: DATA.colours[number % DATA.colours.length], dash: DASHES[(number + Math.floor(number / DATA.colours.length)) % DASHES.length] }; }
   function entry(name, number) {
     const { stroke, dash } = style(number), key = make("span");
-    key.innerHTML = `<svg width="22" height="8" aria-hidden="true"><path d="M0 4H22" stroke="${stroke}" stroke-width="3" stroke-dasharray="${dash.join(" ")}"/></svg>`;
+    key.innerHTML = `<svg width="22" height="8" aria-hidden="true"><path d="M0 4H22" stroke-width="3" stroke-dasharray="${dash.join(" ")}"/></svg>`;
+    const path = key.querySelector("path"), paint = () => path.setAttribute("stroke", lit(stroke));
+    repaints.push(paint);
+    paint();
     outputs[name] = make("output");
     const button = make("button", { type: "button" }, key.firstChild, make("span", { textContent: name }), outputs[name]);
     button.dataset.run = name;
@@ -82,11 +93,11 @@ function chart(place, data) {
     const target = (data.targets || {})[y.value], series = [{}], bands = [];
     for (const name of shown) {
       const { stroke, dash } = style(names.indexOf(name));
-      series.push({ label: name, stroke, dash, width: 2, spanGaps: false, points: { show: data.points === 0 } });
+      series.push({ label: name, stroke: () => lit(stroke), dash, width: 2, spanGaps: false, points: { show: data.points === 0 } });
       series.push({ show: true, width: 0, stroke: "transparent", points: { show: false } }, { show: true, width: 0, stroke: "transparent", points: { show: false } });
-      bands.push({ series: [series.length - 2, series.length - 1], fill: stroke + "2e" });
+      bands.push({ series: [series.length - 2, series.length - 1], fill: () => lit(stroke) + "2e" });
     }
-    const axis = { font: "13px system-ui, sans-serif", labelFont: "13px system-ui, sans-serif", stroke: ink("--ink"), grid: { stroke: ink("--grid"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 }, values: (_, all) => all.map((value) => (value === null ? "" : short(value))) };
+    const axis = { font: "13px system-ui, sans-serif", labelFont: "13px system-ui, sans-serif", stroke: () => ink("--ink"), grid: { stroke: () => ink("--grid"), width: 1 }, ticks: { stroke: () => ink("--line"), width: 1 }, values: (_, all) => all.map((value) => (value === null ? "" : short(value))) };
     const options = {
       width: plot.clientWidth, height: Math.max(250, Math.min(400, plot.clientWidth * 0.5)), legend: { show: false },
       scales: { x: { time: false, distr: data.geometric ? 3 : 1 }, y: logarithmic.checked ? { distr: 3 } : {} },
@@ -114,6 +125,7 @@ function chart(place, data) {
     drawn.series.forEach((each, number) => { if (number % 3 === 1 && each.label in outputs) outputs[each.label].textContent = i === null || i === undefined ? "" : short(drawn.data[number][i]); });
   }
   redraws.push(draw);
+  repaints.push(() => u.redraw(false));
   suggest();
   draw();
   new ResizeObserver(() => { if (u && plot.clientWidth && plot.clientWidth !== u.width) u.setSize({ width: plot.clientWidth, height: u.height }); }).observe(plot);
@@ -149,7 +161,7 @@ function replay(place, all) {
   const SAID = { computing: ["computing", "comp."], wasted: ["computing a wasted gradient", "wasted"], network: ["sending or receiving", "sends"], waiting: ["waiting", "waits"], away: ["away", "away"] };
   const LANE = 17, TOP = 16, STALE = 70, LEFT = 34;
   const range = (className, max, label) => make("input", { type: "range", min: 0, max, value: 0, step: 1, className, "aria-label": label });
-  const which = choice(Object.fromEntries(all.map((each, number) => [number, each.runs.join(", ")])), choose);
+  const which = choice(Object.fromEntries(all.map((each, number) => [number, first(each.runs)])), choose);
   const slider = range("time", 1000, "moment"), zoom = range("zoom", 60, "zoom"), play = make("button", { type: "button", textContent: "▶ play" });
   const canvas = make("canvas", { role: "img" }), now = make("ul", { className: "now" }), told = make("p", { className: "told", "aria-live": "polite" }), note = make("p", { className: "note" });
   const kinds = make("ul", { className: "legend" }, ...DATA.kinds.map(([kind, colour]) => { const i = make("i"); i.style.background = colour; return make("li", {}, i, kind); }), make("li", {}, "▏update"));
@@ -180,7 +192,7 @@ function replay(place, all) {
     canvas.width = width * ratio; canvas.height = height * ratio; canvas.style.height = `${height}px`;
     const pen = canvas.getContext("2d"), pos = (tick) => LEFT + (tick - begin) / length * (width - LEFT - 4);
     pen.scale(ratio, ratio);
-    pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle"; pen.fillStyle = ink("--ink");
+    pen.font = "12px system-ui, sans-serif"; pen.textBaseline = "middle"; pen.fillStyle = ink("--ink");
     for (let worker = 0; worker < own.workers; worker++) pen.fillText(String(worker), 4, TOP + worker * LANE + LANE / 2);
     pen.save(); pen.beginPath(); pen.rect(LEFT, 0, width - LEFT - 4, height); pen.clip();
     const [workers, begins, ends, codes] = own.spans, doing = Array(own.workers).fill(-1);
@@ -218,7 +230,7 @@ function replay(place, all) {
       const [kind, colour] = code < 0 ? ["nothing", ink("--page")] : DATA.kinds[code];
       const tile = make("li", { title: `worker ${worker}: ${kind}` }, make("b", { textContent: worker }), code < 0 ? "–" : SAID[kind][1]);
       tile.style.background = colour;
-      if (kind === "away") tile.className = "dark";
+      tile.className = kind === "away" ? "dark" : kind === "nothing" ? "idle" : "";
       return tile;
     }));
   }
@@ -232,6 +244,7 @@ function replay(place, all) {
     told.setAttribute("aria-live", timer ? "off" : "polite");
   });
   new ResizeObserver(() => { if (canvas.width !== Math.round(place.clientWidth * (devicePixelRatio || 1))) draw(); }).observe(place);
+  repaints.push(draw);
   choose();
 }
 const stage = document.getElementById("replay");

@@ -5,15 +5,15 @@ from collections.abc import Callable
 from functools import partial
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from fred.base.version import __version__
+from fred.components.component import own_classes
 from fred.outcomes.tables import Tables
-from fred.views import machines, page_curves, page_replay, page_tables
+from fred.views import machines, page_curves, page_replay, page_staleness, page_tables
 from fred.views.machines import counted
 from fred.views.table import Cell, Table
 from fred.views.verdict import answer
@@ -58,13 +58,14 @@ def page(result: Tables, about: Circumstances) -> str:
         "runs": _part(partial(page_tables.of_runs, result)),
         "pairs": _part(partial(page_tables.pairs, result)),
         "seeds": _part(partial(page_tables.by_seed, result)),
-        "sweep": _part(partial(page_tables.of_sweep, result)) if result.swept else "",
+        "sweep": _sweep(result) if result.swept else "",
         "workers_time": _part(partial(page_tables.workers_time, result)),
-        "machines": _part(partial(machines.machines, {each.name: each.run for each in result.outcomes})),
+        "staleness": _part(partial(page_staleness.of_gradients, result)),
+        "machines": _part(partial(machines.machines, result.outcomes)),
         "scenario": _part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
         "environment": _facts({"fred": __version__, **about.environment}),
         "digests": _part(partial(_digests, result)),
-        "again": _again(about.file),
+        "again": _again(result, about.file),
         "data": _as_script(data),
         **{name: _own(file) for name, file in _FILES.items()},
     }
@@ -105,6 +106,14 @@ def _curves(result: Tables) -> dict[str, Any]:
         **page_curves.curves(reported),
         "targets": {name: reported.target(name) for name in ("loss", "error", "gradient_norm")},
     }
+
+
+def _sweep(result: Tables) -> str:
+    table = _part(partial(page_tables.of_sweep, result))
+    return (
+        '<section aria-labelledby="h-sweep"><h2 id="h-sweep">Sweep</h2>'
+        f'<div class="chart" data-of="sweep"></div>{table}</section>'
+    )
 
 
 def _thinned(data: Any, swept: bool) -> str:
@@ -154,12 +163,25 @@ def _digests(result: Tables) -> str:
     return page_tables.html(Table(["run", "seed", "schedule", "parameters"], cells, caption=caption))
 
 
-def _again(file: str) -> str:
-    """Return the commands that run the scenario again. They name the file without its folder, so that pages are the same."""
-    name = Path(file).name or "scenario.yaml"
-    commands = ["fred verify FOLDER", f"fred run {name} --out ANOTHER", "fred compare FOLDER ANOTHER"]
-    where = "<code>manifest.json</code> says where that was" if file else "the scenario above, saved as a file"
+def _again(result: Tables, file: str) -> str:
+    """Return the commands that run everything again: by `fred verify`, or by hand from the scenario that the page shows.
+
+    That scenario has all settings, also those of `--set`. Options that it lacks are added: `--only` and `--import`.
+    """
+    points = result.scenario.points
+    names = {name: points[name].of if name in points else name for name in result.scenario.runs}
+    ran = dict.fromkeys(names[each.name] for each in result.outcomes)
+    only = [f" --only {name}" for name in ran] if len(ran) < len(set(names.values())) else []
+    modules = sorted({target.partition(":")[0] for each in result.outcomes for target in own_classes(each.run)})
+    imports = "".join(f" --import {name}" for name in modules)
+    commands = (
+        f"fred verify FOLDER{imports}",
+        f"fred run scenario.yaml{''.join(only)}{imports} --out ANOTHER",
+        "fred compare FOLDER ANOTHER",
+    )
+    where = " <code>manifest.json</code> names the file that it came from." if file else ""
     return (
-        "<p>The first command runs everything again and compares bit by bit; the others do the same by hand, "
-        f"with <code>{escape(name)}</code> ({where}).</p><pre>{escape(chr(10).join(commands))}</pre>"
+        "<p>The first command runs everything again and compares bit by bit. The others do the same by hand: save the scenario "
+        "above as <code>scenario.yaml</code>, next to its input files if it has any."
+        f"{where}</p><pre>{escape(chr(10).join(commands))}</pre>"
     )

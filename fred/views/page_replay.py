@@ -31,7 +31,7 @@ def replays(tables: Tables) -> list[dict[str, Any]]:
     """
     sharing: dict[str, list[Outcome]] = {}
     for each in tables.outcomes:
-        if each.run.protocol.has_clock and each.seed == tables.scenario.reported_seeds[0]:
+        if each.has_clock and each.seed == tables.scenario.reported_seeds[0]:
             sharing.setdefault(each.schedule_digest, []).append(each)
     taken = list(sharing.values())[:_TIMINGS]
     most = _SPANS // max(1, len(taken))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from html import escape
 
 import numpy as np
+from pandas.api.types import is_numeric_dtype
 
 from fred.base.errors import FredError
 from fred.outcomes import sweeps
@@ -38,7 +39,8 @@ def html(shown: Table, sorts: bool = True) -> str:
 
 def _cell(cell: Cell, first: bool) -> str:
     number = "" if cell.value is None else f' data-value="{cell.value:.9g}"' if np.isfinite(cell.value) else ' data-value=""'
-    return f'<th scope="row">{escape(cell.text)}</th>' if first else f"<td{number}>{escape(cell.text)}</td>"
+    text = escape(cell.text)
+    return f'<th scope="row">{text.replace(",", ",<wbr>")}</th>' if first else f"<td{number}>{text}</td>"
 
 
 def of_runs(tables: Tables) -> str:
@@ -90,26 +92,30 @@ def of_sweep(tables: Tables) -> str:
         ]
         rows.append([Cell(str(row["run"])), *values, *numbers, Cell("best" if row["point"] in best else "")])
     headings = ["run", *map(_last, keys), "mean", "least", "largest", "best"]
-    said = f"{criterion.column.replace('_', ' ')} over the seeds; the {criterion.way} mean is the best."
+    said = f"{criterion.words} over the seeds; the {criterion.way} mean is the best."
     return html(Table(headings, rows, caption=said))
 
 
 def sweep_table(tables: Tables) -> Table:
-    """Return a table with a row for each combination of values and a column for each run; the best points are bold.
+    """Return a table with a row for each combination of values and a column for each run.
+
+    The best points are bold and have a star. Rows are in the order of their values if all of these are numbers.
 
     Args:
         tables: the tables of the points.
     """
     points, best, criterion = tables.sweep, set(tables.best["point"]), tables.scenario.criterion
     keys, runs = sweeps.keys_of(points), list(dict.fromkeys(points["run"]))
+    ordered = all(is_numeric_dtype(points[key]) for key in keys)
     rows = []
-    for values, own in points.groupby(keys, sort=False, dropna=False):
-        cells = {
-            row["run"]: Cell(f"{row['mean']:.4g}" if np.isfinite(row["mean"]) else NONE, strong=row["point"] in best)
-            for _, row in own.iterrows()
-        }
+    for values, own in points.groupby(keys, sort=ordered, dropna=False):
+        cells = {row["run"]: _of_point(row["mean"], row["point"] in best) for _, row in own.iterrows()}
         rows.append([*map(Cell, sweeps.said(values)), *(cells.get(name, Cell("")) for name in runs)])
-    return Table([*map(_last, keys), *runs], rows, f"sweep: {criterion.column}", words=len(keys))
+    return Table([*map(_last, keys), *runs], rows, f"sweep: {criterion.words} (* best)", words=len(keys))
+
+
+def _of_point(mean: float, best: bool) -> Cell:
+    return Cell(f"{'*' if best else ''}{mean:.4g}" if np.isfinite(mean) else NONE, strong=best)
 
 
 def _last(key: str) -> str:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from fred.outcomes.paired import FEWEST
+from fred.base.intervals import FEWEST_SEEDS
 from fred.views.table import NONE, Cell, Table
 
 ONE_SEED = (
-    f"runs with one seed: their differences say nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
+    "runs with one seed: their differences say nothing about other seeds "
+    f"(with {FEWEST_SEEDS} `seeds` or more there are intervals)"
 )
 _HEADINGS = {"to_target": "to target", "gradient_norm": "gradient norm"}
 _MOST_DECIMALS = 6
@@ -60,19 +61,10 @@ def said(pair: dict[Any, Any]) -> str:
 
 
 def _caption(pairs: pd.DataFrame) -> str:
-    """Return the caption: what the brackets hold, and the share of variance that pairing saved, over the runs."""
+    """Return the caption: the content of the brackets, and the reason for dashes."""
     seeds = pairs["seeds"] + pairs["missing"]
-    number, few = seeds.max(), (pairs["seeds"] < FEWEST) & (pairs["seeds"] > 0)
-    interval = f"95 % interval over {number} seeds" + (f", with fewer than {FEWEST} the range" if few.any() else "")
-    brackets = f"range of {number} seeds, too few for an interval" if number < FEWEST else interval
-    saved = [
-        f"{_HEADINGS.get(str(quantity), str(quantity))} {_percent(own)}"
-        for quantity, own in pairs.dropna(subset="variance_saved").groupby("quantity", sort=False)["variance_saved"]
-    ]
-    added = " (below 0: added)" if (pairs["variance_saved"] < 0).any() else ""
-    return f"In brackets: {brackets}" + (f"; variance that pairing saved{added}: {', '.join(saved)}" if saved else "")
-
-
-def _percent(shares: pd.Series) -> str:
-    least, most = (round(100 * share) for share in (shares.min(), shares.max()))
-    return f"{least} %" if least == most else f"{least} to {most} %"
+    number, few = seeds.max(), (pairs["seeds"] < FEWEST_SEEDS) & (pairs["seeds"] > 0)
+    interval = f"95 % interval over {number} seeds" + (f", with fewer than {FEWEST_SEEDS} the range" if few.any() else "")
+    brackets = f"range of {number} seeds, too few for an interval" if number < FEWEST_SEEDS else interval
+    missed = (pairs["quantity"] == "to_target") & (pairs["seeds"] == 0)
+    return f"In brackets: {brackets}" + (f"; {NONE}: one of the two runs missed the target" if missed.any() else "")

@@ -1,19 +1,18 @@
 """The figures of a result: which ones apply, and the data of each."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 
-import numpy as np
 import pandas as pd
 
 from fred.base.errors import FredError
-from fred.outcomes import staleness, sweeps
+from fred.outcomes import sweeps
 from fred.outcomes.measures import copies
 from fred.outcomes.measures import pace as paces
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.paired import compared, shared_seeds
+from fred.outcomes.shared_timings import by_timing, staleness_counts
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
 from fred.schedule.schedule import WAYS
@@ -40,34 +39,35 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
     """
     view = coloured(tables, view)
     if tables.swept:
-        timing = {"sweep-timing": partial(sweep_timing, tables, view)} if _timing_differs(tables) else {}
-        own = {"sweep": partial(sweep, tables, view)} | timing
+        names = ("sweep", "sweep-timing") if _timing_differs(tables) else ("sweep",)
+        own = {name: partial(DRAWN[name], tables, view=view) for name in names}
         return own | (drawable(tables.with_its_best(), _of_points(tables, view)) if tables.chosen else {})
+    return {name: partial(DRAWN[name], tables, view=view) for name in _applying(tables)}
+
+
+def _applying(tables: Tables) -> Iterator[str]:
+    """Yield the names of the figures that say something about these runs, without those of sweeps."""
     metrics = tables.metrics
-    drawn: dict[str, Callable[[], Picture]] = {}
     if "loss" in metrics:
-        drawn |= {"loss": partial(learning, tables, "loss", view), "error": partial(learning, tables, "error", view)}
+        yield from ("loss", "error")
     if "perplexity" in metrics:
-        drawn["perplexity"] = partial(learning, tables, "perplexity", view)
+        yield "perplexity"
     if "gradient_norm" in metrics:
-        drawn["gradient-norm"] = partial(learning, tables, "gradient_norm", view)
+        yield "gradient-norm"
     if "disagreement" in metrics:
-        own_models = {"disagreement": "disagreement", "replicas-error": "replicas_error"}
-        drawn |= {name: partial(of_replicas, tables, quantity, view) for name, quantity in own_models.items()}
+        yield from ("disagreement", "replicas-error")
     if shared_seeds(tables) > 1:
-        drawn["paired"] = partial(paired, tables, view)
+        yield "paired"
     if any(sum(each.summary["bytes"].values()) for each in tables.outcomes):
-        drawn["traffic"] = partial(traffic, tables, view)
+        yield "traffic"
     if any(each.summary["staleness"]["max"] for each in tables.outcomes):
-        drawn["staleness"] = partial(stale_gradients, tables, view)
+        yield "staleness"
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
-        drawn["copies"] = partial(sent_copies, tables, view)
-    if any(each.run.protocol.has_clock for each in tables.outcomes):
-        drawn |= {"throughput": partial(throughput, tables, view), "workers-time": partial(workers_time, tables, view)}
-        drawn |= {"timeline": partial(timeline_of, tables, view)}
+        yield "copies"
+    if any(each.has_clock for each in tables.outcomes):
+        yield from ("throughput", "workers-time", "timeline")
     if any(_changing(each) for each in tables.outcomes):
-        drawn["pace"] = partial(pace, tables, view)
-    return drawn
+        yield "pace"
 
 
 def coloured(tables: Tables, view: View | None) -> View:
@@ -106,7 +106,9 @@ def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture
     if "loss" not in metrics:
         raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
     if quantity not in metrics:
-        raise FredError(f"there is no {quantity} to plot: set `evaluate.{quantity}: true`")
+        needs = "only sequences with the loss `cross-entropy` have one"
+        needs = needs if quantity == "perplexity" else f"set `evaluate.{quantity}: true`"
+        raise FredError(f"there is no {quantity} to plot: {needs}")
     view = coloured(tables, view)
     metrics = metrics[metrics.groupby("run")[quantity].transform("count") > 0]  # runs that measured it
     return curves.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
@@ -195,7 +197,7 @@ def pace(tables: Tables, view: View | None = None) -> Picture:
 def _changing(outcome: Outcome) -> bool:
     """Return True if the run has a clock and its cluster has contention or faults."""
     cluster = outcome.run.cluster
-    return outcome.run.protocol.has_clock and bool(cluster.contention or cluster.faults)
+    return outcome.has_clock and bool(cluster.contention or cluster.faults)
 
 
 def workers_time(tables: Tables, view: View | None = None) -> Picture:
@@ -212,17 +214,8 @@ def stale_gradients(tables: Tables, view: View | None = None) -> Picture:
         tables: the tables of the runs; runs with the same schedules share a panel.
         view: the width, and the colours.
     """
-    counts: dict[tuple[str, ...], list[int]] = {}  # number of gradients of each staleness
-    for shared in _by_timing(tables.outcomes):
-        for each in (outcome for outcome in tables.outcomes if outcome.name == shared[0]):
-            own = np.bincount(
-                np.maximum(staleness.of_gradients(each.schedule), 0)
-            ).tolist()  # a gradient at a newer model is not stale
-            counts[shared] = [sum(both) for both in zip_longest(own, counts.get(shared, []), fillvalue=0)]
-    several = bool(_over(tables.outcomes))
-    said = f"all gradients that were used{', of all seeds together' if several else ''}"
-    drawn = {shared: np.array(own, np.int64) for shared, own in counts.items()}
-    return bars.staleness(drawn, said, coloured(tables, view))
+    said = f"all gradients that were used{', of all seeds together' if _over(tables.outcomes) else ''}"
+    return bars.staleness(staleness_counts(tables.outcomes), said, coloured(tables, view))
 
 
 def timeline_of(tables: Tables, view: View | None = None) -> Picture:
@@ -233,7 +226,7 @@ def timeline_of(tables: Tables, view: View | None = None) -> Picture:
         view: the workers, the time interval, and the width.
     """
     clocked = _clocked(tables)
-    schedules = {shared: tables.outcome(shared[0]).schedule for shared in _by_timing(clocked)}
+    schedules = {shared: tables.outcome(shared[0]).schedule for shared in by_timing(clocked)}
     return timeline.timeline(schedules, _first_seed(clocked), view)
 
 
@@ -252,8 +245,28 @@ def sweep_timing(tables: Tables, view: View | None = None) -> Picture:
     return sweep_figures.timing(by_column, tables.scenario.title, _over(tables.outcomes), coloured(tables, view))
 
 
+DRAWN: dict[str, Callable[..., Picture]] = {  # by `FigureName`, functions of tables and a view
+    "loss": partial(learning, quantity="loss"),
+    "error": partial(learning, quantity="error"),
+    "perplexity": partial(learning, quantity="perplexity"),
+    "gradient-norm": partial(learning, quantity="gradient_norm"),
+    "disagreement": partial(of_replicas, quantity="disagreement"),
+    "replicas-error": partial(of_replicas, quantity="replicas_error"),
+    "paired": paired,
+    "traffic": traffic,
+    "staleness": stale_gradients,
+    "copies": sent_copies,
+    "throughput": throughput,
+    "workers-time": workers_time,
+    "timeline": timeline_of,
+    "pace": pace,
+    "sweep": sweep,
+    "sweep-timing": sweep_timing,
+}
+
+
 def _clocked(tables: Tables) -> list[Outcome]:
-    clocked = [each for each in tables.outcomes if each.run.protocol.has_clock]
+    clocked = [each for each in tables.outcomes if each.has_clock]
     if not clocked:
         raise FredError("nothing to plot: these runs have no clock")
     return clocked
@@ -280,21 +293,10 @@ def _timing_differs(tables: Tables) -> bool:
     """Return True if the timing differs between the points of a sweep."""
     digests: dict[tuple[str, int], set[str]] = {}
     for each in tables.outcomes:
-        if each.name in tables.scenario.points and each.run.protocol.has_clock:
+        if each.name in tables.scenario.points and each.has_clock:
             point = tables.scenario.points[each.name].of, each.seed
             digests.setdefault(point, set()).add(each.schedule_digest)
     return any(len(own) > 1 for own in digests.values())
-
-
-def _by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """Return the names of all runs that share a timing, for each different timing."""
-    digests: dict[str, str] = {}
-    for each in outcomes:
-        digests[each.name] = digests.get(each.name, "") + each.schedule_digest
-    sharing: dict[str, tuple[str, ...]] = {}
-    for name, digest in digests.items():
-        sharing[digest] = (*sharing.get(digest, ()), name)
-    return list(sharing.values())
 
 
 def _suppressed(potential: int | None, pushes: int | None, fetches: int | None) -> bool:

@@ -12,6 +12,7 @@ from matplotlib.ticker import NullLocator
 from fred.outcomes.sweeps import keys_of, said
 from fred.specification.sweep import Criterion
 from fred.views.figures import BEST, Picture, caption, headline, legend, panels, style
+from fred.views.line_labels import named
 from fred.views.scales import far_apart, plain_logarithmic
 from fred.views.view import Look, View, lines, marks
 
@@ -56,7 +57,7 @@ def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "
             axis.set_title(", ".join(_named(keys[1:], others)), parse_math=False)
             _across(axis, points, keys[0])
         _upwards(axes[0], points["mean"], criterion.column)
-        legend(figure, axes[0], view)
+        named(figure, axes, view)
         headline(figure, title, view)
         caption(figure, _banded(means), f"star: the {criterion.way} mean of a run in its panel")
     return figure
@@ -115,13 +116,14 @@ def _points(axis: Axes, own: pd.DataFrame, name: str, look: Look, highest: bool 
     A star marks the best point, unless `highest` is None.
     """
     colour, dashes = look
-    shape = {"marker": marks(colour).get("marker", "o"), "markersize": 4}
+    shape: dict[str, Any] = {"marker": marks(colour).get("marker", "o"), "markersize": 4}
     own = own[np.isfinite(own["mean"])].sort_values(_PLACE, kind="stable")
     axis.plot(own[_PLACE], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1.5, **shape)
     axis.fill_between(own[_PLACE], own["least"], own["largest"], color=colour, alpha=0.18, linewidth=0)
     if len(own) and highest is not None:
         best = own.nlargest(1, "mean") if highest else own.nsmallest(1, "mean")
-        axis.plot(best[_PLACE], best["mean"], marker="*", markersize=12, color=colour, markeredgecolor="white", label=BEST)
+        shape = {"marker": "*", "markersize": 15, "markeredgecolor": "black", "markeredgewidth": 0.7, "zorder": 5}
+        axis.plot(best[_PLACE], best["mean"], color=colour, label=BEST, **shape)
 
 
 def _placed(points: pd.DataFrame, key: str) -> pd.DataFrame:

@@ -8,10 +8,13 @@ import numpy as np
 import pandas as pd
 
 from fred.base.errors import FredError
-from fred.learning.loss_functions import CrossEntropy, SquaredError
+from fred.base.words import briefly
+from fred.components import registry
 from fred.outcomes import sweeps
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
+
+_SHARES = ("cross-entropy", "squared-error")  # losses whose error is a share, unless it is the root of the loss
 
 
 class _Run(NamedTuple):
@@ -193,18 +196,14 @@ def _counted(runs: Sequence[_Run]) -> str:
 def _caveats(runs: Sequence[_Run]) -> list[str]:
     diverged = [run.name for run in runs if run.values("diverged").notna().any()]
     still = [run.name for run in runs if "standstill" in run.rows and run.rows["standstill"].notna().any()]
-    said = [f"{_listed(diverged)} diverged"] if diverged else []
-    return said + ([f"{_listed(still)} came to a standstill"] if still else [])
+    said = [f"{briefly(diverged)} diverged"] if diverged else []
+    return said + ([f"{briefly(still)} came to a standstill"] if still else [])
 
 
 def _tied(ranked: Sequence[_Run], column: str) -> str:
     """Return the names of the runs that tie for the first place."""
     names = [run.name for run in ranked if run.mean(column) == ranked[0].mean(column)]
     return f"{names[0]} and {names[1] if len(names) < 3 else f'{len(names) - 1} other runs'}" if len(names) > 1 else names[0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _goals(runs: Sequence[_Run]) -> list[tuple[str, float]]:
@@ -226,7 +225,7 @@ def _is_share(tables: Tables) -> bool:
     It is not if it is the root of the loss, and may not be with a loss of the user's own.
     """
     tasks = [each.run.task for each in tables.outcomes]
-    if any(task and task.loss and not isinstance(task.loss, (CrossEntropy, SquaredError)) for task in tasks):
+    if any(task and task.loss and registry.name_of("loss", task.loss) not in _SHARES for task in tasks):
         return False
     metrics = tables.metrics
     finite = metrics[np.isfinite(metrics["loss"]) & np.isfinite(metrics["error"])] if "loss" in metrics else pd.DataFrame()

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from fred.base.errors import FredError
 from fred.components import registry
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
-MARKERS = "os^DvPX*<>"  # of lines in these colours, which so are told apart in grey
+MARKERS = "os^DvPX*<>"  # of lines in these colours, which distinguish them in grey
 OF_TIME = {"computing": "#56B4E9", "wasted": "#D55E00", "network": "#CC79A7", "waiting": "#D0D0D0", "away": "#5B5B5B"}
 WIDTHS = {"one": 3.5, "two": 7.2}  # in, of one and of two columns of a paper
 AXES = {  # name -> column of the metrics, label
@@ -18,6 +18,13 @@ AXES = {  # name -> column of the metrics, label
     "tokens": ("tokens", "tokens"),
 }
 
+LearningCurve = Literal["loss", "error", "perplexity", "gradient-norm", "disagreement", "replicas-error"]
+OtherFigure = Literal[
+    "paired", "traffic", "staleness", "copies", "throughput", "workers-time", "timeline", "pace", "sweep", "sweep-timing"
+]
+FigureName = Literal[LearningCurve, OtherFigure]
+LEARNING: tuple[str, ...] = get_args(LearningCurve)  # figures whose horizontal axes can be chosen
+FIGURES: tuple[str, ...] = get_args(FigureName)
 Look = tuple[str, str]  # colour, dashes
 
 

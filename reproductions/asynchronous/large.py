@@ -43,7 +43,7 @@ def measure() -> None:
 
 
 def rows(large: pd.DataFrame) -> Iterable[tuple[object, ...]]:
-    """Of the table beside the other program.
+    """Yield the rows of the table next to the other program.
 
     Args:
         large: what was measured.
@@ -56,7 +56,7 @@ def rows(large: pd.DataFrame) -> Iterable[tuple[object, ...]]:
 
 
 def spread(large: pd.DataFrame) -> Iterable[tuple[object, ...]]:
-    """Of m-sync, by a program that is not FRED: how far apart seeds are.
+    """Yield the spread between seeds of m-sync, by a program that is not FRED.
 
     Args:
         large: what FRED measured.

@@ -40,7 +40,7 @@ class Tuning:
     seconds: dict[str, float]
 
     def grid(self) -> dict[tuple[str, str], Run]:
-        """By method and setting: as many of each."""
+        """Return the grid of settings by method, equally many for each."""
         pairs = [(rate, size) for rate in self.rates for size in self.sizes]
         return {
             **{("m-sync", f"rate {rate:g}, m = {size}"): m_sync(rate, size, _MANY) for rate, size in pairs},
@@ -78,7 +78,7 @@ def measure(tuning: Tuning) -> None:
 
 
 def _times(tuning: Tuning, law: str, runs: dict[tuple[str, str], Run], seeds: Iterable[int]) -> pd.DataFrame:
-    """When the squared gradient first came down to the accuracy, s of virtual time (infinite: not before the end)."""
+    """Return the times at which the squared gradient first reached the accuracy, s of virtual time (infinite: never)."""
     model = {"name": "quadratic", "dimension": 32, "start": tuning.start}
     data = {"name": "noise", "features": 32, "deviation": _DEVIATION}
     scenario = fred.scenario(
@@ -99,7 +99,7 @@ def _times(tuning: Tuning, law: str, runs: dict[tuple[str, str], Run], seeds: It
 
 
 def rows(tuned: pd.DataFrame) -> Iterable[tuple[object, ...]]:
-    """Of the table beside the other program.
+    """Yield the rows of the table next to the other program.
 
     Args:
         tuned: what was measured.

@@ -23,7 +23,7 @@ def training() -> None:
 
 
 def read_files() -> Files:
-    """What the CSV files hold."""
+    """Read the CSV files."""
     paths = (staleness.LAYERS, staleness.ERRORS, arrivals.ARRIVALS, iterations.ITERATIONS, convergence.CURVES, smaller.SMALLER)
     return Files(*map(pd.read_csv, paths))
 

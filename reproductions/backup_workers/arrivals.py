@@ -6,6 +6,7 @@ import pandas as pd
 import fred
 from fred.diagnosis.result_rounds import arrivals
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.common import RESULTS, ROOT, quiet
 
 SCENARIOS = ROOT / "scenarios" / "backup-workers"
@@ -16,7 +17,7 @@ _AXIS = np.arange(0, 6.01, 0.05)  # s, of figure 3
 
 
 def measure() -> None:
-    """Of each seed: mean, median and longest time of the k-th arrival, and how many are there by when."""
+    """Measure, for each seed, the mean, median and longest time of the k-th arrival, and the arrivals over time."""
     result = quiet(fred.load(SCENARIOS / "figure4.yaml"))
     frames, shares = [], []
     for outcome in result.outcomes:
@@ -49,12 +50,12 @@ def picture(arrived: pd.DataFrame, shares: pd.DataFrame) -> figures.Picture:
         left, right = drawn.subplots(1, 2)
         for colour, (k, own) in zip(figures.COLOURS, shares.groupby("k"), strict=False):
             mean = own.groupby("seconds")["share"].mean()
-            left.plot(mean.index, 100 * mean, color=colour, label=f"k = {k}")
+            left.plot(mean.index, 100 * mean, color=colour, label=f"k = {k}", **marks(colour))
         left.set(xlabel="time since the iteration began, s", ylabel="% of iterations in which\nthe k-th gradient is there")
         left.legend(fontsize=7)
         for colour, name in zip(figures.COLOURS, ("mean", "median"), strict=False):
             times = arrived.groupby("k")[name].mean()
-            right.plot(times.index, times, color=colour, label=name)
+            right.plot(times.index, times, color=colour, label=name, **marks(colour))
         right.set(xlabel="k, of 100 gradients", ylabel="time of the k-th arrival, s", ylim=(1, None))
         right.legend()
     return drawn

@@ -29,7 +29,7 @@ class Files(NamedTuple):
 
 
 def measured(files: Files) -> Measured:
-    """Of every claim."""
+    """Return the measured value of each claim."""
     best = convergence.ends(files.curves)
     return {
         **_layers(files.layers),
@@ -93,7 +93,7 @@ def _ramps(errors: smaller.Table) -> Measured:
 
 
 def _explosions(lost: smaller.Table) -> Measured:
-    """By the share of seeds that ended near guessing."""
+    """Judge by the share of seeds that ended near guessing."""
     rates = list(lost["fresh-0"])  # the highest first
     saved = {lag: sum(lost[f"sudden-{lag}"][rate] > lost[f"ramped-{lag}"][rate] for rate in rates) for lag in (20, 50)}
     shares = {lag: [lost[f"ramped-{lag}"][rate] for rate in rates] for lag in (20, 50)}

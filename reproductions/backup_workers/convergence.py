@@ -7,6 +7,7 @@ import pandas as pd
 
 import fred
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.backup_workers.arrivals import SCENARIOS
 from reproductions.common import RESULTS, run, say
 
@@ -41,7 +42,7 @@ class End(NamedTuple):
 
 
 def ends(curves: pd.DataFrame) -> dict[tuple[str, int], End]:
-    """By method and workers."""
+    """Return the last values by method and workers."""
     best: dict[tuple[str, int], End] = {}
     for keys, own in curves.groupby(["method", "workers", "gamma"]):
         method, workers, gamma = keys
@@ -62,7 +63,7 @@ class Epochs(NamedTuple):
 
 
 def epochs(curves: pd.DataFrame, method: str, workers: int) -> Epochs:
-    """Of a method with its better gamma, means over the seeds."""
+    """Return the epochs of a method with its better gamma, means over the seeds."""
     gamma = ends(curves)[method, workers].gamma
     own = curves[(curves["method"] == method) & (curves["workers"] == workers) & (curves["gamma"] == gamma)]
     in_each = 1 if method == "sync" else workers
@@ -82,7 +83,8 @@ def picture(curves: pd.DataFrame) -> figures.Picture:
                 chosen = (curves["method"] == method) & (curves["workers"] == workers)
                 own = curves[chosen & (curves["gamma"] == best[method, workers].gamma)]
                 mean = own.groupby("virtual_seconds")["error"].mean()
-                axis.plot(mean.index, mean, color=colour, label={"sync": "Sync-Opt", "async": "Async-Opt"}[method])
+                label = {"sync": "Sync-Opt", "async": "Async-Opt"}[method]
+                axis.plot(mean.index, mean, color=colour, label=label, **marks(colour))
             axis.set(title=f"N + b = {workers}", xlabel="virtual time, s", ylim=(0, 0.2))
         axes[0].set_ylabel("test error")
         drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

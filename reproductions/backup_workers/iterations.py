@@ -7,6 +7,7 @@ import fred
 from fred.diagnosis.backup_workers import Plan, plan
 from fred.diagnosis.result_rounds import iterations_of
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.backup_workers.arrivals import SCENARIOS, means
 from reproductions.common import RESULTS, run
 
@@ -35,7 +36,7 @@ def table_of(reached: pd.DataFrame) -> dict[int, float]:
 
 
 def plans(reached: pd.DataFrame, arrived: pd.DataFrame) -> dict[str, Plan]:
-    """By where the iterations are from, what every N of 100 workers takes."""
+    """Return the time with N of 100 workers, by the source of the iterations."""
     times = means(arrived)
     return {
         "the paper's two iterations, a line between them": plan(times, PAPER),
@@ -60,7 +61,8 @@ def picture(reached: pd.DataFrame, arrived: pd.DataFrame) -> figures.Picture:
         for colour, (name, found) in zip(figures.COLOURS, plans(reached, arrived).items(), strict=False):
             own = found.waited_for >= min(PAPER)
             relative = found.seconds / found.seconds[found.best]
-            right.plot(found.waited_for[own], relative[own], color=colour, label=f"{name}: best {found.waited_for[found.best]}")
+            label = f"{name}: best {found.waited_for[found.best]}"
+            right.plot(found.waited_for[own], relative[own], color=colour, label=label, **marks(colour))
         right.axvline(BEST, color="#5B5B5B", linestyle=":")
         right.set(
             xlabel="N, of 100 workers (dotted: the paper's best)", ylabel="time to the target, of the best", ylim=(0.95, 1.6)

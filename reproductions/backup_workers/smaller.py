@@ -33,7 +33,7 @@ def ends(smaller: pd.DataFrame, experiment: str) -> Table:
 
 
 def lost(smaller: pd.DataFrame, experiment: str) -> Table:
-    """Which share of the seeds ended at an error near guessing."""
+    """Return the share of the seeds that ended at an error near guessing."""
     own = smaller[smaller["experiment"] == experiment]
     return _table(own, own["error"] > GUESSING)
 
@@ -52,7 +52,7 @@ def _table(own: pd.DataFrame, values: "pd.Series[float] | pd.Series[bool]") -> T
 
 
 def first(smaller: pd.DataFrame, error: float) -> "pd.Series[float]":
-    """Of `figure7`, by rate: updates until no more than this error; not a number where it is never met."""
+    """Return, for `figure7` by rate, the updates until this error is reached; NaN if it never is."""
     own = smaller[(smaller["experiment"] == "figure7") & (smaller["error"] <= error)]
     rates = sorted(smaller.loc[smaller["experiment"] == "figure7", "rate"].unique())
     return own.groupby("rate")["updates"].min().reindex(rates)

@@ -56,7 +56,7 @@ def throughput(rounds: pd.DataFrame) -> Measured:
 
 
 def stragglers(rounds: pd.DataFrame, profiles: pd.DataFrame) -> Measured:
-    """What it brings to leave them out, and to choose how many."""
+    """Judge the gain of leaving stragglers out, and of choosing their number."""
     seeds = shares_by_seed(rounds, *WINDOWS["all"])
     node = profiles[(profiles["node"] == 2) & (profiles["iteration"] < CHANGE)]
     taken = (node["seconds"] <= node["cutoff"]).sum()

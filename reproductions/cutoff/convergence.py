@@ -7,6 +7,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 import fred
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import SCENARIOS
 
@@ -41,20 +42,20 @@ def measure(static: int) -> None:
 
 
 def reached(curves: pd.DataFrame, optimizer: str, run: str, loss: float) -> float:
-    """When the loss, mean over seeds, first came down to this, s; not a number if it never did."""
+    """Return the time, s, at which the loss, mean over seeds, first reached this value; NaN if it never did."""
     mean = _mean(curves, optimizer, run)
     down = mean.index[mean <= loss]
     return float(down[0]) if len(down) else float("nan")
 
 
 def ends(curves: pd.DataFrame, optimizer: str, column: str) -> pd.DataFrame:
-    """What was looked at last: a row for each seed, a column for each run."""
+    """Return the last values: a row for each seed, a column for each run."""
     own = curves[curves["optimizer"] == optimizer].sort_values("virtual_seconds")
     return own.groupby(["run", "seed"])[column].last().unstack("run")
 
 
 def caught_up(curves: pd.DataFrame) -> pd.DataFrame:
-    """When each run, with plain steps, came down to the loss at which waiting for all ended, s: by seed and run."""
+    """Return the time, s, at which each run with plain steps reached the last loss of waiting for all, by seed and run."""
     plain, goal = curves[curves["optimizer"] == "sgd"], ends(curves, "sgd", "loss")["sync"]
     there = plain[plain["loss"] <= plain["seed"].map(goal)]
     return there.groupby(["run", "seed"])["virtual_seconds"].min().unstack("run").round()
@@ -81,7 +82,8 @@ def figure4(curves: pd.DataFrame) -> figures.Picture:
             for colour, (run, label) in zip(figures.COLOURS, _LABELS.items(), strict=False):
                 mean = _mean(curves, optimizer, run)
                 dashed = "--" if run == "oracle" else "-"
-                axis.plot(mean.index, mean, dashed, color=colour, label=label, linewidth=2 if run == "cutoff" else 1.2)
+                width = 2 if run == "cutoff" else 1.2
+                axis.plot(mean.index, mean, dashed, color=colour, label=label, linewidth=width, **marks(colour))
             axis.set(title=title, xlabel="virtual time, s", yscale="log")
             axis.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5)))
             axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

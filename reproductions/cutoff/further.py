@@ -24,7 +24,7 @@ def measure() -> None:
 
 
 def decisions() -> pd.DataFrame:
-    """Of each seed, and with gradients that take longer: throughput of the oracle's, and how long a decision takes."""
+    """Return, for each seed and with longer gradients, the oracle's throughput and the time of a decision."""
     rule, rows = DeepMarkov(objective="round", by="count", model=MODEL), []
     for times in (1, LONGER):
         for seed in SEEDS:
@@ -36,7 +36,7 @@ def decisions() -> pd.DataFrame:
 
 
 def rounds_of_a_cnn() -> pd.DataFrame:
-    """How long some rounds of figure 4 take a core, with two convolutions."""
+    """Measure the time that some rounds of figure 4 take one core, with two convolutions."""
     rows = []
     for rounds in _ROUNDS:
         scenario = fred.load(SCENARIOS / "figure4.yaml", [*_CNN, f"stop={{updates: {rounds}}}"])

@@ -29,7 +29,7 @@ class Files(NamedTuple):
 
 
 def read_files() -> Files:
-    """What was measured last."""
+    """Read the last measurements."""
     return Files(
         training=pd.read_csv(regime.TRAINING),
         rounds=pd.read_csv(regime.ROUNDS),
@@ -65,7 +65,7 @@ def text(files: Files) -> str:
 
 
 def measured(files: Files) -> Measured:
-    """What was found of each claim."""
+    """Return the measured value of each claim."""
     return {
         **claims.facts(files.training.iloc[0]),
         **claims.throughput(files.rounds),
@@ -84,7 +84,7 @@ def _rules(rounds: pd.DataFrame) -> list[list[object]]:
 
 
 def _times(curves: pd.DataFrame, optimizer: str) -> str:
-    """When each run first came down to some losses, s, and where it was at the end."""
+    """Return the times, s, at which each run first reached some losses, and its last loss."""
     rows = []
     for run in convergence.RUNS:
         times = [convergence.reached(curves, optimizer, run, loss) for loss in _LOSSES]

@@ -32,7 +32,7 @@ def measure() -> None:
 
 
 def _predict(rule: DeepMarkov, test: Recorded) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of the iterations shown every order statistic; of all how well they were predicted, and what the cutoff was worth."""
+    """Return order statistics of the shown iterations, and for all the accuracy of predictions and the gain of the cutoff."""
     chooser: Any = rule.start(test.node_of)
     workers = len(test.node_of)
     counts, kept = np.arange(1, workers + 1), np.unique(np.linspace(0, workers - 1, _POINTS).round().astype(int))

@@ -13,6 +13,7 @@ from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCount
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
 
@@ -61,7 +62,7 @@ def _trained(name: str, rule: CutoffRule, training: Recorded) -> CutoffRule:
 
 
 def _facts(training: Recorded) -> pd.DataFrame:
-    """What the paper says of its hour, and the best static cutoff."""
+    """Return the paper's facts about its hour, and the best static cutoff."""
     seconds = training.seconds
     static = RULES["best static"].trained(*training)
     assert isinstance(static, FixedCount)
@@ -106,7 +107,7 @@ def shares_by_seed(rounds: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
 
 
 def shares(rounds: pd.DataFrame, first: int, last: int) -> "pd.Series[float]":
-    """Of each rule: the same, mean over seeds."""
+    """Return the same of each rule, mean over seeds."""
     return shares_by_seed(rounds, first, last).mean()
 
 
@@ -116,7 +117,7 @@ def ratio(rounds: pd.DataFrame) -> "pd.Series[float]":
 
 
 def recovered(rounds: pd.DataFrame, rule: str) -> list[int | None]:
-    """Of each seed the first iteration since the change from which on a rule is near the maximum for some in a row."""
+    """Return, for each seed, the first iteration after the change from which a rule stays near the maximum."""
     found: list[int | None] = []
     for _, own in rounds[(rounds["rule"] == rule) & (rounds["iteration"] >= CHANGE)].groupby("seed"):
         near = (ratio(own) >= NEAR).to_numpy()
@@ -126,19 +127,19 @@ def recovered(rounds: pd.DataFrame, rule: str) -> list[int | None]:
 
 
 def below(rounds: pd.DataFrame, rule: str, first: int, last: int) -> float:
-    """How many of these iterations a rule is not near the maximum, mean over seeds."""
+    """Return the number of these iterations in which a rule is not near the maximum, mean over seeds."""
     own = rounds[(rounds["rule"] == rule) & rounds["iteration"].between(first, last)]
     return float((ratio(own) < NEAR).sum() / own["seed"].nunique())
 
 
 def saved(rounds: pd.DataFrame, first: int, last: int) -> float:
-    """By which share the learned rule makes an iteration shorter than waiting for all does."""
+    """Return the share of an iteration's time that the learned rule saves against waiting for all."""
     seconds = rounds[rounds["iteration"].between(first, last)].groupby("rule")["seconds"].sum()
     return float(1 - seconds["dmm"] / seconds["all"])
 
 
 def figure2(rounds: pd.DataFrame, profiles: pd.DataFrame) -> figures.Picture:
-    """As the paper's: profiles of five iterations, throughput by iteration, and the time saved."""
+    """Draw figure 2 as in the paper: profiles of five iterations, throughput by iteration, and the time saved."""
     one = rounds[rounds["seed"] == SEEDS[0]]
     by_rule = dict(list(one.groupby("rule")))
     with figures.style():
@@ -186,7 +187,8 @@ def recovery(rounds: pd.DataFrame) -> figures.Picture:
         axis = picture.subplots()
         for name in PREDICTING:
             mean = around[around["rule"] == name].groupby("iteration")["ratio"].mean()
-            axis.plot(mean.index, 100 * mean, ".-", color=_COLOURS[name], label=name, linewidth=2 if name == "dmm" else 1.2)
+            width, shape = 2 if name == "dmm" else 1.2, marks(_COLOURS[name])["marker"]
+            axis.plot(mean.index, 100 * mean, color=_COLOURS[name], label=name, linewidth=width, marker=shape, markersize=4)
         axis.axvline(CHANGE, color="#555555", linestyle=":")
         axis.axvline(85, color="#BBBBBB", linestyle="--")
         axis.set(

@@ -19,7 +19,7 @@ def training() -> None:
 
 
 def read_files() -> Files:
-    """What the CSV files hold."""
+    """Read the CSV files."""
     tuning, sent, others = map(pd.read_csv, (curves.TUNING, traffic.TRAFFIC, smaller.SMALLER))
     return Files(curves.Errors(pd.read_csv(curves.CURVES)), tuning, sent, others)
 

@@ -28,7 +28,7 @@ class Files(NamedTuple):
         return float(own[own["run"] == run]["value"].mean())
 
     def rates(self, run: str) -> "pd.Series[float]":
-        """Of a penalty on some workers: the error by rate."""
+        """Return the error by rate of a penalty on some workers."""
         own = self._own("penalties", "error")
         return own[own["run"] == run].set_index("rate")["value"]
 
@@ -38,7 +38,7 @@ class Files(NamedTuple):
 
 
 def measured(files: Files) -> Measured:
-    """Of every claim."""
+    """Return the measured value of each claim."""
     parts = (_penalties, _staleness, _gates, _first, _faster, _rates, _second, _fetches, _pushes, _copies, _clusters)
     return {name: found for part in parts for name, found in part(files).items()}
 
@@ -92,7 +92,7 @@ def _gates(files: Files) -> Measured:
 
 
 def _at_as_many_fetches(files: Files, quantity: str) -> list[tuple[float, float, float]]:
-    """For each gate the share of the fetches that pass; a quantity with periods, on lines between four of them; with it."""
+    """Return each gate's share of passing fetches, and a quantity with and without it; periods are interpolated."""
     periods = [f"period-{k}" for k in (16, 8, 4, 2)]
     shares = np.log([files.one("periods", name, "fetched") for name in periods])
     values = [files.one("periods", name, quantity) for name in periods]
@@ -196,6 +196,6 @@ def _clusters(files: Files) -> Measured:
 
 
 def _all_below(pairs: Iterable[Sequence[float]]) -> Found:
-    """Whether in every pair the first error is the lower one."""
+    """Return whether the first error is the lower one in every pair."""
     both = list(pairs)
     return Found(", ".join(f"{one:.3f} against {other:.3f}" for one, other in both), whether(all(a < b for a, b in both)))

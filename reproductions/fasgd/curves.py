@@ -9,6 +9,7 @@ import pandas as pd
 import fred
 from fred.specification.loading import Scenario
 from fred.views import figures
+from fred.views.view import marks
 from reproductions.common import RESULTS, ROOT, run, say
 
 SCENARIOS = ROOT / "scenarios" / "fasgd"
@@ -71,7 +72,9 @@ def _tuning(result: fred.Result) -> pd.DataFrame:
 
 
 def best(tuning: pd.DataFrame) -> pd.DataFrame:
-    """For each initialisation and algorithm the candidate with the lowest mean error over figure 1's configurations."""
+    """Return, for each initialisation and algorithm, the candidate with the lowest mean error over figure 1's
+    configurations.
+    """
     means = tuning.groupby(["initialisation", "algorithm", "rate"])["error"].mean().reset_index()
     return means.loc[means.groupby(["initialisation", "algorithm"])["error"].idxmin()]
 
@@ -102,16 +105,16 @@ class Errors(NamedTuple):
     curves: pd.DataFrame
 
     def of(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> "pd.Series[float]":
-        """At the end, by seed."""
+        """Return the last errors by seed."""
         own = self._own(initialisation, rates, algorithm, configuration)
         return own[own["updates"] == UPDATES].set_index("seed")["error"]
 
     def mean(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> float:
-        """At the end, over the seeds."""
+        """Return the last error, mean over the seeds."""
         return float(self.of(initialisation, rates, algorithm, configuration).mean())
 
     def published(self, algorithm: str, configuration: str) -> float:
-        """At the end, with the published code's initialisation and rates."""
+        """Return the last error with the published code's initialisation and rates."""
         return self.mean("N(0, 1)", "published", algorithm, configuration)
 
     def ratio(self, configuration: str) -> float:
@@ -119,7 +122,7 @@ class Errors(NamedTuple):
         return self.published("sasgd", configuration) / self.published("fasgd", configuration)
 
     def margin(self, initialisation: str, rates: str, configurations: tuple[str, ...], algorithm: str = "fasgd") -> float:
-        """By how much the algorithm ends below SASGD, mean over configurations."""
+        """Return the margin by which the algorithm ends below SASGD, mean over configurations."""
         ours, theirs = ([self.mean(initialisation, rates, a, c) for c in configurations] for a in (algorithm, "sasgd"))
         return float(np.mean(np.subtract(theirs, ours)))
 
@@ -152,7 +155,8 @@ def _picture(curves: pd.DataFrame, configurations: tuple[str, ...]) -> figures.P
                 for _, seed in own.groupby("seed"):
                     axis.plot(seed["updates"] / 1000, seed["error"], color=colour, linewidth=0.5, alpha=0.5)
                 mean = own.groupby("updates")["error"].mean()
-                axis.plot(mean.index / 1000, mean, color=colour, label=f"{algorithm}, rate {own['rate'].iloc[0]:.3g}")
+                label = f"{algorithm}, rate {own['rate'].iloc[0]:.3g}"
+                axis.plot(mean.index / 1000, mean, color=colour, label=label, **marks(colour))
             workers, batch = configuration.split("x")
             axis.set(title=f"{int(workers):,} workers x batch {batch}", xlabel="updates, thousands", ylim=(0, 0.4))
         axis.figure.axes[0].set_ylabel("validation error")

@@ -80,7 +80,7 @@ def _margins(errors: Errors) -> str:
 
 
 def _left(published: float, chosen: float) -> str:
-    """What is left of a margin, in words."""
+    """Describe the remaining part of a margin."""
     if published <= 0:
         share = "which cannot be compared"
     elif abs(chosen) < _NOTHING * published:

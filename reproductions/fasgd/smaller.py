@@ -36,7 +36,7 @@ def _errors(result: fred.Result) -> Facts:
 
 
 def _serial(result: fred.Result) -> Facts:
-    """Whether all runs came to the same parameters."""
+    """Yield whether all runs ended with the same parameters."""
     yield "both", 1, None, "same", float(result.summary["digests_params"].nunique() == 1)
 
 

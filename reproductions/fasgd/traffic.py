@@ -6,6 +6,8 @@ import pandas as pd
 import fred
 from fred.outcomes.measures import copies
 from fred.views import figures
+from fred.views.scales import counted
+from fred.views.view import marks
 from reproductions.common import RESULTS, ROOT, run
 
 KINDS = ("published-fetch", "read-fetch", "push")  # of gated runs
@@ -15,7 +17,7 @@ AGAIN = ("open", "published-fetch-0.0078125", "published-fetch-0.015625", "read-
 
 
 def measure() -> None:
-    """Of each run, at some updates: potential copies, pushes and fetches until then, and the error; of some with more seeds."""
+    """Measure, for each run at some updates, potential copies, pushes, fetches and the error; for some with more seeds."""
     scenario = ROOT / "scenarios" / "fasgd" / "figure3.yaml"
     once = run(fred.load(scenario), "fasgd/figure3")
     again = run(fred.load(scenario, ["seeds=[2, 3]"]), "fasgd/figure3-seeds", only=AGAIN)
@@ -30,7 +32,8 @@ def measure() -> None:
 
 
 def ends(traffic: pd.DataFrame) -> pd.DataFrame:
-    """By run and seed: kind, c; shares of potential copies that were sent; the error in the last tenth of the run; its cost.
+    """Return, by run and seed, kind, c, shares of copies sent, the error in the last tenth of the run, and its cost. The
+    cost is the error over that of open gates with the same seed.
 
     The cost is the error over that of open gates with the same seed.
     """
@@ -48,7 +51,7 @@ def ends(traffic: pd.DataFrame) -> pd.DataFrame:
 
 
 def means(ends: pd.DataFrame) -> pd.DataFrame:
-    """By run, over its seeds."""
+    """Return the means by run, over its seeds."""
     grouped = ends.groupby("run", sort=False)
     averages = grouped[["c", "pushed", "fetched", "total", "error", "cost"]].mean()
     return averages.assign(kind=grouped["kind"].first(), seeds=grouped["seed"].nunique())
@@ -62,7 +65,7 @@ def error_at(ends: pd.DataFrame, kind: str, share: float) -> float:
 
 
 def bent(traffic: pd.DataFrame, kind: str) -> list[bool]:
-    """For each curve of a kind, whether fewer copies are sent in the second half than in the first."""
+    """Return, for each curve of a kind, whether fewer copies are sent in the second half than in the first."""
     way = "pushes" if kind == "push" else "fetches"
     found = []
     for _, own in traffic[traffic["run"].str.startswith(kind)].groupby(["run", "seed"]):
@@ -72,20 +75,23 @@ def bent(traffic: pd.DataFrame, kind: str) -> list[bool]:
 
 
 def picture(traffic: pd.DataFrame) -> figures.Picture:
-    """For fetches, as published and with true stamps, and pushes: copies against potential copies, error against updates."""
+    """Draw fetches, with published and true stamps, and pushes: copies against potential copies, error against updates."""
     first = traffic[traffic["seed"] == traffic["seed"].min()]
     with figures.style():
-        drawn = figures.Picture(figsize=(9.6, 8.4), layout="constrained")
-        for (left, right), kind in zip(drawn.subplots(3, 2), KINDS, strict=True):
+        drawn = figures.Picture(figsize=(10.6, 8.4), layout="constrained")
+        for (left, right), kind in zip(drawn.subplots(3, 2, sharex=True), KINDS, strict=True):
             way = "pushes" if kind == "push" else "fetches"
             order = ends(first)
             shown = order[order["kind"].isin(["open", kind])]["run"]
             for colour, name in zip(("#222222", *figures.COLOURS), shown, strict=False):
                 own = first[first["run"] == name]
-                left.plot(own["potential"], own[way], color=colour)
-                right.plot(own["updates"], own["error"], color=colour, label=name.removeprefix(f"{kind}-"))
+                left.plot(own["potential"], own[way], color=colour, **marks(colour))
+                label = name.removeprefix(f"{kind}-")
+                right.plot(own["updates"], own["error"], color=colour, label=label, **marks(colour))
             stamps = {"published-fetch": ", stamps as published", "read-fetch": ", true stamps"}.get(kind, "")
             left.set(xlabel="potential copies", ylabel=f"{way}, copies", title=way + stamps)
-            right.set(xlabel="updates", ylabel="validation error", ylim=(0, 0.5), title="by c")
-            right.legend(fontsize=6, ncols=2)
+            right.set(xlabel="updates", ylabel="validation error", ylim=(0, 0.5))
+            right.legend(title="c", loc="center left", bbox_to_anchor=(1.01, 0.5))
+            for axis in (left.xaxis, left.yaxis, right.xaxis):
+                counted(axis)
     return drawn

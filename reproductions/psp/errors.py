@@ -4,6 +4,8 @@ import pandas as pd
 
 import fred
 from fred.views import figures
+from fred.views.scales import plain_logarithmic
+from fred.views.view import marks
 from reproductions.common import RESULTS, run
 from reproductions.psp.times import EVEN, LATE, SCENARIOS
 
@@ -33,7 +35,7 @@ def measure() -> None:
 
 
 def ends(errors: pd.DataFrame, condition: str, column: str = "error") -> pd.DataFrame:
-    """What was looked at last: a row for each seed, a column for each run."""
+    """Return the last values: a row for each seed, a column for each run."""
     own = errors[errors["condition"] == condition].sort_values("updates").groupby(["run", "seed"], sort=False).last()
     return own[column].unstack("run")
 
@@ -49,8 +51,9 @@ def picture(errors: pd.DataFrame) -> figures.Picture:
                     continue
                 mean = own.groupby("updates")[["virtual_seconds", "error"]].mean()
                 dashes = "-" if number < len(PAPER) else "--"
-                axis.plot(mean["virtual_seconds"], mean["error"], dashes, color=colour, label=name)
-            axis.set(title=condition, xlabel="virtual time, s", yscale="log")
+                axis.plot(mean["virtual_seconds"], mean["error"], dashes, color=colour, label=name, **marks(colour))
+            axis.set(title=condition, xlabel="virtual time, s")
+            plain_logarithmic(axis, "y")
         drawn.axes[0].set_ylabel("error")
         drawn.legend(*drawn.axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     return drawn

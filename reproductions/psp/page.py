@@ -37,7 +37,7 @@ def text(timed: pd.DataFrame, learned: pd.DataFrame) -> str:
 
 
 def measured(timed: pd.DataFrame, learned: pd.DataFrame) -> Measured:
-    """What was found of each claim."""
+    """Return the measured value of each claim."""
     return {**_ratios(timed), **_delays(timed), **_small(learned), **_mild(timed, learned)}
 
 
@@ -83,7 +83,7 @@ def _ends(learned: pd.DataFrame) -> str:
 
 
 def _small(learned: pd.DataFrame) -> Measured:
-    """Of small c and b."""
+    """Judge small c and b."""
     late, spread = (errors.ends(learned, condition) for condition in (LATE, SPREAD))
     size, paper = float((late[_LEAST] / late["sync"]).mean()), errors.PAPER[_LEAST] / errors.PAPER["sync"]
     return {
@@ -96,7 +96,7 @@ def _small(learned: pd.DataFrame) -> Measured:
 
 
 def _mild(timed: pd.DataFrame, learned: pd.DataFrame) -> Measured:
-    """Of waiting for most."""
+    """Judge waiting for most."""
     late, even = (errors.ends(learned, condition) for condition in (LATE, EVEN))
     quick, low = float(ratios(timed)[PARTIAL].mean()), level(late[_BOTH], late["sync"], _MARGIN)
     as_quick = near(quick, times.PAPER[PARTIAL] / times.PAPER["sync"], times.NEAR)

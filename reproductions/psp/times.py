@@ -77,7 +77,7 @@ def update_times(times: pd.DataFrame, case: str = LATE) -> pd.DataFrame:
 
 
 def ratios(times: pd.DataFrame) -> pd.DataFrame:
-    """Of each seed and run, the time in that of waiting for everything, with late replies."""
+    """Return the time of each seed and run over that of waiting for all, with late replies."""
     seconds = update_times(times)
     return seconds.div(seconds["sync"], axis=0)
 

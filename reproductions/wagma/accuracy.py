@@ -4,6 +4,8 @@ import pandas as pd
 
 import fred
 from fred.views import figures
+from fred.views.scales import plain_logarithmic
+from fred.views.view import marks
 from reproductions.common import RESULTS, run
 from reproductions.wagma.throughput import SCENARIOS
 
@@ -32,7 +34,9 @@ def _errors(rate: float, settings: list[str], folder: str) -> pd.DataFrame:
 
 
 def ends(errors: pd.DataFrame, rate: float = RATE) -> pd.DataFrame:
-    """By run, means over the seeds: last errors, and how far a seed's is from that of the mean model."""
+    """Return, by run as means over the seeds, the last errors, and the distance of a seed's error from that of the mean
+    model.
+    """
     last = errors[errors["rate"] == rate].sort_values("gradients").groupby(["run", "seed"], sort=False).last()
     means = last.groupby("run", sort=False)[["error", "replicas_error"]].mean()
     spread = last.groupby("run", sort=False)["error"].agg(lambda own: (own - own.mean()).abs().max())
@@ -40,7 +44,7 @@ def ends(errors: pd.DataFrame, rate: float = RATE) -> pd.DataFrame:
 
 
 def by_seed(errors: pd.DataFrame, column: str = "error") -> pd.DataFrame:
-    """What was looked at last, at the scenario's rate: a row for each seed, a column for each run."""
+    """Return the last values at the scenario's rate: a row for each seed, a column for each run."""
     last = errors[errors["rate"] == RATE].sort_values("gradients").groupby(["run", "seed"], sort=False).last()
     return last[column].unstack("run")
 
@@ -56,7 +60,8 @@ def picture(errors: pd.DataFrame) -> figures.Picture:
             mean = looks.groupby("look")[["gradients", "error"]].mean()
             dashes = "-" if number < len(figures.COLOURS) else "--"
             colour = figures.COLOURS[number % len(figures.COLOURS)]
-            axis.plot(mean["gradients"], mean["error"], dashes, color=colour, label=str(name))
-        axis.set(xlabel="gradients of all workers", ylabel="test error of the mean model", yscale="log")
+            axis.plot(mean["gradients"], mean["error"], dashes, color=colour, label=str(name), **marks(colour))
+        axis.set(xlabel="gradients of all workers", ylabel="test error of the mean model")
+        plain_logarithmic(axis, "y")
         drawn.legend(loc="outside right center")
     return drawn

@@ -53,6 +53,6 @@ def measure() -> None:
 
 
 def ends(measured: pd.DataFrame, case: str, run: str, column: str = "error") -> "pd.Series[float]":
-    """What was looked at last, by seed."""
+    """Return the last values by seed."""
     own = measured[(measured["case"] == case) & (measured["run"] == run)]
     return own.sort_values("gradients").groupby("seed")[column].last()

@@ -19,7 +19,7 @@ _FIGURE = {"ablation 3": "figure 4", "figure 8": "figure 7"}  # whose runs are m
 
 
 def claims() -> dict[str, dict[str, Claim]]:
-    """By section of the page and name."""
+    """Return the claims by section of the page and name."""
     made: dict[str, dict[str, Claim]] = {"even": {}, "four": {}, "five": {}, "seven": {}, "ten": {}}
     for fact in paper.STEPS_PER_SECOND:
         calibrated = "yes" if fact.run == "ad-psgd" else "in part"
@@ -35,7 +35,7 @@ def claims() -> dict[str, dict[str, Claim]]:
 
 
 def found(measured: Throughput) -> Measured:
-    """Of each of them."""
+    """Return the measured value of each claim."""
     result = {}
     for fact in paper.STEPS_PER_SECOND:
         ours = measured.of("4, no delays", fact.workers, fact.run)
@@ -51,7 +51,7 @@ def found(measured: Throughput) -> Measured:
 
 
 def minutes(run: str, steps_per_second: float) -> float:
-    """Of a run's epochs with a total batch of 4,096."""
+    """Return the minutes of a run's epochs with a total batch of 4,096."""
     return paper.EPOCHS.get(run, 90) * paper.STEPS_PER_EPOCH / steps_per_second / 60
 
 

@@ -17,7 +17,7 @@ _WORKERS = 64
 
 
 def found(errors: pd.DataFrame, more: pd.DataFrame) -> Measured:
-    """With delays, without, the ablations; `more` is what `further` measured."""
+    """Return the results with delays, without, and of the ablations; `more` is the result of `further`."""
     late = accuracy.by_seed(errors)
     seconds = accuracy.by_seed(errors, "virtual_seconds")["wagma"]
     return {

@@ -22,7 +22,7 @@ def claims() -> Claims:
 
 
 def measured(throughput: Throughput, errors: pd.DataFrame, more: pd.DataFrame) -> Measured:
-    """What was found of each claim."""
+    """Return the measured value of each claim."""
     return {**numbers.found(throughput), **speeds.found(throughput), **orders.found(errors, more)}
 
 
@@ -60,7 +60,7 @@ def _changed(measured: Throughput, changed: Variations, figure: str, runs: Seque
 
 
 def _own_communication(changed: Variations, figure: str, facts: Sequence[Fact]) -> str:
-    """Of the runs whose throughput without delays is printed: with that as their communication."""
+    """Return the runs with printed throughput without delays, with that as their communication."""
     known = {fact.run for fact in paper.STEPS_PER_SECOND}
     own = [fact for fact in facts if fact.what == f"figure {figure}" and fact.run in known]
     rows = [[fact.run, f"{fact.value:.2f}", f"{changed.faster(figure, variations.OWN, fact.run):.2f}"] for fact in own]

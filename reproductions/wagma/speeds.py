@@ -22,7 +22,7 @@ _TEN_HOURS, _EXPERIENCE = 36_000, 256  # s, steps in an iteration
 
 
 def found(measured: Throughput) -> Measured:
-    """Of figures 4, 5, 7 and 10."""
+    """Return the results of figures 4, 5, 7 and 10."""
     return {**_four(measured), **_seven(measured), **_ten(measured)}
 
 

@@ -55,11 +55,11 @@ class Throughput:
         self._means = measured.groupby(["figure", "workers", "name"], sort=False)["steps_per_second"].mean()
 
     def of(self, figure: str, workers: int, run: str) -> float:
-        """Of one run."""
+        """Return the throughput of one run."""
         return float(self._means[figure, workers, run])
 
     def seeds(self, figure: str, workers: int, run: str) -> "pd.Series[float]":
-        """Of one run, by seed."""
+        """Return the throughput of one run, by seed."""
         every = self._measured
         own = every[(every["figure"] == figure) & (every["workers"] == workers) & (every["name"] == run)]
         return own.set_index("seed")["steps_per_second"]
@@ -73,7 +73,7 @@ class Throughput:
         return list(dict.fromkeys(name for own, _, name in self._means.index if own == figure))
 
     def workers(self, figure: str) -> list[int]:
-        """On how many it ran."""
+        """Return the numbers of workers."""
         return list(dict.fromkeys(workers for own, workers, _ in self._means.index if own == figure))
 
     def picture(self, figure: str, ideal: float) -> figures.Picture:
@@ -85,7 +85,7 @@ class Throughput:
             for number, (colour, run) in enumerate(zip(figures.COLOURS, runs, strict=False)):
                 places = [group + (number - len(runs) / 2) * 0.8 / len(runs) for group in range(len(sizes))]
                 axis.bar(places, [self.of(figure, size, run) for size in sizes], 0.8 / len(runs), color=colour, label=run)
-            axis.axhline(ideal, color="#5B5B5B", linestyle=":")
+            axis.axhline(ideal, color="#5B5B5B", linestyle=":", label="no communication, no waiting")
             axis.set(xticks=range(len(sizes)), xticklabels=[f"{size:,}" for size in sizes], xlabel="workers")
             axis.set_ylabel("steps of each worker per second")
             axis.grid(axis="x", visible=False)

@@ -89,13 +89,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For files."""
+        """Return the name for files."""
         words = f"{self.times} {self.task} {'messages' if self.messages else ''}"
         return "-".join("".join(letter if letter.isalnum() else " " for letter in words.lower()).split())
 
     @property
     def seconds(self) -> NDArray[Any]:
-        """Of each worker from the beginning of a gradient to its arrival, on average [workers]."""
+        """Return the mean time from the beginning of a gradient to its arrival, s [workers]."""
         computing = FIXED.get(self.times, np.ones(WORKERS))
         return computing + (2 * (LATENCY + ON_THE_CARD) if self.messages else 0.0)
 

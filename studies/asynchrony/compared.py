@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.outcomes.paired import interval
+from fred.base.intervals import bca_mean
 
 WAITING = ("sync", "backup-workers", "m-sync", "m-sync-finishing", "cutoff")  # in rounds
 ALONE = ("asgd", "delay-adaptive", "ringmaster")  # asynchronous
@@ -28,18 +28,18 @@ class Ratio:
         self.most = bool(np.isinf(fast).any())
         logs = np.log(np.minimum(slow, budget) / np.minimum(fast, budget))
         self.mean = float(np.exp(logs.mean()))
-        self.low, self.high = (float(np.exp(end)) for end in interval(logs))
+        self.low, self.high = (float(np.exp(end)) for end in bca_mean(logs))
 
     @property
     def verdict(self) -> str:
-        """Who is faster for sure: `asynchronous`, `rounds`, or nobody."""
+        """Return the significantly faster group: `asynchronous`, `rounds`, or nothing."""
         if self.least and self.most:
             return ""
         return "asynchronous" if self.low > 1 and not self.most else "rounds" if self.high < 1 and not self.least else ""
 
     @property
     def said(self) -> str:
-        """For a table; bold where the interval excludes one."""
+        """Return the cell of a table; bold if the interval excludes one."""
         if self.least and self.most:
             return "nobody"
         sign = "> " if self.least else "< " if self.most else ""
@@ -48,7 +48,7 @@ class Ratio:
 
 
 def ratio(own: pd.DataFrame, slow: Sequence[str], fast: Sequence[str]) -> Ratio:
-    """Of two groups' systems, each represented by the one that was the fastest on the seeds that settings were chosen on.
+    """Return the ratio of two groups, each represented by its fastest system on the seeds for choosing settings.
 
     Args:
         own: one case's rows.
@@ -71,7 +71,7 @@ def chosen(own: pd.DataFrame, among: Sequence[str]) -> str:
 
 
 def seconds_of(own: pd.DataFrame, system: str) -> NDArray[np.float64]:
-    """Of a system in a case, s [seeds]; infinite where the target was not reached.
+    """Return a system's times in a case, s [seeds]; infinite if the target was not reached.
 
     Args:
         own: the case's rows.
@@ -82,7 +82,7 @@ def seconds_of(own: pd.DataFrame, system: str) -> NDArray[np.float64]:
 
 
 def medians(own: pd.DataFrame) -> dict[str, float]:
-    """Of all systems' seconds in a case; infinite where most seeds did not reach the target.
+    """Return the median times of all systems in a case, s; infinite if most seeds did not reach the target.
 
     Args:
         own: the case's rows.

@@ -37,7 +37,7 @@ def _measured(case: Case) -> str:
 
 
 def _times(result: fred.Result) -> pd.DataFrame:
-    """For each system its best point, how long that took on the seeds that chose it, and how long on each other one, s."""
+    """Return each system's best point, its time on the seeds that chose it, and on each other seed, s."""
     summary, scenario = result.summary.set_index(["name", "seed"]), result.scenario
     rows = []
     for _, best in result.best.iterrows():

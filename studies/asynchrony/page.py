@@ -20,7 +20,7 @@ PAGE, FIGURE = TIMES.with_suffix(".md"), TIMES.with_suffix(".svg")
 def write() -> str:
     """The figure and the page; its path, from the repository on."""
     times = pd.read_csv(TIMES)
-    draw(times).savefig(FIGURE, metadata={"Date": None})
+    draw(times).save(FIGURE)
     PAGE.write_text(text(times), encoding="utf-8")
     return str(PAGE.relative_to(ROOT))
 

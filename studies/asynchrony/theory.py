@@ -24,7 +24,7 @@ def best_time(seconds: NDArray[Any], noise: float) -> float:
 
 
 def best_of_m_sync(seconds: NDArray[Any], noise: float) -> tuple[float, int]:
-    """Of the methods that wait for m workers and leave the others out, the best's, and its m: min of t_m (1 + S / m).
+    """Return the time of the best m-synchronous method, and its m: min of t_m (1 + S / m).
 
     Args:
         seconds: of each worker's gradient [workers].

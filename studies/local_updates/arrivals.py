@@ -88,7 +88,7 @@ def _stale() -> Experiment:
     claims.append(below("HeLoCo is below who waits for all", _HELOCO, LOSS, "heloco 8", "sync 8"))
     setting = "2 or 9 workers of one speed, so delays of 1 or 8; data divided by label, H = 20; loss after 3,600 gradients"
     settings: Settings = {"stop": {"gradients": 3600}, "task": {"division": "by-label"}}
-    return Experiment("stale differences", "digits", setting, settings, systems, tuple(claims))
+    return Experiment("stale pseudo-gradients", "digits", setting, settings, systems, tuple(claims))
 
 
 def _far_apart() -> Iterator[Experiment]:

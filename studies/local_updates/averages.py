@@ -10,7 +10,7 @@ _SPARSE, _DEMO, _CHOCO, _DESLOC = "arXiv:2508.15706", "arXiv:2411.19870", "arXiv
 
 
 def experiments() -> Iterator[Experiment]:
-    """Of family C those whose averages are of a part of the model, of few workers, or of what has been coded."""
+    """Yield the experiments of family C with partial averages, few workers, or codecs."""
     yield _masked()
     yield _paired()
     yield _coded()

@@ -35,7 +35,7 @@ TASKS: dict[str, Settings] = {
 
 
 def plain(name: str) -> str:
-    """For files, and runs.
+    """Return a name for files and runs.
 
     >>> plain("8, all asked")
     '8-all-asked'
@@ -125,7 +125,7 @@ class Experiment:
 
     @property
     def key(self) -> str:
-        """For files."""
+        """Return the key for files."""
         return plain(f"{self.name} {self.task}")
 
     def scenario(self) -> Scenario:

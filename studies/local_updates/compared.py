@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.outcomes.paired import interval
+from fred.base.intervals import bca_mean
 from studies.local_updates.claims import LOSS, SECONDS, Claim, Quantity
 
 WORST = 5.0  # nats: a loss that is larger, or no number, is at least that
@@ -39,12 +39,12 @@ class Found:
             self.least |= missed and factor > 0
             self.most |= missed and factor < 0
         self.mean = float(total.mean())
-        low, high = interval(total)
+        low, high = bca_mean(total)
         self.low, self.high = -inf if self.most else low, inf if self.least else high
 
     @property
     def verdict(self) -> Verdict:
-        """By whether all of the interval lies between the claim's bounds, or none of it."""
+        """Judge whether all of the interval lies between the claim's bounds, or none of it."""
         above = self.low > self.claim.low or isinf(self.claim.low)
         below = self.high < self.claim.high or isinf(self.claim.high)
         if above and below:
@@ -53,7 +53,7 @@ class Found:
 
     @property
     def said(self) -> str:
-        """For a table; of a system that was not always there it says only that it is more (>), or less (<)."""
+        """Return the cell of a table; for a system that missed a target only that it is more (>) or less (<)."""
         if self.least and self.most:
             return "neither got there"
         ends = f" ({self._one(self.low)} to {self._one(self.high)})" if not self.least and not self.most else ""

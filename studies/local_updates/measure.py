@@ -37,7 +37,7 @@ def measure() -> None:
 
 
 def rows_of(result: fred.Result, names: Mapping[str, str]) -> pd.DataFrame:
-    """For each system and seed that had no part in the choice, what its best point came to.
+    """Return the results of each system's best point with each seed that had no part in the choice.
 
     Args:
         result: of an experiment's scenario.
@@ -76,7 +76,7 @@ def _tried(result: fred.Result, run: str) -> dict[str, set[float]]:
 
 
 def _spread(result: fred.Result, point: str, seed: int) -> float:
-    """How far apart workers' models are at the end."""
+    """Return the distance between workers' models at the end."""
     metrics = result.metrics
     if "disagreement" not in metrics:
         return float("nan")

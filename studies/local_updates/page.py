@@ -21,7 +21,7 @@ _COUNTED = ("experiment", "task", "claims", *Verdict)
 def write() -> str:
     """The figure and the page; its path, from the repository on."""
     rows = pd.read_csv(FOUND)
-    draw(rows).savefig(FIGURE, metadata={"Date": None})
+    draw(rows).save(FIGURE)
     PAGE.write_text(text(rows), encoding="utf-8")
     return str(PAGE.relative_to(ROOT))
 

@@ -23,7 +23,7 @@ TARGET = 0.7  # a loss on digits
 
 
 def experiments() -> Iterator[Experiment]:
-    """Of families C and B4 those whose averages are of all of the model and of all workers."""
+    """Yield the experiments of families C and B4 with averages of whole models and all workers."""
     for task in ("digits", "grammar"):
         yield _rounds(task)
         yield _overlapped(task)
@@ -156,7 +156,7 @@ def _of_overlap() -> Iterator[Claim]:
     yield nearly(said, _STREAMING, LOSS, "in halves 16", "diloco 0", 0.02)
     yield nearly("Eager hides 16 steps (by 5 % of the time)", _EAGER, DURATION, "eager 16", "diloco 0", 1.05)
     yield nearly("Eager does so at nearly no loss (0.02)", _EAGER, LOSS, "eager 16", "diloco 0", 0.02)
-    yield below("a difference that is simply a round late loses", _EAGER, LOSS, "eager 16", "naive 16")
+    yield below("a pseudo-gradient that is one round late loses", _EAGER, LOSS, "eager 16", "naive 16")
 
 
 def _pulled(task: str) -> Experiment:

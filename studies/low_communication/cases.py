@@ -44,7 +44,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For files and tables."""
+        """Return the name for files and tables."""
         return f"{self.megabits}-{'stragglers' if self.stragglers else 'alike'}"
 
     def scenario(self, settings: Collection[str] = ()) -> Scenario:

@@ -30,7 +30,7 @@ class Claim(NamedTuple):
     megabits: Sequence[int] = (50, 230, 1000, 5000)
 
     def verdicts(self, losses: pd.DataFrame) -> list[str]:
-        """Of each case that it is about: `ahead`, `behind`, or nothing.
+        """Return the verdict of each case of the claim: `ahead`, `behind`, or nothing.
 
         Args:
             losses: one row for each case, system, seed and time.
@@ -42,7 +42,7 @@ class Claim(NamedTuple):
         ]
 
     def judged(self, verdicts: Sequence[str]) -> str:
-        """Whether it holds in all of these cases, in none, or in some.
+        """Return whether the claim holds in all of these cases, in none, or in some.
 
         Args:
             verdicts: of the cases.

@@ -7,8 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
+from fred.base.intervals import bca_mean
 from fred.learning.data.language import Bigrams
-from fred.outcomes.paired import interval
 from studies.low_communication.cases import HERE
 
 SYSTEMS = ("sync", "demo", "diloco", "streaming", "sparseloco", "noloco", "a-edit", "delayed-nesterov", "decoupled")
@@ -28,7 +28,7 @@ class Difference:
 
     def __init__(self, own: NDArray[np.float64], other: NDArray[np.float64]):
         self.mean = float((own - other).mean())
-        self.low, self.high = interval(own - other)
+        self.low, self.high = bca_mean(own - other)
 
     @property
     def verdict(self) -> str:
@@ -37,7 +37,7 @@ class Difference:
 
     @property
     def said(self) -> str:
-        """For a table; bold where the interval excludes 0."""
+        """Return the cell of a table; bold if the interval excludes 0."""
         words = f"{self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
         return f"**{words}**" if self.verdict else words
 
@@ -50,7 +50,7 @@ def _entropy(seed: int) -> float:
 
 
 def above(losses: pd.DataFrame) -> pd.DataFrame:
-    """With a column of what each loss is above the least that any model can have, nats.
+    """Return the losses with a column of their distance from the least possible loss, nats.
 
     Args:
         losses: one row for each case, system, seed and time.
@@ -59,7 +59,7 @@ def above(losses: pd.DataFrame) -> pd.DataFrame:
 
 
 def values(own: pd.DataFrame, system: str, seconds: float) -> NDArray[np.float64]:
-    """What a system's loss is above the least one in a case [seeds].
+    """Return a system's distance from the least loss in a case [seeds].
 
     Args:
         own: the case's rows.
@@ -93,7 +93,7 @@ def chosen(own: pd.DataFrame) -> str:
 
 
 def equals(own: pd.DataFrame, best: str) -> list[str]:
-    """Who is not told apart from the best, or is ahead of it on the seeds that are reported.
+    """Return the systems that are indistinguishable from the best one, or ahead of it, on the reported seeds.
 
     Args:
         own: one case's rows.
@@ -103,7 +103,7 @@ def equals(own: pd.DataFrame, best: str) -> list[str]:
 
 
 def seconds_to(own: pd.DataFrame, system: str, target: float = TARGET) -> NDArray[np.float64]:
-    """When a system's loss has first come down to the target, s [seeds]; infinite where it has not. Between times: a line.
+    """Return the time at which a system's loss first reached the target, s [seeds], interpolated; infinite if it never did.
 
     Args:
         own: one case's rows.

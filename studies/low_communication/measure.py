@@ -51,16 +51,16 @@ def _chosen(megabits: int) -> list[str]:
 
 
 def _goodput(result: fred.Result) -> pd.DataFrame:
-    """How many gradients learners have made, and how many the server has heard of: answers weigh as many as they are of."""
+    """Return the number of gradients that learners made, and that of gradients in answers to the server."""
     heard = [each.schedule["weight"][each.schedule.rows(Verb.ADD)].sum() / FRAGMENTS for each in result.outcomes]
     return result.summary[["name", "seed", "gradients_applied", "loss"]].assign(heard=heard)
 
 
 def _losses(result: fred.Result) -> pd.DataFrame:
-    """For each system its best point, its loss there on the seeds that chose it, and on each other one's, over time.
+    """Return each system's best point, and its loss over time, on the seeds that chose it and on each other seed.
 
-    Of NoLoCo, whose workers have no model in common, both each one's own, and the mean of all, which nobody has and by which
-    its point is chosen.
+    NoLoCo's workers have no common model. It has the losses of the workers' own models, and that of their mean, by which its
+    point is chosen.
     """
     points = sweeps.table(result.scenario, result.summary, Criterion("own", "replicas_loss", highest=False, missing=""))
     own = points[points["point"].isin(result.best["point"]) & (points["run"] == "noloco")]
@@ -69,7 +69,7 @@ def _losses(result: fred.Result) -> pd.DataFrame:
 
 
 def _curves(result: fred.Result, best: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Of some points, with the seeds that had no part in the choice."""
+    """Return the curves of some points, with the seeds that had no part in the choice."""
     points, reported, tables = best.set_index("point"), result.scenario.report_seeds or (), []
     for outcome in result.outcomes:
         if outcome.name in points.index and outcome.seed in reported:

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
-from fred.outcomes.paired import interval
+from fred.base.intervals import bca_mean
 from reproductions.common import table
 from studies.asynchrony.measure import ROOT
 from studies.low_communication.cases import HERE, LEARNERS, availability, heard, heard_without_failures
@@ -47,7 +47,7 @@ _OF_GOODPUT = (
 def write() -> str:
     """The figure and the page; its path, from the repository on."""
     losses = pd.read_csv(LOSSES)
-    draw(above(losses)).savefig(FIGURE, metadata={"Date": None})
+    draw(above(losses)).save(FIGURE)
     PAGE.write_text(text(losses, pd.read_csv(GOODPUT)), encoding="utf-8")
     return str(PAGE.relative_to(ROOT))
 
@@ -186,7 +186,7 @@ def _setting(knobs: list[str], tried: list[list[float]]) -> str:
 
 
 def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
-    """As many chips in 1 to 8 learners: what is made, and heard of, as shares of what is made without failures.
+    """Yield the goodput of the same chips in 1 to 8 learners: shares of the gradients made without failures.
 
     Args:
         goodput: one row for each run and seed.
@@ -205,5 +205,5 @@ def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
 
 def _share(own: "pd.Series[float]", of: "pd.Series[float]") -> str:
     shares = own.to_numpy(float) / of.to_numpy(float)
-    low, high = interval(shares)
+    low, high = bca_mean(shares)
     return f"{shares.mean():.3f} ({low:.3f} to {high:.3f})"

@@ -23,7 +23,7 @@ class PlainOuter(Plain):
         self.params = {k: self.before[k] - self.outer(k, self.before[k] - p) for k, p in self.params.items()}
         self.before = self.params
 
-    def outer(self, k: str, difference: Any) -> Any:
+    def outer(self, k: str, pseudo_gradient: Any) -> Any:
         """Return the outer step of an array."""
         raise NotImplementedError
 
@@ -31,9 +31,9 @@ class PlainOuter(Plain):
 class PlainBMUF(PlainOuter):
     """Momentum of what a block of steps has changed, by default of 1 - 1 / workers."""
 
-    def outer(self, k: str, difference: Any) -> Any:
+    def outer(self, k: str, pseudo_gradient: Any) -> Any:
         momentum = 1 - 1 / self.given.workers if self.its.block_momentum is None else self.its.block_momentum
-        change = self.its.block_rate * difference
+        change = self.its.block_rate * pseudo_gradient
         self.momentum[k] = momentum * self.momentum[k] + change
         return change + momentum * self.momentum[k] if self.its.nesterov else self.momentum[k]
 
@@ -41,8 +41,8 @@ class PlainBMUF(PlainOuter):
 class PlainNoLoCo(PlainOuter):
     """The paper's rule with its two messages: the pair's mean change, and where the pair began on average."""
 
-    def outer(self, k: str, difference: Any) -> Any:
-        change = -self.its.block_rate * difference  # eta (mean d + mean q - q), of q - (mean d + mean q)
+    def outer(self, k: str, pseudo_gradient: Any) -> Any:
+        change = -self.its.block_rate * pseudo_gradient  # eta (mean d + mean q - q), of q - (mean d + mean q)
         self.momentum[k] = self.its.block_momentum * self.momentum[k] + change
         return -self.momentum[k]
 
@@ -50,9 +50,9 @@ class PlainNoLoCo(PlainOuter):
 class PlainSNOO(PlainOuter):
     """SGD with Nesterov momentum."""
 
-    def outer(self, k: str, difference: Any) -> Any:
-        self.momentum[k] = self.its.outer_momentum * self.momentum[k] + difference
-        return self.its.outer_rate * (difference + self.its.outer_momentum * self.momentum[k])
+    def outer(self, k: str, pseudo_gradient: Any) -> Any:
+        self.momentum[k] = self.its.outer_momentum * self.momentum[k] + pseudo_gradient
+        return self.its.outer_rate * (pseudo_gradient + self.its.outer_momentum * self.momentum[k])
 
 
 class PlainSlowMo(PlainOuter):
@@ -66,8 +66,8 @@ class PlainSlowMo(PlainOuter):
         self.updates += 1
         super().update(grads, staleness)
 
-    def outer(self, k: str, difference: Any) -> Any:
-        self.momentum[k] = self.its.slow_momentum * self.momentum[k] + difference / self.rate
+    def outer(self, k: str, pseudo_gradient: Any) -> Any:
+        self.momentum[k] = self.its.slow_momentum * self.momentum[k] + pseudo_gradient / self.rate
         return self.its.slow_rate * self.rate * self.momentum[k]
 
 

@@ -76,22 +76,22 @@ class PlainEDiT(PlainDiLoCo):
 
     def __init__(self, params: dict, given: Given):
         super().__init__(params, given)
-        self.differences: list[dict] = []
+        self.pseudo_gradients: list[dict] = []
         self.mean: dict[str, Any] = {}
         self.variance: dict[str, Any] = {}
 
     def contribution(self, message: dict, staleness: int) -> dict:
-        self.differences.append(message)  # in the order of workers
+        self.pseudo_gradients.append(message)  # in the order of workers
         return message
 
     def of_round(self, total: dict) -> None:
-        super().of_round({k: self.joined(k, [each[k] for each in self.differences]) for k in self.params})
-        self.differences = []
+        super().of_round({k: self.joined(k, [each[k] for each in self.pseudo_gradients]) for k in self.params})
+        self.pseudo_gradients = []
 
-    def joined(self, k: str, differences: list) -> Any:
+    def joined(self, k: str, pseudo_gradients: list) -> Any:
         """Return the weighted mean of an array's pseudo-gradients, clipped."""
         its, alpha = self.its, self.its.decay
-        lengths = np.array([np.linalg.norm(each) for each in differences])
+        lengths = np.array([np.linalg.norm(each) for each in pseudo_gradients])
         mean, variance = self.mean.get(k, lengths), self.variance.get(k, np.zeros(len(lengths)))
         kept = (self.rounds < its.warm_up) | (lengths - mean <= its.deviations * np.sqrt(variance))
         self.left_out += int((~kept).sum())
@@ -99,7 +99,7 @@ class PlainEDiT(PlainDiLoCo):
         self.variance[k] = np.where(kept, (1 - alpha) * (variance + alpha * (lengths - mean) * (lengths - new)), variance)
         self.mean[k] = np.where(kept, new, mean)
         weights = np.exp(-lengths / its.temperature) * kept
-        total = sum(w * each for w, each in zip(weights / max(weights.sum(), 1e-300), differences, strict=True))
+        total = sum(w * each for w, each in zip(weights / max(weights.sum(), 1e-300), pseudo_gradients, strict=True))
         return total * min(1.0, its.longest / max(float(np.linalg.norm(total)), 1e-300))
 
     @property

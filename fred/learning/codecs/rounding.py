@@ -34,7 +34,7 @@ class LowBit(Chunked):
     """
 
     bits: Annotated[int, Field(ge=2, le=16)] = Field(8, description="bits of each number")
-    zero: bool = Field(True, description="2^bits - 1 levels, one of them 0; otherwise 2^bits levels without 0")
+    zero: bool = Field(True, description="whether 0 is a level: 2^bits - 1 levels with 0, 2^bits levels without")
 
     def rows(self, values: jax.Array, lengths: NDArray, key: Key) -> jax.Array:
         scale = largest(values)

@@ -77,7 +77,7 @@ class Noise(Data):
 
     generated: ClassVar[bool] = True
 
-    examples: int = Field(10_000, ge=1, lt=2**31, description="number of draws from which minibatches are taken")
+    examples: int = Field(10_000, ge=1, lt=2**31, description="number of noise vectors, from which minibatches are drawn")
     features: Count = Field(1, description="numbers in each draw: as many as a gradient has, or one for all of them")
     deviation: float = Field(0.01, ge=0, description="standard deviation of each number")
 

@@ -32,7 +32,7 @@ class Candidate(Learner, Protocol):
 
     @property
     def by(self) -> By | None:
-        """Return what ends a round; None: not given."""
+        """Return the option `by`: the end of a round; None: not given."""
 
     @property
     def alone(self) -> bool:
@@ -62,13 +62,13 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     unwatched = rule.unwatched()
 
     def judged(model: Trained) -> Trained:
-        return model.judged(held_back(unwatched.of(model), seconds, node_of, rule.warm_up))
+        return model.but(held_back=held_back(unwatched.of(model), seconds, node_of, rule.warm_up))
 
     models = []
     for restart in range(rule.restarts):
         trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
         objectives = (rule.objective,) if rule.objective else OBJECTIVES
-        models += [judged(trained.aiming_at(objective)) for objective in objectives]
+        models += [judged(trained.but(objective=objective)) for objective in objectives]
     deep = max(models, key=_ratio)
     if rule.variant != "shared":
         return deep
@@ -80,8 +80,8 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
 
 
 def _ended(rule: Candidate, model: Trained, judged: Callable[[Trained], Trained]) -> Trained:
-    """Return the better of the model and the model with deadlines alone, unless the rule says what ends a round."""
-    return model if rule.by else max((model, judged(model.waiting("deadline"))), key=_ratio)
+    """Return the better of the model and the model with deadlines alone, unless the rule's `by` is given."""
+    return model if rule.by else max((model, judged(model.but(by="deadline"))), key=_ratio)
 
 
 def _ratio(model: Trained) -> float:

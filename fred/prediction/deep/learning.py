@@ -7,9 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base import environment
+from fred.base import elementary, environment
 from fred.base.version import __version__
-from fred.cluster import elementary
 from fred.cluster.contention import NodeOf
 from fred.prediction.contract import Objective, Progress
 from fred.prediction.deep import saved, training

@@ -44,7 +44,9 @@ class DeepMarkov(Watched):
     holds_back: ClassVar[bool] = True
 
     objective: Objective | None = Field(  # type: ignore[assignment]
-        None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: chosen by training"
+        None,
+        description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run; absent: "
+        "chosen in training",
     )
     by: By | None = Field(  # type: ignore[assignment]
         None,
@@ -56,7 +58,9 @@ class DeepMarkov(Watched):
     )
     digest: str | None = Field(None, description="digest of the model; set on loading, and compared if given")
     particles: Count = Field(100, description="samples of the next round")
-    warm_up: Whole = Field(20, description="first rounds, which wait for all workers; 0: units of time are those of the trace")
+    warm_up: Whole = Field(
+        20, description="number of first rounds, which wait for all workers and set the scale of times; 0: the trace's scale"
+    )
     alone: bool = Field(False, description="use the network alone, without a hidden Markov model or averages to fall back on")
     restarts: int = Field(2, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
     steps: int = Field(2000, ge=50, lt=2**31, description="number of training steps")
@@ -156,7 +160,9 @@ class PlainDeepMarkov(DeepMarkov):
 
     variant: ClassVar[saved.Variant] = "plain"
 
-    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    objective: Objective = Field(
+        "round", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
+    )
     by: By = Field("count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both")
     restarts: int = Field(1, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
     steps: int = Field(3000, ge=50, lt=2**31, description="number of training steps")

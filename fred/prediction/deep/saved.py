@@ -55,7 +55,7 @@ class AboutModel(BaseModel):
 
     @property
     def parts(self) -> str:
-        """Describe what the model is made of."""
+        """Describe the parts of the model."""
         if self.variant != "shared":
             return "the network"
         if self.share == 0:
@@ -94,25 +94,21 @@ class Trained:
             total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return total.hexdigest()
 
-    def aiming_at(self, objective: Objective) -> "Trained":
-        """Return the same model for another objective."""
-        return replace(self, about=self.about.model_copy(update={"objective": objective}))
+    def but(self, **facts: Any) -> Self:
+        """Return the same model with other facts in its record.
 
-    def waiting(self, by: By) -> "Trained":
-        """Return the same model with rounds that end in another way."""
-        return replace(self, about=self.about.model_copy(update={"by": by}))
+        Args:
+            facts: values by the name of a field of `AboutModel`, such as `objective`, `by` or `held_back`.
+        """
+        return replace(self, about=self.about.model_copy(update=facts))
 
-    def alone(self) -> "Trained":
+    def alone(self) -> Self:
         """Return the same model without a plainer model."""
         return self.beside(None, 0.0)
 
-    def beside(self, plainer: HiddenMarkov | None, share: float) -> "Trained":
+    def beside(self, plainer: HiddenMarkov | None, share: float) -> Self:
         """Return the same model with a plainer model that has this weight in the prediction."""
-        return replace(self, about=self.about.model_copy(update={"plainer": plainer if share else None, "share": share}))
-
-    def judged(self, held_back: HeldBack) -> Self:
-        """Return the same model with its result in held-out rounds."""
-        return replace(self, about=self.about.model_copy(update={"held_back": held_back}))
+        return self.but(plainer=plainer if share else None, share=share)
 
     def _named(self) -> dict[str, NDArray[np.float32]]:
         return {f"{layer}/{name}": np.asarray(array) for layer, arrays in self.params.items() for name, array in arrays.items()}

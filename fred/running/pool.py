@@ -13,7 +13,7 @@ from typing import Any
 from fred.base import environment, garbage
 
 _IDLE = 300  # seconds after which an idle process ends
-_THERE: list[Any] = []  # the executor, if any process has been started
+_EXECUTORS: list[Any] = []  # loky's executor, once it has been started
 
 
 def begin(number: int) -> None:
@@ -22,15 +22,15 @@ def begin(number: int) -> None:
     Args:
         number: number of processes, without this one.
     """
-    told(os.getpid, [()] * number)
+    submit(os.getpid, [()] * number)
 
 
 def number() -> int:
     """Return the number of worker processes that are alive."""
-    return sum(process.is_alive() for executor in _THERE for process in [*executor._processes.values()])
+    return sum(process.is_alive() for executor in _EXECUTORS for process in [*executor._processes.values()])
 
 
-def told(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Future[Any]]:
+def submit(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Future[Any]]:
     """Call a function in worker processes, one for each tuple of arguments, and return the futures.
 
     Args:
@@ -39,7 +39,7 @@ def told(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[F
     """
     if not arguments:
         return []
-    with _deaf_to_the_terminal():
+    with _ignoring_ctrl_c():
         executor = _executor(len(arguments))
         return [executor.submit(do, *each) for each in arguments]
 
@@ -48,9 +48,9 @@ def _executor(number: int) -> Any:
     """Return loky's executor. It never shrinks, because loky would wait for running tasks first."""
     from joblib.externals.loky import get_reusable_executor
 
-    number = max([number, *(executor._max_workers for executor in _THERE)])
+    number = max([number, *(executor._max_workers for executor in _EXECUTORS)])
     executor = get_reusable_executor(max_workers=number, timeout=_IDLE, initializer=_ready, initargs=(os.getpid(),))
-    _THERE[:] = [executor]
+    _EXECUTORS[:] = [executor]
     return executor
 
 
@@ -65,8 +65,8 @@ def ended() -> Iterator[None]:
 
 def end() -> None:
     """Kill all worker processes, even those with running tasks."""
-    while _THERE:
-        _THERE.pop().shutdown(kill_workers=True)
+    while _EXECUTORS:
+        _EXECUTORS.pop().shutdown(kill_workers=True)
 
 
 def _ready(parent: int) -> None:
@@ -92,7 +92,7 @@ def _end_with(parent: int) -> None:
 
 
 @contextmanager
-def _deaf_to_the_terminal() -> Iterator[None]:
+def _ignoring_ctrl_c() -> Iterator[None]:
     """Make processes that start in a `with` block ignore Ctrl-C.
 
     A terminal sends it to all processes, but the parent process ends its worker processes itself.

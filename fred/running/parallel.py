@@ -10,7 +10,7 @@ from typing import Any
 
 from fred.base.errors import FredError
 from fred.base.progress import OfRuns
-from fred.running import companions, stored, timings, work
+from fred.running import pool, stored, timings, work
 from fred.running.order import Order
 from fred.running.timings import Timings
 from fred.running.unit import Unit
@@ -46,14 +46,14 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
     import cloudpickle
 
     if any(unit.own for unit in units):
-        companions.end()  # they may hold older versions of the user's modules
+        pool.end()  # they may hold older versions of the user's modules
     order, ordered = Order.of(units), timings.in_order(units)
     packed = [cloudpickle.dumps(_of_process(ordered, k, jobs)) for k in range(1, jobs)]
     with _Watched(units, stage, progress):
         try:
-            _among_others(ordered, stage, companions.told(_share, [(order, each, stage) for each in packed]))
+            _among_others(ordered, stage, pool.submit(_share, [(order, each, stage) for each in packed]))
         except BaseException:
-            companions.end()
+            pool.end()
             raise
     one_by_one([unit for unit in units if not stored.holds(unit, stage / unit.folder)], stage, progress)
 
@@ -105,6 +105,7 @@ class _Watched:
 
     def __init__(self, units: Sequence[Unit], stage: Path, progress: OfRuns):
         self._units, self._stage, self._progress = units, stage, progress
+        self._told = set[Unit]()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -126,7 +127,10 @@ class _Watched:
         for unit in missing:
             share = 1.0 if (self._stage / unit.folder).exists() else work.progress(self._stage, unit)
             if share is not None:
+                if share == 1.0 and unit not in self._told:  # a unit whose first report is 1.0 counts as done before
+                    self._progress(unit.name, unit.seed, 0.0)
                 self._progress(unit.name, unit.seed, share)
+                self._told.add(unit)
             if share != 1.0:
                 left.append(unit)
         return left

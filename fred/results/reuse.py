@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fred.base import ownership
+from fred.base.words import briefly
 from fred.running import stored, work
 from fred.running.unit import Unit
 
 
-def kept_of(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
+def reusable(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
     """Return the units that need not be computed again: in the unfinished folder, or in the result that it will replace.
 
     Args:
@@ -30,8 +31,8 @@ def kept_of(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
     return kept
 
 
-def objections_to(units: list[Unit], stage: Path, path: Path) -> dict[Unit, str]:
-    """Return why units that exist, or were begun, cannot be reused; an empty reason if nothing exists.
+def reasons_against(units: list[Unit], stage: Path, path: Path) -> dict[Unit, str]:
+    """Return the reasons why existing or begun units cannot be reused; an empty reason if nothing exists.
 
     Args:
         units: units that cannot be reused.
@@ -46,25 +47,21 @@ def objections_to(units: list[Unit], stage: Path, path: Path) -> dict[Unit, str]
     return found
 
 
-def said_anew(objections: Mapping[Unit, str], units: list[Unit]) -> tuple[str, ...]:
+def recomputed_lines(reasons: Mapping[Unit, str], units: list[Unit]) -> tuple[str, ...]:
     """Return a line for each reason for which units were computed again.
 
     Args:
-        objections: the reason by unit.
+        reasons: the reason by unit.
         units: units of the result, computed or reused.
     """
     said: dict[str, list[str]] = {}
     for unit in units:
-        if objections.get(unit):
-            said.setdefault(objections[unit], []).append(f"{unit.name} with seed {unit.seed}")
-    return tuple(f"{_some(names)} computed again: {reason}" for reason, names in said.items())
+        if reasons.get(unit):
+            said.setdefault(reasons[unit], []).append(f"{unit.name} with seed {unit.seed}")
+    return tuple(f"{briefly(names, most=3)} computed again: {reason}" for reason, names in said.items())
 
 
-def _some(names: list[str], shown: int = 3) -> str:
-    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
-
-
-def what_is_kept(units: list[Unit], number: int, stage: Path, path: Path) -> str:
+def remains(units: list[Unit], number: int, stage: Path, path: Path) -> str:
     """Return, in words, what an interrupted run leaves; empty if nothing.
 
     Args:

@@ -28,7 +28,8 @@ from fred.components import registry
 from fred.results import experiment
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
-from fred.running import companions, side_by_side, stored, timings, work
+from fred.results.settings import replaced
+from fred.running import parallel, pool, stored, timings, work
 from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
 from tests.conftest import ROOT
@@ -219,7 +220,7 @@ def test_a_scheduler_that_ends_costs_one_line_and_a_cluster_without_workers_anot
 def test_a_real_scheduler_that_ends_costs_one_line(tmp_path, capfd):
     code = CLUSTER.replace("sys.stdin.read()", "__import__('time').sleep(3); __import__('os')._exit(1)")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.test_side_by_side.CLUSTER", code)
+        patch.setattr("tests.test_parallel.CLUSTER", code)
         with cluster(tmp_path, 0) as address, pytest.raises(FredError, match="the scheduler does not answer any more"):
             fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
     assert capfd.readouterr().err == f"fred: --dask {address}: the cluster has no workers yet; waiting for one\n"
@@ -252,6 +253,22 @@ class TestCompare:
         assert lines[0].startswith(f"  asgd, seed 1: first at row {row}\n")
         assert lines[2] == "  ssgd, seed 1: timing is the same, arithmetic differs, first measured after 4 updates"
 
+    def test_the_settings_that_differ_are_named_with_their_runs(self, alone, other):
+        (line,) = Compared([alone, other]).settings()
+        assert line == (
+            "out and other have runs of the same name with other settings: "
+            "cluster.workers 3 and 2 (asgd); algorithm.learning_rate 0.05 and 0.07 (ssgd)"
+        )
+
+    def test_a_run_says_that_it_replaces_a_result_with_other_settings(self, alone, tmp_path):
+        (line,) = replaced(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), alone)
+        assert (
+            line
+            == f"{alone} has a result with other settings, which this run replaces; another --out keeps it: stop.gradients 40 and 30"
+        )
+        assert replaced(fred.scenario(SETTINGS).replace({"seeds": [1, 2, 3]}), alone) == []
+        assert replaced(fred.scenario(SETTINGS), tmp_path / "elsewhere") == []
+
     def test_the_same_twice_agrees(self, alone, tmp_path):
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "again")
         assert Compared([alone, tmp_path / "again"]).agreement() == ["out and again: 4 of 4 shared runs have the same digests"]
@@ -275,7 +292,7 @@ def test_a_loaded_result_is_the_one_that_run_gave(alone):
     assert loaded.metrics.equals(direct.metrics)
     assert loaded.schedule("asgd", 2).equals(direct.schedule("asgd", 2))
     assert loaded.run_times("ssgd").equals(direct.run_times("ssgd"))
-    assert loaded.plot_loss()._repr_svg_() == direct.plot_loss()._repr_svg_()
+    assert loaded.plot("loss")._repr_svg_() == direct.plot("loss")._repr_svg_()
     assert json.dumps(loaded.scenario.model_dump(mode="json")) == json.dumps(direct.scenario.model_dump(mode="json"))
 
 
@@ -288,21 +305,21 @@ def test_the_process_that_starts_the_others_works_too(tmp_path, monkeypatch):
         do(unit, *more, **options)
 
     monkeypatch.setattr(work, "do", counted)
-    companions.end()
+    pool.end()
     units = units_of(fred.scenario(SETTINGS))
-    side_by_side.in_processes(units, tmp_path, lambda *_: None, 2)
+    parallel.in_processes(units, tmp_path, lambda *_: None, 2)
     assert began[: len(units)] == [unit.folder for unit in timings.in_order(units)]
     assert joblib.externals.loky.get_reusable_executor(reuse=True)._max_workers == 1
 
 
 @pytest.mark.slow
 def test_who_starts_while_the_first_one_plans_does_units_and_is_ended_with_the_program(tmp_path):
-    companions.end()
-    with companions.ended():
-        companions.begin(2)
-        begun = [*companions._THERE[0]._processes]
+    pool.end()
+    with pool.ended():
+        pool.begin(2)
+        begun = [*pool._EXECUTORS[0]._processes]
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", jobs=2)
-        assert [*companions._THERE[0]._processes] == begun, "also where fewer are needed"
+        assert [*pool._EXECUTORS[0]._processes] == begun, "also where fewer are needed"
     assert len(begun) == 2
     for process in begun:
         with pytest.raises(ProcessLookupError):
@@ -317,7 +334,7 @@ def file_of(settings: dict[str, Any], folder: Path) -> str:
 @pytest.mark.slow
 def test_processes_are_begun_early_only_where_all_is_to_be_done_and_no_more_than_can_be_of_use(tmp_path, monkeypatch):
     begun: list[int] = []
-    monkeypatch.setattr(companions, "begin", begun.append)
+    monkeypatch.setattr(pool, "begin", begun.append)
     chosen = {**SETTINGS, "report_seeds": [3, 4, 5], "algorithm": {"name": "asgd"}, "evaluate": {"points": 1}}
     sweep = {"over": {"algorithm.learning_rate": [0.01, 0.02]}, "best": "loss"}
     del chosen["runs"]
@@ -331,10 +348,10 @@ def test_processes_are_begun_early_only_where_all_is_to_be_done_and_no_more_than
 
 def test_the_second_of_two_processes_is_begun_before_the_scenario_is_read_and_gone_if_it_cannot_be(tmp_path, monkeypatch):
     def begun_already(*_: Any) -> None:
-        found.extend(companions._THERE[0]._processes)
+        found.extend(pool._EXECUTORS[0]._processes)
         raise FredError("enough")
 
-    companions.end()
+    pool.end()
     found: list[int] = []
     monkeypatch.setattr("fred.specification.loading.load", begun_already)
     assert cli.main(["run", file_of(SETTINGS, tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]) == 2
@@ -360,7 +377,7 @@ def test_the_main_example_takes_two_processes_where_nothing_else_is_said(tmp_pat
         raise FredError("enough")
 
     found, begun = list[int](), list[int]()
-    monkeypatch.setattr(companions, "begin", begun.append)
+    monkeypatch.setattr(pool, "begin", begun.append)
     monkeypatch.setattr(cli, "cores", lambda: cores)
     monkeypatch.setattr(experiment, "run", told)
     assert cli.main([*command, "--out", str(tmp_path / "out")]) == 2
@@ -373,16 +390,16 @@ def test_the_main_example_takes_two_processes_where_nothing_else_is_said(tmp_pat
 
 
 def test_who_is_interrupted_while_processes_begin_leaves_none(tmp_path, monkeypatch, capsys):
-    executor = companions._executor
+    executor = pool._executor
 
     def interrupted(number: int) -> Any:
         executor(number).submit(os.getpid)
-        begun.extend(companions._THERE[0]._processes)
+        begun.extend(pool._EXECUTORS[0]._processes)
         raise KeyboardInterrupt
 
-    companions.end()
+    pool.end()
     begun: list[int] = []
-    monkeypatch.setattr(companions, "_executor", interrupted)
+    monkeypatch.setattr(pool, "_executor", interrupted)
     assert cli.main(["run", file_of(SETTINGS, tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]) == 130
     assert len(begun) == 1
     with pytest.raises(ProcessLookupError):
@@ -390,7 +407,7 @@ def test_who_is_interrupted_while_processes_begin_leaves_none(tmp_path, monkeypa
 
 
 def test_who_is_interrupted_while_they_end_is_told_that_the_result_is_there(tmp_path, monkeypatch, capsys):
-    end, calls = companions.end, list[None]()
+    end, calls = pool.end, list[None]()
 
     def interrupted() -> None:
         end()
@@ -398,7 +415,7 @@ def test_who_is_interrupted_while_they_end_is_told_that_the_result_is_there(tmp_
         if len(calls) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(companions, "end", interrupted)
+    monkeypatch.setattr(pool, "end", interrupted)
     assert cli.main(["run", file_of(SETTINGS, tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]) == 130
     assert "the result is complete" in capsys.readouterr().err
 
@@ -423,7 +440,7 @@ def test_what_another_process_is_at_is_left_to_it_and_done_in_the_end_if_it_dies
 
     other = threading.Thread(target=let_go)
     other.start()
-    side_by_side.in_processes(units, tmp_path, lambda *_: None, 2)
+    parallel.in_processes(units, tmp_path, lambda *_: None, 2)
     other.join()
     assert seen == [False]
     assert all(stored.whole(unit, tmp_path / unit.folder) for unit in units)
@@ -461,7 +478,7 @@ def test_a_folder_that_vanishes_while_it_is_taken_is_made_again(tmp_path, monkey
 
 def test_each_process_begins_with_its_own_share():
     units = units_of(fred.scenario({**SETTINGS, "seeds": [1, 2, 3]}))
-    ordered = [side_by_side._of_process(units, number, 4) for number in range(4)]
+    ordered = [parallel._of_process(units, number, 4) for number in range(4)]
     assert [each[:2] for each in ordered] == [units[:2], [units[2], units[1]], units[3:5], [units[5], units[4]]]
     assert all(sorted(each, key=units.index) == units for each in ordered)
 
@@ -469,7 +486,7 @@ def test_each_process_begins_with_its_own_share():
 def test_processes_do_not_hear_of_ctrl_c_from_their_first_line_on():
     """Which a terminal tells everybody, also those that are just being started."""
     joblib.externals.loky.get_reusable_executor().shutdown(kill_workers=True)
-    with companions._deaf_to_the_terminal():
+    with pool._ignoring_ctrl_c():
         asked = joblib.delayed(signal.pthread_sigmask)(
             signal.SIG_BLOCK, []
         )  # a function that needs none of FRED's modules there

@@ -1,0 +1,376 @@
+"""95 % confidence intervals: every method that FRED uses, with the reason for it.
+
+| function       | of                            | used by                             | because                           |
+|----------------|-------------------------------|-------------------------------------|-----------------------------------|
+| `bca_mean`     | mean over seeds               | comparisons of runs, plans, studies | differences may be skewed         |
+| `student_mean` | mean over seeds               | verdicts on papers' claims          | two seeds give an interval        |
+| `block_ratio`  | ratio of throughputs          | `fred cutoffs`, trained rules       | slowdowns last for several rounds |
+| `block_ratios` | ratios of sums over rounds    | clusters fitted to a trace          | spells need longer blocks         |
+| `spell_ratio`  | long-run ratio of throughputs | `fred diagnose`                     | a record shows few spells         |
+
+Each interval is for its own pair alone: of many runs or rules that do not differ, one in twenty will seem to. No interval
+covers events that were never recorded. All draws are fixed, so the same values have the same interval; `block_ratio` has the
+same bits on every machine.
+"""
+
+import itertools
+import math
+import warnings
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from fred.base import elementary, streams
+
+FEWEST_SEEDS = 5  # seeds needed for `bca_mean`
+FEWEST_ROUNDS = 8  # rounds needed for intervals of ratios
+_OUTSIDE = 0.05  # share of intervals that miss the true value
+_ROUNDING = 1e-12  # relative: smaller differences count as none
+_SEED_RESAMPLES, _PAIRED_RESAMPLES, _FITTED_RESAMPLES, _SPELL_DRAWS = 9999, 2000, 1000, 2000
+_BLOCKS = 4  # least number of blocks
+_QUIET = 5  # after this many insignificant autocorrelations in a row, the others are ignored
+_SPELLS = 2  # factor on the block length in `block_ratios`: spells of 15 to 60 rounds need it
+_WIDER = 1.2  # factor on deviations of odds and weights of spells; chosen on simulated traces (`studies/diagnosis`)
+_NEARER = 1 / 3  # share of the distance to the upper bound that further learning may gain; chosen likewise
+_PRIOR = 0.5  # prior number of beginnings, and of ends, of spells
+_DIGITS = 9  # digits of `spell_ratio`: later ones depend on the machine
+
+Floats = NDArray[np.float64]
+
+
+class Played(NamedTuple):
+    """Gradients and times of rounds; columns run at the same time, each at its own pace.
+
+    >>> Played(np.full((2, 1), 4.0), np.array([[1.0], [3.0]])).throughput()
+    2.0
+    """
+
+    gradients: NDArray[Any]  # number used [rounds] or [rounds, columns]
+    time: NDArray[Any]  # duration of each, s or ns, of the same shape
+
+    def throughput(self) -> float:
+        """Return the gradients per unit of time over all rounds."""
+        return float((self.gradients.sum(axis=0) / self.time.sum(axis=0)).sum())
+
+
+class Ratio(NamedTuple):
+    """A throughput relative to another, with a 95 % interval, from 0 to infinity if unknown.
+
+    >>> Ratio(1.1, 1.02, 1.2).above, Ratio(1.1, 0.95, 1.3).above, Ratio(0.9, 0.8, 0.95).below
+    (True, False, True)
+    >>> print(Ratio(1.1, 1.02, 1.2), Ratio(1.1, 0.0, math.inf), sep="; ")
+    +10.0%, 95% interval +2.0% to +20.0%; +10.0%, too few rounds for an interval
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Return True if there are enough rounds for an interval."""
+        return math.isfinite(self.high)
+
+    @property
+    def above(self) -> bool:
+        """Return True if the throughput is significantly higher than the other."""
+        return self.low > 1
+
+    @property
+    def below(self) -> bool:
+        """Return True if the throughput is significantly lower than the other."""
+        return self.high < 1
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Return the lower and upper end, or None if there are too few rounds."""
+        return (self.low, self.high) if self.known else None
+
+    def __str__(self) -> str:
+        if not self.known:
+            return f"{self.value - 1:+.1%}, too few rounds for an interval"
+        return f"{self.value - 1:+.1%}, 95% interval {self.low - 1:+.1%} to {self.high - 1:+.1%}"
+
+
+def bca_mean(values: Floats) -> tuple[float, float]:
+    """Return the BCa bootstrap interval of the mean of independent values [Efron 1987, JASA 82(397)].
+
+    Its level is the one at which its normal form has the coverage of Student's: with few values the bootstrap
+    underestimates the spread [Hesterberg 2015, American Statistician 69(4)]. Measured coverage:
+
+    | values                                 | 5 values | 10 values |
+    |----------------------------------------|----------|-----------|
+    | normal                                 | 90 %     | 95 %      |
+    | exponential                            | 88 %     | 91 %      |
+    | more skewed: lognormal with sigma 1    | 81 %     | 88 %      |
+
+    Args:
+        values: one per seed, all finite. Fewer than 5 give NaN; the interval of equal values is that value.
+
+    >>> low, high = bca_mean(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+    >>> 1 < low < 3.5 < high < 6, bca_mean(np.array([1.0, 2.0])), bca_mean(np.full(5, 0.25))
+    (True, (nan, nan), (0.25, 0.25))
+    """
+    if len(values) < FEWEST_SEEDS:
+        return math.nan, math.nan
+    if np.ptp(values) <= _ROUNDING * np.abs(values).max():
+        return float(values[0]), float(values[0])
+    return _bca(tuple(values.tolist()))
+
+
+@lru_cache(maxsize=256)  # requested again by a result's tables, figures and page
+def _bca(values: tuple[float, ...]) -> tuple[float, float]:
+    from scipy.stats import bootstrap  # statistics are slow to import
+
+    number = len(values)
+    quantile = scipy.special.stdtrit(number - 1, _OUTSIDE / 2)
+    tail = float(scipy.special.ndtr(math.sqrt(number / (number - 1)) * quantile))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # a degenerate interval is NaN
+        found = bootstrap(
+            (values,), np.mean, n_resamples=_SEED_RESAMPLES, confidence_level=1 - 2 * tail, rng=np.random.default_rng(0)
+        ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def student_mean(values: Floats) -> tuple[float, float]:
+    """Return the interval of the mean of independent normal values by Student's t; infinite for a single value.
+
+    Args:
+        values: one per seed.
+
+    >>> tuple(round(end, 2) for end in student_mean(np.array([1.0, 2.0, 3.0])))
+    (-0.48, 4.48)
+    """
+    mean, count = float(np.mean(values)), len(values)
+    half = _student(count) * float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else math.inf
+    return mean - half, mean + half
+
+
+def _student(count: float) -> float:
+    """Return the half-width of the interval in standard errors, by Student's t for a number of independent values."""
+    return float(scipy.special.stdtrit(count - 1, 1 - _OUTSIDE / 2))
+
+
+def block_ratio(own: Played, other: Played) -> Ratio:
+    """Return the ratio of the throughputs of two rules in the same rounds, by the moving-block bootstrap.
+
+    Rounds are paired, because both rules had the same times, and slowdowns last for several rounds. So blocks of rounds are
+    resampled for both rules at once [Kuensch 1989, Annals of Statistics 17(3)]. The rounds form a circle, so that all count
+    alike [Politis & Romano 1992]. The interval is Student's, from the logarithm of the ratio and its spread among the
+    resamples. Its degrees of freedom follow from the number of blocks, since few blocks show too little spread [Hesterberg
+    2015]. It reaches no further than the worst and the best single round.
+
+    With 20 rounds whose neighbours correlate by 0.8, nominal 95 % are 83 %, and less where a regime lasts as long as all of
+    them.
+
+    Args:
+        own: rounds under the rule, gradients and ns as integers [rounds].
+        other: the same rounds under the other rule. A rule equals itself, however few the rounds.
+
+    >>> print(block_ratio(Played(np.full(30, 3), np.full(30, 10)), Played(np.full(30, 4), np.full(30, 10))))
+    -25.0%, 95% interval -25.0% to -25.0%
+    """
+    sums = np.stack([own.gradients, other.time, own.time, other.gradients])
+    value = float(_ratio(sums.sum(axis=1)))
+    if np.array_equal(sums[:2], sums[:1:-1]):
+        return Ratio(1.0, 1.0, 1.0)
+    count = sums.shape[1]
+    if count < FEWEST_ROUNDS:
+        return Ratio(value, 0.0, math.inf)
+    shares = sums / sums.sum(axis=1, keepdims=True)
+    length = block_length(shares[0] + shares[1] - shares[2] - shares[3])  # each round's effect on the logarithm
+    logarithms = elementary.log(_ratio(_resampled(sums, length)))
+    blocks = count / length
+    quantile = round(_student(blocks), 6) * math.sqrt(blocks / (blocks - 1))  # further digits differ between machines
+    reach = float(elementary.exp(quantile * _spread(logarithms)))
+    single = (own.gradients / own.time) / (other.gradients / other.time)
+    low, high = min(value, float(single.min())), max(value, float(single.max()))
+    return Ratio(value, max(low, value / reach), min(high, value * reach))
+
+
+def _resampled(sums: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Return totals over the original number of rounds, drawn in blocks: [4, resamples] from [4, rounds]."""
+    count = sums.shape[1]
+    whole, rest = divmod(count, length)
+    starts, ends = _starts(count, whole + 1), _cumulated(sums)
+    full, part = (ends[:, size : size + count] - ends[:, :count] for size in (length, rest))
+    return np.add.reduce(full[:, starts[:, :-1]], axis=2) + part[:, starts[:, -1]]
+
+
+@lru_cache(maxsize=8)
+def _starts(count: int, blocks: int) -> NDArray[np.intp]:
+    """Return the first round of each block: [resamples, blocks]."""
+    words = streams.words(0, "intervals", np.arange(_PAIRED_RESAMPLES)[:, None], np.arange(blocks))
+    return (words * np.uint64(count) >> np.uint64(32)).astype(np.intp)
+
+
+def _cumulated(sums: NDArray[Any]) -> NDArray[Any]:
+    """Return sums over all rounds before each one, twice around the circle, [..., 2 rounds + 1, ...] along axis 1."""
+    return np.cumsum(np.concatenate((np.zeros_like(sums[:, :1]), sums, sums), axis=1), axis=1)
+
+
+def _ratio(sums: NDArray[np.int64]) -> Floats:
+    """Return the ratio of throughputs from the sums in `block_ratio`."""
+    return sums[0].astype(np.float64) * sums[1] / (sums[2].astype(np.float64) * sums[3])
+
+
+def _spread(values: Floats) -> float:
+    """Return the standard deviation of the values."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((values - mean) ** 2) / len(values))
+
+
+def block_length(values: Floats) -> int:
+    """Return the number of consecutive values to resample together.
+
+    The length is sqrt(n), as for batch means [Flegal & Jones 2010], or the length that [Politis & White 2004, corrected by
+    Patton, Politis & White 2009] find from the autocorrelations, if that is larger. It never exceeds a quarter of the
+    values.
+
+    Args:
+        values: series whose values may depend on earlier ones [n].
+
+    >>> draws = streams.uniforms(0, "example", 0, start=0, count=400)
+    >>> block_length(draws), block_length(np.repeat(draws[:8], 50)), block_length(draws[:9]), block_length(np.ones(400))
+    (20, 36, 2, 20)
+    """
+    count = len(values)
+    length = max(math.sqrt(count), _from_autocorrelations(values))
+    return max(1, min(math.ceil(length), count // _BLOCKS))
+
+
+def _from_autocorrelations(values: Floats) -> float:
+    """Return the block length that minimises the error of the estimated spread, for blocks in a circle."""
+    count = len(values)
+    most = min(math.ceil(math.sqrt(count)) + _QUIET, count - 1)
+    centred = values - math.fsum(values) / count
+    covariance = np.array([math.fsum(centred[lag:] * centred[: count - lag]) for lag in range(most + 1)]) / count
+    large = np.abs(covariance) >= 2 * math.sqrt(math.log10(count) / count) * covariance[0]
+    quiet = [lag for lag in range(1, most + 2 - _QUIET) if not large[lag : lag + _QUIET].any()]
+    window = min(2 * max(1, quiet[0] - 1 if quiet else int(np.flatnonzero(large)[-1])), most)
+    lags = np.arange(1, window + 1)
+    weighted = np.minimum(1.0, 2 * (1 - lags / window)) * covariance[1 : window + 1]
+    spectrum = covariance[0] + 2 * math.fsum(weighted)
+    if spectrum <= 0:
+        return 1.0
+    return float(np.cbrt(1.5 * count * (2 * math.fsum(lags * weighted) / spectrum) ** 2))
+
+
+def block_ratios(sums: Floats) -> tuple[Floats, Floats]:
+    """Return the ends of the intervals of several ratios of sums over the same rounds, [measures] each.
+
+    The method is that of `block_ratio`, with blocks twice as long, and the same blocks for all measures. Fewer than 8
+    rounds give 0 and infinity.
+
+    Args:
+        sums: numerators and denominators of each round [2, rounds, measures].
+
+    >>> low, high = block_ratios(np.stack([np.arange(1.0, 17.0), np.ones(16)])[:, :, None])
+    >>> low.round(1).tolist(), high.round(1).tolist()
+    ([3.9], [18.7])
+    """
+    rounds, measures = sums.shape[1:]
+    if rounds < FEWEST_ROUNDS or not measures:
+        return np.zeros(measures), np.full(measures, math.inf)
+    totals = sums.sum(1)
+    shares = sums / totals[:, None]
+    moved = shares[0] - shares[1]
+    longest = max(_length(moved[:, column]) for column in {0, measures // 2, measures - 1})
+    length = max(1, min(_SPELLS * longest, rounds // _BLOCKS))
+    blocks = rounds // length
+    starts = np.random.default_rng(0).integers(rounds, size=(_FITTED_RESAMPLES, blocks))
+    ends, drawn = _cumulated(sums), np.zeros((2, _FITTED_RESAMPLES, measures))
+    for start in starts.T:
+        drawn += ends[:, start + length] - ends[:, start]
+    spread = np.log(drawn[0] / drawn[1]).std(0)
+    reach = _student(blocks) * math.sqrt(blocks / (blocks - 1)) * spread
+    value = totals[0] / totals[1]
+    return value * np.exp(-reach), value * np.exp(reach)
+
+
+def _length(values: Floats) -> int:
+    """Return the block length of a series, 1 for one that does not vary."""
+    return block_length(values) if values.any() and np.ptp(values) > 0 else 1
+
+
+def spell_ratio(slow: NDArray[np.bool_], own: Played, other: Played, bound: Played | None = None) -> Ratio:
+    """Return the ratio of two throughputs, with its interval for the long run, which resamples spells rather than rounds.
+
+    A cluster that is slow in spells shows only a few of them in some hundred rounds, so their share of the time is very
+    uncertain. Spells begin and end at separate rates. With k beginnings in T fast rounds, the rate has the posterior
+    Gamma(k + 1/2) / T [Jeffreys' prior]; the same holds for ends. The ratio of the rates gives the odds of slow to fast
+    rounds. With equal numbers of beginnings and ends, these are the odds in the record times an F distribution. A single
+    spell leaves the share nearly open; a change without an end leaves it completely open.
+
+    Blocks of about sqrt(rounds) within fast and slow rounds get random weights, and so does each spell: the Bayesian
+    bootstrap [Rubin 1981, Annals of Statistics 9(1)]. The interval consists of quantiles. Odds and weights are spread a
+    little wider, since few blocks and spells show too little of the spread.
+
+    Args:
+        slow: True for rounds in a spell [rounds].
+        own: rounds of one way of using the cluster [rounds, columns].
+        other: the same rounds of the other way.
+        bound: upper bound of one that keeps learning, and so does better in the long run than in the record: its interval
+            extends further up, by a third of the distance to the bound; None for one that learns nothing.
+
+    >>> slow, gradients = np.repeat([False, True, False], [100, 50, 100]), np.full((250, 1), 4.0)
+    >>> every = Played(gradients, np.where(slow, 2.0, 1.0)[:, None])
+    >>> print(spell_ratio(slow, Played(gradients, np.ones((250, 1))), every))
+    +20.0%, 95% interval +1.0% to +87.0%
+    """
+    value = own.throughput() / other.throughput()
+    if all(np.array_equal(one, another) for one, another in zip(own, other, strict=True)):
+        return Ratio(1.0, 1.0, 1.0)
+    if len(slow) < FEWEST_ROUNDS:
+        return Ratio(value, 0.0, math.inf)
+    starts, weights = _spell_weights(slow.tobytes())
+    paces = [
+        np.divide(*(weights @ np.add.reduceat(each, starts, axis=0) for each in played)).sum(axis=1) for played in (own, other)
+    ]
+    ends = np.quantile(np.log(paces[0] / paces[1]), (_OUTSIDE / 2, 1 - _OUTSIDE / 2))
+    room = bound.throughput() / own.throughput() if bound else 1.0
+    low, high = math.exp(float(ends[0])), math.exp(float(ends[1])) * max(room, 1.0) ** _NEARER
+    return Ratio(value, min(round(low, _DIGITS), value), max(round(high, _DIGITS), value))
+
+
+@lru_cache(maxsize=8)  # the same for all remedies of a trace
+def _spell_weights(levels: bytes) -> tuple[list[int], Floats]:
+    """Return the first round of each block, of one level each, and drawn weights of the blocks [draws, blocks]."""
+    slow = np.frombuffer(levels, np.bool_)
+    longest = math.sqrt(len(slow))
+    runs = list(itertools.pairwise([0, *(np.flatnonzero(np.diff(slow)) + 1).tolist(), len(slow)]))
+    cuts = [
+        first + (end - first) * part // parts
+        for first, end in runs
+        for parts in [max(1, round((end - first) / longest))]
+        for part in range(parts)
+    ]
+    firsts = np.array(cuts)
+    weights = scipy.special.gammaincinv(_WIDER**-2, _uniforms("blocks", len(cuts)))
+    for number, (first, end) in enumerate(run for run in runs if slow[run[0]]):
+        weights[:, (firsts >= first) & (firsts < end)] *= -np.log(_uniforms("spells", number + 1)[:, -1:])
+    if slow.any() and not slow.all():
+        lengths, share = np.diff([*cuts, len(slow)]), _share_slow(slow)[:, None]
+        for level, part in ((slow[firsts], share), (~slow[firsts], 1 - share)):
+            weights[:, level] *= part / (weights[:, level] @ lengths[level])[:, None]
+    return cuts, np.asarray(weights)
+
+
+def _share_slow(slow: NDArray[np.bool_]) -> Floats:
+    """Return drawn shares of slow rounds in the long run [draws]."""
+    begun = int((slow[1:] & ~slow[:-1]).sum())
+    ended = int((~slow[1:] & slow[:-1]).sum())
+    draws = _uniforms("odds", 2)
+    rates = [scipy.special.gammaincinv(number + _PRIOR, own) for number, own in zip((begun, ended), draws.T, strict=True)]
+    odds = slow.sum() / (~slow).sum() * (rates[0] / rates[1]) ** _WIDER
+    return np.asarray(odds / (1 + odds))
+
+
+def _uniforms(purpose: str, count: int) -> Floats:
+    """Return uniform draws in (0, 1) [draws, count]; the same purpose gives the same draws."""
+    words = streams.words(0, f"diagnosis, {purpose}", np.arange(_SPELL_DRAWS)[:, None], np.arange(count))
+    return np.asarray((words.astype(np.float64) + 0.5) / 2**32)

@@ -1,0 +1,101 @@
+"""Prose that a reader has to read twice, found in the text of files; part of `make lint`.
+
+The docstring of a function begins with a verb. Pages and docstrings avoid FRED's former dialect ("who is late", "anew"). A few
+places may remain, because sometimes such words are the right ones.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+LIMIT = 20  # places of dialect
+_WRITTEN = ("index.md", "results.md")  # in docs/reference; docs/conf.py writes the other pages
+_CLAUSE = re.compile(r"(What|Whos?e?|Whom|Whoever|Whether|How|When|Where|Why|Which|Of|As|With|From|To|In|For|By|At|On)\b")
+_DIALECT = re.compile(
+    r"\b(anew|seldom|in vain|of one's own|told apart|meanwhile|whoever|nobody|everybody|at hand|comes? to|so many|those who"
+    r"|who (?:is|are|has|waits?|sends?|comes?|goes|gets?|knows?|reads?|asks?)|what (?:is|was|has|comes|came|it) \w+"
+    r"|beside (?:it|them|each))\b",
+    re.IGNORECASE,
+)
+
+
+class Passage(NamedTuple):
+    """A docstring or a paragraph, without its code.
+
+    Args:
+        place: file and line.
+        text: its words.
+        function: True for the docstring of a function.
+    """
+
+    place: str
+    text: str
+    function: bool = False
+
+    def dialect(self) -> Iterator[str]:
+        """Yield each place of dialect, with the words around it."""
+        for hit in _DIALECT.finditer(self.text):
+            yield f"{self.place}: ...{self.text[max(0, hit.start() - 40) : hit.end() + 40]}..."
+
+
+def passages(root: Path) -> Iterator[Passage]:
+    """Yield all passages of FRED's docstrings and pages.
+
+    Args:
+        root: the root of the repository.
+    """
+    pages = [path for path in sorted((root / "docs").rglob("*.md")) if not _is_generated(path.relative_to(root))]
+    for path in [root / "README.md", *pages]:
+        yield from _of_page(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
+    for path in sorted((root / "fred").rglob("*.py")):
+        yield from _of_code(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
+
+
+def _is_generated(path: Path) -> bool:
+    return any(part.startswith("_") for part in path.parts) or (path.parent.name == "reference" and path.name not in _WRITTEN)
+
+
+def _of_page(text: str, file: str) -> Iterator[Passage]:
+    """Yield the paragraphs of a page, without tables, headings and pictures."""
+    text = re.sub(r"(?s)```.*?```|<[^>]+>", lambda code: "\n" * code[0].count("\n"), text)
+    line = 1
+    for block in re.split(r"(\n\s*\n)", text):
+        if block.strip() and not block.lstrip().startswith(("|", "#", "![")):
+            words = re.sub(r"`[^`]*`|\[([^]]*)\]\([^)]*\)", r"\1", block)
+            yield Passage(f"{file}:{line}", " ".join(words.split()))
+        line += block.count("\n")
+
+
+def _of_code(text: str, file: str) -> Iterator[Passage]:
+    """Yield the docstrings of a module, without their examples."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            words = re.sub(r"(?m)^\s*(>>>|\.\.\.).*$|`[^`]*`", "X", ast.get_docstring(node) or "")
+            if words:
+                function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                yield Passage(f"{file}:{node.body[0].lineno}", " ".join(words.split()), function)
+
+
+def faults(root: Path) -> list[str]:
+    """Return the docstrings that begin with a clause and, if they are too many, the places of dialect.
+
+    Args:
+        root: the root of the repository.
+    """
+    found = list(passages(root))
+    clauses = [
+        f"{each.place}: begins with a clause: {each.text}" for each in found if each.function and _CLAUSE.match(each.text)
+    ]
+    places = [place for each in found for place in each.dialect()]
+    many = [f"{len(places)} places of dialect; at most {LIMIT} are allowed", *places] if len(places) > LIMIT else []
+    return clauses + many
+
+
+if __name__ == "__main__":
+    found = faults(ROOT)
+    print("\n".join(found), end="\n" * bool(found), file=sys.stderr)
+    sys.exit(bool(found))

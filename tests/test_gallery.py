@@ -1,0 +1,47 @@
+"""The gallery: each family of algorithms has a picture, and each picture can be drawn again."""
+
+import re
+import runpy
+from typing import Any
+
+import pytest
+
+import fred
+from fred.learning.server import Family
+from tests.conftest import ROOT
+
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "gallery.md").read_text(encoding="utf-8")
+MADE: dict[str, Any] = runpy.run_path(str(DOCS / "gallery.py"))
+CARDS = re.findall(
+    r"^:::\{figure\} images/gallery-(\S+)\.svg\n:alt: \S.*\n:target: _images/gallery-\1\.svg\n\n(.+?)\n\n`fred run (\S+)`: `(\S+)`\n:::$",
+    PAGE,
+    re.M | re.S,
+)
+
+
+@pytest.mark.parametrize("family", [family for family in Family if family is not Family.OWN])
+def test_each_family_has_a_picture(family):
+    _, found, rest = PAGE.partition(f"\n## {family}\n")
+    assert found
+    assert ":::{figure}" in rest.partition("\n## ")[0]
+
+
+def test_the_page_says_of_each_picture_what_it_is_drawn_from():
+    assert {name: (scenario, figure) for name, _, scenario, figure in CARDS} == {
+        name: (each.scenario, each.figure) for name, each in MADE["PICTURES"].items()
+    }
+    assert sorted(path.stem for path in (DOCS / "images").glob("gallery-*")) == sorted(f"gallery-{name}" for name, *_ in CARDS)
+    assert all(said.endswith((".", ").")) for _, said, *_ in CARDS)
+
+
+@pytest.mark.parametrize("name", MADE["PICTURES"])
+def test_a_picture_is_small_and_its_scenario_has_its_runs(name):
+    each = MADE["PICTURES"][name]
+    assert (DOCS / "images" / f"gallery-{name}.svg").stat().st_size < 150_000
+    assert {*each.runs} <= {*fred.load(each.scenario, each.settings).runs}
+
+
+@pytest.mark.parametrize("name", ["ssgd", "faults"])
+def test_a_picture_of_timing_is_drawn_again_as_it_is(name, tmp_path):
+    assert MADE["draw"](name, tmp_path).read_bytes() == (DOCS / "images" / f"gallery-{name}.svg").read_bytes()
