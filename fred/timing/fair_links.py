@@ -9,7 +9,7 @@ import simpy
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
-from fred.timing.flows import Flows
+from fred.timing.max_min import Flows
 from fred.timing.links import Links
 from fred.timing.loop import Wait
 
