@@ -17,8 +17,8 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
 from fred.timing.fair_links import FairLinks
-from fred.timing.max_min import Flows
 from fred.timing.loop import Loop
+from fred.timing.max_min import Flows
 from tests import max_min
 from tests.draws import Draws
 from tests.max_min import Message

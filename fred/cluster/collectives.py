@@ -14,6 +14,10 @@ time.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fred.cluster.tcp import Path
+
+_SEGMENT = 2**20  # bytes
+
 
 class Effort(NamedTuple):
     """The cost of an operation, along its longest path and in total. Volumes are in models (or messages).
@@ -21,12 +25,29 @@ class Effort(NamedTuple):
     Args:
         rounds, volume: sequential messages of the longest path, and the volume they move.
         messages, sent: messages of all members, and the volume they send.
+        segments: further sequential messages of the longest path, per MiB of the model.
+        starts: sequential messages that begin with a connection's initial window.
     """
 
-    rounds: int  # sequential messages of the longest path
+    rounds: float  # sequential messages of the longest path
     volume: float  # moved along that path
     messages: int  # of all members
     sent: float  # by all members
+    segments: float = 0.0
+    starts: int = 0
+
+    def seconds(self, size: float, path: Path) -> float:
+        """Return the duration, s.
+
+        Args:
+            size: size of the model (or message), bytes.
+            path: path between two members.
+
+        >>> ring(4).seconds(1_000_000, Path(latency=0.01, bandwidth=1e7))
+        0.21
+        """
+        waits = (self.rounds + self.segments * size / _SEGMENT) * path.latency
+        return waits + self.volume * size / path.rate + self.starts * path.lost(size)
 
     def times(self, factor: float) -> "Effort":
         """Return the same operation with messages `factor` times as large.
@@ -34,10 +55,10 @@ class Effort(NamedTuple):
         Args:
             factor: factor on the size of a message.
 
-        >>> one_way(4).times(3)
-        Effort(rounds=2, volume=6, messages=3, sent=9)
+        >>> one_way(4).times(3)[:4]
+        (2, 6, 3, 9)
         """
-        return self._replace(volume=factor * self.volume, sent=factor * self.sent)
+        return self._replace(volume=factor * self.volume, sent=factor * self.sent, segments=factor * self.segments)
 
     def then(self, other: "Effort") -> "Effort":
         """Return this operation followed by another.
@@ -49,8 +70,8 @@ class Effort(NamedTuple):
             >>> one_way(4).then(one_way(4)) == tree(4)
             True
         """
-        rounds, volume, messages, sent = other
-        return Effort(self.rounds + rounds, self.volume + volume, self.messages + messages, self.sent + sent)
+        rounds, volume, messages, sent, segments, starts = (own + others for own, others in zip(self, other, strict=True))
+        return Effort(rounds, volume, int(messages), sent, segments, int(starts))
 
 
 NOTHING_DONE = Effort(0, 0.0, 0, 0.0)
@@ -62,8 +83,8 @@ def ring(members: int) -> Effort:
     Args:
         members: number of members; the same for all operations here.
 
-        >>> ring(4)
-        Effort(rounds=6, volume=1.5, messages=24, sent=6.0)
+        >>> ring(4)[:4]
+        (6, 1.5, 24, 6.0)
     """
     rounds = 2 * (members - 1)
     return Effort(rounds, rounds / members, rounds * members, float(rounds))
@@ -72,8 +93,8 @@ def ring(members: int) -> Effort:
 def recursive_doubling(members: int) -> Effort:
     """Exchange whole models in a butterfly, at distances 1, 2, 4, ...; members beyond a power of two fold in and out.
 
-    >>> recursive_doubling(4), recursive_doubling(5)
-    (Effort(rounds=2, volume=2.0, messages=8, sent=8.0), Effort(rounds=4, volume=4.0, messages=10, sent=10.0))
+    >>> recursive_doubling(4)[:4], recursive_doubling(5)[:4]
+    ((2, 2.0, 8, 8.0), (4, 4.0, 10, 10.0))
     """
     phases, excess = _butterfly(members)
     core = members - excess
@@ -83,8 +104,8 @@ def recursive_doubling(members: int) -> Effort:
 def rabenseifner(members: int) -> Effort:
     """Reduce-scatter by recursive halving, then allgather by recursive doubling; members beyond a power of two fold in and out.
 
-    >>> rabenseifner(4)
-    Effort(rounds=4, volume=1.5, messages=16, sent=6.0)
+    >>> rabenseifner(4)[:4]
+    (4, 1.5, 16, 6.0)
     """
     phases, excess = _butterfly(members)
     core = members - excess
@@ -95,8 +116,8 @@ def rabenseifner(members: int) -> Effort:
 def tree(members: int) -> Effort:
     """Reduce to a root and broadcast from it, each along a binomial tree.
 
-    >>> tree(4)
-    Effort(rounds=4, volume=4, messages=6, sent=6)
+    >>> tree(4)[:4]
+    (4, 4, 6, 6)
     """
     return one_way(members).then(one_way(members))
 
@@ -104,8 +125,8 @@ def tree(members: int) -> Effort:
 def gathered_in_a_ring(members: int) -> Effort:
     """Allgather in a ring: every message goes from neighbour to neighbour until all members have it.
 
-    >>> gathered_in_a_ring(4)
-    Effort(rounds=3, volume=3.0, messages=12, sent=12.0)
+    >>> gathered_in_a_ring(4)[:4]
+    (3, 3.0, 12, 12.0)
     """
     rounds = members - 1
     return Effort(rounds, float(rounds), rounds * members, float(rounds * members))
@@ -114,8 +135,8 @@ def gathered_in_a_ring(members: int) -> Effort:
 def gathered_by_doubling(members: int) -> Effort:
     """Allgather by doubling: at distances 1, 2, 4, ... every member sends the parts that the other lacks [Bruck et al. 1997].
 
-    >>> gathered_by_doubling(4), gathered_by_doubling(5)
-    (Effort(rounds=2, volume=3.0, messages=8, sent=12.0), Effort(rounds=3, volume=4.0, messages=15, sent=20.0))
+    >>> gathered_by_doubling(4)[:4], gathered_by_doubling(5)[:4]
+    ((2, 3.0, 8, 12.0), (3, 4.0, 15, 20.0))
     """
     rounds = (members - 1).bit_length()
     return Effort(rounds, float(members - 1), rounds * members, float((members - 1) * members))
@@ -124,8 +145,8 @@ def gathered_by_doubling(members: int) -> Effort:
 def one_way(members: int) -> Effort:
     """Reduce to a root, or broadcast from it, along a binomial tree.
 
-    >>> one_way(4)
-    Effort(rounds=2, volume=2, messages=3, sent=3)
+    >>> one_way(4)[:4]
+    (2, 2, 3, 3)
     """
     rounds = (members - 1).bit_length()
     return Effort(rounds, rounds, members - 1, members - 1)

@@ -19,7 +19,7 @@ Example: two workers send and receive 1 MB each through a server's shared networ
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -29,12 +29,14 @@ from fred.cluster.collectives import ALLGATHER, ALLREDUCE, Effort, one_way
 from fred.cluster.contention import Contention
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
+from fred.cluster.libraries import LIBRARIES
 from fred.cluster.regions import Regions
+from fred.cluster.tcp import Path
 from fred.components import registry
 from fred.components.component import Component, Count, OneOf, Whole
 from fred.components.limits import MOST_BYTES
 
-Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree"]
+Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
 
 
@@ -124,6 +126,12 @@ class Network(Component):
         gt=0,
         description="bytes that a message has under way at most: its rate is at most window / (2 latency); for `fair`",
     )
+    initial_window: float | None = Field(
+        None,
+        gt=0,
+        description="bytes that a message has under way at first; doubles with every round trip up to the full rate (TCP's "
+        "slow start); absent: the full rate at once; for `fair`",
+    )
     weights: Literal["equal", "latency"] = Field(
         "equal", description="share of each message: equal, or inversely proportional to its latency; for `fair`"
     )
@@ -133,7 +141,9 @@ class Network(Component):
         le=MOST_BYTES,
         description="size of every model and message, bytes, whatever it holds; absent: of its arrays, 4 per parameter",
     )
-    collective: Collective = Field("ring", description="algorithm of allreduces")
+    collective: Collective = Field(
+        "ring", description="algorithm of allreduces, or a library whose allreduces were measured (`nccl`, `gloo`)"
+    )
     regions: Regions | None = Field(None, description="regions of workers and servers, with the bandwidth between each pair")
     buckets: Count = Field(
         1,
@@ -161,8 +171,9 @@ class Network(Component):
 
     @model_validator(mode="after")
     def _flows_alone(self) -> "Network":
-        if self.sharing == "queue" and (self.window is not None or self.weights != "equal"):
-            raise ValueError("`window` and `weights` need `sharing: fair`")
+        given = {"window": self.window, "initial_window": self.initial_window, "weights": self.weights != "equal"}
+        if self.sharing == "queue" and (names := [name for name, value in given.items() if value]):
+            raise ValueError(f"`{names[0]}` needs `sharing: fair`")
         if self.sharing == "fair" and self.contention:
             raise ValueError("`sharing: fair` does not support `contention` of links; use `sharing: queue`")
         return self
@@ -220,7 +231,7 @@ class Network(Component):
             assert not isinstance(members, int)
             messages, sent = self.regions.sent(list(members))
             return _cost_of(self.regions.seconds(list(members), size), sent * size, messages)
-        form = ALLREDUCE[algorithm or self.collective]
+        form = _form("allreduce", algorithm or self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
         if not self.two_levels or len(nodes) == 1:
@@ -250,7 +261,7 @@ class Network(Component):
             assert not isinstance(members, int)
             others = sum(members) - 1
             return _cost_of(self.regions.gathering(list(members), size), others * size, others)
-        form = ALLGATHER[self.collective]
+        form = _form("allgather", self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
         if not self.two_levels or len(nodes) == 1:
@@ -270,9 +281,15 @@ class Network(Component):
     def _seconds(self, effort: Effort, size: int, inside: bool) -> float:
         link = self.within if inside and self.within is not None else self
         cards = [link.bandwidth, None if inside else self.node_bandwidth]
-        slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=None)
-        latency = effort.rounds * mean_latency(link) if effort.rounds else 0.0
-        return latency + (effort.volume * size / slowest if slowest else 0.0)
+        slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=math.inf)
+        latency = mean_latency(link) if effort.rounds or effort.segments else 0.0
+        return effort.seconds(size, Path(latency, slowest, self.window or math.inf, self.initial_window or math.inf))
+
+
+def _form(operation: Literal["allreduce", "allgather"], collective: Collective) -> Callable[[int], Effort]:
+    if collective in LIBRARIES:
+        return LIBRARIES[collective][operation]
+    return (ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective]
 
 
 def _cost_of(seconds: float, size: float, messages: float) -> Cost:

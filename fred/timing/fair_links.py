@@ -9,9 +9,10 @@ import simpy
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
-from fred.timing.max_min import Flows
+from fred.cluster.tcp import Path
 from fred.timing.links import Links
 from fred.timing.loop import Wait
+from fred.timing.max_min import Flows
 
 
 class FairLinks(Links):
@@ -101,7 +102,18 @@ class FairLinks(Links):
         if self._window is not None and latency:
             limit = min(limit, self._window / (2 * latency))
         weight = 1 / max(1, latency) if self._network.weights == "latency" else 1.0
-        return self._flows.send(path, size, weight, limit)
+        if self._network.initial_window is None or not latency:
+            return self._flows.send(path, size, weight, limit)
+        rate = min(limit, *(self._capacities[link] for link in path))
+        lost = Path(latency, rate, initial_window=self._network.initial_window).lost(size)
+        return self._env.process(self._flow_later(round(lost), path, size, weight, limit))
+
+    def _flow_later(
+        self, lost: int, path: tuple[int, ...], size: int, weight: float, limit: float
+    ) -> Generator[Wait, Any, None]:
+        """Send along a path after the time that the message loses because its window still grows, ns."""
+        yield lost
+        yield self._flows.send(path, size, weight, limit)
 
     def _lay_cards(self, network: Network, workers: int) -> None:
         """Number the links: one for each direction of each worker's, server's and node's card."""

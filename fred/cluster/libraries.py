@@ -1,0 +1,87 @@
+"""What communication libraries do: the cost of their operations, fitted to measurements (`results/reproductions/measured.md`).
+
+NCCL passes small chunks on while it still receives others, so few latencies add up, whatever the number of members. Gloo's ring
+waits for each segment of 1 MiB, which the receiver must have asked for; its broadcast sends whole models down a tree.
+
+Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, all-to-all).
+"""
+
+from collections.abc import Callable
+
+from fred.cluster.collectives import Effort
+
+NCCL_VOLUME = 1.012  # bytes on the wire per byte of a model, in a collective operation
+NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
+GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
+GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
+
+
+def nccl_allreduce(members: int, volume: float = NCCL_VOLUME, rounds: float = NCCL_ROUNDS) -> Effort:
+    """Allreduce in chunks along trees.
+
+    Args:
+        members: number of members.
+        volume: bytes on the wire per byte of the model.
+        rounds: latencies, from four members on.
+
+    >>> nccl_allreduce(4)[:2]
+    (4, 1.518)
+    """
+    return _all(members, min(rounds, 2 * _depth(members)), volume, passes=2)
+
+
+def gloo_allreduce(members: int, volume: float = GLOO_VOLUME) -> Effort:
+    """Reduce-scatter, then allgather, in a ring, segment by segment.
+
+    Args:
+        members: number of members.
+        volume: bytes on the wire per byte of the model.
+
+    >>> gloo_allreduce(4).volume, gloo_allreduce(4).segments
+    (1.875, 1.5)
+    """
+    return _all(members, 0, volume, passes=2)._replace(segments=2 * (members - 1) / members)
+
+
+LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> operation -> its cost for a number of members
+    "nccl": {
+        "allreduce": nccl_allreduce,
+        "broadcast": lambda members: _to_all(members, 2, NCCL_VOLUME),
+        "reduce": lambda members: _to_all(members, 2, NCCL_VOLUME),
+        "allgather": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
+        "reduce-scatter": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
+        "all-to-all": lambda members: _all(members, 2, NCCL_VOLUME),
+        "point-to-point": lambda members: Effort(0, 1.0, 1, 1.0, starts=1),
+    },
+    "gloo": {
+        "allreduce": gloo_allreduce,
+        "broadcast": lambda members: _to_all(members, 2 * _depth(members), _depth(members), starts=_depth(members)),
+        "reduce": lambda members: _gloo_reduce(members),
+        "allgather": lambda members: _all(members, 4 * (members - 1), GLOO_VOLUME),
+        "reduce-scatter": lambda members: _all(members, 0, GLOO_VOLUME)._replace(segments=(members - 1) / members),
+        "all-to-all": lambda members: _all(members, 2, GLOO_ALL_TO_ALL),
+        "point-to-point": lambda members: Effort(2, 1.0, 1, 1.0, starts=1),
+    },
+}
+
+
+def _depth(members: int) -> int:
+    """Return the depth of a binary tree of all members."""
+    return (members - 1).bit_length()
+
+
+def _all(members: int, rounds: float, volume: float, passes: int = 1) -> Effort:
+    """Return the cost of an operation in which every member sends all of a model but its own part, `passes` times."""
+    others = members - 1
+    return Effort(rounds, passes * volume * others / members, passes * others * members, float(passes * others))
+
+
+def _to_all(members: int, rounds: float, volume: float, starts: int = 0) -> Effort:
+    """Return the cost of an operation between one member and all others."""
+    return Effort(rounds, float(volume), members - 1, float(members - 1), starts=starts)
+
+
+def _gloo_reduce(members: int) -> Effort:
+    """Return the cost of a reduce-scatter in a ring, from which the root then gathers the parts."""
+    others = members - 1
+    return Effort(2, GLOO_VOLUME + others / members, others * (members + 1), others * (1 + 1 / members), segments=1.0, starts=1)
