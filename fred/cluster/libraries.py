@@ -1,19 +1,27 @@
 """What communication libraries do: the cost of their operations, fitted to measurements (`results/reproductions/measured.md`).
 
 NCCL passes small chunks on while it still receives others, so few latencies add up, whatever the number of members. Gloo's ring
-waits for each segment of 1 MiB, which the receiver must have asked for; its broadcast sends whole models down a tree.
+waits for each segment of 1 MiB, which the receiver must have asked for; its broadcast sends whole models down a tree. `in use`
+is one synchronization by a data-parallel program: operations on parts of the model, one after the other, and other work beside.
 
-Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, all-to-all).
+Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, scatter, all-to-all).
 """
 
 from collections.abc import Callable
 
 from fred.cluster.collectives import Effort
+from fred.cluster.tcp import Path
 
 NCCL_VOLUME = 1.012  # bytes on the wire per byte of a model, in a collective operation
 NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
 GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
 GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
+PARTS_IN_USE = 17.5  # allreduces of one synchronization in use
+RING_IN_USE = 16  # members from which such allreduces go around a ring
+SERVERS_VOLUME, SERVERS_ROUNDS = 1.28, 3.5  # of sharded servers in use; latencies for each other member
+_SEGMENT = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
+_WINDOW = 3 * 2**20  # bytes: half of the largest receive buffer on Linux by default, 6 MiB
+_SOCKETS = 16  # connections of NCCL between two machines of Amazon's cloud
 
 
 def nccl_allreduce(members: int, volume: float = NCCL_VOLUME, rounds: float = NCCL_ROUNDS) -> Effort:
@@ -43,6 +51,34 @@ def gloo_allreduce(members: int, volume: float = GLOO_VOLUME) -> Effort:
     return _all(members, 0, volume, passes=2)._replace(segments=2 * (members - 1) / members)
 
 
+def allreduce_in_use(members: int, parts: float = PARTS_IN_USE) -> Effort:
+    """Allreduce parts of a model one after the other.
+
+    Args:
+        members: number of members.
+        parts: number of parts.
+
+    >>> allreduce_in_use(4)[:2], allreduce_in_use(16).rounds
+    ((70.0, 1.518), 525.0)
+    """
+    rounds = nccl_allreduce(members).rounds if members < RING_IN_USE else 2 * (members - 1)
+    return nccl_allreduce(members)._replace(rounds=parts * rounds)
+
+
+def servers_in_use(members: int, volume: float = SERVERS_VOLUME, rounds: float = SERVERS_ROUNDS) -> Effort:
+    """Send every part of a gradient to the member that serves it (all-to-all), and gather the new model (allgather).
+
+    Args:
+        members: number of members.
+        volume: bytes on the wire per byte of a model.
+        rounds: latencies for each other member.
+
+    >>> servers_in_use(4)[:2]
+    (10.5, 1.92)
+    """
+    return _all(members, rounds * (members - 1), volume, passes=2)
+
+
 LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> operation -> its cost for a number of members
     "nccl": {
         "allreduce": nccl_allreduce,
@@ -51,6 +87,8 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
         "allgather": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
         "reduce-scatter": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
         "all-to-all": lambda members: _all(members, 2, NCCL_VOLUME),
+        "gather": lambda members: _all(members, 2, NCCL_VOLUME),
+        "scatter": lambda members: _all(members, 2, NCCL_VOLUME),
         "point-to-point": lambda members: Effort(0, 1.0, 1, 1.0, starts=1),
     },
     "gloo": {
@@ -60,8 +98,16 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
         "allgather": lambda members: _all(members, 4 * (members - 1), GLOO_VOLUME),
         "reduce-scatter": lambda members: _all(members, 0, GLOO_VOLUME)._replace(segments=(members - 1) / members),
         "all-to-all": lambda members: _all(members, 2, GLOO_ALL_TO_ALL),
+        "gather": lambda members: _all(members, 2, 1.0)._replace(starts=1),
+        "scatter": lambda members: _all(members, 2, 1.0)._replace(starts=1),
         "point-to-point": lambda members: Effort(2, 1.0, 1, 1.0, starts=1),
     },
+    "in use": {"allreduce": allreduce_in_use, "sharded-servers": servers_in_use},
+}
+CONNECTIONS = {  # library -> path with its connections' windows
+    "nccl": Path(window=_SOCKETS * _WINDOW, initial_window=_SOCKETS * _SEGMENT),
+    "gloo": Path(window=_WINDOW, initial_window=_SEGMENT),
+    "in use": Path(),
 }
 
 

@@ -1,0 +1,228 @@
+"""Fit of a network to measured times of communication, and how far its predictions are off."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from fred.base.errors import FredError
+from fred.cluster.collectives import ALLREDUCE, Effort
+from fred.cluster.libraries import CONNECTIONS, LIBRARIES
+from fred.cluster.tcp import Path
+from fred.fitting.measurements import Measurement
+
+_FIRST = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes
+_BOUNDS = {"latency": (1e-7, 1.0), "bandwidth": (1e3, 1e13), "window": (1e3, 1e12)}
+_LARGE = 0.25  # error of a logarithm from which on a larger one hardly counts more
+Form = Callable[..., Effort]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """What a table of measurements leaves open, and was fitted to it.
+
+    Args:
+        latency: time of a message in one direction, s; used where it is not given.
+        bandwidth: bandwidth of each member, bytes/s; used where it is not given.
+        window: bytes under way at most, for measured rates; None: as the library's connections have it.
+        constants: constants of the operation's cost, if they were fitted, too.
+        fitted: names of those that were fitted.
+    """
+
+    latency: float = 0.0
+    bandwidth: float = math.inf
+    window: float | None = None
+    constants: Mapping[str, float] = field(default_factory=dict)
+    fitted: tuple[str, ...] = ()
+
+
+def predicted(measurement: Measurement, unknowns: Unknowns, form: Form | None = None) -> float:
+    """Return the duration that FRED predicts, s.
+
+    Args:
+        measurement: its `seconds` are not used.
+        unknowns: latency and bandwidth, where it has none.
+        form: cost of the operation; default: the library's.
+
+    Example: NCCL's allreduce of 128 MiB among four nodes at 5 Gbit/s and 1 ms took .329 s.
+        >>> shaped = Measurement("nccl", "allreduce", 4, 2**27, 0.329, latency=0.001, bandwidth=6.25e8)
+        >>> round(predicted(shaped, Unknowns()), 3)
+        0.33
+    """
+    latency = unknowns.latency if measurement.latency is None else measurement.latency
+    bandwidth = unknowns.bandwidth if measurement.bandwidth is None else measurement.bandwidth
+    if measurement.is_rate:
+        return measurement.size / Path(latency, bandwidth, unknowns.window or math.inf).rate
+    form = form or LIBRARIES[measurement.library][measurement.operation]
+    effort = form(measurement.nodes, **unknowns.constants)
+    return effort.seconds(measurement.size, CONNECTIONS[measurement.library]._replace(latency=latency, bandwidth=bandwidth))
+
+
+def errors(measurements: Iterable[Measurement], unknowns: Unknowns, form: Form | None = None) -> Floats:
+    """Return predicted / measured - 1 of each measurement [measurements].
+
+    Args:
+        measurements: what was measured.
+        unknowns, form: as of `predicted`.
+    """
+    return np.array([predicted(each, unknowns, form) / each.seconds - 1 for each in measurements])
+
+
+def fit(
+    measurements: Sequence[Measurement], form: Form | None = None, constants: Mapping[str, float] | None = None
+) -> Unknowns:
+    """Return the latency and the bandwidth, where they are not given, that predict the durations best.
+
+    The loss of an error grows less and less, so that a few measurements of another kind do not decide.
+
+    Args:
+        measurements: of one source.
+        form: as of `predicted`.
+        constants: first values of constants of the form that are fitted, too, by name.
+
+    Example: a link of 1 GB/s, with 1 ms.
+        >>> made = [Measurement("nccl", "allreduce", 4, size, 0.004 + 1.518 * size / 1e9) for size in (1e4, 1e6, 1e8)]
+        >>> found = fit(made)
+        >>> round(found.latency, 5), round(found.bandwidth / 1e9, 2)
+        (0.001, 1.0)
+    """
+    constants = constants or {}
+    links = [name for name in ("latency", "bandwidth") if any(getattr(each, name) is None for each in measurements)]
+    if any(each.is_rate for each in measurements):
+        links.append("window")
+    names = (*links, *constants)
+    if not names:
+        return Unknowns()
+    concerned = [
+        each for each in measurements if constants or "window" in links or each.latency is None or each.bandwidth is None
+    ]
+
+    def unknowns(logs: Floats) -> Unknowns:
+        values = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        own = {name: values.pop(name) for name in constants}
+        return Unknowns(**values, constants=own, fitted=names)
+
+    def loss(logs: Floats) -> float:
+        ratios = [predicted(each, unknowns(logs), form) / each.seconds for each in concerned]
+        off = np.abs(np.log(np.maximum(ratios, 1e-12)))
+        return float(np.mean(off / (1 + off / _LARGE)))
+
+    first = {**_FIRST, "bandwidth": _bandwidth(concerned, form), **constants}
+    bounds = [(math.log(low), math.log(high)) for low, high in (_BOUNDS.get(name, (1e-3, 1e3)) for name in names)]
+    latencies = sorted({_FIRST["latency"], 1e-6, 1e-2}) if "latency" in links else [1.0]
+    searched = [
+        minimize(loss, _logs({**first, "latency": latency}, names), method="Nelder-Mead", bounds=bounds, options=_PRECISION)
+        for latency in latencies
+    ]
+    return unknowns(min(searched, key=lambda each: float(each.fun)).x)
+
+
+def _logs(values: Mapping[str, float], names: Sequence[str]) -> Floats:
+    return np.log([values[name] for name in names])
+
+
+_PRECISION: Any = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}
+
+
+def _bandwidth(measurements: Sequence[Measurement], form: Form | None) -> float:
+    """Return the bandwidth that the fastest measurement shows, if latency costs nothing, bytes/s."""
+    bytes_per_bandwidth = [predicted(each, Unknowns(0.0, 1.0, math.inf), form) for each in map(_without_latency, measurements)]
+    return max(volume / each.seconds for volume, each in zip(bytes_per_bandwidth, measurements, strict=True))
+
+
+def _without_latency(measurement: Measurement) -> Measurement:
+    values = {**vars(measurement), "latency": 0.0, "bandwidth": None}
+    return Measurement(**values)
+
+
+def held_out(
+    measurements: Sequence[Measurement],
+    settings: Sequence[object],
+    form: Form | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> Floats:
+    """Return the error of each measurement by a fit to the others, without those of its setting [measurements].
+
+    Args:
+        measurements: of one source.
+        settings: setting of each, such as its number of nodes.
+        form, constants: as of `fit`.
+    """
+    found = np.empty(len(measurements))
+    for setting in dict.fromkeys(settings):
+        out = [place for place, own in enumerate(settings) if own == setting]
+        rest = [each for place, each in enumerate(measurements) if place not in out]
+        found[out] = errors([measurements[place] for place in out], fit(rest, form, constants), form)
+    return found
+
+
+@dataclass(frozen=True)
+class FittedNetwork:
+    """A network fitted to measurements.
+
+    Args:
+        unknowns: latency and bandwidth.
+        collective: the algorithm, or library, that predicts the allreduces best.
+        library: library that was measured.
+        tried: each algorithm, and the errors of its predictions held out [measurements].
+        others: source of each other operation, and the errors of its predictions [measurements].
+    """
+
+    unknowns: Unknowns
+    collective: str
+    library: str
+    tried: dict[str, Floats]
+    others: dict[str, Floats]
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Return the options of `network:` in a scenario."""
+        connection = CONNECTIONS[self.library]
+        return {
+            "latency": {"name": "constant", "seconds": float(f"{self.unknowns.latency:.4g}")},
+            "bandwidth": float(f"{self.unknowns.bandwidth:.4g}"),
+            "collective": self.collective,
+            "sharing": "fair",
+            "window": connection.window,
+            "initial_window": connection.initial_window,
+        }
+
+
+def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
+    """Fit a network to the measurements of one cluster.
+
+    Latency and bandwidth are fitted to the allreduces, if there are any, and otherwise to all operations.
+
+    Args:
+        measurements: with one library, without `in use`.
+
+    Raises FredError for several libraries, for measured rates, for settings that differ, and for fewer than three measurements.
+    """
+    libraries = sorted({each.library for each in measurements})
+    if len(libraries) > 1 or libraries[0] == "in use":
+        raise FredError(f"the measurements are of {' and '.join(libraries)}; expected one library, `nccl` or `gloo`")
+    if any(each.is_rate for each in measurements):
+        raise FredError("the measurements are rates of point-to-point transfers between regions; expected durations")
+    if len({(each.latency, each.bandwidth) for each in measurements}) > 1:
+        raise FredError("delays or bandwidths differ between the measurements; expected those of one cluster as it is")
+    if len(measurements) < 3:
+        raise FredError(f"there are {len(measurements)} measurements; expected at least 3, of several sizes")
+    library = libraries[0]
+    reduced = [each for each in measurements if each.operation == "allreduce"]
+    forms = {library: LIBRARIES[library]["allreduce"], **ALLREDUCE}
+    settings = [(each.nodes, each.size) for each in reduced]
+    tried = {name: held_out(reduced, settings, form) for name, form in forms.items()} if len(set(settings)) > 2 else {}
+    best = min(tried, key=lambda name: float(np.mean(np.abs(tried[name]))), default=library)
+    unknowns = fit(reduced, forms[best]) if tried else fit(measurements)
+    rest = [each for each in measurements if each.operation != "allreduce" or not tried]
+    others = {source: errors([each for each in rest if each.source == source], unknowns) for source in _sources(rest)}
+    return FittedNetwork(unknowns, best, library, tried, others)
+
+
+def _sources(measurements: Iterable[Measurement]) -> list[str]:
+    return list(dict.fromkeys(each.source for each in measurements))
