@@ -12,13 +12,13 @@ from collections.abc import Callable
 from fred.cluster.collectives import Effort
 from fred.cluster.tcp import Path
 
-NCCL_VOLUME = 1.012  # bytes on the wire per byte of a model, in a collective operation
+NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
 NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
 GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
 GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
-PARTS_IN_USE = 17.5  # allreduces of one synchronization in use
+PARTS_IN_USE = 18.2  # allreduces of one synchronization in use
 RING_IN_USE = 16  # members from which such allreduces go around a ring
-SERVERS_VOLUME, SERVERS_ROUNDS = 1.28, 3.5  # of sharded servers in use; latencies for each other member
+SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
 _SEGMENT = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
 _WINDOW = 3 * 2**20  # bytes: half of the largest receive buffer on Linux by default, 6 MiB
 _SOCKETS = 16  # connections of NCCL between two machines of Amazon's cloud
@@ -33,7 +33,7 @@ def nccl_allreduce(members: int, volume: float = NCCL_VOLUME, rounds: float = NC
         rounds: latencies, from four members on.
 
     >>> nccl_allreduce(4)[:2]
-    (4, 1.518)
+    (4, 1.5165)
     """
     return _all(members, min(rounds, 2 * _depth(members)), volume, passes=2)
 
@@ -59,7 +59,7 @@ def allreduce_in_use(members: int, parts: float = PARTS_IN_USE) -> Effort:
         parts: number of parts.
 
     >>> allreduce_in_use(4)[:2], allreduce_in_use(16).rounds
-    ((70.0, 1.518), 525.0)
+    ((72.8, 1.5165), 546.0)
     """
     rounds = nccl_allreduce(members).rounds if members < RING_IN_USE else 2 * (members - 1)
     return nccl_allreduce(members)._replace(rounds=parts * rounds)
@@ -74,7 +74,7 @@ def servers_in_use(members: int, volume: float = SERVERS_VOLUME, rounds: float =
         rounds: latencies for each other member.
 
     >>> servers_in_use(4)[:2]
-    (10.5, 1.92)
+    (9.0, 1.965)
     """
     return _all(members, rounds * (members - 1), volume, passes=2)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,15 +87,13 @@ def fit(
         constants: first values of constants of the form that are fitted, too, by name.
 
     Example: a link of 1 GB/s, with 1 ms.
-        >>> made = [Measurement("nccl", "allreduce", 4, size, 0.004 + 1.518 * size / 1e9) for size in (1e4, 1e6, 1e8)]
+        >>> made = [Measurement("nccl", "allreduce", 4, size, 0.004 + 1.5165 * size / 1e9) for size in (1e4, 1e6, 1e8)]
         >>> found = fit(made)
         >>> round(found.latency, 5), round(found.bandwidth / 1e9, 2)
         (0.001, 1.0)
     """
     constants = constants or {}
-    links = [name for name in ("latency", "bandwidth") if any(getattr(each, name) is None for each in measurements)]
-    if any(each.is_rate for each in measurements):
-        links.append("window")
+    links = _open(measurements)
     names = (*links, *constants)
     if not names:
         return Unknowns()
@@ -110,7 +109,7 @@ def fit(
     def loss(logs: Floats) -> float:
         ratios = [predicted(each, unknowns(logs), form) / each.seconds for each in concerned]
         off = np.abs(np.log(np.maximum(ratios, 1e-12)))
-        return float(np.mean(off / (1 + off / _LARGE)))
+        return float(np.mean(off**1.5 / (1 + (off / _LARGE) ** 1.5)))
 
     first = {**_FIRST, "bandwidth": _bandwidth(concerned, form), **constants}
     bounds = [(math.log(low), math.log(high)) for low, high in (_BOUNDS.get(name, (1e-3, 1e3)) for name in names)]
@@ -148,6 +147,8 @@ def held_out(
 ) -> Floats:
     """Return the error of each measurement by a fit to the others, without those of its setting [measurements].
 
+    A latency or bandwidth that only this setting leaves open is fitted to it, with the constants from the others.
+
     Args:
         measurements: of one source.
         settings: setting of each, such as its number of nodes.
@@ -157,8 +158,20 @@ def held_out(
     for setting in dict.fromkeys(settings):
         out = [place for place, own in enumerate(settings) if own == setting]
         rest = [each for place, each in enumerate(measurements) if place not in out]
-        found[out] = errors([measurements[place] for place in out], fit(rest, form, constants), form)
+        left_out = [measurements[place] for place in out]
+        unknowns = fit(rest, form, constants)
+        if set(_open(left_out)) - set(unknowns.fitted):  # nothing else says what their latency and bandwidth are
+            fixed = partial(form, **unknowns.constants) if form else None
+            found[out] = errors(left_out, fit(left_out, fixed), fixed)
+        else:
+            found[out] = errors(left_out, unknowns, form)
     return found
+
+
+def _open(measurements: Sequence[Measurement]) -> list[str]:
+    """Return the names of what the measurements leave open."""
+    names = [name for name in ("latency", "bandwidth") if any(getattr(each, name) is None for each in measurements)]
+    return [*names, "window"] if any(each.is_rate for each in measurements) else names
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,149 @@
+"""FRED's times of communication beside measured ones."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.fitting.communication import Unknowns, errors, fit, held_out, predicted
+from fred.fitting.measurements import Measurement, read
+from fred.views import figures
+from fred.views.figures import Picture
+from reproductions.common import RESULTS, say, table, write
+from reproductions.measured.sources import FOLDER, SOURCES, Source, settings
+
+FILE = RESULTS / "measured.csv"
+_NEAR = 0.15
+_MARKS = "osD^vP*X<>hd"
+Floats = NDArray[np.float64]
+
+
+class Group(NamedTuple):
+    """Measurements of one operation in one file, and what FRED predicts."""
+
+    name: str
+    measurements: Sequence[Measurement]
+    unknowns: Unknowns
+
+    @property
+    def errors(self) -> Floats:
+        """Return predicted / measured - 1 of each measurement."""
+        return errors(self.measurements, self.unknowns)
+
+
+def timing() -> None:
+    """Predict every measurement, with FRED's constants and with those fitted to the others; write the CSV file."""
+    rows: list[dict[str, object]] = []
+    for source in SOURCES:
+        say(source.name)
+        rows += _rows(source)
+    for group in groups([FOLDER / "gloo-emulated.csv", FOLDER / "public.csv"]):
+        rows += [{**row, "file": group.name} for row in _described(group.name, group)]
+    pd.DataFrame(rows).to_csv(FILE, index=False, float_format="%.6g")
+
+
+def training() -> None:
+    """Do nothing: there is nothing to train."""
+
+
+def report() -> str:
+    """Write the page and the figure from the CSV file; return the page's path."""
+    found = pd.read_csv(FILE)
+    picture(found).save(RESULTS / "measured.svg")
+    return write("measured", _text(found))
+
+
+def points(paths: Sequence[Path]) -> str:
+    """Predict the measurements in any files, print the errors, and write a page with a figure; return its path.
+
+    Latencies and bandwidths that the files do not give are fitted, once for each library and operation of a file.
+    """
+    found = groups(paths)
+    rows = [row for group in found for row in _described(group.name, group)]
+    overview = table(("measurements", "points", "fitted", "median error", "within 15 %", "worst"), map(_overview, found))
+    print(overview)
+    picture(pd.DataFrame(rows)).save(RESULTS / "measured-points.svg")
+    each = table(
+        ("measurements", "nodes", "bytes", "delay, s", "bytes/s", "predicted, s", "measured, s", "error"), map(_line, rows)
+    )
+    text = f"# Measured and predicted times\n\n![predicted and measured](measured-points.svg)\n\n{overview}\n\n{each}\n"
+    return write("measured-points", text)
+
+
+def groups(paths: Iterable[Path]) -> list[Group]:
+    """Return the measurements of each library and operation of each file, with what was fitted to them."""
+    found = []
+    for path in paths:
+        everything = read(path)
+        for source in dict.fromkeys(each.source for each in everything):
+            own = [each for each in everything if each.source == source]
+            found.append(Group(f"{path.stem}: {source}", own, fit(own)))
+    return found
+
+
+def _rows(source: Source) -> Iterator[dict[str, object]]:
+    """Yield a row for each measurement of a source, with its errors when its settings were left out of all fits."""
+    own = source.measurements()
+    group = Group(source.name, own, fit(own))
+    out = {f"without its {way}": held_out(own, keys, source.form, source.constants) for way, keys in settings(own).items()}
+    fitted = fit(own, source.form, source.constants)
+    refitted = "; ".join(f"{name} {value:.4g}" for name, value in fitted.constants.items())
+    for place, row in enumerate(_described(source.name, group)):
+        yield {**row, "refitted": refitted, **{name: values[place] for name, values in out.items()}}
+
+
+def _described(name: str, group: Group) -> Iterator[dict[str, object]]:
+    for each, error in zip(group.measurements, group.errors, strict=True):
+        yield {
+            "name": name,
+            "nodes": each.nodes,
+            "bytes": each.size,
+            "latency": each.latency,
+            "bandwidth": each.bandwidth,
+            "predicted": predicted(each, group.unknowns),
+            "error": error,
+            "fitted": _fitted(group.unknowns),
+        }
+
+
+def _fitted(unknowns: Unknowns) -> str:
+    units = {"latency": (1e3, "ms"), "bandwidth": (8e-9, "Gbit/s"), "window": (2**-20, "MiB")}
+    values = ((name, getattr(unknowns, name), *units[name]) for name in unknowns.fitted)
+    return "; ".join(f"{name} {value * factor:.3g} {unit}" for name, value, factor, unit in values) or "nothing"
+
+
+def _overview(group: Group) -> tuple[object, ...]:
+    return (group.name, len(group.measurements), _fitted(group.unknowns), *_summary(group.errors))
+
+
+def _summary(off: Floats) -> tuple[str, str, str]:
+    """Return the median error, the share within 15 %, and the largest error."""
+    worst = off[np.argmax(np.abs(np.log1p(off)))]
+    return f"{np.median(np.abs(off)):.1%}", f"{np.mean(np.abs(off) <= _NEAR):.0%}", f"{worst:+.0%}"
+
+
+def _line(row: dict[str, object]) -> tuple[object, ...]:
+    given = ["–" if value is None else f"{value:.4g}" for value in (row["latency"], row["bandwidth"])]
+    measured = float(str(row["predicted"])) / (1 + float(str(row["error"])))
+    values = (f"{row['bytes']:.0f}", *given, f"{row['predicted']:.4g}", f"{measured:.4g}", f"{row['error']:+.1%}")
+    return (row["name"], row["nodes"], *values)
+
+
+def picture(found: pd.DataFrame) -> Picture:
+    """Draw predicted against measured times, by source."""
+    with figures.style():
+        drawn = Picture(figsize=(6.4, 4.8), layout="constrained")
+        axis = drawn.subplots()
+        for mark, (name, own) in zip(_MARKS * 9, found.groupby("name", sort=False), strict=False):
+            axis.plot(own["predicted"] / (1 + own["error"]), own["predicted"], mark, label=name, markersize=4, alpha=0.8)
+        both = [*axis.get_xlim(), *axis.get_ylim()]
+        ends = [min(value for value in both if value > 0), max(both)]
+        ends = [found["predicted"].min() / 1.5, found["predicted"].max() * 1.5]
+        for factor, dashes in ((1.0, "-"), (1 + _NEAR, ":"), (1 / (1 + _NEAR), ":")):
+            axis.plot(ends, [factor * end for end in ends], dashes, color="0.5", linewidth=0.8, zorder=0)
+        axis.set(xscale="log", yscale="log", xlabel="measured, s", ylabel="predicted, s", xlim=ends, ylim=ends)
+        drawn.legend(loc="outside right upper", fontsize=7)
+        return drawn

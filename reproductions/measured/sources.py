@@ -1,0 +1,83 @@
+"""What was measured, by whom, and which constants of FRED are fitted to it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fred.base.errors import FredError
+from fred.cluster import libraries
+from fred.cluster.collectives import Effort
+from fred.fitting.measurements import Measurement, read
+from reproductions.common import ROOT
+
+FOLDER = Path(__file__).parent
+SHARED = ROOT.parent / "shared" / "data" / "measured"
+TC_CLUSTER = "BinhangYuan/tc_cluster_setting (Amazon p3.2xlarge)"
+PAIRS = 9  # of regions with the same receiver, in succession
+
+
+class Source(NamedTuple):
+    """A table of measurements of one operation.
+
+    Args:
+        name: in the page's tables.
+        path: CSV file.
+        of: `source` of its measurements.
+        who: who measured it.
+        form: cost of the operation, with its constants as parameters.
+        constants: FRED's values of these constants.
+    """
+
+    name: str
+    path: Path
+    of: str
+    who: str
+    form: Callable[..., Effort] | None = None
+    constants: Mapping[str, float] = {}
+
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Return the measurements. Raises FredError if the file is missing."""
+        if not self.path.exists():
+            raise FredError(f"{self.path} is missing: the measurements are not part of the project; `--report` needs none")
+        return tuple(each for each in read(self.path) if each.source == self.of)
+
+
+SOURCES = (
+    Source(
+        "NCCL, allreduce",
+        SHARED / "nccl-allreduce.csv",
+        "nccl allreduce",
+        TC_CLUSTER,
+        libraries.nccl_allreduce,
+        {"volume": libraries.NCCL_VOLUME, "rounds": libraries.NCCL_ROUNDS},
+    ),
+    Source("NCCL, point to point", SHARED / "point-to-point.csv", "nccl point-to-point", TC_CLUSTER),
+    Source("Gloo, point to point", SHARED / "point-to-point.csv", "gloo point-to-point", TC_CLUSTER),
+    Source("NCCL, between regions", SHARED / "region-pairs.csv", "nccl point-to-point", TC_CLUSTER),
+    Source(
+        "allreduce in use",
+        SHARED / "synchronisation-in-use.csv",
+        "in use allreduce",
+        TC_CLUSTER,
+        libraries.allreduce_in_use,
+        {"parts": libraries.PARTS_IN_USE},
+    ),
+    Source(
+        "sharded servers in use",
+        SHARED / "synchronisation-in-use.csv",
+        "in use sharded-servers",
+        TC_CLUSTER,
+        libraries.servers_in_use,
+        {"volume": libraries.SERVERS_VOLUME, "rounds": libraries.SERVERS_ROUNDS},
+    ),
+)
+
+
+def settings(measurements: Sequence[Measurement]) -> dict[str, list[object]]:
+    """Return the ways to leave measurements out: the setting of each, by what is left out."""
+    if measurements[0].is_rate:
+        return {"receiver": [place // PAIRS for place in range(len(measurements))]}
+    ways: dict[str, list[object]] = {"delay and bandwidth": [(each.latency, each.bandwidth) for each in measurements]}
+    if len({each.nodes for each in measurements}) > 1:
+        ways["number of nodes"] = [each.nodes for each in measurements]
+    return ways
