@@ -4,11 +4,13 @@ import argparse
 import importlib
 import sys
 import textwrap
+from pathlib import Path
 
 from fred.base.errors import FredError
 
 PAGES = {  # quick ones first
     "psp": "PSP-SGD: table 1, figures 3 and 4",
+    "measured": "times of communication, measured by others",
     "fitted": "clusters that `fred fit` makes of generated and recorded traces, beside these",
     "wagma": "WAGMA-SGD: figures 4, 5, 7, 8, 10, ablations",
     "backup_workers": "Revisiting distributed synchronous SGD: figures 2 to 6 and 8, table 1",
@@ -35,10 +37,18 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--timing", action="store_true", help="measure only what needs no training: minutes")
     which.add_argument("--report", action="store_true", help="measure nothing: pages from the last measurements")
+    which.add_argument(
+        "--points", nargs="+", type=Path, metavar="FILE", help="with `measured`: predict these measurements instead"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in PAGES]:
         parser.error(f"no page `{unknown[0]}`; expected some of {', '.join(PAGES)}")
+    if options.points and options.names != ["measured"]:
+        parser.error("`--points` belongs to `measured`: python -m reproductions measured --points FILE")
     try:
+        if options.points:
+            print(f"wrote {importlib.import_module('reproductions.measured').points(options.points)}")
+            return 0
         for name in options.names or PAGES:
             module = importlib.import_module(f"reproductions.{name}")
             if not options.report:

@@ -13,6 +13,7 @@ A table is CSV with a header; a row is one measurement:
 | `gbit_per_s`                  | bandwidth of each member; empty: unknown                                |
 | `seconds`, `milliseconds` or `microseconds` | measured duration                                         |
 | `mbit_per_s`                  | instead: measured rate of a message of 64 MiB                           |
+| `source`                      | where it was measured, if the table has several clusters                |
 """
 
 import math
@@ -46,6 +47,7 @@ class Measurement:
         latency: time of a message in one direction, s; None: unknown.
         bandwidth: bandwidth of each member, bytes/s; None: unknown.
         is_rate: True if a rate was measured, with no slow start.
+        where: name of the cluster.
 
     Example:
         >>> Measurement("nccl", "allreduce", 4, 2**27, 0.329, 0.001, 6.25e8).source
@@ -60,11 +62,12 @@ class Measurement:
     latency: float | None = None
     bandwidth: float | None = None
     is_rate: bool = False
+    where: str = ""
 
     @property
     def source(self) -> str:
-        """Return the library and the operation."""
-        return f"{self.library} {self.operation}"
+        """Return the library, the operation and the cluster."""
+        return " ".join(word for word in (self.library, self.operation, self.where) if word)
 
 
 def read(path: Path) -> tuple[Measurement, ...]:
@@ -128,11 +131,13 @@ def _measurement(row: Mapping[str, str], result: str, path: Path, where: str) ->
     bandwidth = None if width is None else width * 1e9 / 8
     if result == "mbit_per_s":
         seconds = _BYTES_OF_A_RATE / (measured * 1e6 / 8)
-        return Measurement(library, operation, 2, _BYTES_OF_A_RATE, seconds, latency, bandwidth, is_rate=True)
+        return Measurement(library, operation, 2, _BYTES_OF_A_RATE, seconds, latency, bandwidth, True, row.get("source", ""))
     size = (number("megabytes") or 0) * _MEBIBYTE or number("bytes")
     if not size:
         raise FredError(f"{where}: no size; expected a number in a column `megabytes` or `bytes`")
-    return Measurement(library, operation, int(nodes), size, measured * _UNITS[result], latency, bandwidth)
+    return Measurement(
+        library, operation, int(nodes), size, measured * _UNITS[result], latency, bandwidth, where=row.get("source", "")
+    )
 
 
 def _named(row: Mapping[str, str], path: Path, where: str) -> tuple[str, str]:
