@@ -19,6 +19,7 @@ FILE = RESULTS / "measured.csv"
 OWN = (FOLDER / "gloo-emulated.csv", FOLDER / "public.csv")  # after which no constant was changed: `public`
 _NEAR = 0.15
 _MARKS = "osD^vP*X<>hd"
+_COLORS = {"gloo-emulated": "#E69F00", "public": "0.2"}  # others: those of the shared tables
 Floats = NDArray[np.float64]
 
 
@@ -141,7 +142,9 @@ def picture(found: pd.DataFrame) -> Picture:
         drawn = Picture(figsize=(6.4, 6.6), layout="constrained")
         axis = drawn.subplots()
         for mark, (name, own) in zip(_MARKS * 9, found.groupby("name", sort=False), strict=False):
-            axis.plot(own["predicted"] / (1 + own["error"]), own["predicted"], mark, label=name, markersize=4, alpha=0.8)
+            color = next((color for start, color in _COLORS.items() if str(name).startswith(start)), "#0072B2")
+            measured = own["predicted"] / (1 + own["error"])
+            axis.plot(measured, own["predicted"], mark, label=name, color=color, markersize=4, alpha=0.8)
         ends = [found["predicted"].min() / 1.5, found["predicted"].max() * 1.5]
         for factor, dashes in ((1.0, "-"), (1 + _NEAR, ":"), (1 / (1 + _NEAR), ":")):
             axis.plot(ends, [factor * end for end in ends], dashes, color="0.5", linewidth=0.8, zorder=0)
