@@ -25,7 +25,7 @@ class Effort(NamedTuple):
     Args:
         rounds, volume: sequential messages of the longest path, and the volume they move.
         messages, sent: messages of all members, and the volume they send.
-        segments: further sequential messages of the longest path, per MiB of the model.
+        segments: sequential messages of the longest path per MiB of the model, where these are more than `rounds`.
         starts: sequential messages that begin with a connection's initial window.
     """
 
@@ -46,7 +46,7 @@ class Effort(NamedTuple):
         >>> ring(4).seconds(1_000_000, Path(latency=0.01, bandwidth=1e7))
         0.21
         """
-        waits = (self.rounds + self.segments * size / _SEGMENT) * path.latency
+        waits = max(self.rounds, self.segments * size / _SEGMENT) * path.latency
         return waits + self.volume * size / path.rate + self.starts * path.lost(size)
 
     def times(self, factor: float) -> "Effort":

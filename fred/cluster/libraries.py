@@ -49,7 +49,7 @@ def gloo_allreduce(members: int, volume: float = GLOO_VOLUME) -> Effort:
     >>> gloo_allreduce(4).volume, gloo_allreduce(4).segments
     (1.875, 1.5)
     """
-    return _all(members, 0, volume, passes=2)._replace(segments=2 * (members - 1) / members)
+    return _all(members, 4 * (members - 1), volume, passes=2)._replace(segments=2 * (members - 1) / members)
 
 
 def allreduce_in_use(members: int, parts: float = PARTS_IN_USE) -> Effort:
@@ -97,7 +97,9 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
         "broadcast": lambda members: _to_all(members, 2 * _depth(members), _depth(members), starts=_depth(members)),
         "reduce": lambda members: _gloo_reduce(members),
         "allgather": lambda members: _all(members, 4 * (members - 1), GLOO_VOLUME),
-        "reduce-scatter": lambda members: _all(members, 0, GLOO_VOLUME)._replace(segments=(members - 1) / members),
+        "reduce-scatter": lambda members: _all(members, 2 * (members - 1), GLOO_VOLUME)._replace(
+            segments=(members - 1) / members
+        ),
         "all-to-all": lambda members: _all(members, 2, GLOO_ALL_TO_ALL),
         "gather": lambda members: _all(members, 2, 1.0)._replace(starts=1),
         "scatter": lambda members: _all(members, 2, 1.0)._replace(starts=1),
@@ -131,4 +133,6 @@ def _to_all(members: int, rounds: float, volume: float, starts: int = 0) -> Effo
 def _gloo_reduce(members: int) -> Effort:
     """Return the cost of a reduce-scatter in a ring, from which the root then gathers the parts."""
     others = members - 1
-    return Effort(2, GLOO_VOLUME + others / members, others * (members + 1), others * (1 + 1 / members), segments=1.0, starts=1)
+    return Effort(
+        2 * members, GLOO_VOLUME + others / members, others * (members + 1), others * (1 + 1 / members), segments=1.0, starts=1
+    )

@@ -33,6 +33,7 @@ _ELSEWHERE = {  # command -> (its module, imported only when the command is used
     "draw": ("fred.commands.draw", "redraw a result's figures: as PDF, one column wide, or for another part of the timeline"),
     "export": ("fred.commands.export", "write a run as a trace for https://ui.perfetto.dev: a timeline to zoom and search"),
     "fit": ("fred.commands.fit", "describe the compute times of a trace, and fit a cluster that behaves like it"),
+    "fit-network": ("fred.commands.fit_network", "fit latency, bandwidth and allreduces to measured times of communication"),
     "list": ("fred.commands.listing", "list the components that a scenario can name, or describe one of them"),
     "new": ("fred.commands.new", "start a scenario of your own: a commented template, or a copy of one that comes with FRED"),
     "plan": (

@@ -18,6 +18,7 @@ from fred.fitting.measurements import Measurement
 
 _FIRST = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes
 _BOUNDS = {"latency": (1e-7, 1.0), "bandwidth": (1e3, 1e13), "window": (1e3, 1e12)}
+_SURE = 0.1  # mean error by which another algorithm must be better than that of the library
 _LARGE = 0.25  # error of a logarithm from which on a larger one hardly counts more
 Form = Callable[..., Effort]
 Floats = NDArray[np.float64]
@@ -180,7 +181,7 @@ class FittedNetwork:
 
     Args:
         unknowns: latency and bandwidth.
-        collective: the algorithm, or library, that predicts the allreduces best.
+        collective: the library, or the algorithm that predicts its allreduces clearly better.
         library: library that was measured.
         tried: each algorithm, and the errors of its predictions held out [measurements].
         others: source of each other operation, and the errors of its predictions [measurements].
@@ -195,21 +196,22 @@ class FittedNetwork:
     @property
     def options(self) -> dict[str, object]:
         """Return the options of `network:` in a scenario."""
-        connection = CONNECTIONS[self.library]
-        return {
-            "latency": {"name": "constant", "seconds": float(f"{self.unknowns.latency:.4g}")},
-            "bandwidth": float(f"{self.unknowns.bandwidth:.4g}"),
+        connection, found = CONNECTIONS[self.library], self.unknowns
+        options: dict[str, object] = {
+            "latency": {"name": "constant", "seconds": float(f"{found.latency:.4g}")},
+            "bandwidth": float(f"{found.bandwidth:.4g}"),
             "collective": self.collective,
             "sharing": "fair",
-            "window": connection.window,
-            "initial_window": connection.initial_window,
         }
+        if found.bandwidth * 2 * found.latency > connection.initial_window:  # otherwise windows never limit a message
+            options |= {"window": connection.window, "initial_window": connection.initial_window}
+        return options
 
 
 def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     """Fit a network to the measurements of one cluster.
 
-    Latency and bandwidth are fitted to the allreduces, if there are any, and otherwise to all operations.
+    Latency and bandwidth are fitted to all operations, or to the allreduces alone if another algorithm predicts these better.
 
     Args:
         measurements: with one library, without `in use`.
@@ -230,8 +232,9 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     forms = {library: LIBRARIES[library]["allreduce"], **ALLREDUCE}
     settings = [(each.nodes, each.size) for each in reduced]
     tried = {name: held_out(reduced, settings, form) for name, form in forms.items()} if len(set(settings)) > 2 else {}
-    best = min(tried, key=lambda name: float(np.mean(np.abs(tried[name]))), default=library)
-    unknowns = fit(reduced, forms[best]) if tried else fit(measurements)
+    off = {name: float(np.mean(np.abs(values))) for name, values in tried.items()}
+    best = min(off, key=lambda name: off[name] - (_SURE if name == library else 0.0), default=library)
+    unknowns = fit(measurements) if best == library else fit(reduced, forms[best])
     rest = [each for each in measurements if each.operation != "allreduce" or not tried]
     others = {source: errors([each for each in rest if each.source == source], unknowns) for source in _sources(rest)}
     return FittedNetwork(unknowns, best, library, tried, others)

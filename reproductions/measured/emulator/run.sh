@@ -8,6 +8,7 @@ for member in $(seq 0 $last); do ip netns add "w$member" 2>/dev/null; done
 ./switch "$members" "$(awk "BEGIN{print $2 * 1000}")" "$(awk "BEGIN{print $3 * 1000}")" 1000 &
 switch=$!
 sleep 0.5
+kill -0 $switch || exit 1
 for member in $(seq 0 $last); do
     ip netns exec "w$member" ip link set lo up
     ip netns exec "w$member" ip addr add "10.0.0.$((member + 1))/24" dev eth0
@@ -18,3 +19,4 @@ for member in $(seq 1 $last); do
 done
 ip netns exec w0 python3 gloo_times.py 0 "$@" 2>/dev/null
 kill $switch
+wait

@@ -1,0 +1,205 @@
+"""Measured times of communication: the reader, the fit, the forms of libraries, and slow start, against sums by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.libraries import LIBRARIES
+from fred.cluster.network import Network
+from fred.cluster.tcp import Path as Link
+from fred.commands import cli
+from fred.fitting.communication import Unknowns, errors, fit, fit_network, predicted
+from fred.fitting.measurements import Measurement, read
+from fred.timing.fair_links import FairLinks
+from fred.timing.loop import Loop
+from reproductions.measured.sources import SHARED, SOURCES
+from tests.conftest import ROOT
+
+
+def round_by_round(size: float, latency: float, rate: float, first: float) -> float:
+    """Return the time in which TCP sends `size` bytes: a window in each round trip, twice as large each time, then at full rate."""
+    window, sent, round_trip = first, 0.0, 2 * latency
+    time = 0.0
+    while window < rate * round_trip:
+        if sent + window >= size:
+            return time + round_trip * (size - sent) / window
+        sent, time, window = sent + window, time + round_trip, 2 * window
+    return time + (size - sent) / rate
+
+
+@pytest.mark.parametrize("doublings", [1, 3, 6])
+@pytest.mark.parametrize("latency", [0.001, 0.05])
+def test_slow_start_loses_what_a_sum_over_round_trips_says(doublings, latency):
+    """Exact where the window reaches the full rate after whole doublings."""
+    rate = 1.25e8
+    first = rate * 2 * latency / 2**doublings
+    link = Link(latency, rate, initial_window=first)
+    size = 1e9
+    assert link.lost(size) + size / rate == pytest.approx(round_by_round(size, latency, rate, first), rel=1e-9)
+    small = first * (2 ** (doublings - 1) - 1)  # sent in whole round trips before that
+    if small:
+        assert link.lost(small) + small / rate == pytest.approx(round_by_round(small, latency, rate, first), rel=1e-9)
+
+
+def test_slow_start_loses_nothing_without_latency_or_with_a_large_window():
+    assert Link(0.0, 1e9, initial_window=1e4).lost(1e9) == 0
+    assert Link(0.01, 1e9, initial_window=1e8).lost(1e9) == 0
+    assert Link(0.01, 1e9).lost(1e9) == 0
+    assert Link(0.01, math.inf, window=1e6).rate == 5e7
+
+
+def test_messages_between_workers_start_slowly():
+    network = Network(
+        latency={"name": "constant", "seconds": 0.01}, bandwidth=1e8, sharing="fair", window=1e6, initial_window=1e5
+    )
+    env = Loop()
+    links = FairLinks(env, Cluster(workers=2, network=network), seed=0)
+    env.process(links.across(0, 1, 10_000_000))
+    env.run()
+    assert env.now / 1e9 == pytest.approx(0.01 + 10_000_000 / 5e7 + Link(0.01, 5e7, initial_window=1e5).lost(1e7), abs=1e-8)
+
+
+@pytest.mark.parametrize("option", ["window", "initial_window"])
+def test_windows_need_flows(option):
+    with pytest.raises(ValueError, match=f"`{option}` needs `sharing: fair`"):
+        Network(**{option: 1e6})
+
+
+@pytest.mark.parametrize("members", [2, 3, 4, 8, 32])
+@pytest.mark.parametrize("library", ["nccl", "gloo"])
+def test_operations_of_libraries_send_at_least_what_they_must(library, members):
+    """Per member on the longest path: 2 (n - 1) / n of the model in an allreduce, (n - 1) / n in its halves, all in a broadcast."""
+    share = (members - 1) / members
+    least = {
+        "allreduce": 2 * share,
+        "allgather": share,
+        "reduce-scatter": share,
+        "all-to-all": share,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+    }
+    for operation, volume in least.items():
+        effort = LIBRARIES[library][operation](members)
+        assert volume * (1 - 1e-12) <= effort.volume <= 2 * math.ceil(math.log2(members))
+
+
+def test_glooes_ring_waits_for_every_segment():
+    """One latency per MiB that a member sends: 2 x 3 / 4 x 64 of them among four members."""
+    cost = Network(latency={"name": "constant", "seconds": 0.01}, bandwidth=1e30, collective="gloo").allreduce(4, 64 * 2**20)
+    assert cost.nanoseconds / 1e9 == pytest.approx(96 * 0.01, rel=1e-9)
+
+
+def test_a_fit_finds_the_network_that_made_the_times():
+    made = Unknowns(latency=0.002, bandwidth=2e8)
+    sizes = [2**16, 2**20, 2**24, 2**27]
+    table = [Measurement("gloo", operation, 4, size, 1.0) for operation in ("allreduce", "broadcast") for size in sizes]
+    table = [Measurement(**{**vars(each), "seconds": predicted(each, made)}) for each in table]
+    found = fit(table)
+    assert (found.latency, found.bandwidth) == (pytest.approx(0.002, rel=1e-3), pytest.approx(2e8, rel=1e-3))
+    network = fit_network(table)
+    assert network.collective == "gloo"
+    assert np.abs(network.others["gloo broadcast"]).max() < 1e-2
+    Network.model_validate(network.options)
+
+
+def test_tables_are_read_as_they_are_written(tmp_path):
+    path = tmp_path / "gloo-all-reduce.csv"
+    path.write_text("nodes,megabytes,delay_ms,gbit_per_s,milliseconds\n4,2,1,8,5\n8,1,,,7\n")
+    assert read(path) == (
+        Measurement("gloo", "allreduce", 4, 2**21, 0.005, 0.001, 1e9),
+        Measurement("gloo", "allreduce", 8, 2**20, 0.007, None, None),
+    )
+    path = tmp_path / "pairs.csv"
+    path.write_text("receiver,sender,round_trip_ms,mbit_per_s\na,b,50,800\n")
+    (pair,) = read(path)
+    assert (pair.latency, pair.seconds, pair.is_rate) == (0.025, pytest.approx(64 * 2**20 / 1e8), True)
+
+
+def test_logs_of_nccl_tests_are_read(tmp_path):
+    path = tmp_path / "run.log"
+    path.write_text("""# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728 step: 2(factor)
+# Collective test starting: all_gather_perf
+#  Rank  0 Group  0 Pid 1 on a device  0 [000f:01:00] NVIDIA
+#  Rank  1 Group  0 Pid 2 on b device  0 [000f:01:00] NVIDIA
+a:1:1 [0] NCCL INFO Using network Socket
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+        8192          2048     float     none     -1    35.15    0.23    0.23       0    30.33    0.27    0.27       0
+    16777216       4194304     float     none     -1    420.5   39.90   39.90       0    419.9   39.95   39.95       0
+""")
+    assert [(each.source, each.nodes, each.size, round(each.seconds * 1e6, 2)) for each in read(path)] == [
+        ("nccl allgather", 2, 8192, 35.15),
+        ("nccl allgather", 2, 16777216, 420.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "nodes,megabytes\n4,2\n", "no column with a duration"),
+        ("gloo-x.csv", "megabytes,seconds\n4,2\n", "unknown operation `x`"),
+        ("a.csv", "library,operation,megabytes,seconds\nmpi,allreduce,4,2\n", "a.csv:2: unknown library `mpi`"),
+        ("gloo-reduce.csv", "megabytes,seconds\n4,fast\n", "gloo-reduce.csv:2: `seconds` is `fast`"),
+        ("gloo-reduce.csv", "seconds\n4\n", "no size"),
+        ("gloo-reduce.csv", "nodes,bytes,seconds\n1.5,4,4\n", "`nodes` is `1.5`"),
+        ("gloo-reduce.csv", "bytes,seconds\n", "no measurement"),
+        ("gloo-reduce.csv", "bytes,seconds\n1,1\n", "expected at least 3"),
+        ("run.log", "# nThread 1\n8 2 float sum -1 35.15 0.23 0.23\n", "names 0 ranks"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_one_line(name, text, said, tmp_path, capsys):
+    (tmp_path / name).write_text(text)
+    assert cli.main(["fit-network", str(tmp_path / name), "--out", str(tmp_path / "network.yaml")]) == 2
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
+    assert not (tmp_path / "network.yaml").exists()
+
+
+def test_the_block_of_fit_network_runs(tmp_path, capsys):
+    (tmp_path / "gloo-allreduce.csv").write_text(
+        "nodes,megabytes,milliseconds\n" + "".join(f"4,{size},{16 * size + 10}\n" for size in (1, 8, 32, 64))
+    )
+    out = tmp_path / "network.yaml"
+    assert cli.main(["fit-network", str(tmp_path / "gloo-allreduce.csv"), "-o", str(out)]) == 0
+    assert "gloo" in capsys.readouterr().out
+    assert cli.main(["fit-network", str(tmp_path / "gloo-allreduce.csv"), "-o", str(out), "--quiet"]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    block = "".join(f"  {line}\n" for line in out.read_text().splitlines())
+    (tmp_path / "mine.yaml").write_text(
+        f"cluster:\n  workers: 4\n  compute: {{name: constant, seconds: 1.0}}\n{block}"
+        "stop: {updates: 3}\nalgorithm: {name: ssgd, learning_rate: 0.1}\n"
+    )
+    assert cli.main(["run", str(tmp_path / "mine.yaml"), "-o", str(tmp_path / "out"), "--no-report"]) == 0
+
+
+needs_measurements = pytest.mark.skipif(not SHARED.exists(), reason=f"needs the measured times in {SHARED}")
+
+
+@needs_measurements
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_measured_times_are_predicted(source):
+    """75 % of pairs of regions and of synchronizations in use within 15 %, 95 % of all others."""
+    own = source.measurements()
+    off = np.abs(errors(own, fit(own)))
+    assert np.mean(off <= 0.15) >= (0.75 if own[0].is_rate or own[0].library == "in use" else 0.95)
+
+
+@needs_measurements
+@pytest.mark.parametrize("source", [each for each in SOURCES if each.constants], ids=lambda source: source.name)
+def test_the_constants_of_libraries_are_those_that_fit_the_measurements(source):
+    fitted = fit(source.measurements(), source.form, source.constants)
+    for name, value in source.constants.items():
+        assert fitted.constants[name] == pytest.approx(value, rel=0.02)
+
+
+def test_points_are_predicted_from_any_file(tmp_path, monkeypatch, capsys):
+    from reproductions import measured
+
+    monkeypatch.setattr(measured, "RESULTS", tmp_path)
+    monkeypatch.setattr("reproductions.common.RESULTS", tmp_path)
+    monkeypatch.setattr("reproductions.common.ROOT", tmp_path)
+    measured.points([ROOT / "reproductions" / "measured" / "gloo-emulated.csv"])
+    assert "gloo-emulated: gloo allreduce" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"measured-points.md", "measured-points.svg"}
