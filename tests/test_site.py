@@ -133,6 +133,9 @@ def test_a_built_page_opens_from_disk_and_fits(page, width, browser):
     assert view.locator("h1").count() == 1
     assert view.evaluate("document.documentElement.scrollWidth") == width
     assert not view.evaluate(CUT), "pictures that reach beyond the page and do not scroll"
+    if width == 1280:
+        wide = "[...document.querySelectorAll('.cell_output pre')].filter((each) => each.scrollWidth > each.clientWidth).length"
+        assert view.evaluate(wide) == 0, "outputs that one has to scroll"
     assert not said
     assert all(url.startswith("file:") for url in asked), asked
     view.close()
