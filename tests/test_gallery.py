@@ -42,6 +42,17 @@ def test_a_picture_is_small_and_its_scenario_has_its_runs(name):
     assert {*each.runs} <= {*fred.load(each.scenario, each.settings).runs}
 
 
+def test_letters_of_pictures_can_be_read():
+    """At least 10 px as pages show them: the site is 736 px wide, two cards are 356 px each, a page of GitHub is 838 px."""
+    for path in [*(DOCS / "images").glob("*.svg"), *(ROOT / "results").glob("*/*.svg")]:
+        svg = path.read_text(encoding="utf-8")
+        shown = 838 if "results" in path.parts else 356 if path.stem.startswith("gallery-") else 736
+        found = re.search(r'viewBox="0 0 ([\d.]+)', svg)
+        assert found, path.name
+        sizes = re.findall(r"font(?:-size=\"|-size: |: )(?:bold )?([\d.]+)", svg)
+        assert min(float(size) for size in sizes) * shown / float(found[1]) >= 9.95, path.name
+
+
 @pytest.mark.parametrize("name", ["ssgd", "faults"])
 def test_a_picture_of_timing_is_drawn_again_as_it_is(name, tmp_path):
     assert MADE["draw"](name, tmp_path).read_bytes() == (DOCS / "images" / f"gallery-{name}.svg").read_bytes()

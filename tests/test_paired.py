@@ -200,6 +200,12 @@ class TestWhatIsShown:
             assert drawn[-1] == [neutral] * 2, "dotted: no difference"
             assert drawn[3:6] == [[pair["least"], pair["largest"]], [pair["low"], pair["high"]], [pair["mean"]]]
 
+    def test_a_quantity_of_which_nothing_is_known_has_no_panel(self):
+        unknown = {**PAIRS["other", "to_target"], "mean": NAN}
+        known, none = ([unknown, *more] for more in ([PAIRS["other", "loss"]], []))
+        for pairs, shown in ((known, "loss, difference"), (none, "time or updates to the target, ratio")):
+            assert [axis.get_xlabel() for axis in paired_figure.paired(pd.DataFrame(pairs), "").axes] == [shown]
+
     def test_one_seed_has_no_picture_and_a_line_that_says_why(self, capsys):
         runs = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")}
         scenario = fred.scenario(cluster={"workers": 2}, stop={"updates": 4}, runs=runs)

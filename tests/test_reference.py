@@ -88,6 +88,10 @@ def test_a_class_of_ones_own_is_explained_too(capsys, tmp_path, monkeypatch):
     assert re.search(r"much +whole number, at least 1; default: 2\n +how much, updates", text)
 
 
+def test_large_limits_are_written_out(capsys):
+    assert "below 16777216;" in told(capsys, "data", "grammar")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,5 +1,6 @@
 """The site is whole: every page can be reached, every link leads somewhere, every example is one that the build executes."""
 
+import json
 import re
 import runpy
 from functools import cache
@@ -19,6 +20,7 @@ GENERATED = {*registry.REGISTRY, "command-line", "optimizers", "python"}  # page
 PAGES = sorted(path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 WRITTEN = [page for page in PAGES if page != "pypi" and page.removeprefix("reference/") not in GENERATED]
 BUILT = DOCS / "_build" / "html"
+WIDTH = 97  # letters of a line of code that fit the page
 
 
 def text(page: str) -> str:
@@ -40,6 +42,28 @@ def test_every_page_can_be_reached_from_the_first_and_once():
         reached += new
     notebooks = [f"notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")]
     assert sorted(reached) == sorted([*WRITTEN, *notebooks, *(f"reference/{name}" for name in GENERATED)])
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_a_page_has_one_title_and_code_as_wide_as_the_page(page):
+    assert len(re.findall(r"^# ", re.sub(r"^```.*?^```$", "", text(page), flags=re.M | re.S), re.M)) == 1
+    for code in re.findall(r"^```[^\n]*\n(.*?)^```$", text(page), re.M | re.S) if page != "algorithms" else ():
+        assert max(map(len, code.splitlines())) <= WIDTH, code
+
+
+def test_notebooks_have_code_as_wide_as_the_page():
+    for path in (DOCS / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            lines = "".join(cell["source"]).splitlines() if cell["cell_type"] == "code" else []
+            assert max(map(len, lines), default=0) <= WIDTH, cell["source"]
+
+
+def test_docstrings_of_properties_are_not_read_as_types():
+    """Sphinx takes what stands before a colon in the first line of a property's docstring as its type, and puts it last."""
+    for name in fred.__all__:
+        for key, value in vars(getattr(fred, name)).items() if isinstance(getattr(fred, name), type) else ():
+            if isinstance(value, property) and value.__doc__:
+                assert ": " not in value.__doc__.splitlines()[0], f"{name}.{key}"
 
 
 @pytest.mark.parametrize("page", WRITTEN)
@@ -86,10 +110,19 @@ def browser():
         yield one
 
 
+CUT = """() => [...document.querySelectorAll("article img")].filter((image) => {
+    if (image.getBoundingClientRect().right <= innerWidth) return false;
+    for (let each = image.parentElement; each; each = each.parentElement)
+        if (["auto", "scroll"].includes(getComputedStyle(each).overflowX)) return false;
+    return true;
+}).map((image) => image.src)"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 360])
 @pytest.mark.parametrize(
-    "page", ["index", "tutorial/first-run", "tutorial/comparison", "reference/latency", "reference/python"]
+    "page",
+    ["index", "numerics", "tutorial/first-run", "tutorial/comparison", "reference/latency", "reference/python"],
 )
 def test_a_built_page_opens_from_disk_and_fits(page, width, browser):
     said, asked = list[str](), list[str]()
@@ -99,6 +132,10 @@ def test_a_built_page_opens_from_disk_and_fits(page, width, browser):
     view.goto((BUILT / f"{page}.html").as_uri())
     assert view.locator("h1").count() == 1
     assert view.evaluate("document.documentElement.scrollWidth") == width
+    assert not view.evaluate(CUT), "pictures that reach beyond the page and do not scroll"
+    if width == 1280:
+        wide = "[...document.querySelectorAll('.cell_output pre')].filter((each) => each.scrollWidth > each.clientWidth).length"
+        assert view.evaluate(wide) == 0, "outputs that one has to scroll"
     assert not said
     assert all(url.startswith("file:") for url in asked), asked
     view.close()

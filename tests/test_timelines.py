@@ -58,6 +58,7 @@ def test_a_timeline_that_can_be_drawn_by_hand():
     picture = result_of({"run": {"cluster": cluster, "stop": {"seconds": 4.6}}}).plot("timeline")
     (axis,) = picture.axes
     assert (axis.get_title(), axis.get_xlabel(), axis.get_ylabel()) == ("run", "virtual time, s", "worker")
+    assert {label.get_fontsize() for label in axis.get_yticklabels()} == {9.0}, "as large as the others"
     assert axis.get_xlim() == (0, 6.0), "the median of 1, 1, 1 and 2 s"
     quarters = [
         *((PURPLE, 0, start, start + 1) for start in (0, 5, 6, 11, 12, 17)),

@@ -118,7 +118,7 @@ class Cluster(Component):
 
     @property
     def node_of(self) -> NodeOf:
-        """Return the node of each worker: [workers]."""
+        """Return the node of each worker, an array [workers]."""
         return spread(self.nodes, self.size)
 
     def latencies(self) -> list[Latency]:

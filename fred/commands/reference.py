@@ -224,7 +224,7 @@ def _said(schema: dict[str, Any]) -> Iterator[str]:
         yield ", ".join(map(str, schema["enum"]))
     elif schema.get("type") in _TYPES:
         yield _TYPES[schema["type"]]
-    yield from (f"{words} {schema[key]:g}" for key, words in _LIMITS.items() if abs(schema.get(key, _NO_LIMIT)) < _NO_LIMIT)
+    yield from (f"{words} {schema[key]:.12g}" for key, words in _LIMITS.items() if abs(schema.get(key, _NO_LIMIT)) < _NO_LIMIT)
 
 
 def _example(kind: str, name: str, cls: type[Component]) -> str:

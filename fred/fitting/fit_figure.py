@@ -9,6 +9,7 @@ from fred.fitting.description import Matrix, oracle_throughput, static_throughpu
 from fred.fitting.fitted import Fitted
 from fred.fitting.latencies import FITS, log_density
 from fred.views.figures import COLOURS, Picture, style
+from fred.views.view import marks
 
 _MOST_CELLS = 600  # largest number of image cells in each direction
 _SHOWN = ("normal", "lognormal", "gamma", "pareto")
@@ -24,7 +25,7 @@ def picture(fitted: Fitted) -> Picture:
     in advance.
     """
     with style():
-        figure = Picture(figsize=(9.6, 6.2), layout="constrained")
+        figure = Picture(figsize=(9.2, 6.2), layout="constrained")
         axes = figure.subplot_mosaic([["times", "times"], ["density", "cutoff"]], height_ratios=[1.15, 1])
         _times(axes["times"], fitted)
         _density(axes["density"], fitted.trace.seconds)
@@ -44,12 +45,12 @@ def _times(axis: Axes, fitted: Fitted) -> None:
         norm=LogNorm(low, max(high, low * 1.001)),
         aspect="auto",
         cmap="viridis",
-        extent=(0, iterations, workers, 0),
+        extent=(0, iterations, workers - 0.5, -0.5),
         interpolation="nearest",
     )
     borders = np.cumsum(np.bincount(fitted.group_of))[:-1]
     if len(borders) < _MOST_CELLS / 8:
-        axis.hlines(borders, 0, iterations, color="white", linewidth=0.6)
+        axis.hlines(borders - 0.5, 0, iterations, color="white", linewidth=0.6)
     axis.set(xlabel="iteration", ylabel="worker, by group" if len(borders) else "worker")
     axis.grid(False)
     bar = axis.figure.colorbar(image, ax=axis, pad=0.01, format="%g")
@@ -68,8 +69,8 @@ def _density(axis: Axes, seconds: Matrix) -> None:
     grid = np.geomspace(low, high, 400)
     for colour, name in zip(COLOURS, _SHOWN, strict=False):
         density = np.exp(log_density(FITS[name](seconds.ravel()), grid)) * grid
-        axis.plot(grid, density, color=colour, linewidth=1.3, label=name)
-    axis.set(xscale="log" if high > 5 * low else "linear", xlabel="seconds", ylabel="density of the logarithm")
+        axis.plot(grid, density, color=colour, linewidth=1.3, label=name, **marks(colour))
+    axis.set(xscale="log" if high > 5 * low else "linear", xlabel="compute time, s", ylabel="density of the logarithm")
     if axis.get_xscale() == "log":
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_minor_locator(NullLocator())
@@ -86,7 +87,7 @@ def _cutoff(axis: Axes, fitted: Fitted) -> None:
     axis.plot([best + 1], [relative[best]], "o", color=COLOURS[0], label=f"its best: c = {best + 1}")
     oracle = oracle_throughput(ordered) / throughput[-1]
     axis.axhline(oracle, color=COLOURS[1], linestyle="--", label="each round's best c")
-    axis.set(xlabel="workers waited for, c", ylabel="throughput / that of waiting for all", ylim=(0, 1.3 * oracle))
+    axis.set(xlabel="workers waited for, c", ylabel="throughput, relative to all", ylim=(0, 1.3 * oracle))
     axis.legend(loc="upper left", ncols=2)
 
 

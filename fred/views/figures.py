@@ -145,7 +145,7 @@ def caption(figure: Picture, *said: str) -> None:
         figure: the figure; it grows by the lines of the caption.
         said: parts of the caption; empty ones are left out.
     """
-    size = 0.85 * matplotlib.rcParams["font.size"]
+    size = float(matplotlib.rcParams["font.size"])
     room = int(figure.get_figwidth() * 72 / (0.56 * size))
     words = textwrap.wrap("; ".join(filter(None, said)), room, break_on_hyphens=False)
     if words:

@@ -214,10 +214,12 @@ function replay(place, all) {
   }
   function stale(pen, pos, begin, length, top, high, width) {
     const [times, , values] = own.uses, most = Math.max(1, ...values.filter((_, i) => times[i] >= begin && times[i] <= begin + length));
-    pen.fillStyle = ink("--soft"); pen.fillRect(LEFT, top + high, width, 0.7); pen.fillRect(LEFT, top + 2, width, 0.7); pen.fillText("staleness", LEFT + 3, top + 12);
+    pen.fillStyle = ink("--soft"); pen.fillRect(LEFT, top + high, width, 0.7); pen.fillRect(LEFT, top + 2, width, 0.7);
     pen.restore(); pen.save(); pen.textBaseline = "top"; pen.textAlign = "right"; pen.fillText(String(most), LEFT - 3, top + 7); pen.fillText("0", LEFT - 3, top + high - 10);
     pen.fillStyle = ink("--link");
     for (let i = 0; i < times.length; i++) if (times[i] >= begin && times[i] <= begin + length) pen.fillRect(pos(times[i]) - 1.2, top + 8 + (high - 10) * (1 - values[i] / most) - 1.2, 2.6, 2.6);
+    pen.textAlign = "left"; pen.lineWidth = 4; pen.strokeStyle = ink("--page"); pen.fillStyle = ink("--soft"); // readable on dots
+    pen.strokeText("staleness", LEFT + 3, top + 7); pen.fillText("staleness", LEFT + 3, top + 7);
   }
   function tell(moment, doing) {
     const counts = DATA.kinds.map(([kind], code) => [doing.filter((each) => each === code).length, SAID[kind][0]]).filter(([number]) => number);

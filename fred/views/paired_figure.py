@@ -26,11 +26,13 @@ def paired(pairs: pd.DataFrame, title: str, view: View | None = None) -> Picture
         view: the width of the figure, and the colours of the runs.
     """
     view = view or View()
-    quantities = list(dict.fromkeys(pairs["quantity"]))
+    dotted = pairs["mean"].notna()
+    quantities = list(dict.fromkeys(pairs["quantity"][dotted | (not dotted.any())]))  # no panel without a dot, unless all are
     runs = list(dict.fromkeys(pairs["run"]))
+    columns = 2 if len(quantities) == 4 else 3
     looks = view.looks_of(runs)
     with style(view):
-        figure, axes = panels(len(quantities), (3.0, 1.0 + 0.28 * len(runs)), view, most=4, share="y")
+        figure, axes = panels(len(quantities), (9.2 / columns, 1.0 + 0.28 * len(runs)), view, most=columns, share="y")
         for axis, quantity in zip(axes, quantities, strict=True):
             own = pairs[pairs["quantity"] == quantity].set_index("run").reindex(runs)
             _dots(axis, own, [looks[run][0] for run in runs])

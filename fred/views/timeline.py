@@ -47,7 +47,7 @@ def timeline(schedules: Schedules, said: str = "", view: View | None = None) -> 
     when, struck = _first_fault(schedules, view)
     shown = _window(schedules, view, when)
     rows = {names: _workers(schedule, view, struck) for names, schedule in schedules.items()}
-    heights = [min(5.0, 0.4 + max(0.1 * len(own), 0.5)) for own in rows.values()]
+    heights = [min(5.0, 0.4 + max(0.1 * len(own), 0.16 * len(_labelled(own)), 0.5)) for own in rows.values()]
     with style(view):
         figure = Picture(figsize=(view.inches or 9.2, 0.4 + sum(heights)), layout="constrained")
         axes = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
@@ -123,11 +123,16 @@ def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tup
         bars.set(facecolor=colour, edgecolor="white", linewidth=min(0.4, 6 / len(workers)), label=kind)
         axis.add_artist(bars)
     _mark(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, shown)
-    most = 8 if np.array_equal(workers, np.arange(len(workers))) else WORKERS  # consecutive workers need fewer labels
-    labelled = np.arange(len(workers))[:: max(1, -(-len(workers) // most))]
-    axis.set_yticks(labelled, [str(worker) for worker in workers[labelled]], fontsize="x-small")
+    labelled = _labelled(workers)
+    axis.set_yticks(labelled, [str(worker) for worker in workers[labelled]])
     axis.set(ylabel="worker", xlim=shown, ylim=(len(workers) - 0.4, -1.8))
     axis.grid(False)
+
+
+def _labelled(workers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows that have a label: consecutive workers need fewer."""
+    most = 8 if np.array_equal(workers, np.arange(len(workers))) else WORKERS
+    return np.arange(len(workers))[:: max(1, -(-len(workers) // most))]
 
 
 def _mark(axis: Axes, updates: NDArray[np.float64], shown: tuple[float, float]) -> None:
@@ -154,5 +159,5 @@ def _usual(schedule: Schedule) -> float:
     gradients = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS
     six = float(6 * np.median(lengths)) or 1.0 if len(lengths) else 1.0
-    meetings = np.unique(schedule["time_ns"][schedule.rows(Verb.COMMIT, Verb.SYNC)])[:2] / NANOSECONDS
-    return max(six, min(1.1 * float(meetings[-1]), _MOST * six)) if len(meetings) == 2 else six
+    rounds = np.unique(schedule["time_ns"][schedule.rows(Verb.COMMIT, Verb.SYNC)])[:2] / NANOSECONDS
+    return max(six, min(1.1 * float(rounds[-1]), _MOST * six)) if len(rounds) == 2 else six

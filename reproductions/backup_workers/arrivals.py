@@ -52,7 +52,7 @@ def picture(arrived: pd.DataFrame, shares: pd.DataFrame) -> figures.Picture:
             mean = own.groupby("seconds")["share"].mean()
             left.plot(mean.index, 100 * mean, color=colour, label=f"k = {k}", **marks(colour))
         left.set(xlabel="time since the iteration began, s", ylabel="% of iterations in which\nthe k-th gradient is there")
-        left.legend(fontsize=7)
+        left.legend()
         for colour, name in zip(figures.COLOURS, ("mean", "median"), strict=False):
             times = arrived.groupby("k")[name].mean()
             right.plot(times.index, times, color=colour, label=name, **marks(colour))

@@ -67,5 +67,5 @@ def picture(reached: pd.DataFrame, arrived: pd.DataFrame) -> figures.Picture:
         right.set(
             xlabel="N, of 100 workers (dotted: the paper's best)", ylabel="time to the target, of the best", ylim=(0.95, 1.6)
         )
-        drawn.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7)
+        drawn.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return drawn

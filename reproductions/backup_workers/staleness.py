@@ -1,10 +1,12 @@
 """Table 1, staleness by layer (timing only), and figure 2, error by simulated staleness."""
 
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 import fred
 from fred.outcomes.staleness import by_block
 from fred.views import figures
+from fred.views.view import MARKERS, marks
 from reproductions.backup_workers.arrivals import SCENARIOS
 from reproductions.common import RESULTS, quiet, run
 
@@ -57,16 +59,19 @@ def picture(layers: pd.DataFrame, errors: pd.DataFrame) -> figures.Picture:
         drawn = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
         left, right = drawn.subplots(1, 2)
         means = by_lag(errors)
-        for colour, rate in zip(figures.COLOURS[1:], means, strict=False):
-            left.plot(means.index, means[rate], "o-", color=colour, label=f"FRED: rate {rate}")
-        left.plot(list(ERROR), list(ERROR.values()), "s--", color=figures.COLOURS[0], label="paper: CNN, 25 epochs")
+        for colour, marker, rate in zip(figures.COLOURS[1:], MARKERS[1:], means, strict=False):
+            left.plot(means.index, means[rate], marker, linestyle="-", color=colour, label=f"FRED: rate {rate}")
+        left.plot(list(ERROR), list(ERROR.values()), "o--", color=figures.COLOURS[0], label="paper: CNN, 25 epochs")
         left.set(xlabel="staleness of every gradient, updates", ylabel="test error, %", ylim=(0, 12))
         left.legend()
         layers = layers[layers["latency"] == LATENCY]
         for colour, name in zip(figures.COLOURS, layers["run"].unique(), strict=False):
             layer = by_layer(layers, name)
-            right.plot(layer.index, layer, color=colour, label=f"FRED: layers asked for {name.replace('-', ' ')}")
-        right.plot(list(PAPER), list(PAPER.values()), "s", color="#222222", label="paper")
+            right.plot(
+                layer.index, layer, color=colour, label=f"FRED: layers asked for {name.replace('-', ' ')}", **marks(colour)
+            )
+        right.plot(list(PAPER), list(PAPER.values()), "D", color="#222222", label="paper")
+        right.xaxis.set_major_locator(MaxNLocator(integer=True))
         right.set(xlabel="layer", ylabel="mean staleness, updates", ylim=(0, None))
         right.legend()
     return drawn

@@ -71,7 +71,7 @@ def figure3(ordered: pd.DataFrame) -> figures.Picture:
             for axis, iteration in zip(axes, iterations, strict=True):
                 _panel(axis, ordered[(ordered["workers"] == workers) & (ordered["iteration"] == iteration)])
                 axis.set_title(f"iteration {iteration}")
-            axes[0].set_ylabel(f"{workers:,} workers: run-time, s")
+            axes[0].set_ylabel(f"{workers:,} workers:\ncompute time, s")
         for axis in picture.axes[-4:]:
             axis.set_xlabel("rank of the worker")
         picture.legend(*picture.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

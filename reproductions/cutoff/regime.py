@@ -83,7 +83,7 @@ def _rounds(rule: CutoffRule, test: Recorded) -> pd.DataFrame:
 
 
 def _profiles(test: Recorded, rounds: pd.DataFrame) -> pd.DataFrame:
-    """Each worker's run-time in the iterations shown, and the cutoff of the learned rule, s."""
+    """Each worker's compute time in the iterations shown, and the cutoff of the learned rule, s."""
     frames = []
     for iteration in SHOWN:
         columns = {
@@ -149,7 +149,7 @@ def figure2(rounds: pd.DataFrame, profiles: pd.DataFrame) -> figures.Picture:
         for column, (iteration, own) in enumerate(profiles.groupby("iteration")):
             axis = picture.add_subplot(grid[0, column], sharey=first)
             _profile(axis, own)
-            axis.set(title=f"iteration {iteration}", xlabel="worker", ylabel="" if first else "run-time, s")
+            axis.set(title=f"iteration {iteration}", xlabel="worker", ylabel="" if first else "compute time, s")
             axis.tick_params(labelleft=first is None)
             first = first or axis
         picture.axes[0].set_ylim(0, 1.05 * profiles["seconds"].max())

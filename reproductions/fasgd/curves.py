@@ -146,7 +146,7 @@ def _slug(initialisation: str) -> str:
 def _picture(curves: pd.DataFrame, configurations: tuple[str, ...]) -> figures.Picture:
     """One panel per configuration: error against updates, seeds as thin lines, their mean thick."""
     with figures.style():
-        picture = figures.Picture(figsize=(11, 3.1), layout="constrained")
+        picture = figures.Picture(figsize=(10, 3.1), layout="constrained")
         for axis, configuration in zip(picture.subplots(1, 4, sharey=True), configurations, strict=True):
             for colour, algorithm in zip(figures.COLOURS, ALGORITHMS, strict=False):
                 own = curves[(curves["configuration"] == configuration) & (curves["algorithm"] == algorithm)]

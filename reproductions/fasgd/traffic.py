@@ -78,7 +78,7 @@ def picture(traffic: pd.DataFrame) -> figures.Picture:
     """Draw fetches, with published and true stamps, and pushes: copies against potential copies, error against updates."""
     first = traffic[traffic["seed"] == traffic["seed"].min()]
     with figures.style():
-        drawn = figures.Picture(figsize=(10.6, 8.4), layout="constrained")
+        drawn = figures.Picture(figsize=(10, 8.4), layout="constrained")
         for (left, right), kind in zip(drawn.subplots(3, 2, sharex=True), KINDS, strict=True):
             way = "pushes" if kind == "push" else "fetches"
             order = ends(first)

@@ -17,10 +17,10 @@ def draw(times: pd.DataFrame) -> Picture:
         times: one row for each case, system and seed.
     """
     with style():
-        figure = Picture(figsize=(11, 6.6), layout="constrained")
-        panels = figure.subplots(2, len(TASKS), sharex=True, sharey=True)
-        for row, messages in zip(panels, (False, True), strict=True):
-            for axes, task in zip(row, TASKS, strict=True):
+        figure = Picture(figsize=(10, 8.6), layout="constrained")
+        panels = figure.subplots(len(TASKS), 2, sharex=True, sharey=True)
+        for row, task in zip(panels, TASKS, strict=True):
+            for axes, messages in zip(row, (False, True), strict=True):
                 image = _shares(axes, times[(times["task"] == task) & (times["messages"] == messages)])
                 axes.set_title(f"{task}, messages {'cost' if messages else 'free'}")
         bar = figure.colorbar(image, ax=panels, ticks=range(4), shrink=0.6)
@@ -38,7 +38,7 @@ def _shares(axes: Axes, own: pd.DataFrame) -> AxesImage:
     for (y, x), share in np.ndenumerate(shares):
         word = "–" if np.isinf(share) else f"{share:.1f}"
         dark = np.isfinite(share) and share > 2.8
-        axes.text(x, y, word, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+        axes.text(x, y, word, ha="center", va="center", color="white" if dark else "black")
     axes.set_xticks(range(len(SYSTEMS)), SYSTEMS, rotation=60, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(laws)), laws)
     axes.grid(visible=False)

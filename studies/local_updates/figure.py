@@ -24,7 +24,7 @@ def draw(rows: pd.DataFrame) -> Picture:
         rows: one for each experiment, system and seed.
     """
     with style():
-        figure = Picture(figsize=(11, 8.4), layout="constrained")
+        figure = Picture(figsize=(10, 8.4), layout="constrained")
         above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=[1, 1.45]).ravel()
         for axes, task in zip(above.subplots(1, len(UPDATES)), UPDATES, strict=True):
             _lags(axes, rows[rows["task"] == task])

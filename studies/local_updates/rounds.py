@@ -33,7 +33,7 @@ def experiments() -> Iterator[Experiment]:
 
 
 def diloco(period: int, name: str = "diloco", optimizer: str = "adamw", **more: object) -> Settings:
-    """A system that meets every so many steps, or at each.
+    """A system that synchronizes every so many steps, or at each.
 
     Args:
         period: H.
@@ -182,7 +182,7 @@ def _pulled(task: str) -> Experiment:
     claims.append(gap(said, _PALSGD, ("pulls 0.2 H 400", "pulls 0.2 H 50"), ("pulls 0.0 H 400", "pulls 0.0 H 50")))
     setting = (
         "4 workers, 800 s of 1 s for each gradient; a pull is one of the H updates, takes no time and sends nothing, so that "
-        "20 % of pulls cost 2 to 7 % of the gradients, by waiting at meetings; loss at equal time"
+        "20 % of pulls cost 2 to 7 % of the gradients, by waiting for synchronizations; loss at equal time"
     )
     settings: Settings = {"stop": {"seconds": 801.0}, "cluster": {"compute": {"name": "constant", "seconds": 1.0}}}
     return Experiment("pulls", task, setting, settings, systems, tuple(claims))
@@ -212,12 +212,12 @@ def _paced() -> Experiment:
     for name in ("diloco", "edit"):
         systems[f"{name} by time"] = {**systems[name], "protocol": {"every": 50.0}}
     claims = (
-        below("A-EDiT, which meets by time, is at the target before DiLoCo", _EDIT, SECONDS, "edit by time", "diloco"),
+        below("A-EDiT, which synchronizes by time, is at the target before DiLoCo", _EDIT, SECONDS, "edit by time", "diloco"),
         below("... by a third of the time", _EDIT, SECONDS, "edit by time", "diloco")._replace(high=-0.405),
         below("... and before EDiT", _EDIT, SECONDS, "edit by time", "edit"),
         below("the weights have a part in it", _EDIT, SECONDS, "edit by time", "diloco by time"),
     )
-    setting = "4 workers, one six times as slow; H = 10, or a meeting each 50 s; seconds to a loss of 0.7"
+    setting = "4 workers, one six times as slow; H = 10, or a synchronization every 50 s; seconds to a loss of 0.7"
     settings: Settings = until(1500.0) | {"cluster": {"speeds": [1, 1, 1, 1 / 6]}}
     return Experiment("unequal speeds", "digits", setting, settings, systems, claims, by="seconds")
 

@@ -18,7 +18,7 @@ def draw(losses: pd.DataFrame) -> Picture:
     """
     rows, columns = (sorted(losses[each].unique()) for each in CASE)
     with style():
-        figure = Picture(figsize=(11, 1 + 2.4 * len(rows)), layout="constrained")
+        figure = Picture(figsize=(10, 1 + 2.4 * len(rows)), layout="constrained")
         panels = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
         for (stragglers, megabits), own in losses.groupby(CASE):
             axes = panels[rows.index(stragglers), columns.index(megabits)]
@@ -30,5 +30,5 @@ def draw(losses: pd.DataFrame) -> Picture:
             axes.set_ylim(_LEAST, 1.3)
         figure.supxlabel("virtual time, s (a gradient takes 0.25 s)", fontsize="medium")
         figure.supylabel("loss above the least possible, nats", fontsize="medium")
-        figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SYSTEMS))
+        figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
     return figure

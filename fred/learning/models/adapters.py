@@ -150,7 +150,7 @@ class NNXModel(Model):
 
     @property
     def draws(self) -> bool:
-        """True if the module has random numbers, as for dropout, or batch normalisation: `training` differs from `apply`."""
+        """True if the module has dropout or batch normalisation, so that `training` differs from `apply`."""
         return _nnx_has(self, "RngState") or self.calibrates
 
     def _with(self, params: Params, key: jax.Array) -> Any:
