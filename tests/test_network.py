@@ -320,3 +320,11 @@ class TestBehindTheBackwardPass:
             return record(protocol, cluster, gradients=60).end_ns / 1e9
 
         assert end(buckets=4) < 0.97 * end() and end(buckets=1) == end()
+
+
+def test_cards_have_names():
+    """Ethernet's and InfiniBand's names say Gbit/s; a number stays what it is, and so does a number in quotes."""
+    network = Network(bandwidth="25GbE", server_bandwidth="HDR", node_bandwidth="1e6")
+    assert (network.bandwidth, network.server_bandwidth, network.node_bandwidth) == (25e9 / 8, 200e9 / 8, 1e6)
+    with pytest.raises(ValueError, match="unknown card `10G`; expected bytes/s, or one of 1GbE, 10GbE"):
+        Network(bandwidth="10G")

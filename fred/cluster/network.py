@@ -31,13 +31,13 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.libraries import LIBRARIES
 from fred.cluster.regions import Regions
+from fred.cluster.speeds import Bandwidth
 from fred.cluster.tcp import Path
 from fred.components import registry
 from fred.components.component import Component, Count, OneOf, Whole
 from fred.components.limits import MOST_BYTES
 
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]
-Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
 
 
 class Cost(NamedTuple):
@@ -112,7 +112,9 @@ class Network(Component):
 
     latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
     pull_latency: AnyLatency | None = Field(None, description="propagation time from servers to workers; absent: `latency`")
-    bandwidth: Bandwidth | None = Field(None, description="bandwidth of a worker's link, bytes/s; absent: unlimited")
+    bandwidth: Bandwidth | None = Field(
+        None, description="bandwidth of a worker's link, bytes/s or a card such as `10GbE`; absent: unlimited"
+    )
     server_bandwidth: Bandwidth | None = Field(None, description="bandwidth of a server's card, bytes/s; absent: no queueing")
     servers: tuple[SomeServers, ...] = Field((), description="servers with other links")
     within: Within | None = Field(None, description="links inside a node; absent: as between nodes")
