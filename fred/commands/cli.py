@@ -259,7 +259,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
         print(f"fred: {line}", file=sys.stderr)
     if all_to_do:
         pool.begin(min(jobs, number_at_first(scenario, only)) - 1)
-    from fred.results import experiment  # loads jax, which takes as long as the processes take to start
+    from fred.results import experiment  # takes about as long as the processes take to start
 
     with of_runs(number_of_units(scenario, only), options.quiet) as progress:
         return experiment.run(

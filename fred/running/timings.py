@@ -11,19 +11,22 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.lock import held
 from fred.components.component import own_classes
 from fred.outcomes.measures import run_times
-from fred.replay.arithmetic import Arithmetic
 from fred.replay.lower import lower
 from fred.replay.phases import Program
 from fred.running import stored
 from fred.running.recording import Recording, Timing
 from fred.running.unit import Unit, circumstances
 from fred.schedule.schedule import Ints, Schedule
+
+if TYPE_CHECKING:  # it imports jax
+    from fred.replay.arithmetic import Arithmetic
 
 FOLDER = ".at-work/timings"  # next to the finished units
 _LIST = "files.json"  # written last: the digests of a timing's files
@@ -65,7 +68,7 @@ class Timings:
             self._timing = timing
         return self._schedule
 
-    def program(self, schedule: Schedule, marks: Ints, do: Arithmetic) -> Program:
+    def program(self, schedule: Schedule, marks: Ints, do: "Arithmetic") -> Program:
         """Return the program that the replay executes.
 
         Args:
