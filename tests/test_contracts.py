@@ -21,7 +21,8 @@ import pytest
 from fred.base.errors import FredError
 from fred.commands import reference
 from fred.components import pages, registry
-from fred.components.component import Component, OneOf, options_of
+from fred.components.component import Component, options_of
+from fred.components.one_of import OneOf
 from fred.learning.server import Server
 from fred.outcomes.measures import summarise
 from fred.protocols.gate_rules import Offer
@@ -459,6 +460,21 @@ def test_an_installed_package_offers_algorithms_and_is_imported_only_when_named(
     assert registry.imported() == ["ep_rows"]
     with pytest.raises(FredError, match="`ep_rows` has no `third`"):
         registry.lookup("algorithm", "halving:third")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_file_in_the_current_folder_precedes_an_entry_point(tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "halving.py").write_text(OWN_ROWS)
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(here)
+    registry.allow_import(["halving"])
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "halving"
+    sys.modules.pop("halving")
+    (here / "halving.py").unlink()
+    registry.allow_import(["halving"])
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "ep_rows"
 
 
 @pytest.mark.usefixtures("installed")

@@ -14,7 +14,8 @@ from fred.cluster.durations import NANOSECONDS, check_median
 from fred.cluster.faults import Fault, FaultProcess
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
-from fred.components.component import Component, Count, OneOf
+from fred.components.component import Component, Count
+from fred.components.one_of import OneOf
 from fred.traces.nodes import spread
 
 MOST_WORKERS = 10_000_000

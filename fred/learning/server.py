@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from fred.base.later import jax, jnp, optax
-from fred.components.component import Component, OneOf
+from fred.components.component import Component
+from fred.components.one_of import OneOf
 from fred.learning import optimizer as optimizers
 from fred.learning.codecs.codec import Codec
 from fred.learning.models.model import Params
