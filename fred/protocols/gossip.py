@@ -125,9 +125,7 @@ class Gossip(Protocol):
 
         while True:
             for iteration in range(self.overlap):
-                gradient = sim.compute(worker, sim.own(worker))
-                yield gradient.finished
-                sim.push(gradient, worker, NOTHING)
+                yield from sim.local_steps(worker)
                 models = [] if iteration == 0 else [(sim.own(worker), 1.0)]
                 if iteration == 0:
                     last = senders.sent[worker] - 1

@@ -108,9 +108,7 @@ class ChocoGossip(Protocol):
         number = 0
         while True:
             yield from sim.present(worker)
-            gradient = sim.compute(worker, sim.own(worker))
-            yield gradient.finished
-            sim.push(gradient, worker, NOTHING)
+            yield from sim.local_steps(worker)
             sim.add(sim.pseudo_gradient(worker, sim.read(worker, known, sent=False), sim.own(worker)), known, NOTHING)
             sim.commit(known)
             model = sim.publish(worker, len(receivers), size=sim.sizes.message.whole, replica=known)

@@ -103,9 +103,7 @@ class GroupAveraging(Protocol):
 
     def _work(self, sim: Simulation, worker: int, averaging: "_Averaging") -> Process:
         while True:
-            gradient = sim.compute(worker, sim.own(worker))
-            yield gradient.finished
-            sim.push(gradient, worker, NOTHING)
+            yield from sim.local_steps(worker)
             operation = averaging.enter(worker)
             if operation is None:
                 continue
