@@ -11,7 +11,7 @@ from fred.base.errors import FredError
 from fred.components import registry
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
-from fred.views.view import FIGURES, LEARNING, FigureName, View
+from fred.views.view import FIGURES, LEARNING, SCREEN, FigureName, View
 
 if TYPE_CHECKING:  # without pictures matplotlib is not needed
     from fred.views.figures import Picture
@@ -166,7 +166,7 @@ class Result(Tables):
         Args:
             view: what the pictures show; default: the same as in the folder.
         """
-        return _pictures().drawable(self, view)
+        return _pictures().drawable(self, view or SCREEN)
 
 
 def _pictures() -> ModuleType:

@@ -118,7 +118,7 @@ def _whole(place: Path) -> list[str]:
     """Return the names of the files there if they are as written; else none."""
     try:
         listed = json.loads(inputs.text(place / _LIST))
-        whole = all(stored.digest_of(place / name) == digest for name, digest in listed.items())
+        whole = all(inputs.digest(place / name) == digest for name, digest in listed.items())
         return list(listed) if whole else []
     except (FredError, OSError, ValueError):
         return []
@@ -133,4 +133,4 @@ def _write(schedule: Schedule, timing: Timing, place: Path) -> None:
     for file in place.iterdir():
         file.unlink()
     stored.write_timing(schedule, run_times(schedule, timing.cluster) if timing.protocol.has_clock else None, place)
-    stored.write_json(place / _LIST, {file.name: stored.digest_of(file) for file in place.iterdir()})
+    stored.write_json(place / _LIST, {file.name: inputs.digest(file) for file in place.iterdir()})
