@@ -198,7 +198,7 @@ def check(options: argparse.Namespace) -> None:
 
 def _write(out: Path, text: str) -> None:
     """Write the scenario. Raises FredError instead of overwriting a file that `fred plan` did not write."""
-    places.check_free(out / _FILE, lambda beginning: beginning.startswith(f"# {_FIRST}".encode()))
+    places.check_together(out / _FILE, (), _FIRST)
     places.write(out / _FILE, text.encode())
 
 

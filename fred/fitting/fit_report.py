@@ -86,9 +86,7 @@ def as_json(fitted: Fitted) -> str:
 def check_free(out: Path) -> None:
     """Raise FredError for a folder that is not writable, or has other files of these names."""
     block, *others = (out / name for name in FILES)
-    places.check_free(block, lambda beginning: beginning.startswith(f"# {MARK}".encode()))
-    for file in others:  # if the block, which is written first, is from `fred fit`, so are they
-        places.check_free(file, lambda _: block.exists())
+    places.check_together(block, others, MARK)
 
 
 def save(fitted: Fitted, out: Path) -> None:
