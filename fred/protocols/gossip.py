@@ -125,7 +125,9 @@ class Gossip(Protocol):
 
         while True:
             for iteration in range(self.overlap):
-                yield from sim.local_steps(worker)
+                gradient = sim.compute(worker, sim.own(worker))
+                yield gradient.finished
+                sim.push(gradient, worker, NOTHING)
                 models = [] if iteration == 0 else [(sim.own(worker), 1.0)]
                 if iteration == 0:
                     last = senders.sent[worker] - 1

@@ -26,7 +26,7 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
-from fred.cluster.network import Cost
+from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count, Whole
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
@@ -69,7 +69,9 @@ class LocalSteps(Protocol):
 
     def _work(self, sim: Simulation, worker: int, averaging: "_Averaging") -> Process:
         while True:
-            yield from sim.local_steps(worker)
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
             yield from averaging.enter(worker)
 
 

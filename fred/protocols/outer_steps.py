@@ -127,7 +127,9 @@ class OuterSteps(Paced):
         if self.pulls and int(streams.words(sim.seed, "pull", worker, made)) < self.pulls * 2**32:
             sim.sync(worker, common, keep=1.0, weight=pull_weight(self.pulls))
             return
-        yield from sim.local_steps(worker)
+        gradient = sim.compute(worker, sim.own(worker))
+        yield gradient.finished
+        sim.push(gradient, worker, NOTHING)
 
 
 def whole(sim: Simulation, worker: int, replica: int) -> Copy:

@@ -108,7 +108,9 @@ class ChocoGossip(Protocol):
         number = 0
         while True:
             yield from sim.present(worker)
-            yield from sim.local_steps(worker)
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
             sim.add(sim.pseudo_gradient(worker, sim.read(worker, known, sent=False), sim.own(worker)), known, NOTHING)
             sim.commit(known)
             model = sim.publish(worker, len(receivers), size=sim.sizes.message.whole, replica=known)

@@ -152,7 +152,9 @@ class LateAveraging(Protocol):
         made, number = 0, 0
         pending = deque[tuple[int, int, Copy]]()  # number, updates made by then, what was brought
         while True:
-            yield from sim.local_steps(worker)
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
             made += 1
             if made % self.every == 0 and (self.delay is not None or not pending):
                 brought = sim.own(worker)

@@ -103,7 +103,9 @@ class GroupAveraging(Protocol):
 
     def _work(self, sim: Simulation, worker: int, averaging: "_Averaging") -> Process:
         while True:
-            yield from sim.local_steps(worker)
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
             operation = averaging.enter(worker)
             if operation is None:
                 continue
