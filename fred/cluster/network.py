@@ -31,8 +31,9 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.regions import Regions
 from fred.components import registry
-from fred.components.component import Component, Count, OneOf, Whole
+from fred.components.component import Component, Count, Whole
 from fred.components.limits import MOST_BYTES
+from fred.components.one_of import OneOf
 
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree"]
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
