@@ -1,5 +1,9 @@
-"""The pictures of the gallery, from short runs of scenarios that come with FRED. `make images` draws them."""
+"""The pictures of the gallery, from short runs of scenarios that come with FRED. `make images` draws them.
 
+`python docs/gallery.py [NAME ...]` draws some of them, or all.
+"""
+
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -86,5 +90,8 @@ def draw(name: str, folder: Path = IMAGES) -> Path:
 
 
 if __name__ == "__main__":
-    for name in PICTURES:
+    wanted = sys.argv[1:] or [*PICTURES]
+    if unknown := [name for name in wanted if name not in PICTURES]:
+        sys.exit(f"no picture {', '.join(unknown)}; there are {', '.join(PICTURES)}")
+    for name in wanted:
         draw(name)

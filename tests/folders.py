@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fred.base import inputs
 from fred.results import folder
-from fred.running.stored import AboutUnit, digest_of
+from fred.running.stored import AboutUnit
 
 
 def resigned(out: Path) -> None:
@@ -15,7 +16,7 @@ def resigned(out: Path) -> None:
     for row in json.loads((out / "summary.json").read_text()):
         own = out / row["name"] / f"seed-{row['seed']}"
         about = json.loads((own / "unit.json").read_text())
-        about["files"] = {name: digest_of(own / name) for name in about["files"]}
+        about["files"] = {name: inputs.digest(own / name) for name in about["files"]}
         (own / "unit.json").write_text(AboutUnit.model_validate(about | {"summary": row}).signed().model_dump_json())
     resigned_manifest(out)
 
@@ -23,7 +24,7 @@ def resigned(out: Path) -> None:
 def resigned_manifest(out: Path) -> None:
     """Bring the manifest's digests up to date."""
     manifest = json.loads((out / "manifest.json").read_text())
-    manifest["files"] = {name: digest_of(out / name) for name in manifest["files"]}
+    manifest["files"] = {name: inputs.digest(out / name) for name in manifest["files"]}
     (out / "manifest.json").write_text(json.dumps(manifest | {"digest": folder._digest(manifest)}))
 
 

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.components.component import Component, OneOf, options_of
+from fred.components.component import Component, options_of
+from fred.components.one_of import OneOf
 from fred.running.execution import execute
 from fred.specification.blame import blamed
 from fred.specification.loading import revalidated

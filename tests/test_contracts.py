@@ -5,6 +5,7 @@ import copy
 import importlib
 import inspect
 import json
+import os
 import pickle
 import re
 import shutil
@@ -20,7 +21,8 @@ import pytest
 from fred.base.errors import FredError
 from fred.commands import reference
 from fred.components import pages, registry
-from fred.components.component import Component, OneOf, options_of
+from fred.components.component import Component, options_of
+from fred.components.one_of import OneOf
 from fred.learning.server import Server
 from fred.outcomes.measures import summarise
 from fred.protocols.gate_rules import Offer
@@ -327,25 +329,28 @@ def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
                 assert not named & {"jax", "jnp", "optax", "State"}, f"{path}: {made.__name__}"
 
 
-def test_timing_alone_loads_no_jax():
-    """Every algorithm and protocol with its usual options, and a scenario without a task, up to its recording."""
+def test_timing_alone_loads_no_jax(tmp_path):
+    """Every algorithm and protocol with its usual options, and a scenario without a task, run and stored."""
     program = """
         import sys
         import fred
         from fred.components import registry
-        from fred.running import recording
         for kind in ("algorithm", "protocol"):
             for name in registry.REGISTRY[kind]:
                 registry.lookup(kind, name).example()
-        fred.scenario({
+        names = ("asgd", "k-async", "noloco")
+        scenario = fred.scenario({
             "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
             "stop": {"updates": 4},
-            "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "k-async", "noloco")},
+            "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in names},
         })
-        print("jax" in sys.modules)
+        fred.run(scenario, out="timing")
+        print(sorted({"jax", "jaxlib", "optax"} & sys.modules.keys()))
         """
     command = [sys.executable, "-c", inspect.cleandoc(program)]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
 
 
 def test_files_and_functions_stay_short():
@@ -455,6 +460,21 @@ def test_an_installed_package_offers_algorithms_and_is_imported_only_when_named(
     assert registry.imported() == ["ep_rows"]
     with pytest.raises(FredError, match="`ep_rows` has no `third`"):
         registry.lookup("algorithm", "halving:third")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_file_in_the_current_folder_precedes_an_entry_point(tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "halving.py").write_text(OWN_ROWS)
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(here)
+    registry.allow_import(["halving"])
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "halving"
+    sys.modules.pop("halving")
+    (here / "halving.py").unlink()
+    registry.allow_import(["halving"])
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "ep_rows"
 
 
 @pytest.mark.usefixtures("installed")

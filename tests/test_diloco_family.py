@@ -354,5 +354,5 @@ def test_what_cannot_be_is_refused(protocol, said):
 
 
 def test_an_outer_optimizer_needs_its_rate():
-    with pytest.raises(FredError, match="exactly one transformation must take the outer rate"):
+    with pytest.raises(FredError, match="exactly one transformation must take the learning rate"):
         outcome({"name": "diloco", "outer": {"name": "clip", "max_delta": 1.0}})

@@ -96,7 +96,7 @@ def test_some_runs_have_the_colours_that_they_have_among_all(drawn, tmp_path):
     result = folder.load_result(drawn)
     every = {line.get_label(): to_hex(line.get_color()) for line in result.plot("loss").axes[0].get_lines()}
     some = Result(result.scenario, [each for each in result.outcomes if each.name == "fasgd_1"])
-    (line,) = some.pictures(coloured(result, None))["loss"]().axes[0].get_lines()
+    (line,) = some.pictures(coloured(result, View()))["loss"]().axes[0].get_lines()
     assert (line.get_label(), to_hex(line.get_color())) == ("fasgd_1", every["fasgd_1"])
     assert draw(drawn, "loss --only fasgd_1", tmp_path) == 0
     svg = (tmp_path / "loss.svg").read_text().lower()

@@ -18,7 +18,8 @@ from fred.outcomes.outcome import Outcome
 from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
 from fred.running import checkpoints
-from fred.running.execution import Checkpoint, Following, execute
+from fred.running.checkpoints import Checkpoint, Following
+from fred.running.execution import execute
 from fred.running.problem import Problem
 from tests.cases import CASES, SEED, TABLES, Case
 from tests.golden import GOLDEN, digests_of, locked, pinned_cases

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import fred
+from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.inputs import write_arrays
 from fred.commands import printing
 from fred.commands.cli import main
 from fred.results import folder
-from fred.running.stored import digest_of
 from fred.schedule.schedule import COLUMNS, SCALES, Intervals
 from tests.worlds import TASK
 
@@ -55,11 +55,11 @@ def signed(out: Path, unit: str = UNIT) -> None:
     """Bring all digests up to date, whatever else is wrong."""
     file = out / unit / "unit.json"
     about = json.loads(file.read_text())
-    about["files"] = {name: digest_of(file.parent / name) for name in about["files"]}
+    about["files"] = {name: inputs.digest(file.parent / name) for name in about["files"]}
     covered = json.dumps({name: value for name, value in about.items() if name != "digest"}, sort_keys=True)
     file.write_text(json.dumps(about | {"digest": hashlib.sha256(covered.encode()).hexdigest()}))
     manifest = json.loads((out / "manifest.json").read_text())
-    manifest["files"] = {name: digest_of(out / name) for name in manifest["files"]}
+    manifest["files"] = {name: inputs.digest(out / name) for name in manifest["files"]}
     (out / "manifest.json").write_text(json.dumps(manifest | {"digest": folder._digest(manifest)}))
 
 

@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -56,3 +58,9 @@ def test_letters_of_pictures_can_be_read():
 @pytest.mark.parametrize("name", ["ssgd", "faults"])
 def test_a_picture_of_timing_is_drawn_again_as_it_is(name, tmp_path):
     assert MADE["draw"](name, tmp_path).read_bytes() == (DOCS / "images" / f"gallery-{name}.svg").read_bytes()
+
+
+def test_an_unknown_picture_is_refused():
+    command = [sys.executable, str(DOCS / "gallery.py"), "faults", "nothing"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.partition(";")[0]) == (1, "no picture nothing")

@@ -28,7 +28,8 @@ from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
 from fred.results.folder import load_result
 from fred.running import checkpoints, stored, work
-from fred.running.execution import Following, execute
+from fred.running.checkpoints import Following
+from fred.running.execution import execute
 from fred.running.unit import Unit
 from fred.specification.loading import load, scenario
 from fred.specification.source import keys_of

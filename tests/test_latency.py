@@ -15,7 +15,7 @@ from fred.cluster.durations import durations
 from fred.cluster.latency import Constant, Latency
 from fred.cluster.measured import Empirical
 from fred.components import registry
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.protocols.asynchronous import Asynchronous
 from fred.running.cadence import Cadence
 from fred.running.execution import execute

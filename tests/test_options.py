@@ -87,6 +87,19 @@ print([option for option, usual in known.items() if found.get(option, usual[0]) 
     assert printed(program) == "[]\n"
 
 
+def test_the_environment_is_the_same_before_and_after_jax_is_loaded():
+    program = """
+import sys
+import fred
+from fred.base import environment
+before = environment.describe()
+assert "jax" not in sys.modules
+environment.check()
+print(environment.describe() == before, "jax" in sys.modules)
+"""
+    assert printed(program) == "True True\n"
+
+
 REFUSED = [*options.fixed, *(option for option in UPDATABLE if option in options.refused)]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fred
 from fred.base.errors import FredError
 from fred.components import registry
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.outcomes.computed import Computed
 from fred.outcomes.measures import summarise
 from fred.results import experiment

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from fred.running import checkpoints
-from fred.running.execution import Checkpoint, Following, execute
+from fred.running.checkpoints import Checkpoint, Following
+from fred.running.execution import execute
 from tests.worlds import COMPUTE, make_run, same
 
 CLUSTER = {"workers": 4, "compute": COMPUTE}

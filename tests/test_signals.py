@@ -17,6 +17,7 @@ from rich.console import Console
 
 import fred
 from fred.base import ownership, progress, signals, staging
+from fred.base.tally import COMPILED, Tally
 from fred.commands import cli, printing
 from fred.running.parallel import _Watched
 from fred.running.unit import Unit
@@ -293,7 +294,7 @@ def test_what_is_compiled_first_does_not_make_the_rest_longer(monkeypatch):
     """Ten seconds of nothing, then 2 % of the only thing each second: at 30 s there are 30 s left, not 45."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    tally = progress.Tally(1)
+    tally = Tally(1)
     for second in range(31):
         now[0] = float(second)
         tally.note("asgd", max(0.0, 0.02 * (second - 10)))
@@ -304,9 +305,9 @@ def test_time_left_adds_expected_compilations_and_excludes_those_before(monkeypa
     """Three programs of 10 s each: after the first, and 1 of 3 tasks in 2 s, there are 2 x 10 + 4 s left, not 24 + 12."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(progress, "_COMPILED", progress._Compiled())
-    progress.expect(3)
-    tally = progress.Tally(3)
+    monkeypatch.setattr(COMPILED, "_seconds", 0.0)
+    COMPILED.expect(3)
+    tally = Tally(3)
     tally.note("asgd", 0.0)
     with progress.compiling():
         now[0] = 10.0

@@ -190,6 +190,13 @@ def test_a_class_that_is_imported_is_used(folder, monkeypatch):
     assert protocol.model_dump()["length"] == 2
 
 
+def test_attributes_that_need_the_class_are_missing(folder):
+    protocol = fred.load_result(folder / "results" / "timed").outcome("leash").run.protocol
+    assert hasattr(protocol, "length")
+    assert not hasattr(protocol, "doubted")
+    assert getattr(protocol, "doubted", "unknown") == "unknown"
+
+
 @pytest.mark.parametrize("module", ["own_part", "own_parts.py"])
 def test_the_nearest_module_is_suggested(folder, module, monkeypatch):
     monkeypatch.chdir(folder)

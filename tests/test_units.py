@@ -20,7 +20,8 @@ from fred.commands import cli, printing
 from fred.results.folder import changed, load_result, read_manifest
 from fred.results.verify import Verdict, verify
 from fred.running import checkpoints, stored, work
-from fred.running.execution import Following, execute
+from fred.running.checkpoints import Following
+from fred.running.execution import execute
 from fred.running.unit import Unit
 from fred.running.units import units_of
 from tests.conftest import ROOT

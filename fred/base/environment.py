@@ -59,9 +59,7 @@ def check() -> None:
     """Raise FredError if an environment variable or an option of jax does not allow FRED to compute. Imports jax."""
     import jax
 
-    threads = os.environ.get("FRED_THREADS", "1")
-    if not (threads.isascii() and threads.isdecimal() and int(threads[:9])):
-        raise FredError(f"FRED_THREADS={threads}: expected a number of threads, or leave it unset")
+    _check_threads()
     options.check()
     try:
         backend = str(jax.default_backend())
@@ -74,9 +72,21 @@ def check() -> None:
         _keep_programs()
 
 
+def _check_threads() -> None:
+    threads = os.environ.get("FRED_THREADS", "1")
+    if not (threads.isascii() and threads.isdecimal() and int(threads[:9])):
+        raise FredError(f"FRED_THREADS={threads}: expected a number of threads, or leave it unset")
+
+
 def describe() -> dict[str, str]:
-    """Return everything that identifies the numeric environment, for a manifest. Imports jax. Raises FredError."""
-    check()
+    """Return everything that identifies the numeric environment, for a manifest. Raises FredError.
+
+    Imports jax only if it could have other options than usual, so that a run of timing alone does not load it.
+    """
+    if options.are_usual():
+        _check_threads()
+    else:
+        check()
     facts = {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "system": platform.system(),

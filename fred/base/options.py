@@ -6,6 +6,7 @@ environment. This file lists the options of all versions of jax that `setup.cfg`
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -160,7 +161,7 @@ def variables() -> dict[str, str]:
 
 
 def check() -> None:
-    """Raise FredError if an option has a value that FRED refuses. Imports jax."""
+    """Raise FredError if an option has a value that FRED refuses."""
     found = _values()
     for option, usual in (fixed | refused).items():
         _check(option, found.get(option, usual[0]))
@@ -179,16 +180,25 @@ def _check(option: str, value: Any) -> None:
 
 
 def telling() -> dict[str, str]:
-    """Return the options that distinguish numeric environments, including unknown ones of a newer jax. Imports jax."""
+    """Return the options that distinguish numeric environments, including unknown ones of a newer jax."""
+    if are_usual():
+        return {option: str((fixed | recorded)[option][0]) for option in _ALWAYS}
     found = _values()
     usual = {option for option, values in recorded.items() if found.get(option) in values}
     silent = harmless | ((usual | fixed.keys() | refused.keys()) - {*_ALWAYS})
     return {option: str(found[option]) for option in sorted(_at_first() - silent) if option in found}
 
 
+def are_usual() -> bool:
+    """Return True if all options have their defaults, without importing jax: it is not loaded, and no variable sets one."""
+    names = {option.upper() for option in (*harmless, *fixed, *refused, *recorded)}
+    told = {name for name in os.environ if name in names or name.startswith("JAX_")}
+    return "jax" not in sys.modules and told <= {"JAX_PLATFORMS"} and os.environ.get("JAX_PLATFORMS") == "cpu"
+
+
 @cache
 def _at_first() -> frozenset[str]:
-    """Return the names of jax's options at the first call. Parts of jax that are imported later may add others."""
+    """Return the names of jax's options when they are first needed. Parts of jax that are imported later may add others."""
     return frozenset(_values())
 
 

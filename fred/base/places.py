@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fred.base import ownership
@@ -60,6 +60,19 @@ def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: Fal
         raise FredError(
             f"{file} is there already, and not what this command writes; choose another place with --out, or remove it"
         )
+
+
+def check_together(first: Path, others: Iterable[Path], mark: str) -> None:
+    """Raise FredError unless files can be written: each is new, or the first one begins with the mark of an earlier command.
+
+    Args:
+        first: the file that is written first, as a comment with the mark at its beginning identifies the others.
+        others: the other files.
+        mark: the beginning of the comment.
+    """
+    check_free(first, lambda beginning: beginning.startswith(f"# {mark}".encode()))
+    for file in others:
+        check_free(file, lambda _: first.exists())
 
 
 def write(file: Path, content: bytes) -> None:

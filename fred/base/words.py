@@ -15,15 +15,18 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def briefly(names: Sequence[str], most: int = 4) -> str:
+def briefly(names: Sequence[str], most: int = 4, between: str = ", ", number: int = 0) -> str:
     """Return the first names, and the number of the others.
 
     Args:
-        names: names, such as those of operations.
+        names: names, such as those of operations, or longer texts.
         most: maximum number of names shown.
+        between: text between two names.
+        number: number of all names, if `names` has only the first ones.
 
-    >>> briefly(["a", "b", "c"], most=2)
-    'a, b and 1 more'
+    >>> briefly(["a", "b", "c"], most=2), briefly(["a = 1", "b = 2"], most=2, between="; ", number=7)
+    ('a, b and 1 more', 'a = 1; b = 2; and 5 more')
     """
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    more = max(len(names), number) - most
+    others = f"{between.rstrip(', ')} and {more:,} more" if more > 0 else ""
+    return between.join(names[:most]) + others

@@ -14,7 +14,8 @@ from fred.cluster.durations import NANOSECONDS, check_median
 from fred.cluster.faults import Fault, FaultProcess
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
-from fred.components.component import Component, Count, OneOf
+from fred.components.component import Component, Count
+from fred.components.one_of import OneOf
 from fred.traces.nodes import spread
 
 MOST_WORKERS = 10_000_000
@@ -147,17 +148,19 @@ class Cluster(Component):
             >>> fred.Cluster(workers=2, compute={"name": "constant", "seconds": 0.5}, speeds=[1.0, 0.25]).worker_rates()
             [2.0, 0.5]
         """
-        seconds = {latency: _usual(latency) for latency in set(self.latencies())}
-        members = zip(self.latencies(), self.worker_speeds(), strict=True)
-        return [1 / max(seconds[latency] / speed, 1 / NANOSECONDS) for latency, speed in members]
+        return self._rates(messages=0.0)
 
     @cached_property
     def gradients_per_second(self) -> float:
         """Return the approximate gradients per second of virtual time of all workers, if they wait for messages only."""
         messages = 0.0 if self.network is None else sum(map(_usual, (self.network.latency, self.network.pull_latency)))
+        return sum(self._rates(messages))
+
+    def _rates(self, messages: float) -> list[float]:
+        """Return each worker's gradients per second if it waits this long, s, for the messages of each gradient."""
         seconds = {latency: _usual(latency) for latency in set(self.latencies())}
         members = zip(self.latencies(), self.worker_speeds(), strict=True)
-        return sum(1 / max(seconds[latency] / speed + messages, 1 / NANOSECONDS) for latency, speed in members)
+        return [1 / max(seconds[latency] / speed + messages, 1 / NANOSECONDS) for latency, speed in members]
 
     def loads(self, seed: int) -> list[Load]:
         """Start every contention regime, in the order of `contention`; `seed` is the run's."""

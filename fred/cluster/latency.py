@@ -43,7 +43,8 @@ from pydantic import Field, model_validator
 
 from fred.base import streams
 from fred.base.elementary import exp, log1p, power
-from fred.components.component import Component, OneOf
+from fred.components.component import Component
+from fred.components.one_of import OneOf
 
 Uniforms = NDArray[np.float64]  # draws in (0, 1)
 Seconds = NDArray[np.float64]

@@ -34,8 +34,9 @@ from fred.cluster.regions import Regions
 from fred.cluster.speeds import Bandwidth
 from fred.cluster.tcp import Path
 from fred.components import registry
-from fred.components.component import Component, Count, OneOf, Whole
+from fred.components.component import Component, Count, Whole
 from fred.components.limits import MOST_BYTES
+from fred.components.one_of import OneOf
 
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]
 

@@ -145,39 +145,38 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     _add_run(commands)
-    summary = "run a result's manifest again and compare it bit by bit"
-    verify = commands.add_parser("verify", help=summary, description=summary)
-    verify.set_defaults(command=_verify)
+    verify = _added(commands, "verify", "run a result's manifest again and compare it bit by bit", command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
     shared_options.add_quiet(verify, writes=False)
     registry.add_import_option(verify, "the scenario")
 
-    summary = "print a result folder's table again"
-    show = commands.add_parser("show", help=summary, description=summary)
-    show.set_defaults(command=_show)
+    show = _added(commands, "show", "print a result folder's table again", command=_show)
     show.add_argument("folder", type=Path, help="result folder")
     show.add_argument("--latex", action="store_true", help="print LaTeX tabulars for a paper, with the rules of booktabs")
 
-    summary = "compare result folders: numbers, digests, figures"
-    compare = commands.add_parser("compare", help=summary, description=summary)
-    compare.set_defaults(command=_compare)
+    compare = _added(commands, "compare", "compare result folders: numbers, digests, figures", command=_compare)
     compare.add_argument("folders", type=Path, nargs="+", help="two or more result folders")
     compare.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for a table and figures of all results together")
     shared_options.add_quiet(compare)
 
     _add_elsewhere(commands, arguments[:1])
 
-    summary = "print the JSON Schema of scenario files"
-    schema = commands.add_parser("schema", help=summary, description=summary)
-    schema.set_defaults(command=_schema)
+    _added(commands, "schema", "print the JSON Schema of scenario files", command=_schema)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands.choices:
         _refuse(arguments[0], commands.choices)
     return parser
 
 
+def _added(commands: "argparse._SubParsersAction[_Parser]", name: str, summary: str, **defaults: Any) -> _Parser:
+    """Return the parser of a new command, which sets these defaults."""
+    command = commands.add_parser(name, help=summary, description=summary)
+    command.set_defaults(**defaults)
+    return command
+
+
 def _add_elsewhere(commands: "argparse._SubParsersAction[_Parser]", asked: Sequence[str]) -> None:
     for name, (module, summary) in _ELSEWHERE.items():
-        command = commands.add_parser(name, help=summary, description=summary)
+        command = _added(commands, name, summary)
         if name in asked:
             own = importlib.import_module(module)
             own.add_options(command)
@@ -185,17 +184,16 @@ def _add_elsewhere(commands: "argparse._SubParsersAction[_Parser]", asked: Seque
 
 
 def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    summary = "run a scenario and write its results"
-    run = commands.add_parser("run", help=summary, description=summary, epilog=_EXIT_CODES)
+    run = _added(commands, "run", "run a scenario and write its results")
     run.add_argument("scenario", type=Path, nargs="?", help="YAML file, or the name of one that `fred scenarios` lists")
     _add_run_options(run, jobs=1)
     example = "run FRED's main example: the same as `fred run quickstart`, with two processes if there are two cores"
-    quickstart = commands.add_parser("quickstart", help=example, description=example, epilog=_EXIT_CODES)
-    quickstart.set_defaults(scenario=Path("quickstart"))
+    quickstart = _added(commands, "quickstart", example, scenario=Path("quickstart"))
     _add_run_options(quickstart, jobs=min(2, cores()))
 
 
 def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
+    run.epilog = _EXIT_CODES
     run.set_defaults(command=_run, usual_jobs=jobs)
     run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
     run.add_argument("--seed", type=int, action="append", metavar="N", help="run only this seed; may be repeated")
@@ -260,7 +258,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
         print(f"fred: {line}", file=sys.stderr)
     if all_to_do:
         pool.begin(min(jobs, number_at_first(scenario, only)) - 1)
-    from fred.results import experiment  # loads jax, which takes as long as the processes take to start
+    from fred.results import experiment  # takes about as long as the processes take to start
 
     with of_runs(number_of_units(scenario, only), options.quiet) as progress:
         return experiment.run(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fred.base.intervals import Ratio
 from fred.prediction import comparison
-from fred.views.table import NONE, Table, show, terminal
+from fred.views.table import NONE, Table, say, show, terminal
 
 _HEADINGS = ("gradients/s", "of the oracle's", "against all", "against best", "mean cutoff", "ms per decision")
 
@@ -23,8 +23,7 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
         rate, share = f"{row['throughput']:,.4g}", f"{row['of_oracle']:.1%}"
         rows.append([name, rate, share, *against, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"])
     show(Table(["rule", *_HEADINGS], rows, outcome.trace.source, _caption(outcome)), console)
-    for line in (*outcome.trace.said, *notes, *outcome.doubts, outcome.verdict()):
-        console.print(line, highlight=False, markup=False)
+    say(console, (*outcome.trace.said, *notes, *outcome.doubts, outcome.verdict()))
 
 
 def _caption(outcome: comparison.Comparison) -> str:

@@ -79,9 +79,7 @@ def _checked(options: argparse.Namespace) -> Path | None:
     out: Path | None = options.out or (_OUT if options.task is not None else None)
     if out:
         scenario, *others = (out / name for name in _FILES)
-        places.check_free(scenario, lambda beginning: beginning.startswith(f"# {next_steps.FIRST}".encode()))
-        for file in others:
-            places.check_free(file, lambda _: scenario.exists())
+        places.check_together(scenario, others, next_steps.FIRST)
     return out
 
 

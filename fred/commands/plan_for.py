@@ -112,7 +112,7 @@ def made(planned: Scenario, out: Path, file: Path, options: argparse.Namespace) 
         file: file of the scenario.
         options: options of the command line.
     """
-    from fred.results import experiment  # loads jax, which neither a diagnosis nor a refusal needs
+    from fred.results import experiment  # neither a diagnosis nor a refusal needs it
 
     with of_runs(number_of_units(planned), options.quiet) as progress:
         return experiment.run(planned, progress=progress, out=out / _RESULT, jobs=options.jobs or cores(), file=file)
@@ -198,7 +198,7 @@ def check(options: argparse.Namespace) -> None:
 
 def _write(out: Path, text: str) -> None:
     """Write the scenario. Raises FredError instead of overwriting a file that `fred plan` did not write."""
-    places.check_free(out / _FILE, lambda beginning: beginning.startswith(f"# {_FIRST}".encode()))
+    places.check_together(out / _FILE, (), _FIRST)
     places.write(out / _FILE, text.encode())
 
 

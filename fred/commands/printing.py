@@ -20,7 +20,7 @@ from fred.results.compare import Compared
 from fred.views.page_tables import sweep_table
 from fred.views.paired_table import ONE_SEED, paired_table
 from fred.views.summary_table import marked, number, summary_table
-from fred.views.table import NONE, Table, show, terminal
+from fred.views.table import NONE, Table, say, show, terminal
 
 _BLOCKS_SHOWN = 16  # columns
 
@@ -36,7 +36,7 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
         quiet: True to print only the folder, and warnings to stderr.
     """
     console = terminal()
-    warnings = _doubts(outcome) + _without_best(outcome) + _divergences(outcome) + _standstills(outcome.summary)
+    warnings = _warnings(outcome)
     moved = [f"your files whose names the result needs were moved to: {folder}" for folder in sorted(out.glob(f"{ASIDE}*"))]
     if quiet:
         for line in warnings + moved:
@@ -50,14 +50,10 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
     for table in tables(outcome, out):
         show(table, console)
     if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
-        console.print(ONE_SEED, style="dim", highlight=False, markup=False)
-    for line in warnings:
-        console.print(line, style="bold red", highlight=False, markup=False)
-    console.print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
-    if (out / REPORT).is_file():
-        console.print(f"report for a browser: {out / REPORT}", highlight=False, markup=False, soft_wrap=True)
-    for line in moved:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(console, [ONE_SEED], style="dim")
+    say(console, warnings, style="bold red")
+    report = [f"report for a browser: {out / REPORT}"] if (out / REPORT).is_file() else []
+    say(console, [f"results: {out}", *report, *moved], soft_wrap=True)
 
 
 def tables(outcome: result.Result, out: Path) -> list[Table]:
@@ -134,18 +130,12 @@ def _blocks_table(summary: pd.DataFrame) -> Table:
     return Table(["run", *map(str, shown)], rows, "staleness by block")
 
 
-def _doubts(outcome: result.Result) -> list[str]:
-    """Return one line for each doubt that a run's protocol raises."""
-    return list(dict.fromkeys(doubt for each in outcome.outcomes for doubt in each.run.protocol.doubts()))
-
-
-def _without_best(outcome: result.Result) -> list[str]:
-    """Return one line for every swept run that has no best point."""
-    if not outcome.swept:
-        return []
-    column, chosen = outcome.scenario.criterion.column, set(outcome.best["run"])
-    runs = [str(run) for run in dict.fromkeys(outcome.sweep["run"]) if run not in chosen]
-    return [f"{run}: no point of its sweep has a finite {column} with all seeds, so none is the best" for run in runs]
+def _warnings(outcome: result.Result) -> list[str]:
+    """Return one line for each doubt of a protocol, each swept run without a best point, and each run that went wrong."""
+    doubts = dict.fromkeys(doubt for each in outcome.outcomes for doubt in each.run.protocol.doubts())
+    unchosen = f"no point of its sweep has a finite {outcome.scenario.criterion.column} with all seeds, so none is the best"
+    without = [f"{run}: {unchosen}" for run in outcome.without_best]
+    return [*doubts, *without, *_divergences(outcome), *_standstills(outcome.summary)]
 
 
 def _divergences(outcome: result.Result) -> list[str]:
@@ -204,12 +194,10 @@ def print_comparison(compared: Compared) -> None:
         rows.append(["" if values[0] == previous else cells[0], *(NONE if cell == "nan" else cell for cell in cells[1:])])
         previous = values[0]
     show(Table([str(column).replace("_", " ") for column in frame], rows, words=2), console)
-    for line in compared.settings():
-        console.print(line, style="bold red", highlight=False, markup=False)
+    say(console, compared.settings(), style="bold red")
     if len(pairs := _named_pairs(compared)):
         show(paired_table(pairs), console)
-    for line in compared.agreement():
-        console.print(line, highlight=False, markup=False)
+    say(console, compared.agreement())
 
 
 def save_comparison(compared: Compared, out: Path) -> None:

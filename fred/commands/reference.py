@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fred.components import registry
-from fred.components.component import ONE_OF, Component, OneOf, without_example
+from fred.components.component import Component, without_example
+from fred.components.one_of import ONE_OF, OneOf
 
 KINDS = {  # kind -> (title, what it defines, where a scenario has it: {} stands for the component)
     "algorithm": ("Algorithms", "what an update does to the parameters", "algorithm: {}"),

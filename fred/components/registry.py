@@ -184,7 +184,7 @@ def allow_import(names: Iterable[str]) -> None:
 
     Args:
         names: modules as in an import statement, or entry points of installed packages in the group `fred.systems`, which
-            scenarios name as `entry-point:Class`.
+            scenarios name as `entry-point:Class`. A file of that name in the current folder takes precedence.
     """
     for name in names:
         options.check_platforms()  # before the module's code receives an error from jax
@@ -208,7 +208,12 @@ def allow_import(names: Iterable[str]) -> None:
 
 
 def _module_of(name: str) -> str:
-    """Return the module of an entry point, or the name itself if no installed package offers one. Raises FredError."""
+    """Return the module of an entry point, or the name itself: of a file in the current folder, or if no package offers one.
+
+    Raises FredError if several packages do.
+    """
+    if Path(f"{name}.py").is_file():
+        return name
     from importlib import metadata  # slow to import
 
     offered = sorted({each.module for each in metadata.entry_points(group=_ENTRY_POINTS, name=name)})

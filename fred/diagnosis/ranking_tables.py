@@ -16,7 +16,7 @@ from fred.diagnosis.candidates import RATE
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Place, Ranking
 from fred.views.paired_table import said
-from fred.views.table import NONE, Cell, Table, show, terminal
+from fred.views.table import NONE, Cell, Table, say, show, terminal
 
 _SHOWN = 4  # number of workers, and of nodes, shown
 _OF_THE_LOST = (
@@ -92,8 +92,7 @@ def print_answer(answer: Answer, out: Path) -> None:
         f"Not considered: {', '.join(answer.others)}.",
         f"All runs: {out}/result/report.html; to continue, edit {out}/scenario.yaml.",
     ]
-    for line in lines:
-        console.print(line, highlight=False, markup=False)
+    say(console, lines)
 
 
 def print_ranking(answer: Answer, console: Console) -> None:

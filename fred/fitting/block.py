@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.cluster.latency import Mixture
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.fitting.entities import Groups, Model
 from fred.fitting.entity_regimes import InSpells, InWaves, Regime
 from fred.fitting.latencies import FITS, log_density

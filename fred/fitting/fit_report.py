@@ -11,7 +11,7 @@ from fred.base.numbers import finite
 from fred.fitting.behaviour import Behaviour, Measure
 from fred.fitting.description import Description
 from fred.fitting.fitted import MARK, Candidate, Fitted
-from fred.views.table import Cell, Table, show, terminal
+from fred.views.table import Cell, Table, say, show, terminal
 
 FILES = ("cluster.yaml", "fit.json", "trace.svg")  # files that `save` writes
 _MOST_OUTSIDE = 5  # most measures outside the intervals that the table lists
@@ -20,8 +20,7 @@ _MOST_OUTSIDE = 5  # most measures outside the intervals that the table lists
 def print_report(fitted: Fitted) -> None:
     """Print the verdict and the slow workers in sentences; then tables, and the `cluster:` block."""
     console = terminal()
-    for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said):
-        console.print(line, highlight=False, markup=False)
+    say(console, (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said))
     facts = _lines(fitted.description, fitted.trace.node_of is not None)
     for table in (
         Table(["", ""], list(facts), fitted.trace.source, words=2),
@@ -87,9 +86,7 @@ def as_json(fitted: Fitted) -> str:
 def check_free(out: Path) -> None:
     """Raise FredError for a folder that is not writable, or has other files of these names."""
     block, *others = (out / name for name in FILES)
-    places.check_free(block, lambda beginning: beginning.startswith(f"# {MARK}".encode()))
-    for file in others:  # if the block, which is written first, is from `fred fit`, so are they
-        places.check_free(file, lambda _: block.exists())
+    places.check_together(block, others, MARK)
 
 
 def save(fitted: Fitted, out: Path) -> None:

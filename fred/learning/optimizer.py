@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
 from fred.base.later import jax, optax
 from fred.components.registry import nearest
@@ -114,7 +114,13 @@ class Transformation(FromOptax):
         return "learning_rate" in inspect.signature(self.factory).parameters
 
 
-Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL]
+def _one_takes_rate(parts: tuple[Transformation, ...]) -> tuple[Transformation, ...]:
+    if sum(part.takes_rate for part in parts) != 1:
+        raise ValueError("exactly one transformation must take the learning rate (sgd, adam, rmsprop, ...)")
+    return parts
+
+
+Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL, AfterValidator(_one_takes_rate)]
 
 
 def _transforms(factory: Any) -> bool:

@@ -7,10 +7,11 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from fred.base.later import jax, jnp, optax
-from fred.components.component import Component, OneOf
+from fred.components.component import Component
+from fred.components.one_of import OneOf
 from fred.learning import optimizer as optimizers
 from fred.learning.codecs.codec import Codec
 from fred.learning.models.model import Params
@@ -142,13 +143,6 @@ class Server(Component):
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
         None, description="codec of workers' gradients and pseudo-gradients; absent: 4 bytes for each number"
     )
-
-    @field_validator("optimizer")
-    @classmethod
-    def _rate_enters(cls, optimizer: Optimizer) -> Optimizer:
-        if sum(part.takes_rate for part in optimizer) != 1:
-            raise ValueError("exactly one transformation must take the learning rate (sgd, adam, rmsprop, ...)")
-        return optimizer
 
     def check(self, workers: int) -> None:
         """Raise ValueError if the options do not fit the number of workers.

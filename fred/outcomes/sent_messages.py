@@ -75,10 +75,8 @@ def _trips(schedule: Schedule) -> pd.DataFrame:
 
 def _of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
     """Return the rows about replicas on servers for which something was sent."""
-    rows, where = schedule.rows(*verbs), schedule.on_servers
-    replica = schedule["replica"][rows]
-    chosen: Ints = rows[(schedule["messages"][rows] > 0) & (replica >= where.start) & (replica < where.stop)]
-    return chosen
+    rows = schedule.rows(*verbs)
+    return rows[(schedule["messages"][rows] > 0) & schedule.is_on_servers(rows)]
 
 
 def _server(schedule: Schedule, rows: Ints) -> Ints:

@@ -189,7 +189,7 @@ class _Table:
         """Return messages to servers."""
         schedule = self._schedule
         rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
-        rows = rows[(schedule["messages"][rows] > 0) & self._on_servers(rows)]
+        rows = rows[(schedule["messages"][rows] > 0) & self._schedule.is_on_servers(rows)]
         arrived = self._of_rows(rows, "end_ns", "time_ns", _NETWORK, _SERVER)
         return _Pieces.joined((arrived, self._beside(What.SENDING, _NETWORK, _SERVER)))
 
@@ -235,7 +235,7 @@ class _Table:
         schedule = self._schedule
         rows = np.flatnonzero((schedule["worker"] >= 0) & (schedule["verb"] != Verb.MIX))
         rows = rows[np.argsort(~self._is_together(rows), kind="stable")]
-        served = self._on_servers(rows)
+        served = self._schedule.is_on_servers(rows)
         begin = np.where(schedule["verb"][rows] == Verb.PULL, schedule["begin_ns"][rows], schedule["time_ns"][rows])
         other = np.select([served, self._is_together(rows)], [_SERVER, _COLLECTIVE], self._usual())
         number = np.where(served & (schedule.blocks > 1), schedule["block"][rows], NONE)
@@ -244,17 +244,13 @@ class _Table:
     def _is_together(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return True for rows for which workers sent messages to each other, to change their own or a shared replica."""
         sent = (self._schedule["messages"][rows] > 0) & (self._schedule["verb"][rows] != Verb.PULL)
-        return sent & ~self._on_servers(rows)
+        return sent & ~self._schedule.is_on_servers(rows)
 
     def _usual(self) -> int:
         """Return the kind of partner that a worker waits for if nothing tells it."""
         if len(self._schedule.on_servers):
             return _SERVER
         return _COLLECTIVE if self._schedule.replicas == 1 else _WORKER
-
-    def _on_servers(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        replica, where = self._schedule["replica"][rows], self._schedule.on_servers
-        return (replica >= where.start) & (replica < where.stop)
 
     def _of_rows(self, rows: NDArray[np.intp], begin: str, end: str, kind: int, other: int = _NOBODY) -> _Pieces:
         schedule = self._schedule

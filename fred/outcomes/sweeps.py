@@ -49,6 +49,15 @@ def keys_of(points: pd.DataFrame) -> list[str]:
     return [str(column) for column in points if column not in _OWN]
 
 
+def setting(key: str) -> str:
+    """Return the last part of a swept key, in words.
+
+    >>> setting("protocol.backup_workers")
+    'backup workers'
+    """
+    return key.rpartition(".")[2].replace("_", " ")
+
+
 def said(values: Iterable[Any]) -> list[str]:
     """Return values of a key as text; a dash for missing ones.
 

@@ -97,6 +97,12 @@ class Tables:
         """Return the best point of each swept run, if one has a finite mean. Raises FredError without a sweep."""
         return sweeps.best(self.sweep, self.scenario.criterion.highest)
 
+    @property
+    def without_best(self) -> list[str]:
+        """Return the swept runs without a best point: at none of their points is the criterion finite with all seeds."""
+        runs = dict.fromkeys(self.sweep["run"]) if self.swept else ()
+        return [str(run) for run in runs if run not in set(self.best["run"])]
+
     def with_its_best(self) -> Self:
         """Return the reported runs: only the best points of each sweep, with the reported seeds.
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import check_median, durations
 from fred.cluster.latency import AnyLatency
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.prediction.contract import AllWorkers, CutoffRule, Round
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout

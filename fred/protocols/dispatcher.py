@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.protocols.gates import Gates
 from fred.protocols.selection import Selection, Uniform
 from fred.timing.copies import Copy

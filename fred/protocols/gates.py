@@ -11,7 +11,8 @@ from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components import registry
-from fred.components.component import Count, OneOf
+from fred.components.component import Count
+from fred.components.one_of import OneOf
 from fred.protocols.gate_rules import Gate, Offer, Periodic, Statistical, Unsent
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Copy, Gradient

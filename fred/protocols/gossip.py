@@ -22,7 +22,8 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, OneOf, Whole
+from fred.components.component import Count, Whole
+from fred.components.one_of import OneOf
 from fred.protocols.exchanges import check_exchanges
 from fred.protocols.inbox import Graph, Inbox, Senders
 from fred.protocols.protocol import Protocol

@@ -1,12 +1,14 @@
 """Snapshots of a run as JSON facts and arrays, in memory or a file; restored trees share arrays as they did before."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+
+from fred.base.later import jax, jnp
 
 Leaves = list[int]  # a tree: the number of the array at each of its leaves, in order
 

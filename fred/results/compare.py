@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 
 from fred.base.errors import FredError
+from fred.base.words import briefly
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.paired import compared
 from fred.results.folder import load_result
 from fred.results.result import Result
-from fred.results.settings import differing, listed, recorded
+from fred.results.settings import differing, recorded
 from fred.results.verify import first_difference
 
 _SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "gradient_norm", "target_seconds")
@@ -84,7 +85,9 @@ class Compared:
         for (one, mine), (other, their) in itertools.pairwise(self.results.items()):
             own, theirs = ({each.name: recorded(each.run) for each in result.outcomes} for result in (mine, their))
             if found := differing(own, theirs):
-                lines.append(f"{one} and {other} have runs of the same name with other settings: {listed(found)}")
+                lines.append(
+                    f"{one} and {other} have runs of the same name with other settings: {briefly(found, between='; ')}"
+                )
         return lines
 
     def agreement(self) -> list[str]:

@@ -18,7 +18,8 @@ from fred.results import folder
 from fred.results.result import Result
 from fred.results.reuse import reasons_against, recomputed_lines, remains, reusable
 from fred.running import parallel, stored, work
-from fred.running.execution import Following, execute
+from fred.running.checkpoints import Following
+from fred.running.execution import execute
 from fred.running.on_dask import on_dask
 from fred.running.stored import Stored
 from fred.running.timings import FOLDER, Timings, in_order

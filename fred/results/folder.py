@@ -19,7 +19,7 @@ from fred.base.version import __version__
 from fred.results import figure_files
 from fred.results.result import Result
 from fred.running import stored
-from fred.running.stored import Stored, digest_of, write_json
+from fred.running.stored import Stored, write_json
 from fred.running.unit import Unit
 from fred.running.unit_checks import Digests
 from fred.specification.loading import Scenario, validated
@@ -188,7 +188,7 @@ def add_report(path: Path, out: Path | None = None) -> Path:
     if file.exists() and REPORT not in manifest.files:
         raise FredError(f"{file} is not FRED's: move it elsewhere, or choose another file with --out")
     _put(file, page(result, Circumstances(manifest.file, manifest.environment)))
-    facts = manifest.model_dump() | {"files": dict(sorted((manifest.files | {REPORT: digest_of(file)}).items()))}
+    facts = manifest.model_dump() | {"files": dict(sorted((manifest.files | {REPORT: inputs.digest(file)}).items()))}
     _put(path / MANIFEST, json.dumps(facts | {"digest": _digest(facts)}, indent=2, allow_nan=False) + "\n")
     return file
 
@@ -210,7 +210,7 @@ def changed(path: Path, manifest: Manifest) -> str:
         return MANIFEST
     for name, digest in manifest.files.items():
         file = path / name
-        if not file.is_file() or digest_of(file) != digest:
+        if not file.is_file() or inputs.digest(file) != digest:
             return name
     return ""
 
@@ -231,7 +231,7 @@ def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: A
         "written_by": written_by(),
         "data": {each.folder.relative_to(stage).as_posix(): each.data_digest for each in units},
         "scenario": resolved,
-        "files": {name: digest_of(stage / name) for name in written(stage)},
+        "files": {name: inputs.digest(stage / name) for name in written(stage)},
         "date": stored.now(),
         "seconds": round(sum(each.about.seconds for each in units), 3),
     }

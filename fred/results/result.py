@@ -11,8 +11,7 @@ from fred.base.errors import FredError
 from fred.components import registry
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
-from fred.results.b_staleness import b_staleness, by_staleness
-from fred.views.view import FIGURES, LEARNING, FigureName, View
+from fred.views.view import FIGURES, LEARNING, SCREEN, FigureName, View
 
 if TYPE_CHECKING:  # without pictures matplotlib is not needed
     from fred.views.figures import Picture
@@ -96,6 +95,8 @@ class Result(Tables):
         Columns: row (of the schedule), worker, staleness (changes), b_staleness; statistic, if the algorithm has one.
         Raises FredError for an unknown run, and for one without a task.
         """
+        from fred.results.b_staleness import b_staleness  # imports jax
+
         return b_staleness(self.outcome(run, seed), every)
 
     def plot(
@@ -152,6 +153,8 @@ class Result(Tables):
 
         Larger dots: more gradients had that staleness. Raises FredError for runs without a task.
         """
+        from fred.results.b_staleness import by_staleness
+
         means = {name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs}
         return _pictures().curves.b_staleness(means)
 
@@ -163,7 +166,7 @@ class Result(Tables):
         Args:
             view: what the pictures show; default: the same as in the folder.
         """
-        return _pictures().drawable(self, view)
+        return _pictures().drawable(self, view or SCREEN)
 
 
 def _pictures() -> ModuleType:

@@ -7,10 +7,10 @@ from typing import Any
 
 from fred.base import ownership
 from fred.base.errors import quoted
+from fred.base.words import briefly
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 
-_SHOWN = 5  # differences in one line
 _LONGEST = 60  # characters of a value
 
 
@@ -44,11 +44,6 @@ def differing(one: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[
     return [text if len(own) == len(shared) else f"{text} ({', '.join(own)})" for text, own in runs.items()]
 
 
-def listed(texts: list[str]) -> str:
-    """Return the first texts in one line, and the number of the others."""
-    return "; ".join(texts[:_SHOWN]) + (f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")
-
-
 def replaced(scenario: Scenario, out: Path) -> list[str]:
     """Return a line if runs of the scenario will replace a result at its place whose runs have other settings.
 
@@ -62,11 +57,10 @@ def replaced(scenario: Scenario, out: Path) -> list[str]:
     if not isinstance(runs, dict):
         return []
     found = differing(runs, {name: recorded(run, path.parent) for name, run in scenario.runs.items()})
-    return (
-        [f"{out} has a result with other settings, which this run replaces; another --out keeps it: {listed(found)}"]
-        if found
-        else []
-    )
+    if not found:
+        return []
+    shown = briefly(found, between="; ")
+    return [f"{out} has a result with other settings, which this run replaces; another --out keeps it: {shown}"]
 
 
 def _differences(one: Any, other: Any, key: str = "") -> Iterator[str]:

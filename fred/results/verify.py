@@ -22,7 +22,8 @@ from fred.outcomes.outcome import Named, Outcome, digest
 from fred.results import folder
 from fred.results.folder import Manifest
 from fred.running import stored
-from fred.running.execution import Following, execute
+from fred.running.checkpoints import Following
+from fred.running.execution import execute
 from fred.running.stored import ABOUT, Stored
 from fred.running.timings import Timings, in_order
 from fred.running.unit import Unit

@@ -1,7 +1,9 @@
-"""Checkpoints on disk: every array that the rest of a run needs, and all measurements so far."""
+"""Checkpoints of a run: every array that the rest of it needs, and all measurements so far; in memory and on disk."""
 
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,41 @@ import numpy as np
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.replay.snapshot import Snapshot
-from fred.running.execution import Checkpoint
 
 EVERY = 30.0  # least number of seconds between two checkpoints of a unit
 FILE = "checkpoint.npz"
+Measured = list[dict[str, float]]  # the measurements at each point
+Progress = Callable[[float], None]  # called with the fraction done
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run at an evaluation point, in memory or from a file, from which it resumes with the same bits.
+
+    Args:
+        measured: loss, error and other measurements, at each point so far.
+        reached: arrays and facts from which the replay or interpreter resumes.
+    """
+
+    measured: Measured  # so far
+    reached: Snapshot  # everything that the rest needs
+
+
+@dataclass(frozen=True)
+class Following:
+    """Callbacks of a run for progress and checkpoints, and the checkpoint from which it resumes.
+
+    Args:
+        progress: called with the fraction done, after each evaluation.
+        save: called with a checkpoint at evaluation points, except the last one; None: no checkpoints.
+        resumed: the checkpoint from which the run resumes; None: it starts from the beginning.
+        due: returns True if a checkpoint is due; called before each.
+    """
+
+    progress: Progress = lambda _: None
+    save: Callable[[Checkpoint], None] | None = None
+    resumed: Checkpoint | None = None
+    due: Callable[[], bool] = lambda: True  # True if a checkpoint is due
 
 
 def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:

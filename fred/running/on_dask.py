@@ -13,7 +13,7 @@ from typing import Any
 from fred.base.errors import FredError
 from fred.base.progress import OfRuns
 from fred.running import timings, work
-from fred.running.execution import Following
+from fred.running.checkpoints import Following
 from fred.running.order import Order
 from fred.running.timings import Timings
 from fred.running.unit import Unit

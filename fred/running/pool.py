@@ -74,7 +74,7 @@ def _ready(parent: int) -> None:
     _end_with(parent)
     garbage.seldom_looked_for()
     with suppress(Exception):  # the main process, or the first unit, will report the error
-        from fred.running import timings, work  # noqa: F401
+        from fred.running import checks, trained, work  # noqa: F401
 
         environment.check()
 

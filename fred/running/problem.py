@@ -16,7 +16,6 @@ from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_shar
 from fred.specification.shape import Run, Task
 
 _JUDGEMENTS = 1 << 15  # examples at each point, summed over replicas
-Measured = list[dict[str, float]]  # the measurements at each point
 
 
 class Problem:

@@ -184,7 +184,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict
         seed=unit.seed,
         data=outcome.data_digest,
         summary=outcome.summary,
-        files={file.name: digest_of(file) for file in sorted(folder.iterdir())},
+        files={file.name: inputs.digest(file) for file in sorted(folder.iterdir())},
         finished=now(),
         seconds=round(time.monotonic() - began, 3),
         late=own_code.late() if unit.own else "",
@@ -245,7 +245,7 @@ def objection(unit: Unit, folder: Path) -> str:
 def _unchanged(found: Stored) -> bool:
     """Return True if its files are as written."""
     files = {found.folder / name: digest for name, digest in found.about.files.items()}
-    return all(file.is_file() and digest_of(file) == digest for file, digest in files.items())
+    return all(file.is_file() and inputs.digest(file) == digest for file, digest in files.items())
 
 
 def _found(unit: Unit, folder: Path) -> Stored | None:
@@ -255,12 +255,6 @@ def _found(unit: Unit, folder: Path) -> Stored | None:
     except FredError:
         return None
     return found if found.about.identity == unit.identity else None
-
-
-def digest_of(file: Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def share(units: Sequence[Stored]) -> None:

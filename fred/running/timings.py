@@ -11,19 +11,22 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.lock import held
 from fred.components.component import own_classes
 from fred.outcomes.measures import run_times
-from fred.replay.arithmetic import Arithmetic
 from fred.replay.lower import lower
 from fred.replay.phases import Program
 from fred.running import stored
 from fred.running.recording import Recording, Timing
 from fred.running.unit import Unit, circumstances
 from fred.schedule.schedule import Ints, Schedule
+
+if TYPE_CHECKING:  # it imports jax
+    from fred.replay.arithmetic import Arithmetic
 
 FOLDER = ".at-work/timings"  # next to the finished units
 _LIST = "files.json"  # written last: the digests of a timing's files
@@ -65,7 +68,7 @@ class Timings:
             self._timing = timing
         return self._schedule
 
-    def program(self, schedule: Schedule, marks: Ints, do: Arithmetic) -> Program:
+    def program(self, schedule: Schedule, marks: Ints, do: "Arithmetic") -> Program:
         """Return the program that the replay executes.
 
         Args:
@@ -115,7 +118,7 @@ def _whole(place: Path) -> list[str]:
     """Return the names of the files there if they are as written; else none."""
     try:
         listed = json.loads(inputs.text(place / _LIST))
-        whole = all(stored.digest_of(place / name) == digest for name, digest in listed.items())
+        whole = all(inputs.digest(place / name) == digest for name, digest in listed.items())
         return list(listed) if whole else []
     except (FredError, OSError, ValueError):
         return []
@@ -130,4 +133,4 @@ def _write(schedule: Schedule, timing: Timing, place: Path) -> None:
     for file in place.iterdir():
         file.unlink()
     stored.write_timing(schedule, run_times(schedule, timing.cluster) if timing.protocol.has_clock else None, place)
-    stored.write_json(place / _LIST, {file.name: stored.digest_of(file) for file in place.iterdir()})
+    stored.write_json(place / _LIST, {file.name: inputs.digest(file) for file in place.iterdir()})

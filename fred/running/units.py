@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from fred.base import cached, progress
+from fred.base import cached
 from fred.base.errors import FredError
+from fred.base.tally import COMPILED
 from fred.components import registry
 from fred.components.component import own_classes
 from fred.running.unit import Unit
@@ -30,7 +31,7 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
     wanted = wanted_runs(scenario, only)
     cached.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
     programs = {check(name, scenario.runs[name], _seeds_of(name, scenario)[0]) for name in wanted}
-    progress.expect(0 if inline else len(programs - {None}))
+    COMPILED.expect(0 if inline else len(programs - {None}))
     return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in _seeds_of(name, scenario)]
 
 

@@ -13,7 +13,8 @@ from fred.base.errors import FredError
 from fred.base.lock import held
 from fred.components import own_code
 from fred.running import checkpoints, stored
-from fred.running.execution import Checkpoint, Following, execute
+from fred.running.checkpoints import Checkpoint, Following
+from fred.running.execution import execute
 from fred.running.timings import Timings
 from fred.running.unit import Unit
 

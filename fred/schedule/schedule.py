@@ -229,6 +229,11 @@ class Schedule:
         """Return the uses of all messages, and the fate of each gradient."""
         return Ledger.of(self)
 
+    def is_on_servers(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return True for each of these `rows` (positions [n]) whose replica is on servers: [n]."""
+        replica = self["replica"][rows]
+        return (replica >= self.on_servers.start) & (replica < self.on_servers.stop)
+
     def cells(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
         """Return a number for the replica and block of each of these `rows` (positions [n]): [n]."""
         return self["replica"][rows] * self.blocks + self["block"][rows]

@@ -183,7 +183,7 @@ def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = 
 def revalidated(part: Any, keys: Keys = ()) -> Any:
     """Return a scenario, or a part of one, after validating it again in depth. Raises FredError.
 
-    This catches values that were set without validation, such as by `model_copy`.
+    This catches values that were set without validation, such as by `model_copy`. Defaults are not validated, as at first.
 
     Args:
         part: a component, or a mapping or tuple of components; anything else is returned as it is.
@@ -195,7 +195,12 @@ def revalidated(part: Any, keys: Keys = ()) -> Any:
         return tuple(revalidated(value, (*keys, number)) for number, value in enumerate(part))
     if not isinstance(part, Component):
         return part
-    options = {name: revalidated(option, (*keys, name)) for name, option in options_of(part).items()}
+    fields = type(part).model_fields
+    options = {
+        name: revalidated(option, (*keys, name))
+        for name, option in options_of(part).items()
+        if name not in fields or option is not fields[name].default
+    }
     try:
         return type(part).model_validate(options)
     except ValidationError as error:

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from fred.components import registry
-from fred.components.component import ONE_OF, without_example
+from fred.components.component import without_example
+from fred.components.one_of import ONE_OF
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from fred.specification.source import OF_ALL

@@ -11,8 +11,9 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
 from fred.components import registry
-from fred.components.component import Component, Count, OneOf, checked_as
+from fred.components.component import Component, Count, checked_as
 from fred.components.limits import LONGEST, MOST_GRADIENTS, MOST_POINTS
+from fred.components.one_of import OneOf
 from fred.protocols.protocol import Protocol
 from fred.schedule.allowed import check_layout
 from fred.schedule.layout import Layout

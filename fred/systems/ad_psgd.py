@@ -24,7 +24,7 @@ from pydantic import Field
 from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Bipartite, Topology
 from fred.schedule.layout import Layout

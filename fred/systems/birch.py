@@ -112,10 +112,7 @@ class LocalSums(_Bounded):
             read = applied.gradients  # before the model is on its way
             before: Copy = yield from sim.pull(worker, sim.workers)
             sim.sync(worker, before)
-            for _ in range(self.steps):
-                gradient = sim.compute(worker, sim.own(worker))
-                yield gradient.finished
-                sim.push(gradient, worker, NOTHING)
+            yield from sim.local_steps(worker, self.steps)
             pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
             yield from sim.send(pseudo_gradient)
             if applied.accepts(read, self.steps):

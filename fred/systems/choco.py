@@ -24,7 +24,7 @@ from pydantic import Field
 from fred.base.later import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.learning.server import Message, Scalar, Server, State
 from fred.protocols.gossip import check_undirected, graphs_of, weights_of
 from fred.protocols.inbox import Inbox

@@ -22,7 +22,6 @@ from typing import ClassVar
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
@@ -84,10 +83,7 @@ class InTurn(Protocol):
         before: Copy = yield from sim.pull(worker, sim.workers)
         yield from sim.present(worker)
         sim.sync(worker, before)
-        for _ in range(steps):
-            gradient = sim.compute(worker, sim.own(worker))
-            yield gradient.finished
-            sim.push(gradient, worker, NOTHING)
+        yield from sim.local_steps(worker, steps)
         pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
         yield from sim.send(pseudo_gradient)
         brought.append(pseudo_gradient)

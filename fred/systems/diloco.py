@@ -10,7 +10,7 @@ A pseudo-gradient is the parameters before some local steps less those after the
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from fred.base.later import optax
 from fred.learning import optimizer as optimizers
@@ -63,13 +63,6 @@ class DiLoCo(Server):
         _NESTEROV,
         description="optax gradient transformation of pseudo-gradients, or a list; default: SGD with Nesterov momentum 0.9",
     )
-
-    @field_validator("outer")
-    @classmethod
-    def _outer_rate_enters(cls, outer: Optimizer) -> Optimizer:
-        if sum(part.takes_rate for part in outer) != 1:
-            raise ValueError("exactly one transformation must take the outer rate (sgd, adam, rmsprop, ...)")
-        return outer
 
     def init(self, params: Params, workers: int) -> State:
         memory = optimizers.build(self.outer, self.outer_rate).init(params)

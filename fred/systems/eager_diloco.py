@@ -83,10 +83,7 @@ class OverlappedSteps(Protocol):
         for number in count(1):
             before = sim.read(worker, outer, sent=False)
             sim.sync(worker, before)
-            for _ in range(self.period):
-                gradient = sim.compute(worker, sim.own(worker))
-                yield gradient.finished
-                sim.push(gradient, worker, NOTHING)
+            yield from sim.local_steps(worker, self.period)
             yield from rounds.over(number - 1, worker)
             pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
             if self.eager:

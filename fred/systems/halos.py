@@ -31,7 +31,6 @@ from pydantic import Field
 
 from fred.base.later import jnp
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.learning.server import Decay, Rate, State
 from fred.protocols.pacing import Paced
@@ -127,10 +126,7 @@ class LocalServers(Paced):
         while True:
             before = yield from sim.pull(worker, server.replica, server=server.number)
             sim.sync(worker, before)
-            for _ in range(steps):
-                gradient = sim.compute(worker, sim.own(worker))
-                yield gradient.finished
-                sim.push(gradient, worker, NOTHING)
+            yield from sim.local_steps(worker, steps)
             pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
             yield from sim.send(pseudo_gradient, server=server.number)
             sim.add(pseudo_gradient, server.replica)

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fred.base.later import jax
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.learning.codecs.codec import Codec
 from fred.learning.codecs.rounding import LowBit
 from fred.learning.codecs.sparse import TopK

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from fred.base import streams
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING, Cost
+from fred.cluster.network import Cost
 from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
@@ -73,10 +73,7 @@ class InPairs(Protocol):
     def _work(self, sim: Simulation, worker: int, pairs: "_Pairs") -> Process:
         number = 0
         while True:
-            for _ in range(self.period):
-                gradient = sim.compute(worker, sim.own(worker))
-                yield gradient.finished
-                sim.push(gradient, worker, NOTHING)
+            yield from sim.local_steps(worker, self.period)
             yield from pairs.meet(worker, number)
             number += 1
 

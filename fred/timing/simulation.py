@@ -238,6 +238,16 @@ class Simulation(Sending):
         now = self.env._now
         return self.record.pull(now, worker, worker, 0, self._steps[worker], now, 0, 0)
 
+    def local_steps(self, worker: int, number: int) -> Process:
+        """Update the `worker`'s own replica a `number` of times, each time with a gradient at its current parameters.
+
+        For single steps, these three lines in the protocol itself are 6 % faster.
+        """
+        for _ in range(number):
+            gradient = self.compute(worker, self.own(worker))
+            yield gradient.finished
+            self.push(gradient, worker, NOTHING)
+
     def publish(
         self,
         worker: int,

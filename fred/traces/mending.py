@@ -58,10 +58,12 @@ def mended(cells: Cells, source: str, mend: Mend, longest: float | None) -> Mend
     repairs = []
     if len(impossible):
         found = [f"{cells.place(int(cell))} ({cells.seconds[cell]:g} s)" for cell in impossible[:_SHOWN]]
-        repairs.append(f"{_number(len(impossible), 'impossible time')} taken as missing: {_places(found, len(impossible))}")
+        shown = briefly(found, _SHOWN, "; ", len(impossible))
+        repairs.append(f"{_number(len(impossible), 'impossible time')} taken as missing: {shown}")
     if len(again):
         found = [cells.place(int(cell)) for cell in again[:_SHOWN]]
-        repairs.append(f"{_number(len(again), 'duplicate')} left out, the first of each kept: {_places(found, len(again))}")
+        shown = briefly(found, _SHOWN, "; ", len(again))
+        repairs.append(f"{_number(len(again), 'duplicate')} left out, the first of each kept: {shown}")
     if not gaps.any():
         return Mended(table, tuple(repairs))
     full, repair = (_dropped if mend == "drop" else _filled)(table, cells, source)
@@ -117,7 +119,7 @@ def _refused(
         place = _at(cells, iteration, worker) or source
         number = _number(int(gaps.sum()), "time")
         who = cells.whose(iteration, worker)
-        problems.append(f"{place}: no time for {who}. {number} of {gaps.size:,} missing{ended}{_why(gaps)}")
+        problems.append(f"{place}: no time for {who}. {number} of {gaps.size:,} missing{ended}")
     stay, size = int((~gaps.any(axis=1)).sum()), len(gaps)
     problems[-1] += (
         f". Choose what to do: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
@@ -128,21 +130,16 @@ def _refused(
     return UnclearTraceError(*problems, remedies=[{"mend": way} for way in ways])
 
 
-def _why(gaps: NDArray[np.bool_]) -> str:
-    at_the_end = bool((np.diff(gaps.astype(np.int8), axis=0) >= 0).all()) and not gaps[0].any()
-    return "; some workers end before others" if at_the_end else ""
-
-
 def _ended(gaps: NDArray[np.bool_], cells: Cells) -> str:
     """Return a clause about workers without times from some iteration on, or an empty text."""
-    missing = np.argmin(gaps[::-1], axis=0)  # last iterations without a time, of each worker
-    ended = np.flatnonzero((missing >= _LASTING) & ~gaps.all(axis=0)).tolist()
-    if not ended:
-        return ""
+    missing = np.where(gaps.all(axis=0), 0, np.argmin(gaps[::-1], axis=0))  # last iterations without a time, of each worker
+    lasting = np.flatnonzero(missing >= _LASTING).tolist()
+    if not lasting:
+        return "; some workers end before others" if missing.sum() == gaps.sum() else ""
     since = [
-        f"{cells.worker.names[each]} (from iteration {cells.iteration.names[len(gaps) - missing[each]]})" for each in ended
+        f"{cells.worker.names[each]} (from iteration {cells.iteration.names[len(gaps) - missing[each]]})" for each in lasting
     ]
-    return f"; without times to the end: {_places(since[:_SHOWN], len(since), ', ')}"
+    return f"; without times to the end: {briefly(since, _SHOWN)}"
 
 
 def _dropped(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
@@ -174,18 +171,13 @@ def _filled(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
 def _missing(gaps: NDArray[np.bool_], cells: Cells) -> str:
     places = [cells.whose(int(iteration), int(worker)) for iteration, worker in np.argwhere(gaps)[:_SHOWN]]
     number = int(gaps.sum())
-    return f"{_number(number, 'missing time')} ({_places(places, number, '; ')})"
+    return f"{_number(number, 'missing time')} ({briefly(places, _SHOWN, '; ', number)})"
 
 
 def _at(cells: Cells, iteration: int, worker: int) -> str:
     """Return the place of the row with the missing time, if there is such a row."""
     found = np.flatnonzero((cells.iteration.codes == iteration) & (cells.worker.codes == worker))
     return cells.where(int(cells.row[found[0]])) if len(found) else ""
-
-
-def _places(first: list[str], number: int, between: str = "; ") -> str:
-    more = f"{between}{number - len(first):,} more" if number > len(first) else ""
-    return between.join(first) + more
 
 
 def _number(number: int, of: str) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fred.views.figures import Picture, caption, listed, on_top, panels, style, titled
 from fred.views.histograms import Histogram, histograms
 from fred.views.scales import counted
-from fred.views.view import COLOURS, View
+from fred.views.view import COLOURS, SCREEN, View
 
 _FEW = 12  # up to this number, bars are thick
 _LETTERS = 90  # length of the list of names in the caption
@@ -20,7 +20,7 @@ _LARGE = 9  # up to this number, panels are large
 
 
 def stacked(
-    parts: dict[str, dict[str, float]], label: str, colours: Sequence[str] = COLOURS, said: str = "", view: View | None = None
+    parts: dict[str, dict[str, float]], label: str, colours: Sequence[str] = COLOURS, said: str = "", view: View = SCREEN
 ) -> Picture:
     """Draw one stacked bar for each run. Parts that are 0 in all runs are left out.
 
@@ -31,7 +31,6 @@ def stacked(
         said: text of the caption.
         view: the width of the figure.
     """
-    view = view or View()
     with style(view):
         figure, axis = _bars(list(parts), label, view)
         left, named = np.zeros(len(parts)), list[BarContainer]()
@@ -45,7 +44,7 @@ def stacked(
     return figure
 
 
-def spread(values: Mapping[str, Sequence[float]], label: str, said: str = "", view: View | None = None) -> Picture:
+def spread(values: Mapping[str, Sequence[float]], label: str, said: str = "", view: View = SCREEN) -> Picture:
     """Draw one bar for each run: its length is the mean over the seeds, and a whisker shows their range.
 
     Args:
@@ -54,7 +53,6 @@ def spread(values: Mapping[str, Sequence[float]], label: str, said: str = "", vi
         said: text of the caption.
         view: the width of the figure, and the colours of the runs.
     """
-    view = view or View()
     looks = view.looks_of(values)
     with style(view):
         figure, axis = _bars(list(values), label, view)
@@ -84,7 +82,7 @@ def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
     return figure, axis
 
 
-def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = "", view: View | None = None) -> Picture:
+def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = "", view: View = SCREEN) -> Picture:
     """Draw a histogram of staleness for each timing. Runs without stale gradients are only named in the caption.
 
     All panels have the same scales, unless the largest value of one is more than six times that of another.
@@ -95,7 +93,6 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = ""
         said: the gradients that are counted, for the caption.
         view: the width of the figure, and the colours; a panel has the colour of its first run.
     """
-    view = view or View()
     looks = view.looks_of(names[0] for names in stale)
     shown = {names: counts for names, counts in stale.items() if len(counts) > 1}
     others = {"staleness 0 throughout": 1, "no gradient was used": 0}

@@ -22,7 +22,7 @@ from fred.views.figures import (
 )
 from fred.views.line_labels import named
 from fred.views.scales import counted, far_apart, plain_logarithmic
-from fred.views.view import AXES, Look, View, marks
+from fred.views.view import AXES, SCREEN, Look, View, marks
 
 _POINTS = 400  # per line at most
 _FEW = 0.05  # the smallest 5 % of values do not make an axis logarithmic
@@ -39,7 +39,7 @@ def learning(
     quantity: str,
     title: str,
     target: float | None = None,
-    view: View | None = None,
+    view: View = SCREEN,
     from_zero: bool = False,
 ) -> Picture:
     """Draw a quantity against updates, virtual time, or the axes of the view. Lines are means over the seeds, bands ranges.
@@ -55,7 +55,6 @@ def learning(
         view: the horizontal axes, the width of the figure, and the colours of the runs.
         from_zero: True for a linear axis of the quantity that begins at 0.
     """
-    view = view or View()
     clocked = metrics["virtual_seconds"].notna().any()
     known = [name for name in view.against if (clocked or name != "seconds") and AXES[name][0] in metrics]
     shown = [AXES[name] for name in known] or [AXES["updates"]]
@@ -136,7 +135,7 @@ def _knots(places: Sequence[NDArray[np.float64]], first: float) -> NDArray[np.fl
     return grid if len(grid) <= _POINTS else grid[np.unique(np.linspace(0, len(grid) - 1, _POINTS).astype(int))]
 
 
-def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View | None = None) -> Picture:
+def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View = SCREEN) -> Picture:
     """Draw mean B-staleness against staleness, one line per run. Larger dots stand for more gradients.
 
     Args:
@@ -144,7 +143,6 @@ def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View | Non
         said: the seed, for the caption.
         view: the width of the figure, and the colours of the runs.
     """
-    view = view or View()
     with style(view):
         figure, (axis,) = panels(1, (5.6, 3.5), view)
         for name, (colour, dashes) in view.looks_of(means).items():
@@ -159,7 +157,7 @@ def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View | Non
     return figure
 
 
-def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View | None = None) -> Picture:
+def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View = SCREEN) -> Picture:
     """Draw copies of gradients pushed and of parameters fetched against potential copies. A dotted line marks all of them.
 
     A panel in which every run sent all copies is left out, unless this is so in both.
@@ -169,7 +167,6 @@ def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View | None = No
         said: the seed, for the caption.
         view: the width of the figure, and the colours of the runs.
     """
-    view = view or View()
     most = max(each["potential"].iloc[-1] for each in runs.values())
     whole = [way for way in _COPIES if all((own[way] == own["potential"]).all() for own in runs.values())]
     drawn = {way: label for way, label in _COPIES.items() if way not in whole} or _COPIES

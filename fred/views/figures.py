@@ -17,7 +17,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from fred.base.inputs import replaced
 from fred.views.view import COLOURS as COLOURS
 from fred.views.view import OF_TIME as OF_TIME
-from fred.views.view import View
+from fred.views.view import SCREEN, View
 from fred.views.view import lines as lines
 
 FORMATS = ("svg", "pdf", "png")
@@ -47,13 +47,13 @@ _POINTS = {None: 9.0, "two": 8.0, "one": 7.0}  # font size in points, by the wid
 
 
 @contextmanager
-def style(view: View | None = None) -> Iterator[None]:
+def style(view: View = SCREEN) -> Iterator[None]:
     """Apply the style of all figures within a `with` block, and silence warnings, such as for letters that the font lacks.
 
     Args:
         view: the view whose width sets the font size.
     """
-    letters = {"font.size": _POINTS[view.width if view else None]}
+    letters = {"font.size": _POINTS[view.width]}
     with matplotlib.rc_context(_STYLE | letters), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -64,8 +64,8 @@ class Flows:
         mixes = mixes[begins[schedule["mailbox"][mixes]] != NONE]
         inside = np.arange(len(begins))
         inside[schedule["source"][mixes]] = schedule["mailbox"][mixes]  # models assembled from blocks
-        rows, where = schedule.rows(Verb.PULL), schedule.on_servers
-        rows = rows[(schedule["replica"][rows] >= where.start) & (schedule["replica"][rows] < where.stop)]
+        rows = schedule.rows(Verb.PULL)
+        rows = rows[schedule.is_on_servers(rows)]
         read = schedule["mailbox"][rows]
         begin = np.where(begins[read] == NONE, begins[inside[read]], begins[read])
         spans = self._spans("begin_ns", schedule["worker"][rows], begin)

@@ -10,8 +10,9 @@ from pydantic_core import to_jsonable_python
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
-from fred.components.component import Component, OneOf
+from fred.components.component import Component
 from fred.components.input_path import UnreadError, name_alone
+from fred.components.one_of import OneOf
 from fred.outcomes.outcome import Outcome
 from fred.views.view import COLOURS
 

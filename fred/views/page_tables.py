@@ -91,7 +91,7 @@ def of_sweep(tables: Tables) -> str:
             for part in ("mean", "least", "largest")
         ]
         rows.append([Cell(str(row["run"])), *values, *numbers, Cell("best" if row["point"] in best else "")])
-    headings = ["run", *map(_last, keys), "mean", "least", "largest", "best"]
+    headings = ["run", *map(sweeps.setting, keys), "mean", "least", "largest", "best"]
     said = f"{criterion.words} over the seeds; the {criterion.way} mean is the best."
     return html(Table(headings, rows, caption=said))
 
@@ -111,16 +111,11 @@ def sweep_table(tables: Tables) -> Table:
     for values, own in points.groupby(keys, sort=ordered, dropna=False):
         cells = {row["run"]: _of_point(row["mean"], row["point"] in best) for _, row in own.iterrows()}
         rows.append([*map(Cell, sweeps.said(values)), *(cells.get(name, Cell("")) for name in runs)])
-    return Table([*map(_last, keys), *runs], rows, f"sweep: {criterion.words} (* best)", words=len(keys))
+    return Table([*map(sweeps.setting, keys), *runs], rows, f"sweep: {criterion.words} (* best)", words=len(keys))
 
 
 def _of_point(mean: float, best: bool) -> Cell:
     return Cell(f"{'*' if best else ''}{mean:.4g}" if np.isfinite(mean) else NONE, strong=best)
-
-
-def _last(key: str) -> str:
-    """Return the last part of a setting's path in words."""
-    return key.rsplit(".", 1)[-1].replace("_", " ")
 
 
 def workers_time(tables: Tables) -> str:

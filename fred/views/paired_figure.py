@@ -6,7 +6,7 @@ from matplotlib.ticker import FuncFormatter
 
 from fred.views.figures import FAINT, Picture, caption, headline, panels, style
 from fred.views.scales import far_apart, plain_logarithmic
-from fred.views.view import View
+from fred.views.view import SCREEN, View
 
 _LABELS = {
     "loss": "loss, difference",
@@ -17,7 +17,7 @@ _LABELS = {
 }
 
 
-def paired(pairs: pd.DataFrame, title: str, view: View | None = None) -> Picture:
+def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
     """Draw paired differences: one panel per quantity, with the mean, 95 % interval (thick) and range (thin) of each run.
 
     Args:
@@ -25,7 +25,6 @@ def paired(pairs: pd.DataFrame, title: str, view: View | None = None) -> Picture
         title: title above all panels.
         view: the width of the figure, and the colours of the runs.
     """
-    view = view or View()
     dotted = pairs["mean"].notna()
     quantities = list(dict.fromkeys(pairs["quantity"][dotted | (not dotted.any())]))  # no panel without a dot, unless all are
     runs = list(dict.fromkeys(pairs["run"]))

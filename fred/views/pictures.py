@@ -18,7 +18,7 @@ from fred.outcomes.tables import Tables
 from fred.schedule.schedule import WAYS
 from fred.views import bars, curves, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
-from fred.views.view import OF_TIME, View
+from fred.views.view import OF_TIME, SCREEN, View
 
 _EQUAL = 1e-4  # a disagreement below this share of the median is drawn as 0
 _PARTS = 30  # number of intervals of a run, for its pace
@@ -26,7 +26,7 @@ _PARTS = 30  # number of intervals of a run, for its pace
 _UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6}  # bytes
 
 
-def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[], Picture]]:
+def drawable(tables: Tables, view: View = SCREEN) -> dict[str, Callable[[], Picture]]:
     """Return the figures that apply to these runs: by name, functions that draw them.
 
     Loss and error need a task; throughput and timeline need a clock. `copies` needs copies that were not sent, `traffic` needs
@@ -70,14 +70,13 @@ def _applying(tables: Tables) -> Iterator[str]:
         yield "pace"
 
 
-def coloured(tables: Tables, view: View | None) -> View:
+def coloured(tables: Tables, view: View) -> View:
     """Return the view with a colour and dashes for each run, assigned in order. Points of a sweep share those of their run.
 
     Args:
         tables: the tables of all runs.
         view: a view; the looks that it has already are kept.
     """
-    view = view or View()
     points = tables.scenario.points
     names = dict.fromkeys(points[each.name].of if each.name in points else each.name for each in tables.outcomes)
     return replace(view, looks=view.looks_of(names) | dict(view.looks))
@@ -94,7 +93,7 @@ def _of_points(tables: Tables, view: View) -> View:
     )
 
 
-def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture:
+def learning(tables: Tables, quantity: str, view: View = SCREEN) -> Picture:
     """Draw learning curves against updates and virtual time. Raises FredError if the quantity was not measured.
 
     Args:
@@ -114,7 +113,7 @@ def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture
     return curves.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
 
 
-def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Picture:
+def of_replicas(tables: Tables, quantity: str, view: View = SCREEN) -> Picture:
     """Draw a quantity of the workers' own models. Raises FredError if no run has such models.
 
     Args:
@@ -132,7 +131,7 @@ def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Pict
     return curves.learning(drawn, quantity, tables.scenario.title, view=coloured(tables, view))
 
 
-def paired(tables: Tables, view: View | None = None) -> Picture:
+def paired(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw each run's difference from the baseline, or ratio to it, seed by seed. Raises FredError if nothing is comparable.
 
     Args:
@@ -145,7 +144,7 @@ def paired(tables: Tables, view: View | None = None) -> Picture:
     return paired_figure.paired(pairs, tables.scenario.title, coloured(tables, view))
 
 
-def traffic(tables: Tables, view: View | None = None) -> Picture:
+def traffic(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the traffic of each run by direction, MB (10^6 bytes), averaged over the seeds.
 
     Args:
@@ -158,7 +157,7 @@ def traffic(tables: Tables, view: View | None = None) -> Picture:
     return bars.stacked(sent, f"sent over the network, {unit}", said=_over(tables.outcomes), view=view)
 
 
-def sent_copies(tables: Tables, view: View | None = None) -> Picture:
+def sent_copies(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the copies pushed and fetched against potential copies, for the first seed. Raises FredError without a server."""
     drawn: dict[str, pd.DataFrame] = {}
     for name in dict.fromkeys(each.name for each in tables.outcomes):
@@ -170,7 +169,7 @@ def sent_copies(tables: Tables, view: View | None = None) -> Picture:
     return curves.copies(drawn, _first_seed(tables.outcomes), coloured(tables, view))
 
 
-def throughput(tables: Tables, view: View | None = None) -> Picture:
+def throughput(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the throughput: gradients used per second of virtual time, mean and range over the seeds.
 
     Raises FredError if no run has a clock.
@@ -182,7 +181,7 @@ def throughput(tables: Tables, view: View | None = None) -> Picture:
     return bars.spread(values, "gradients used per second of virtual time", said, coloured(tables, view))
 
 
-def pace(tables: Tables, view: View | None = None) -> Picture:
+def pace(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the throughput over time, mean and range over the seeds. Raises FredError if no run has a clock.
 
     Args:
@@ -200,14 +199,14 @@ def _changing(outcome: Outcome) -> bool:
     return outcome.has_clock and bool(cluster.contention or cluster.faults)
 
 
-def workers_time(tables: Tables, view: View | None = None) -> Picture:
+def workers_time(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the shares of the workers' time in each run, averaged over the seeds. Raises FredError if no run has a clock."""
     percent = _means(_clocked(tables), "workers_time", KINDS, 100)
     colours = [OF_TIME[kind] for kind in KINDS]
     return bars.stacked(percent, "% of the workers' time", colours, _over(_clocked(tables)), view)
 
 
-def stale_gradients(tables: Tables, view: View | None = None) -> Picture:
+def stale_gradients(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw histograms of the staleness of all gradients that were used in updates, with all seeds together.
 
     Args:
@@ -218,7 +217,7 @@ def stale_gradients(tables: Tables, view: View | None = None) -> Picture:
     return bars.staleness(staleness_counts(tables.outcomes), said, coloured(tables, view))
 
 
-def timeline_of(tables: Tables, view: View | None = None) -> Picture:
+def timeline_of(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw each worker's activities at the start of each run, around the first fault of all runs, or at another time.
 
     Args:
@@ -230,14 +229,14 @@ def timeline_of(tables: Tables, view: View | None = None) -> Picture:
     return timeline.timeline(schedules, _first_seed(clocked), view)
 
 
-def sweep(tables: Tables, view: View | None = None) -> Picture:
+def sweep(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the criterion at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     scenario, view = tables.scenario, coloured(tables, view)
     return sweep_figures.sweep(tables.sweep, scenario.criterion, scenario.title, _over(tables.outcomes), view)
 
 
-def sweep_timing(tables: Tables, view: View | None = None) -> Picture:
+def sweep_timing(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw time, throughput and waiting at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     summary = tables.summary

@@ -9,12 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from fred.outcomes.sweeps import keys_of, said
+from fred.outcomes.sweeps import keys_of, said, setting
 from fred.specification.sweep import Criterion
 from fred.views.figures import BEST, Picture, caption, headline, legend, panels, style
 from fred.views.line_labels import named
 from fred.views.scales import far_apart, plain_logarithmic
-from fred.views.view import Look, View, lines, marks
+from fred.views.view import SCREEN, Look, View, lines, marks
 
 OF_TIMING = [Criterion.of(name, False, False) for name in ("seconds", "throughput", "workers_time_waiting")]
 _LABELS = {
@@ -32,7 +32,7 @@ _FEW = 9  # up to this number of values, each has a tick
 _LETTERS = 22  # largest length of a value that is not a number
 
 
-def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "", view: View | None = None) -> Picture:
+def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "", view: View = SCREEN) -> Picture:
     """Draw the criterion at each point: a line per run over the first key, and a panel for each combination of the others.
 
     Args:
@@ -42,7 +42,6 @@ def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "
         means: phrase that says over how many seeds the points are means; empty for one seed.
         view: the width of the figure, and the colours of the runs.
     """
-    view = view or View()
     keys = keys_of(points)
     points = _placed(points, keys[0])
     each: list[tuple[Any, pd.DataFrame]] = [((), points)]
@@ -67,7 +66,7 @@ def _banded(means: str) -> str:
     return f"points: {means}; bands: their range, least to largest" if means else ""
 
 
-def timing(tables: Mapping[str, pd.DataFrame], title: str, means: str = "", view: View | None = None) -> Picture:
+def timing(tables: Mapping[str, pd.DataFrame], title: str, means: str = "", view: View = SCREEN) -> Picture:
     """Draw columns of the summary over the first key, a panel for each: a line per run and combination of the other keys.
 
     Virtual time is left out if it is the same at all points.
@@ -78,7 +77,6 @@ def timing(tables: Mapping[str, pd.DataFrame], title: str, means: str = "", view
         means: phrase that says over how many seeds the points are means; empty for one seed.
         view: the width of the figure, and the colours of the runs.
     """
-    view = view or View()
     if tables["virtual_seconds"]["mean"].nunique() == 1:
         tables = {column: points for column, points in tables.items() if column != "virtual_seconds"}
     with style(view):
@@ -136,7 +134,7 @@ def _across(axis: Axes, points: pd.DataFrame, key: str) -> None:
     """Set up the horizontal axis of a key, with a tick at each value if there are few."""
     values, places = points[key], points[_PLACE]
     labels = dict(zip(places, _words(values), strict=True))
-    axis.set(xlabel=_last(key), xscale="log" if _are_numbers(values) and far_apart(values) else "linear")
+    axis.set(xlabel=setting(key), xscale="log" if _are_numbers(values) and far_apart(values) else "linear")
     if len(labels) <= _FEW:
         axis.set_xticks(list(labels), list(labels.values()), parse_math=False)
         if max(map(len, labels.values())) * len(labels) > _LETTERS:
@@ -168,8 +166,4 @@ def _words(values: Iterable[Any]) -> list[str]:
 
 
 def _named(keys: Sequence[str], values: Iterable[Any]) -> list[str]:
-    return [f"{_last(key)} {word}" for key, word in zip(keys, _words(values), strict=True)]
-
-
-def _last(key: str) -> str:
-    return key.rsplit(".", 1)[-1].replace("_", " ")
+    return [f"{setting(key)} {word}" for key, word in zip(keys, _words(values), strict=True)]

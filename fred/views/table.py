@@ -3,9 +3,9 @@
 import os
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -76,6 +76,18 @@ def terminal() -> Console:
     """Return the console to print to. Its width is that of the terminal, or `COLUMNS`, or 80 columns."""
     console = Console()
     return console if console.is_terminal or os.environ.get("COLUMNS") else Console(width=WIDTH)
+
+
+def say(console: Console, lines: Iterable[str], **how: Any) -> None:
+    """Print lines as they are, without rich's markup and highlighting.
+
+    Args:
+        console: the console to print to.
+        lines: the lines.
+        how: further options of rich's `print`, such as `style`.
+    """
+    for line in lines:
+        console.print(line, highlight=False, markup=False, **how)
 
 
 def show(table: Table, console: Console) -> None:

@@ -15,7 +15,7 @@ from fred.outcomes.absences import first_absence
 from fred.outcomes.spans import spans
 from fred.schedule.schedule import Schedule, Verb
 from fred.views.figures import Picture, caption, on_top, style, titled
-from fred.views.view import OF_TIME, View
+from fred.views.view import OF_TIME, SCREEN, View
 
 WORKERS = 16  # number of workers shown by default
 PANELS = 12
@@ -27,7 +27,7 @@ _UPDATE = "#222222"
 Schedules = Mapping[tuple[str, ...], Schedule]  # by the names of all runs that share a timing
 
 
-def timeline(schedules: Schedules, said: str = "", view: View | None = None) -> Picture:
+def timeline(schedules: Schedules, said: str = "", view: View = SCREEN) -> Picture:
     """Draw the workers' activities at the start of each run, or around the first fault of all runs. Raises FredError.
 
     Ticks at the top mark updates; if there are many, a profile shows their number over time. Colours are those of the shares of
@@ -40,7 +40,6 @@ def timeline(schedules: Schedules, said: str = "", view: View | None = None) -> 
         said: the seed, for the caption.
         view: the width, the workers, and the interval. FredError is raised for workers or times that no run has.
     """
-    view = view or View()
     schedules = _known(schedules, view)
     left_out = len(schedules) - PANELS
     schedules = dict(itertools.islice(schedules.items(), PANELS))

@@ -53,7 +53,9 @@ def answer(tables: Tables) -> str:
     except FredError as error:
         return f"{str(error)[:1].upper()}{str(error)[1:]}."
     runs = [_Run(str(name), rows) for name, rows in reported.summary.groupby("name", sort=False)]
-    sentences = [*_chosen(tables), *_without_a_best(tables)] if tables.swept else []
+    sentences = _chosen(tables) if tables.swept else []
+    column = tables.scenario.criterion.column.replace("_", " ")
+    sentences += [f"No point of {name} has a finite {column}" for name in tables.without_best]
     share = _is_share(reported)
     if any(run.values("target_updates").notna().any() or _goals([run]) for run in runs):
         sentences.append(_to_target(reported, runs, share))
@@ -79,13 +81,6 @@ def _chosen(tables: Tables) -> list[str]:
     more = f" (and {len(best) - 3} more, in the table)" if len(best) > 3 else ""
     name = criterion.column.replace("_", " ")
     return [f"Of {len(tables.sweep)} points, by the {criterion.way} {name}: {'; '.join(said)}{more}"]
-
-
-def _without_a_best(tables: Tables) -> list[str]:
-    """Return one sentence for each swept run that has no best point, and so is not compared."""
-    chosen, column = set(tables.best["run"]), tables.scenario.criterion.column.replace("_", " ")
-    swept = dict.fromkeys(point.of for point in tables.scenario.points.values())
-    return [f"No point of {name} has a finite {column}" for name in swept if name not in chosen]
 
 
 def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:

@@ -83,6 +83,9 @@ class View:
         return {name: self.looks.get(name, own) for name, own in zip(names, lines(), strict=False)}
 
 
+SCREEN = View()
+
+
 def marks(colour: str) -> dict[str, Any]:
     """Return how a line in this colour is marked, now and then, by a shape of its own: options of matplotlib's `plot`.
 

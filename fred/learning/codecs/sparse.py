@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from fred.base.later import jax, jnp
-from fred.components.component import OneOf
+from fred.components.one_of import OneOf
 from fred.learning.codecs.codec import FLOAT_BITS, Chunked, Key, index_bits
 
 Share = Annotated[float, Field(gt=0, le=1)]

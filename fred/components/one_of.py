@@ -1,0 +1,146 @@
+"""The field annotation `OneOf`: a component by its name in a registry table, or a class of the user's own."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import (
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializationInfo,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_jsonable_python
+
+from fred.base.errors import FredError
+from fred.components import registry
+from fred.components.component import Component, checked, is_own
+from fred.components.input_path import UnreadError
+
+ONE_OF = "x-one-of"
+
+
+class OneOf:
+    """Field annotation for a component of one registry table, written as `{name: ..., options}` or as its name.
+
+    Args:
+        kind: the table's name in `registry.REGISTRY`.
+
+    A component that contains another:
+
+        >>> from typing import Annotated
+        >>> from fred.cluster.latency import Latency
+        >>> class Twice(Component):
+        ...     of: Annotated[Latency, OneOf("latency")]
+        ...     def mean(self):
+        ...         return 2 * self.of.mean
+        >>> Twice(of={"name": "constant", "seconds": 1.5}).mean()
+        3.0
+    """
+
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            self._validate, serialization=core_schema.plain_serializer_function_ser_schema(self._serialized, info_arg=True)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {ONE_OF: self.kind}  # a placeholder, which fred.specification.schema replaces by a reference
+
+    def dump(self, component: Component, briefly: bool = False, context: Any = None) -> dict[str, Any]:
+        """Return the `component` as a scenario writes it: its name and options, or (`briefly`) those that are not default.
+
+        Of a user's own class only the defaults of its kind's base class count: a result can be read without the class.
+        """
+        own = is_own(type(component))
+        options = component.model_dump(exclude_defaults=briefly and not own, context=context)
+        if briefly and own:
+            usual = {name: field.default for name, field in registry.base(self.kind).model_fields.items()}
+            options = {name: value for name, value in options.items() if name not in usual or not _same(value, usual[name])}
+        return {"name": registry.name_of(self.kind, component), **options}
+
+    def _serialized(self, component: Component, info: SerializationInfo) -> dict[str, Any]:
+        return self.dump(component, info.exclude_defaults, info.context)
+
+    def _with_protocols(self, error: Any, usual: Any) -> Any:
+        """Return the error for an unknown key, with protocols that have an option of this name: the `usual` one, if it has."""
+        if error["type"] != "unknown_key" or error["loc"] or self.kind not in ("algorithm", "protocol"):
+            return error
+        key = error["ctx"]["key"]
+        if not (names := registry.protocols_with(key)):
+            return error
+        owner = usual if usual in names else names[0]
+        owners = f"`protocol: {{name: {owner}}}`" + " and others" * (len(names) > 1)
+        return error | {"msg": error["msg"].replace(f"`{key}`", f"`{key}`, which is an option of {owners}", 1)}
+
+    def _validate(self, value: Any, info: ValidationInfo) -> Component:
+        if isinstance(value, Component):
+            return value
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+            raise PydanticCustomError("component", "expected a name or a mapping with the key `name`")
+        options = {key: option for key, option in value.items() if key != "name"}
+        try:
+            unimported = _is_recorded(info) and registry.is_unimported(value["name"])
+            cls = _unimported(value["name"]) if unimported else registry.lookup(self.kind, value["name"])
+            return checked(cls, lambda: cls.model_validate(options, context=info.context))
+        except FredError as error:
+            raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
+        except ValidationError as error:
+            nested = [self._with_protocols(each, getattr(cls, "protocol", "")) for each in error.errors()]
+            said = "; ".join(f"{'.'.join(map(str, line['loc'])) or value['name']}: {line['msg']}" for line in nested)
+            raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Return True if an option has its default, both as JSON."""
+    one, other = (to_jsonable_python(each, fallback=str) for each in (value, default))
+    return bool(one == other)
+
+
+class UnimportedError(UnreadError, AttributeError):
+    """Error of access to an attribute that needs a class of the user's; `hasattr` returns False."""
+
+
+class Unimported(Component):
+    """A component of the user's own in a result that is read without importing its class: only the recorded options.
+
+    Each class has a subclass of the same name. The result can be shown, but its runs cannot be repeated.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return no warnings: only the class knows them."""
+        return ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_recorded(cls, options: Any, info: ValidationInfo) -> Any:
+        if not _is_recorded(info):
+            raise PydanticCustomError("component", "{reason}", {"reason": registry.needs_import(cls.__module__), "key": "name"})
+        return options
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a recorded option. Raises UnimportedError for anything that needs the class."""
+        if name.startswith("_") or name in (self.__pydantic_extra__ or {}):
+            return super().__getattr__(name)  # type: ignore[misc]  # pydantic hides it from type checkers
+        raise UnimportedError(registry.needs_import(type(self).__module__))
+
+
+@cache
+def _unimported(name: str) -> type[Unimported]:
+    """Return the class that stands for `name`, `module:Class`."""
+    module, _, own = name.partition(":")
+    return type(own, (Unimported,), {"__module__": module, "__qualname__": own})
+
+
+def _is_recorded(info: ValidationInfo) -> bool:
+    """Return True if pydantic validates the specification in a result's manifest."""
+    return bool((info.context or {}).get("recorded"))

@@ -1,0 +1,136 @@
+"""Training of a run's models: replay its schedule, or compute during the simulation; evaluate at the points."""
+
+import itertools
+from typing import NamedTuple
+
+import jax
+
+from fred.cluster.durations import NANOSECONDS
+from fred.learning.models.model import Params
+from fred.learning.server import State
+from fred.outcomes.outcome import Named
+from fred.replay.interpreter import Interpreter
+from fred.replay.machine import replay, states_at
+from fred.running.cadence import Points
+from fred.running.checkpoints import Checkpoint, Following, Measured
+from fred.running.problem import Problem, plain
+from fred.running.recording import Recording
+from fred.running.timings import Timings
+from fred.schedule.schedule import Schedule
+from fred.specification.shape import Run, Task
+
+
+class Trained(NamedTuple):
+    """The schedule of a run with a task, and everything computed along it."""
+
+    schedule: Schedule
+    points: Points
+    measured: Measured  # at each point
+    initial: Named
+    final: Named
+    data: str  # SHA-256
+
+
+def trained(run: Run, task: Task, seed: int, inline: bool, following: Following, timings: Timings) -> Trained:
+    """Record a run's schedule and train its models. Raises FredError.
+
+    Args:
+        run: specification of the run.
+        task: its task.
+        seed: seed of every random draw of timing and arithmetic.
+        inline: compute during the simulation of timing.
+        following: callbacks for progress and checkpoints, and the checkpoint from which to resume.
+        timings: cache of schedules, for runs with the same timing.
+    """
+    problem = Problem(task, run, seed)
+    recording = Recording(run, seed, problem.sizes)
+    if inline or run.protocol.needs_values:
+        schedule, measured, params = _inline(run, recording, problem, following)
+    else:
+        schedule, measured, params = _replayed(run, recording, problem, following, timings)
+    points = recording.cadence.points(schedule)
+    return Trained(schedule, points, measured, _initial(problem), _named(params), problem.data.digest)
+
+
+def _replayed(
+    run: Run, recording: Recording, problem: Problem, following: Following, timings: Timings
+) -> tuple[Schedule, Measured, Params]:
+    """Record, then replay. If the target is reached early, record the schedule again up to that point."""
+    schedule = timings.schedule(recording)
+    points, do, resumed = recording.cadence.points(schedule), problem.arithmetic, following.resumed
+    program = timings.program(schedule, points.rows, do)
+    measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
+    passed = len(measured)
+    marks = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed)
+    before = -1
+    for number, mark in enumerate(marks, start=passed):
+        if mark.phase == before:  # nothing has happened since
+            measured.append(measured[-1])
+        else:
+            states = states_at(program, number, mark, do, problem.layout.answer)
+            measured.append(problem.measure(states))
+        before = mark.phase
+        following.progress(len(measured) / len(points.rows))
+        if _target_reached(run, measured):
+            rows, at = int(points.rows[number]), float(points.seconds[number])
+            if rows < len(schedule) or at < schedule.end_ns / NANOSECONDS:
+                schedule = recording.up_to(at) if recording.cadence.unit == "seconds" else recording.up_to(rows=rows)
+            break
+        if following.save and len(measured) < len(points.rows) and following.due():
+            following.save(Checkpoint(list(measured), mark.snapshot()))
+    return schedule, measured, do.answer(states)
+
+
+def _inline(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
+    """Record and compute at once. If the target is reached at a point in time, record the schedule again up to it."""
+    do, resumed, replicas = problem.arithmetic, following.resumed, problem.layout.replicas
+    measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
+    interpreter = Interpreter(do, problem.models, replicas, problem.examples, problem.batches, reached)
+    interpreter.loss = lambda: problem.measure(interpreter.states(problem.layout.answer))["loss"]
+    looks = itertools.count(1)  # counts points, including those measured before
+    states: list[State] = []  # at the last point
+
+    def look(fraction: float) -> bool:
+        if next(looks) <= (len(resumed.measured) if resumed else 0):
+            return False
+        states[:] = interpreter.states(problem.layout.answer)
+        measured.append(problem.measure(states))
+        following.progress(fraction)
+        enough = _target_reached(run, measured)
+        if following.save and not enough and fraction < 1.0 and following.due():
+            following.save(Checkpoint(list(measured), interpreter.memory.snapshot()))
+        return enough
+
+    look(0.0)
+    schedule = recording.watched(interpreter, look)
+    points = recording.cadence.points(schedule)
+    if recording.cadence.unit == "seconds" and _target_reached(run, measured) and len(measured) < len(points.rows):
+        at = float(points.seconds[len(measured) - 1])
+        schedule = recording.up_to(at, statistics=interpreter.memory.statistics)
+    else:
+        del measured[len(points.rows) - 1 :]  # the end is evaluated after all events at its time
+        while len(measured) < len(points.rows):
+            look(1.0)
+    return schedule, measured, do.answer(states)
+
+
+def _target_reached(run: Run, measured: Measured) -> bool:
+    """Return True if the run has reached its target; the starting point never counts."""
+    return run.stop.target_loss is not None and len(measured) > 1 and measured[-1]["loss"] <= run.stop.target_loss
+
+
+def _initial(problem: Problem) -> Named:
+    """Return the initial parameters; if replicas start apart, those of each under its number."""
+    if len(problem.models) == 1:
+        return _named(problem.params)
+    return {
+        f"replica-{number}/{path}": array
+        for number, model in enumerate(problem.models)
+        for path, array in _named(model).items()
+    }
+
+
+def _named(params: Params) -> Named:
+    """Return each parameter array under its path, such as `layer0/weights`."""
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="/") or "params": plain(leaf) for path, leaf in leaves}
