@@ -62,6 +62,7 @@ def _of_rows(schedule: Schedule) -> _Bounds:
         "timestamp": (nothing, rows),
         "staleness": (-rows, rows),
         "begin_ns": times,
+        "end_ns": (0, UNENDING),  # a read that never ended
     }
     return dict.fromkeys(COLUMNS, (0, _MOST)) | known
 
