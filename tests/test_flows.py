@@ -4,8 +4,9 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
-from functools import cache
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,14 @@ import simpy
 import fred
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
+from fred.cluster.contention import FOREVER
 from fred.cluster.network import Network
+from fred.schedule.schedule import UNENDING
 from fred.timing.fair_links import FairLinks
-from fred.timing.max_min import Flows
+from fred.timing.links import Links
 from fred.timing.loop import Loop
+from fred.timing.max_min import Flows, Slowdown
+from fred.timing.queued_links import QueuedLinks
 from tests import max_min
 from tests.draws import Draws
 from tests.max_min import Message
@@ -44,10 +49,10 @@ def world(seed: int, plain: bool = False) -> tuple[list[Message], list[float]]:
     return messages, capacities
 
 
-def sent(messages: Sequence[Message], capacities: Sequence[float]) -> list[int]:
+def sent(messages: Sequence[Message], capacities: Sequence[float], slowed: Mapping[int, Slowdown] | None = None) -> list[int]:
     """Return when FRED's messages have passed, ns."""
     env = Loop()
-    flows = Flows(env, capacities)
+    flows = Flows(env, capacities, slowed)
     done = [0] * len(messages)
 
     def send(number: int, message: Message):
@@ -65,6 +70,23 @@ def sent(messages: Sequence[Message], capacities: Sequence[float]) -> list[int]:
 def test_messages_end_as_by_progressive_filling_from_event_to_event(seed):
     messages, capacities = world(seed)
     assert np.abs(np.array(sent(messages, capacities)) - max_min.ends(messages, capacities)).max() <= 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_links_that_slow_down_at_times_change_the_rates(seed):
+    messages, capacities = world(seed)
+    draws = Draws(seed)
+    spells = {link: sorted({draws.between(0, 10**9) for _ in range(20)}) for link in draws.some(*range(len(capacities)))}
+    factors = {link: [1.0, *(draws.one(1.0, 2.0, draws.real(0.5, 5)) for _ in times)] for link, times in spells.items()}
+
+    def slowdown(link: int, now: int) -> tuple[float, int]:
+        spell = bisect_right(spells[link], now)
+        return factors[link][spell], [*spells[link], FOREVER][spell]
+
+    slowed = {link: partial(slowdown, link) for link in spells}
+    changes = [(time, link, capacities[link] / slowdown(link, time)[0]) for link, times in spells.items() for time in times]
+    expected = max_min.ends(messages, capacities, sorted(changes))
+    assert np.abs(np.array(sent(messages, capacities, slowed)) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -169,12 +191,13 @@ def test_shares_by_latency_and_windows_are_simgrids(gamma):
         assert np.array(sent(own, capacities)) / 1e9 == pytest.approx(arrived, rel=1e-9, abs=2e-9)
 
 
-def links(**options: object) -> tuple[Loop, FairLinks]:
-    """Return the fair links of four workers on two nodes, and their clock."""
+def links(**options: object) -> tuple[Loop, Links]:
+    """Return the links of four workers on two nodes, fair unless the options say otherwise, and their clock."""
     servers = options.pop("of_servers", 1)
     network = Network.model_validate({"sharing": "fair", **options})
     env = Loop()
-    return env, FairLinks(env, Cluster(workers=4, nodes=2, servers=servers, network=network), seed=0)
+    kind = FairLinks if network.sharing == "fair" else QueuedLinks
+    return env, kind(env, Cluster(workers=4, nodes=2, servers=servers, network=network), seed=0)
 
 
 def arrivals(env: Loop, *ways: object) -> list[float]:
@@ -226,16 +249,29 @@ class TestLinks:
         env, own = links(bandwidth=1e6, window=50_000, latency={"name": "constant", "seconds": 0.05})
         assert arrivals(env, own.upload(0, 10**6)) == [2.05]
 
-    def test_options_of_flows_alone_are_refused_elsewhere(self):
-        for options, message in (
-            ({"window": 1e6}, "`window` and `weights` need `sharing: fair`"),
-            (
-                {"sharing": "fair", "contention": [{"regime": {"name": "job", "nodes": [0], "slowdown": 2.0}}]},
-                "does not support",
-            ),
-        ):
-            with pytest.raises(FredError, match=message):
-                make_run("asgd", cluster={"workers": 2, "network": options})
+    def test_a_slow_link_leaves_its_part_of_the_servers_card_to_others(self):
+        """Worker 0's link has 1 MB/s from 0.5 s to 1.5 s, a quarter of the usual."""
+        job = {"name": "job", "nodes": [0], "slowdown": 4.0, "begin": 0.5, "end": 1.5, "only": [0]}
+        env, own = links(bandwidth=4e6, server_bandwidth=4e6, contention=[{"regime": job}])
+        assert arrivals(env, own.upload(0, 4 * 10**6), own.upload(1, 4 * 10**6)) == [pytest.approx(2.0), 1.5]
+
+    def test_a_server_that_slows_down_slows_all_messages_down(self):
+        job = {"name": "job", "nodes": [0], "slowdown": 2.0, "begin": 1.0}
+        env, own = links(server_bandwidth=4e6, contention=[{"of": "servers", "regime": job}])
+        assert arrivals(env, own.upload(0, 4 * 10**6), own.download(1, 8 * 10**6)) == [1.0, 3.0]
+
+    def test_noise_stretches_a_message_as_it_does_in_a_queue(self):
+        noise = {"name": "persistent-noise", "deviation": 0.3, "persistence": 0.5}
+        options = {"bandwidth": 1e6, "contention": [{"regime": noise}]}
+        fair, queued = (
+            arrivals(env, own.upload(2, 10**6)) for env, own in (links(**options), links(**options, sharing="queue"))
+        )
+        assert fair == pytest.approx(queued)
+        assert fair != [1.0]
+
+    def test_options_of_flows_are_refused_in_queues(self):
+        with pytest.raises(FredError, match="`window` and `weights` need `sharing: fair`"):
+            make_run("asgd", cluster={"workers": 2, "network": {"window": 1e6}})
 
 
 def test_reads_end_when_the_model_has_arrived():
@@ -253,3 +289,21 @@ def test_reads_end_when_the_model_has_arrived():
     reads = [(row.begin_ns / 1e9, row.end_ns / 1e9) for row in schedule if row.verb == fred.Verb.PULL][:3]
     assert reads == [(0.0, 1.5)] * 3, "three models pass the card together"
     assert [row.time_ns / 1e9 for row in schedule if row.verb == fred.Verb.PUSH][:3] == [4.0] * 3
+
+
+@pytest.mark.parametrize("sharing", ["queue", "fair"])
+def test_a_read_that_never_ended_can_be_stored(sharing, tmp_path):
+    """The last models are under way at the end, or lost for good."""
+    text = {
+        "cluster": {
+            "workers": 3,
+            "network": {"server_bandwidth": 1e6, "message_bytes": 500_000, "sharing": sharing},
+            "faults": [{"name": "lost-messages", "share": 0.3}],
+        },
+        "stop": {"seconds": 5.2},
+        "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    }
+    result = fred.run(fred.scenario(text), out=tmp_path / "result")
+    ends = result.outcomes[0].schedule["end_ns"]
+    assert ends.max() == UNENDING
+    assert fred.load_result(tmp_path / "result").outcomes[0].schedule["end_ns"].tolist() == ends.tolist()

@@ -361,6 +361,20 @@ class Loads:
         self._stretches = [_limited(function, load.only, 1.0) for function, load in stretches]
         self._delays = [_limited(function, load.only, 0) for function, load in delays]
 
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        """Return the worker's current slowdown factor, and the time, ns, until which it holds."""
+        factor, until = 1.0, FOREVER
+        for slowdown in self._slowdowns:
+            own, end = slowdown(worker, now)
+            factor *= own
+            if end < until:
+                until = end
+        return factor, until
+
+    def stretch(self, worker: int, begin: int) -> float:
+        """Return the factor on the whole of a computation that begins at `begin`, ns."""
+        return math.prod(stretch(worker, begin) for stretch in self._stretches)
+
     def finish(self, worker: int, step: int, begin: int, work: int) -> int:
         """Return the time, ns, at which a computation of `work` ns at full speed ends that begins at `begin`.
 
@@ -371,12 +385,7 @@ class Loads:
         for stretch in self._stretches:
             remaining *= stretch(worker, begin)
         for _ in range(_MOST_CHANGES):
-            factor, until = 1.0, FOREVER
-            for slowdown in self._slowdowns:
-                own, end = slowdown(worker, now)
-                factor *= own
-                if end < until:
-                    until = end
+            factor, until = self.slowdown(worker, now)
             if now + remaining * factor <= until:
                 return now + round(remaining * factor) + sum([delay(worker, step) for delay in self._delays])
             if until >= FOREVER:

@@ -163,8 +163,6 @@ class Network(Component):
     def _flows_alone(self) -> "Network":
         if self.sharing == "queue" and (self.window is not None or self.weights != "equal"):
             raise ValueError("`window` and `weights` need `sharing: fair`")
-        if self.sharing == "fair" and self.contention:
-            raise ValueError("`sharing: fair` does not support `contention` of links; use `sharing: queue`")
         return self
 
     @property
