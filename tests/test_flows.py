@@ -1,5 +1,6 @@
 """Links that messages share fairly, against progressive filling in NumPy, SimGrid, and laws that any division obeys."""
 
+import contextlib
 import json
 import math
 import subprocess
@@ -18,7 +19,11 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import FOREVER
 from fred.cluster.network import Network
-from fred.schedule.schedule import UNENDING
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import execute
+from fred.schedule.schedule import UNENDING, Verb, What
+from fred.specification.loading import load
+from fred.specification.shape import Run
 from fred.timing.fair_links import FairLinks
 from fred.timing.links import Links
 from fred.timing.loop import Loop
@@ -26,8 +31,10 @@ from fred.timing.max_min import Flows, Slowdown
 from fred.timing.queued_links import QueuedLinks
 from tests import max_min
 from tests.draws import Draws
+from tests.laws import check_laws
 from tests.max_min import Message
-from tests.worlds import make_run
+from tests.random_scenarios import document, write_files
+from tests.worlds import make_run, same
 
 SIMGRID = Path(__file__).parent / "simgrid_flows.py"
 
@@ -307,3 +314,153 @@ def test_a_read_that_never_ended_can_be_stored(sharing, tmp_path):
     ends = result.outcomes[0].schedule["end_ns"]
     assert ends.max() == UNENDING
     assert fred.load_result(tmp_path / "result").outcomes[0].schedule["end_ns"].tolist() == ends.tolist()
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 60))])
+def test_random_runs_are_the_same_again_and_inline_and_lawful(seed, tmp_path):
+    """Workers that crash, servers that are offline, lost messages, aborted gradients, slow links, regions, nodes, blocks."""
+    run = random_run(Draws(seed), tmp_path)
+    replayed, again, inline = (outcome_of(run, seed, inline) for inline in (False, False, True))
+    if isinstance(replayed, str):
+        assert replayed == again == inline
+        return
+    assert same(replayed, again)
+    assert same(replayed, inline)
+    check_laws(replayed)
+
+
+def random_run(draws: Draws, folder: Path) -> Run:
+    """Return a random run whose links are shared fairly."""
+    draws.families |= {"network", "flows"}
+    write_files(folder)
+    while True:
+        text = document(draws)
+        with contextlib.suppress(FredError):
+            if text["cluster"].get("network", {}).get("sharing") == "fair":
+                (folder / "scenario.yaml").write_text(json.dumps(text))
+                return next(iter(load(folder / "scenario.yaml").runs.values()))
+
+
+def outcome_of(run: Run, seed: int, inline: bool) -> Outcome | str:
+    """Return the run's outcome, or the message of its error."""
+    try:
+        return execute("run", run, seed, inline)
+    except FredError as error:
+        return str(error)
+
+
+class Rules:
+    """Messages of a run, and when they begin and end in its schedule; and their links."""
+
+    def __init__(self, cluster: Cluster):
+        network = cluster.network
+        assert network is not None
+        self.network, self.servers, self.node_of = network, cluster.servers, cluster.node_of.tolist()
+        self.regions = network.regions
+        self.region_of = self.regions.of(cluster.size) if self.regions else ()
+        self.numbers: dict[tuple[str, int, int], int] = {}
+        self.capacities: list[float] = []
+        self.messages: list[Message] = []
+        self.ends: list[tuple[int, list[int]]] = []  # in the schedule: of which messages the last one arrives then, ns
+
+    def link(self, name: str, owner: int, bandwidth: float | None, other: int = 0) -> tuple[int, ...]:
+        """Return the number of a link as a path; an empty one if it is unlimited."""
+        if bandwidth is None:
+            return ()
+        if (name, owner, other) not in self.numbers:
+            self.numbers[name, owner, other] = len(self.capacities)
+            self.capacities.append(self.network.efficiency * bandwidth / 1e9)
+        return (self.numbers[name, owner, other],)
+
+    def of_worker(self, way: str, worker: int, region: int) -> tuple[int, ...]:
+        """Return the links from a worker (`out`) or to it (`in`)."""
+        if self.regions:
+            sending, receiving = self.ends_of(way, worker, region)
+            return self.link(way, worker, self.regions.bandwidth[sending][receiving], region)
+        own = self.link(way, worker, self.network.bandwidth)
+        return own + self.link(f"node's {way}", self.node_of[worker], self.network.node_bandwidth)
+
+    def ends_of(self, way: str, worker: int, region: int) -> tuple[int, int]:
+        """Return the regions from which and to which a worker sends (`out`) or gets (`in`) a message."""
+        own = self.region_of[worker] if self.regions else 0
+        return (own, region) if way == "out" else (region, own)
+
+    def between(self, sending: int, receiving: int) -> int:
+        """Return the latency of a message between two regions, ns."""
+        return round(1e9 * self.regions.latency[sending][receiving]) if self.regions else 50_000_000
+
+    def served(self, way: str, worker: int, size: int, begin: int, end: int) -> None:
+        """Add the parts of a message from a worker to all servers (`out`), or back (`in`)."""
+        parts = []
+        for server in range(self.servers):
+            region = self.regions.of_servers(self.servers)[server] if self.regions else 0
+            path = self.of_worker(way, worker, region) + self.link(f"server's {way}", server, self.network.server_bandwidth)
+            parts.append(self.add(path, round(size / self.servers), begin, self.between(*self.ends_of(way, worker, region))))
+        self.ends.append((end, parts))
+
+    def across(self, sender: int, receiver: int, size: int, begin: int, end: int) -> None:
+        """Add a message between workers."""
+        if self.regions:
+            path = self.of_worker("out", sender, self.region_of[receiver])
+            path += self.of_worker("in", receiver, self.region_of[sender])
+        elif self.node_of[sender] != self.node_of[receiver]:
+            path = self.of_worker("out", sender, 0) + self.of_worker("in", receiver, 0)
+        else:
+            kind, bandwidth = ("inner ", within.bandwidth) if (within := self.network.within) else ("", self.network.bandwidth)
+            path = self.link(f"{kind}out", sender, bandwidth) + self.link(f"{kind}in", receiver, bandwidth)
+        latency = self.between(*self.ends_of("out", sender, self.region_of[receiver] if self.regions else 0))
+        self.ends.append((end, [self.add(path, size, begin, latency)]))
+
+    def add(self, path: tuple[int, ...], size: int, begin: int, latency: int) -> int:
+        """Add a message; return its number."""
+        weight = 1 / latency if self.network.weights == "latency" else 1.0
+        limit = self.network.window / (2 * latency) if self.network.window else math.inf
+        self.messages.append(Message(begin + latency, path, size, weight, limit))
+        return len(self.messages) - 1
+
+    def differences(self, end: int) -> list[float]:
+        """Return by how much arrivals until the run's `end` differ from those by progressive filling, ns."""
+        expected = max_min.ends(self.messages, self.capacities)
+        found = [(said, max(expected[part] for part in parts)) for said, parts in self.ends]
+        assert all(ours >= end - 1 for said, ours in found if said > end), "a message arrives only after the end"
+        return [said - ours for said, ours in found if said < end]
+
+
+def random_network(draws: Draws, workers: int) -> dict[str, object]:
+    """Draw a cluster in which each message has the latency that `Rules` expects, and passes a link at least."""
+    network: dict[str, object] = {"sharing": "fair", "message_bytes": 10**5}
+    network |= {"latency": {"name": "constant", "seconds": 0.05}}
+    network |= draws.one({}, {"window": 2e4}) | draws.one({}, {"weights": "latency"}) | draws.one({}, {"efficiency": 0.7})
+    network |= draws.one({}, {"server_bandwidth": 2e6})
+    if draws.one(True, False, False):
+        table = {"bandwidth": [[9e5, 2e5], [3e5, 8e5]], "latency": [[0.01, 0.05], [0.03, 0.02]]}
+        network["regions"] = table | {"servers": draws.one(0, 1)}
+    else:
+        within = {"within": {"latency": network["latency"], "bandwidth": 2e6}}
+        network |= {"bandwidth": 1e6} | draws.one({}, {"node_bandwidth": 1.5e6}) | draws.one({}, within)
+    compute = {"name": "lognormal", "median": 0.1, "sigma": 0.5}
+    return {"workers": workers, "nodes": draws.one(1, 2, 3), "compute": compute, "network": network}
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("algorithm", ["asgd", "sgp"])
+def test_messages_of_a_schedule_arrive_as_the_rules_say(algorithm, seed):
+    """Only when they begin is taken from the schedule; all arrivals follow from that."""
+    draws = Draws(seed)
+    cluster = random_network(draws, draws.one(4, 6)) | ({"servers": draws.one(1, 1, 2, 3)} if algorithm == "asgd" else {})
+    run = make_run(algorithm, cluster=cluster, task=None, stop={"gradients": 60}, evaluate={"points": 1})
+    schedule = execute("run", run, seed).schedule
+    rules = Rules(run.cluster)
+    for row in schedule:
+        if row.verb == Verb.PULL and row.replica in schedule.on_servers:
+            rules.served("in", row.worker, row.bytes, row.begin_ns, row.end_ns)
+        elif row.verb == Verb.PUSH and row.messages:
+            rules.served("out", row.worker, row.bytes, row.end_ns, row.time_ns)
+    for what, begin, end, _, worker, other in zip(*schedule.intervals, strict=True):
+        if what == What.SENDING:
+            rules.served("out", worker, 10**5, begin, UNENDING)
+        elif what == What.TRIP:
+            rules.across(worker, other, 10**5, begin, end if end < schedule.end_ns else UNENDING)
+    differences = rules.differences(schedule.end_ns)
+    assert len(differences) > 50
+    assert np.abs(differences).max() <= 1

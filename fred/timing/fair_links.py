@@ -20,6 +20,7 @@ class FairLinks(Links):
     """The links of a run, shared as flows: a message waits for its latency, and then passes all links of its path at once.
 
     A slow link has less capacity for as long as the slowdown holds. Noise that stretches a message as a whole adds bytes to it.
+    A message takes its share until its last byte has arrived, even if its worker crashes before.
 
     Args: as of `Links`.
 
@@ -114,15 +115,14 @@ class FairLinks(Links):
         self._window = network.window
         self._slow: dict[int, tuple[Slowness, int]] = {}  # slowness and owner of links that slow down at times
         of_servers = self._server_bandwidths(network)
-        within = network.within.bandwidth if network.within else network.bandwidth
-        self._out, self._in = (
-            [self._link(network.bandwidth, self._slow_workers, worker) for worker in range(workers)] for _ in range(2)
-        )
+
+        def of_workers(bandwidth: float | None) -> list[int]:
+            return [self._link(bandwidth, self._slow_workers, worker) for worker in range(workers)]
+
+        self._out, self._in = (of_workers(network.bandwidth) for _ in range(2))
         self._inner_out, self._inner_in = self._out, self._in
         if network.within is not None:
-            self._inner_out, self._inner_in = (
-                [self._link(within, self._slow_workers, worker) for worker in range(workers)] for _ in range(2)
-            )
+            self._inner_out, self._inner_in = of_workers(network.within.bandwidth), of_workers(network.within.bandwidth)
         self._inward, self._outward = (
             [self._link(bandwidth, self._slow_servers, server) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
         )
