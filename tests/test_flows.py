@@ -24,6 +24,7 @@ from fred.running.execution import execute
 from fred.schedule.schedule import UNENDING, Verb, What
 from fred.specification.loading import load
 from fred.specification.shape import Run
+from fred.timing import max_min as max_min_fair
 from fred.timing.fair_links import FairLinks
 from fred.timing.links import Links
 from fred.timing.loop import Loop
@@ -275,6 +276,13 @@ class TestLinks:
         )
         assert fair == pytest.approx(queued)
         assert fair != [1.0]
+
+    def test_too_many_changes_are_refused(self, monkeypatch):
+        monkeypatch.setattr(max_min_fair, "MOST_CHANGES", 100)
+        noise = {"name": "markov-switching", "slowdown": 2.0, "fast_seconds": 0.001, "slow_seconds": 0.001}
+        env, own = links(bandwidth=1e6, contention=[{"regime": noise}])
+        with pytest.raises(FredError, match="`contention` of links changes more than 100 times while one message is sent"):
+            arrivals(env, own.upload(0, 10**6))
 
     def test_options_of_flows_are_refused_in_queues(self):
         with pytest.raises(FredError, match="`window` and `weights` need `sharing: fair`"):

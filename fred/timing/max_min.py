@@ -15,6 +15,8 @@ from itertools import count
 
 import simpy
 
+from fred.base.errors import FredError
+from fred.cluster.contention import MOST_CHANGES
 from fred.timing.loop import Loop
 
 Slowdown = Callable[[int], tuple[float, int]]  # at a time, ns: the factor, and until when it holds, ns
@@ -89,6 +91,7 @@ class Flows:
         self._env, self._capacity, self._slowed = env, list(capacities), slowed or {}
         self._fastest = capacities
         self._holds = dict.fromkeys(self._slowed, 0)  # until when these links have their capacity, ns
+        self._changed = dict.fromkeys(self._slowed, 0)  # number of changes since a flow on them ended
         self._changes: list[tuple[int, int]] = []  # heap: when the capacity of a link changes, ns
         self._on: list[dict[Flow, None]] = [{} for _ in capacities]  # in order of their beginning
         self._weight = [0.0] * len(capacities)
@@ -136,6 +139,12 @@ class Flows:
         while self._changes and self._changes[0][0] <= now:
             link = heappop(self._changes)[1]
             if self._on[link]:
+                self._changed[link] += 1
+                if self._changed[link] > MOST_CHANGES:
+                    raise FredError(
+                        f"`contention` of links changes more than {MOST_CHANGES:,} times while one message is sent: "
+                        "give longer times between changes, or smaller messages"
+                    )
                 self._set_capacity(link)
                 changed.update(self._on[link])
         return changed
@@ -173,6 +182,8 @@ class Flows:
             for link in flow.path:
                 del self._on[link][flow]
                 self._weight[link] = self._weight[link] - flow.weight if self._on[link] else 0.0
+                if link in self._changed:
+                    self._changed[link] = 0
         if ended:
             self._divide(ended, ())
         for flow in ended:
