@@ -35,21 +35,27 @@ def rates(messages: Sequence[Message], capacities: Sequence[float]) -> NDArray[n
     return found
 
 
-def ends(messages: Sequence[Message], capacities: Sequence[float]) -> list[float]:
-    """Return when each message has passed its links, ns."""
+def ends(
+    messages: Sequence[Message], capacities: Sequence[float], changes: Sequence[tuple[int, int, float]] = ()
+) -> list[float]:
+    """Return when each message has passed its links, ns; `changes`: when (ns) which link gets which capacity, in order."""
+    now_has, coming = list(capacities), list(changes)
     waiting = sorted(range(len(messages)), key=lambda number: messages[number].begin)
     left: dict[int, float] = {}
     done, now = [0.0] * len(messages), 0.0
     while waiting or left:
-        rate = dict(zip(left, rates([messages[number] for number in left], capacities), strict=True)) if left else {}
+        rate = dict(zip(left, rates([messages[number] for number in left], now_has), strict=True)) if left else {}
         first = min((now + left[number] / rate[number] for number in left), default=math.inf)
-        following = min(first, messages[waiting[0]].begin if waiting else math.inf)
+        following = min(first, messages[waiting[0]].begin if waiting else math.inf, coming[0][0] if coming else math.inf)
         for number in list(left):
             left[number] -= rate[number] * (following - now)
             if following == first and left[number] <= 1e-9 * messages[number].size:
                 done[number] = following
                 del left[number]
         now = following
+        while coming and coming[0][0] <= now:
+            _, link, capacity = coming.pop(0)
+            now_has[link] = capacity
         while waiting and messages[waiting[0]].begin <= now:
             number = waiting.pop(0)
             left[number] = messages[number].size

@@ -123,7 +123,7 @@ def _network(draws: Draws, cluster: Options) -> Options:
         network |= draws.one({"within": within}, {"node_bandwidth": 1e5}, {"within": within, "node_bandwidth": 1e5})
     if draws.has("slow links"):
         network["contention"] = [_slow_links(draws, cluster) for _ in range(draws.one(1, 1, 2))]
-    if "contention" not in network and draws.has("flows"):
+    if draws.has("flows"):
         network |= {"sharing": "fair"} | draws.one({}, {"window": 1e4}) | draws.one({}, {"weights": "latency"})
     if draws.has("collectives"):
         network["collective"] = draws.one(*COLLECTIVES)

@@ -1,11 +1,13 @@
 """Links that messages share fairly, against progressive filling in NumPy, SimGrid, and laws that any division obeys."""
 
+import contextlib
 import json
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
-from functools import cache
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +17,25 @@ import simpy
 import fred
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
+from fred.cluster.contention import FOREVER
 from fred.cluster.network import Network
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import execute
+from fred.schedule.schedule import UNENDING, Verb, What
+from fred.specification.loading import load
+from fred.specification.shape import Run
+from fred.timing import max_min as max_min_fair
 from fred.timing.fair_links import FairLinks
+from fred.timing.links import Links
 from fred.timing.loop import Loop
-from fred.timing.max_min import Flows
+from fred.timing.max_min import Flows, Slowdown
+from fred.timing.queued_links import QueuedLinks
 from tests import max_min
 from tests.draws import Draws
+from tests.laws import check_laws
 from tests.max_min import Message
-from tests.worlds import make_run
+from tests.random_scenarios import document, write_files
+from tests.worlds import make_run, same
 
 SIMGRID = Path(__file__).parent / "simgrid_flows.py"
 
@@ -44,10 +57,10 @@ def world(seed: int, plain: bool = False) -> tuple[list[Message], list[float]]:
     return messages, capacities
 
 
-def sent(messages: Sequence[Message], capacities: Sequence[float]) -> list[int]:
+def sent(messages: Sequence[Message], capacities: Sequence[float], slowed: Mapping[int, Slowdown] | None = None) -> list[int]:
     """Return when FRED's messages have passed, ns."""
     env = Loop()
-    flows = Flows(env, capacities)
+    flows = Flows(env, capacities, slowed)
     done = [0] * len(messages)
 
     def send(number: int, message: Message):
@@ -65,6 +78,23 @@ def sent(messages: Sequence[Message], capacities: Sequence[float]) -> list[int]:
 def test_messages_end_as_by_progressive_filling_from_event_to_event(seed):
     messages, capacities = world(seed)
     assert np.abs(np.array(sent(messages, capacities)) - max_min.ends(messages, capacities)).max() <= 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_links_that_slow_down_at_times_change_the_rates(seed):
+    messages, capacities = world(seed)
+    draws = Draws(seed)
+    spells = {link: sorted({draws.between(0, 10**9) for _ in range(20)}) for link in draws.some(*range(len(capacities)))}
+    factors = {link: [1.0, *(draws.one(1.0, 2.0, draws.real(0.5, 5)) for _ in times)] for link, times in spells.items()}
+
+    def slowdown(link: int, now: int) -> tuple[float, int]:
+        spell = bisect_right(spells[link], now)
+        return factors[link][spell], [*spells[link], FOREVER][spell]
+
+    slowed = {link: partial(slowdown, link) for link in spells}
+    changes = [(time, link, capacities[link] / slowdown(link, time)[0]) for link, times in spells.items() for time in times]
+    expected = max_min.ends(messages, capacities, sorted(changes))
+    assert np.abs(np.array(sent(messages, capacities, slowed)) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -169,12 +199,13 @@ def test_shares_by_latency_and_windows_are_simgrids(gamma):
         assert np.array(sent(own, capacities)) / 1e9 == pytest.approx(arrived, rel=1e-9, abs=2e-9)
 
 
-def links(**options: object) -> tuple[Loop, FairLinks]:
-    """Return the fair links of four workers on two nodes, and their clock."""
+def links(**options: object) -> tuple[Loop, Links]:
+    """Return the links of four workers on two nodes, fair unless the options say otherwise, and their clock."""
     servers = options.pop("of_servers", 1)
     network = Network.model_validate({"sharing": "fair", **options})
     env = Loop()
-    return env, FairLinks(env, Cluster(workers=4, nodes=2, servers=servers, network=network), seed=0)
+    kind = FairLinks if network.sharing == "fair" else QueuedLinks
+    return env, kind(env, Cluster(workers=4, nodes=2, servers=servers, network=network), seed=0)
 
 
 def arrivals(env: Loop, *ways: object) -> list[float]:
@@ -226,16 +257,36 @@ class TestLinks:
         env, own = links(bandwidth=1e6, window=50_000, latency={"name": "constant", "seconds": 0.05})
         assert arrivals(env, own.upload(0, 10**6)) == [2.05]
 
-    def test_options_of_flows_alone_are_refused_elsewhere(self):
-        for options, message in (
-            ({"window": 1e6}, "`window` and `weights` need `sharing: fair`"),
-            (
-                {"sharing": "fair", "contention": [{"regime": {"name": "job", "nodes": [0], "slowdown": 2.0}}]},
-                "does not support",
-            ),
-        ):
-            with pytest.raises(FredError, match=message):
-                make_run("asgd", cluster={"workers": 2, "network": options})
+    def test_a_slow_link_leaves_its_part_of_the_servers_card_to_others(self):
+        """Worker 0's link has 1 MB/s from 0.5 s to 1.5 s, a quarter of the usual."""
+        job = {"name": "job", "nodes": [0], "slowdown": 4.0, "begin": 0.5, "end": 1.5, "only": [0]}
+        env, own = links(bandwidth=4e6, server_bandwidth=4e6, contention=[{"regime": job}])
+        assert arrivals(env, own.upload(0, 4 * 10**6), own.upload(1, 4 * 10**6)) == [pytest.approx(2.0), 1.5]
+
+    def test_a_server_that_slows_down_slows_all_messages_down(self):
+        job = {"name": "job", "nodes": [0], "slowdown": 2.0, "begin": 1.0}
+        env, own = links(server_bandwidth=4e6, contention=[{"of": "servers", "regime": job}])
+        assert arrivals(env, own.upload(0, 4 * 10**6), own.download(1, 8 * 10**6)) == [1.0, 3.0]
+
+    def test_noise_stretches_a_message_as_it_does_in_a_queue(self):
+        noise = {"name": "persistent-noise", "deviation": 0.3, "persistence": 0.5}
+        options = {"bandwidth": 1e6, "contention": [{"regime": noise}]}
+        fair, queued = (
+            arrivals(env, own.upload(2, 10**6)) for env, own in (links(**options), links(**options, sharing="queue"))
+        )
+        assert fair == pytest.approx(queued)
+        assert fair != [1.0]
+
+    def test_too_many_changes_are_refused(self, monkeypatch):
+        monkeypatch.setattr(max_min_fair, "MOST_CHANGES", 100)
+        noise = {"name": "markov-switching", "slowdown": 2.0, "fast_seconds": 0.001, "slow_seconds": 0.001}
+        env, own = links(bandwidth=1e6, contention=[{"regime": noise}])
+        with pytest.raises(FredError, match="`contention` of links changes more than 100 times while one message is sent"):
+            arrivals(env, own.upload(0, 10**6))
+
+    def test_options_of_flows_are_refused_in_queues(self):
+        with pytest.raises(FredError, match="`window` and `weights` need `sharing: fair`"):
+            make_run("asgd", cluster={"workers": 2, "network": {"window": 1e6}})
 
 
 def test_reads_end_when_the_model_has_arrived():
@@ -253,3 +304,171 @@ def test_reads_end_when_the_model_has_arrived():
     reads = [(row.begin_ns / 1e9, row.end_ns / 1e9) for row in schedule if row.verb == fred.Verb.PULL][:3]
     assert reads == [(0.0, 1.5)] * 3, "three models pass the card together"
     assert [row.time_ns / 1e9 for row in schedule if row.verb == fred.Verb.PUSH][:3] == [4.0] * 3
+
+
+@pytest.mark.parametrize("sharing", ["queue", "fair"])
+def test_a_read_that_never_ended_can_be_stored(sharing, tmp_path):
+    """The last models are under way at the end, or lost for good."""
+    text = {
+        "cluster": {
+            "workers": 3,
+            "network": {"server_bandwidth": 1e6, "message_bytes": 500_000, "sharing": sharing},
+            "faults": [{"name": "lost-messages", "share": 0.3}],
+        },
+        "stop": {"seconds": 5.2},
+        "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    }
+    result = fred.run(fred.scenario(text), out=tmp_path / "result")
+    ends = result.outcomes[0].schedule["end_ns"]
+    assert ends.max() == UNENDING
+    assert fred.load_result(tmp_path / "result").outcomes[0].schedule["end_ns"].tolist() == ends.tolist()
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 60))])
+def test_random_runs_are_the_same_again_and_inline_and_lawful(seed, tmp_path):
+    """Workers that crash, servers that are offline, lost messages, aborted gradients, slow links, regions, nodes, blocks."""
+    run = random_run(Draws(seed), tmp_path)
+    replayed, again, inline = (outcome_of(run, seed, inline) for inline in (False, False, True))
+    if isinstance(replayed, str):
+        assert replayed == again == inline
+        return
+    assert same(replayed, again)
+    assert same(replayed, inline)
+    check_laws(replayed)
+
+
+def random_run(draws: Draws, folder: Path) -> Run:
+    """Return a random run whose links are shared fairly."""
+    draws.families |= {"network", "flows"}
+    write_files(folder)
+    while True:
+        text = document(draws)
+        with contextlib.suppress(FredError):
+            if text["cluster"].get("network", {}).get("sharing") == "fair":
+                (folder / "scenario.yaml").write_text(json.dumps(text))
+                return next(iter(load(folder / "scenario.yaml").runs.values()))
+
+
+def outcome_of(run: Run, seed: int, inline: bool) -> Outcome | str:
+    """Return the run's outcome, or the message of its error."""
+    try:
+        return execute("run", run, seed, inline)
+    except FredError as error:
+        return str(error)
+
+
+class Rules:
+    """Messages of a run, and when they begin and end in its schedule; and their links."""
+
+    def __init__(self, cluster: Cluster):
+        network = cluster.network
+        assert network is not None
+        self.network, self.servers, self.node_of = network, cluster.servers, cluster.node_of.tolist()
+        self.regions = network.regions
+        self.region_of = self.regions.of(cluster.size) if self.regions else ()
+        self.numbers: dict[tuple[str, int, int], int] = {}
+        self.capacities: list[float] = []
+        self.messages: list[Message] = []
+        self.ends: list[tuple[int, list[int]]] = []  # in the schedule: of which messages the last one arrives then, ns
+
+    def link(self, name: str, owner: int, bandwidth: float | None, other: int = 0) -> tuple[int, ...]:
+        """Return the number of a link as a path; an empty one if it is unlimited."""
+        if bandwidth is None:
+            return ()
+        if (name, owner, other) not in self.numbers:
+            self.numbers[name, owner, other] = len(self.capacities)
+            self.capacities.append(self.network.efficiency * bandwidth / 1e9)
+        return (self.numbers[name, owner, other],)
+
+    def of_worker(self, way: str, worker: int, region: int) -> tuple[int, ...]:
+        """Return the links from a worker (`out`) or to it (`in`)."""
+        if self.regions:
+            sending, receiving = self.ends_of(way, worker, region)
+            return self.link(way, worker, self.regions.bandwidth[sending][receiving], region)
+        own = self.link(way, worker, self.network.bandwidth)
+        return own + self.link(f"node's {way}", self.node_of[worker], self.network.node_bandwidth)
+
+    def ends_of(self, way: str, worker: int, region: int) -> tuple[int, int]:
+        """Return the regions from which and to which a worker sends (`out`) or gets (`in`) a message."""
+        own = self.region_of[worker] if self.regions else 0
+        return (own, region) if way == "out" else (region, own)
+
+    def between(self, sending: int, receiving: int) -> int:
+        """Return the latency of a message between two regions, ns."""
+        return round(1e9 * self.regions.latency[sending][receiving]) if self.regions else 50_000_000
+
+    def served(self, way: str, worker: int, size: int, begin: int, end: int) -> None:
+        """Add the parts of a message from a worker to all servers (`out`), or back (`in`)."""
+        parts = []
+        for server in range(self.servers):
+            region = self.regions.of_servers(self.servers)[server] if self.regions else 0
+            path = self.of_worker(way, worker, region) + self.link(f"server's {way}", server, self.network.server_bandwidth)
+            parts.append(self.add(path, round(size / self.servers), begin, self.between(*self.ends_of(way, worker, region))))
+        self.ends.append((end, parts))
+
+    def across(self, sender: int, receiver: int, size: int, begin: int, end: int) -> None:
+        """Add a message between workers."""
+        if self.regions:
+            path = self.of_worker("out", sender, self.region_of[receiver])
+            path += self.of_worker("in", receiver, self.region_of[sender])
+        elif self.node_of[sender] != self.node_of[receiver]:
+            path = self.of_worker("out", sender, 0) + self.of_worker("in", receiver, 0)
+        else:
+            kind, bandwidth = ("inner ", within.bandwidth) if (within := self.network.within) else ("", self.network.bandwidth)
+            path = self.link(f"{kind}out", sender, bandwidth) + self.link(f"{kind}in", receiver, bandwidth)
+        latency = self.between(*self.ends_of("out", sender, self.region_of[receiver] if self.regions else 0))
+        self.ends.append((end, [self.add(path, size, begin, latency)]))
+
+    def add(self, path: tuple[int, ...], size: int, begin: int, latency: int) -> int:
+        """Add a message; return its number."""
+        weight = 1 / latency if self.network.weights == "latency" else 1.0
+        limit = self.network.window / (2 * latency) if self.network.window else math.inf
+        self.messages.append(Message(begin + latency, path, size, weight, limit))
+        return len(self.messages) - 1
+
+    def differences(self, end: int) -> list[float]:
+        """Return by how much arrivals until the run's `end` differ from those by progressive filling, ns."""
+        expected = max_min.ends(self.messages, self.capacities)
+        found = [(said, max(expected[part] for part in parts)) for said, parts in self.ends]
+        assert all(ours >= end - 1 for said, ours in found if said > end), "a message arrives only after the end"
+        return [said - ours for said, ours in found if said < end]
+
+
+def random_network(draws: Draws, workers: int) -> dict[str, object]:
+    """Draw a cluster in which each message has the latency that `Rules` expects, and passes a link at least."""
+    network: dict[str, object] = {"sharing": "fair", "message_bytes": 10**5}
+    network |= {"latency": {"name": "constant", "seconds": 0.05}}
+    network |= draws.one({}, {"window": 2e4}) | draws.one({}, {"weights": "latency"}) | draws.one({}, {"efficiency": 0.7})
+    network |= draws.one({}, {"server_bandwidth": 2e6})
+    if draws.one(True, False, False):
+        table = {"bandwidth": [[9e5, 2e5], [3e5, 8e5]], "latency": [[0.01, 0.05], [0.03, 0.02]]}
+        network["regions"] = table | {"servers": draws.one(0, 1)}
+    else:
+        within = {"within": {"latency": network["latency"], "bandwidth": 2e6}}
+        network |= {"bandwidth": 1e6} | draws.one({}, {"node_bandwidth": 1.5e6}) | draws.one({}, within)
+    compute = {"name": "lognormal", "median": 0.1, "sigma": 0.5}
+    return {"workers": workers, "nodes": draws.one(1, 2, 3), "compute": compute, "network": network}
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("algorithm", ["asgd", "sgp"])
+def test_messages_of_a_schedule_arrive_as_the_rules_say(algorithm, seed):
+    """Only when they begin is taken from the schedule; all arrivals follow from that."""
+    draws = Draws(seed)
+    cluster = random_network(draws, draws.one(4, 6)) | ({"servers": draws.one(1, 1, 2, 3)} if algorithm == "asgd" else {})
+    run = make_run(algorithm, cluster=cluster, task=None, stop={"gradients": 60}, evaluate={"points": 1})
+    schedule = execute("run", run, seed).schedule
+    rules = Rules(run.cluster)
+    for row in schedule:
+        if row.verb == Verb.PULL and row.replica in schedule.on_servers:
+            rules.served("in", row.worker, row.bytes, row.begin_ns, row.end_ns)
+        elif row.verb == Verb.PUSH and row.messages:
+            rules.served("out", row.worker, row.bytes, row.end_ns, row.time_ns)
+    for what, begin, end, _, worker, other in zip(*schedule.intervals, strict=True):
+        if what == What.SENDING:
+            rules.served("out", worker, 10**5, begin, UNENDING)
+        elif what == What.TRIP:
+            rules.across(worker, other, 10**5, begin, end if end < schedule.end_ns else UNENDING)
+    differences = rules.differences(schedule.end_ns)
+    assert len(differences) > 50
+    assert np.abs(differences).max() <= 1

@@ -11,6 +11,7 @@ import pytest
 from fred.base.errors import FredError
 from fred.components import registry
 from fred.results import experiment, folder
+from fred.running import unit_checks
 from fred.running.execution import execute
 from fred.schedule.schedule import Intervals, Schedule, What
 from fred.specification.loading import Scenario, load
@@ -101,6 +102,15 @@ def test_what_is_read_is_what_was_saved(tmp_path):
         else:
             assert one == other, field.name
     assert loaded.standstill
+
+
+def test_there_may_be_more_servers_than_workers(tmp_path):
+    faults = [{"name": "outage", "servers": [3], "begin": 1.5, "end": 2.5}]
+    run = make_run(stop={"seconds": 4}, task=None, cluster={"workers": 2, "servers": 4, "faults": faults})
+    schedule = execute("run", run, 1).schedule
+    assert schedule.intervals.only(What.SERVER_AWAY).other.tolist() == [3]
+    schedule.save(tmp_path / "schedule.parquet")
+    assert unit_checks.schedule(tmp_path / "schedule.parquet", run).digest() == schedule.digest()
 
 
 def test_other_programs_can_read_the_intervals(tmp_path):

@@ -79,7 +79,7 @@ NETWORKS = st.none() | st.fixed_dictionaries(
         "collective": st.sampled_from(["recursive-doubling", "tree"]),
         "sharing": st.sampled_from(["queue", "fair"]),
     },
-).map(lambda network: {**network, "sharing": "queue"} if "contention" in network else network)
+)
 CLUSTERS = st.builds(
     lambda speeds, compute, network, servers, nodes, contention: Cluster(
         workers=len(speeds),

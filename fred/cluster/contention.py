@@ -22,7 +22,7 @@ from fred.components.component import Component, Count, Whole
 from fred.components.limits import LONGEST
 
 FOREVER = 1 << 62  # ns
-_MOST_CHANGES = 100_000  # changes of the regimes during one gradient
+MOST_CHANGES = 100_000  # changes of the regimes during one gradient
 _MOST_SWITCHES = 4_000_000  # switches of one entity
 NodeOf = NDArray[np.int64]  # node number of each worker
 Scope = Literal["worker", "node", "cluster"]
@@ -361,6 +361,20 @@ class Loads:
         self._stretches = [_limited(function, load.only, 1.0) for function, load in stretches]
         self._delays = [_limited(function, load.only, 0) for function, load in delays]
 
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        """Return the worker's current slowdown factor, and the time, ns, until which it holds."""
+        factor, until = 1.0, FOREVER
+        for slowdown in self._slowdowns:
+            own, end = slowdown(worker, now)
+            factor *= own
+            if end < until:
+                until = end
+        return factor, until
+
+    def stretch(self, worker: int, begin: int) -> float:
+        """Return the factor on the whole of a computation that begins at `begin`, ns."""
+        return math.prod(stretch(worker, begin) for stretch in self._stretches)
+
     def finish(self, worker: int, step: int, begin: int, work: int) -> int:
         """Return the time, ns, at which a computation of `work` ns at full speed ends that begins at `begin`.
 
@@ -370,13 +384,8 @@ class Loads:
         now, remaining = begin, float(work)
         for stretch in self._stretches:
             remaining *= stretch(worker, begin)
-        for _ in range(_MOST_CHANGES):
-            factor, until = 1.0, FOREVER
-            for slowdown in self._slowdowns:
-                own, end = slowdown(worker, now)
-                factor *= own
-                if end < until:
-                    until = end
+        for _ in range(MOST_CHANGES):
+            factor, until = self.slowdown(worker, now)
             if now + remaining * factor <= until:
                 return now + round(remaining * factor) + sum([delay(worker, step) for delay in self._delays])
             if until >= FOREVER:
@@ -384,6 +393,6 @@ class Loads:
             remaining -= (until - now) / factor
             now = until
         raise FredError(
-            f"`contention` changes more than {_MOST_CHANGES:,} times while worker {worker} computes one gradient "
+            f"`contention` changes more than {MOST_CHANGES:,} times while worker {worker} computes one gradient "
             f"({work / NANOSECONDS:g} s): give longer times between changes"
         )

@@ -177,8 +177,6 @@ class Network(Component):
         given = {"window": self.window, "initial_window": self.initial_window, "weights": self.weights != "equal"}
         if self.sharing == "queue" and (names := [name for name, value in given.items() if value]):
             raise ValueError(f"`{names[0]}` needs `sharing: fair`")
-        if self.sharing == "fair" and self.contention:
-            raise ValueError("`sharing: fair` does not support `contention` of links; use `sharing: queue`")
         return self
 
     @property

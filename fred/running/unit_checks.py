@@ -135,7 +135,7 @@ def schedule(file: Path, run: Run) -> Schedule:
         layout = run.protocol.layout(run.cluster)
     except UnreadError:  # the protocol is the user's own, and was not imported
         layout = Layout(found.replicas, range(found.replicas), found.on_servers, found.blocks)
-    check_bounds(found, run.cluster.size, layout)
+    check_bounds(found, run.cluster.size, run.cluster.servers, layout)
     return found
 
 

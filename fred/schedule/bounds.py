@@ -12,19 +12,19 @@ _Bounds = Mapping[str, tuple[int, int]]
 _MOST = 1 << 62  # ns or bytes: the sum of two still fits into 64 bits
 
 
-def check_bounds(schedule: Schedule, workers: int, layout: Layout) -> None:
+def check_bounds(schedule: Schedule, workers: int, servers: int, layout: Layout) -> None:
     """Raise ValueError for a schedule that no recorder can have written.
 
     Args:
         schedule: the schedule that was read.
-        workers: number of workers in the cluster.
+        workers, servers: numbers of both in the cluster.
         layout: the protocol's replicas.
 
     >>> import fred
     >>> scenario = fred.scenario(cluster={"workers": 2}, algorithm={"name": "asgd", "learning_rate": 1}, stop={"updates": 2})
     >>> schedule = fred.run(scenario).outcome("asgd").schedule
-    >>> check_bounds(schedule, 2, fred.Layout.central())
-    >>> check_bounds(schedule, 1, fred.Layout.central())
+    >>> check_bounds(schedule, 2, 1, fred.Layout.central())
+    >>> check_bounds(schedule, 1, 1, fred.Layout.central())
     Traceback (most recent call last):
     ValueError: `workers` is 2; expected 1
     """
@@ -38,7 +38,7 @@ def check_bounds(schedule: Schedule, workers: int, layout: Layout) -> None:
     if not isinstance(schedule.standstill, str):
         raise ValueError(f"`standstill` is {schedule.standstill!r}; expected text")
     _check_columns("row", schedule.columns, _of_rows(schedule))
-    _check_columns("interval", schedule.intervals._asdict(), _of_intervals(schedule))
+    _check_columns("interval", schedule.intervals._asdict(), _of_intervals(schedule, servers))
     for name in SCALES:
         if schedule[name].dtype != np.float64:
             raise ValueError(f"column `{name}` holds {schedule[name].dtype}; expected float64")
@@ -62,13 +62,14 @@ def _of_rows(schedule: Schedule) -> _Bounds:
         "timestamp": (nothing, rows),
         "staleness": (-rows, rows),
         "begin_ns": times,
+        "end_ns": (0, UNENDING),  # a read that never ended
     }
     return dict.fromkeys(COLUMNS, (0, _MOST)) | known
 
 
-def _of_intervals(schedule: Schedule) -> _Bounds:
+def _of_intervals(schedule: Schedule, servers: int) -> _Bounds:
     times, workers = (0, UNENDING), (NONE, schedule.workers - 1)
-    others = NONE, max(schedule.workers, schedule.replicas * schedule.blocks) - 1
+    others = NONE, max(schedule.workers, servers, schedule.replicas * schedule.blocks) - 1
     known = {"what": (0, len(What) - 1), "row": (NONE, len(schedule) - 1), "worker": workers, "other": others}
     return dict.fromkeys(Intervals._fields, times) | known
 

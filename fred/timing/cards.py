@@ -50,6 +50,14 @@ class Slowness:
         self._messages[owner] += 1
         return self._loads.finish(owner, number, now, drawn) - now
 
+    def slowdown(self, owner: int, now: int) -> tuple[float, int]:
+        """Return the current factor on transfer times of the owner's link, and the time (ns) until which it holds."""
+        return self._passing.slowdown(owner, now)
+
+    def stretch(self, owner: int, begin: int) -> float:
+        """Return the factor on the whole of a transfer that begins at `begin`, ns."""
+        return self._passing.stretch(owner, begin)
+
     def passed(self, owner: int, begin: int, work: int) -> int:
         """Return the time (ns) at which `work` ns at full speed have passed the owner's link, starting at `begin`."""
         return self._passing.finish(owner, 0, begin, work) if begin < NEVER else begin

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import Any
 
 import simpy
@@ -10,6 +11,7 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
 from fred.cluster.tcp import Path
+from fred.timing.cards import Slowness
 from fred.timing.links import Links
 from fred.timing.loop import Wait
 from fred.timing.max_min import Flows
@@ -17,6 +19,9 @@ from fred.timing.max_min import Flows
 
 class FairLinks(Links):
     """The links of a run, shared as flows: a message waits for its latency, and then passes all links of its path at once.
+
+    A slow link has less capacity for as long as the slowdown holds. Noise that stretches a message as a whole adds bytes to it.
+    A message takes its share until its last byte has arrived, even if its worker crashes before.
 
     Args: as of `Links`.
 
@@ -102,44 +107,57 @@ class FairLinks(Links):
         if self._window is not None and latency:
             limit = min(limit, self._window / (2 * latency))
         weight = 1 / max(1, latency) if self._network.weights == "latency" else 1.0
+        stretches = [self._slow[link][0].stretch(self._slow[link][1], self._env._now) for link in path if link in self._slow]
+        volume = size * max(stretches, default=1.0)
         if self._network.initial_window is None or not latency:
-            return self._flows.send(path, size, weight, limit)
+            return self._flows.send(path, volume, weight, limit)
         rate = min(limit, *(self._capacities[link] for link in path))
-        lost = Path(latency, rate, initial_window=self._network.initial_window).lost(size)
-        return self._env.process(self._flow_later(round(lost), path, size, weight, limit))
+        lost = Path(latency, rate, initial_window=self._network.initial_window).lost(volume)
+        return self._env.process(self._flow_later(round(lost), path, volume, weight, limit))
 
     def _flow_later(
-        self, lost: int, path: tuple[int, ...], size: int, weight: float, limit: float
+        self, lost: int, path: tuple[int, ...], volume: float, weight: float, limit: float
     ) -> Generator[Wait, Any, None]:
         """Send along a path after the time that the message loses because its window still grows, ns."""
         yield lost
-        yield self._flows.send(path, size, weight, limit)
+        yield self._flows.send(path, volume, weight, limit)
 
     def _lay_cards(self, network: Network, workers: int) -> None:
         """Number the links: one for each direction of each worker's, server's and node's card."""
         self._capacities: list[float] = []  # bytes per ns
         self._window = network.window
+        self._slow: dict[int, tuple[Slowness, int]] = {}  # slowness and owner of links that slow down at times
         of_servers = self._server_bandwidths(network)
-        within = network.within.bandwidth if network.within else network.bandwidth
-        self._out, self._in = ([self._link(network.bandwidth) for _ in range(workers)] for _ in range(2))
+
+        def of_workers(bandwidth: float | None) -> list[int]:
+            return [self._link(bandwidth, self._slow_workers, worker) for worker in range(workers)]
+
+        self._out, self._in = (of_workers(network.bandwidth) for _ in range(2))
         self._inner_out, self._inner_in = self._out, self._in
         if network.within is not None:
-            self._inner_out, self._inner_in = ([self._link(within) for _ in range(workers)] for _ in range(2))
-        self._inward, self._outward = ([self._link(bandwidth) for bandwidth in of_servers] for _ in range(2))
+            self._inner_out, self._inner_in = of_workers(network.within.bandwidth), of_workers(network.within.bandwidth)
+        self._inward, self._outward = (
+            [self._link(bandwidth, self._slow_servers, server) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
+        )
         nodes = range(max(self._node_of) + 1)
         self._leaving, self._entering = ([self._link(network.node_bandwidth) for _ in nodes] for _ in range(2))
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
-        self._flows = Flows(self._env, self._capacities)
+        slowed = {link: partial(slow.slowdown, owner) for link, (slow, owner) in self._slow.items()}
+        self._flows = Flows(self._env, self._capacities, slowed)
 
-    def _link(self, bandwidth: float | None) -> int:
-        """Return the number of a new link with this bandwidth, bytes/s."""
+    def _link(self, bandwidth: float | None, slow: Slowness | None = None, owner: int = 0) -> int:
+        """Return the number of a new link with this bandwidth, bytes/s, which may be slow when its owner's links are."""
         self._capacities.append(math.inf if bandwidth is None else bandwidth / NANOSECONDS)
-        return len(self._capacities) - 1
+        link = len(self._capacities) - 1
+        if slow is not None:
+            self._slow[link] = slow, owner
+        return link
 
     def _lay_ways(self, regions: Regions, workers: int) -> None:
         """Number the links of each worker: one to each region, and one from each."""
         self._region_of = regions.of(workers)
         table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
-        self._to = [[self._link(table[own][other]) for other in everywhere] for own in self._region_of]
-        self._from = [[self._link(table[other][own]) for other in everywhere] for own in self._region_of]
+        owned, slow = list(enumerate(self._region_of)), self._slow_workers
+        self._to = [[self._link(table[own][other], slow, worker) for other in everywhere] for worker, own in owned]
+        self._from = [[self._link(table[other][own], slow, worker) for other in everywhere] for worker, own in owned]

@@ -9,13 +9,17 @@ O(log n) where a single group remains, and otherwise a new division of all flows
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
 import simpy
 
+from fred.base.errors import FredError
+from fred.cluster.contention import MOST_CHANGES
 from fred.timing.loop import Loop
+
+Slowdown = Callable[[int], tuple[float, int]]  # at a time, ns: the factor, and until when it holds, ns
 
 
 class Flow:
@@ -68,6 +72,7 @@ class Flows:
     Args:
         env: the run's event loop.
         capacities: capacity of each link, bytes per ns; infinite if it is unlimited.
+        slowed: by link number, what divides its capacity at times.
 
     Example: the second message halves the rate of the first one, which is sent 0.1 s before.
         >>> env = Loop()
@@ -82,8 +87,12 @@ class Flows:
         0.4
     """
 
-    def __init__(self, env: Loop, capacities: Sequence[float]):
-        self._env, self._capacity = env, capacities
+    def __init__(self, env: Loop, capacities: Sequence[float], slowed: Mapping[int, Slowdown] | None = None):
+        self._env, self._capacity, self._slowed = env, list(capacities), slowed or {}
+        self._fastest = capacities
+        self._holds = dict.fromkeys(self._slowed, 0)  # until when these links have their capacity, ns
+        self._changed = dict.fromkeys(self._slowed, 0)  # number of changes since a flow on them ended
+        self._changes: list[tuple[int, int]] = []  # heap: when the capacity of a link changes, ns
         self._on: list[dict[Flow, None]] = [{} for _ in capacities]  # in order of their beginning
         self._weight = [0.0] * len(capacities)
         self._number = count()
@@ -116,19 +125,44 @@ class Flows:
         while self._ends and self._ends[0][0] <= now + 0.5:
             self._finish(self._ends[0][0])
         self._now = max(self._now, now)
-        if self._begun:
-            begun, self._begun = self._begun, []
-            for flow in begun:
-                self._put(flow)
-            self._divide((), begun)
+        changed = self._change(now)
+        begun, self._begun = self._begun, []
+        for flow in begun:
+            self._put(flow)
+        if begun or changed:
+            self._divide((), begun, changed)
         self._set_alarm()
 
+    def _change(self, now: int) -> dict[Flow, None]:
+        """Change the capacities of links whose slowdown changes by now; return the flows on them."""
+        changed = dict[Flow, None]()
+        while self._changes and self._changes[0][0] <= now:
+            link = heappop(self._changes)[1]
+            if self._on[link]:
+                self._changed[link] += 1
+                if self._changed[link] > MOST_CHANGES:
+                    raise FredError(
+                        f"`contention` of links changes more than {MOST_CHANGES:,} times while one message is sent: "
+                        "give longer times between changes, or smaller messages"
+                    )
+                self._set_capacity(link)
+                changed.update(self._on[link])
+        return changed
+
+    def _set_capacity(self, link: int) -> None:
+        """Set the present capacity of a link that slows down at times."""
+        factor, self._holds[link] = self._slowed[link](self._env._now)
+        self._capacity[link] = self._fastest[link] / factor
+        heappush(self._changes, (self._holds[link], link))
+
     def _set_alarm(self) -> None:
-        """Wake when the next flow ends."""
+        """Wake when the next flow ends, or a capacity changes."""
         while self._ends and self._ends[0][3].version != self._ends[0][2]:
             heappop(self._ends)
         if self._ends:
             time = round(self._ends[0][0])
+            if self._changes:
+                time = min(time, self._changes[0][0])
             if time < self._alarm or self._alarm <= self._env._now:
                 self._alarm = time
                 self._env.later(max(0, time - self._env._now), self._wake)
@@ -148,6 +182,8 @@ class Flows:
             for link in flow.path:
                 del self._on[link][flow]
                 self._weight[link] = self._weight[link] - flow.weight if self._on[link] else 0.0
+                if link in self._changed:
+                    self._changed[link] = 0
         if ended:
             self._divide(ended, ())
         for flow in ended:
@@ -156,11 +192,13 @@ class Flows:
     def _put(self, flow: Flow) -> None:
         """Add a flow to its links."""
         for link in flow.path:
+            if self._slowed and self._holds.get(link, math.inf) <= self._env._now:
+                self._set_capacity(link)
             self._on[link][flow] = None
             self._weight[link] += flow.weight
 
-    def _divide(self, ended: Sequence[Flow], begun: Sequence[Flow]) -> None:
-        """Set the rates again after flows have ended or begun."""
+    def _divide(self, ended: Sequence[Flow], begun: Sequence[Flow], changed: Collection[Flow] = ()) -> None:
+        """Set the rates again after flows have ended or begun, or the capacities of their links have changed."""
         groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in ended)
         for flow in begun:
             for link in flow.path:
@@ -168,10 +206,11 @@ class Flows:
                     if other.group is not None:
                         groups[other.group] = None
                         break  # in a group that is alone, all flows of a link are of that group
-        if len(groups) == 1 and (group := next(iter(groups))) is not None and group.alone and self._stays(group, begun):
+        only = next(iter(groups)) if len(groups) == 1 and not changed else None
+        if only is not None and only.alone and self._stays(only, begun):
             return
         seen: set[Flow] = set()
-        starts = dict.fromkeys(begun)
+        starts = dict.fromkeys((*begun, *changed))
         for flow in ended:
             for link in flow.path:
                 starts.update(self._on[link])
