@@ -6,7 +6,7 @@ from tests.draws import Draws
 
 Options = dict[str, Any]
 SCOPES = ("worker", "node", "cluster")
-COLLECTIVES = ("ring", "recursive-doubling", "rabenseifner", "tree")
+COLLECTIVES = ("ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo")
 WAYS = ("to-servers", "to-workers", "between-workers")
 
 
@@ -124,7 +124,11 @@ def _network(draws: Draws, cluster: Options) -> Options:
     if draws.has("slow links"):
         network["contention"] = [_slow_links(draws, cluster) for _ in range(draws.one(1, 1, 2))]
     if draws.has("flows"):
-        network |= {"sharing": "fair"} | draws.one({}, {"window": 1e4}) | draws.one({}, {"weights": "latency"})
+        network |= (
+            {"sharing": "fair"}
+            | draws.one({}, {"window": 1e4}, {"window": 1e4, "initial_window": 1e3})
+            | draws.one({}, {"weights": "latency"})
+        )
     if draws.has("collectives"):
         network["collective"] = draws.one(*COLLECTIVES)
         network |= draws.one({}, {"buckets": 3})

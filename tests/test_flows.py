@@ -285,7 +285,7 @@ class TestLinks:
             arrivals(env, own.upload(0, 10**6))
 
     def test_options_of_flows_are_refused_in_queues(self):
-        with pytest.raises(FredError, match="`window` and `weights` need `sharing: fair`"):
+        with pytest.raises(FredError, match="`window` needs `sharing: fair`"):
             make_run("asgd", cluster={"workers": 2, "network": {"window": 1e6}})
 
 

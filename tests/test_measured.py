@@ -97,7 +97,8 @@ def test_a_fit_finds_the_network_that_made_the_times():
     table = [Measurement("gloo", operation, 4, size, 1.0) for operation in ("allreduce", "broadcast") for size in sizes]
     table = [Measurement(**{**vars(each), "seconds": predicted(each, made)}) for each in table]
     found = fit(table)
-    assert (found.latency, found.bandwidth) == (pytest.approx(0.002, rel=1e-3), pytest.approx(2e8, rel=1e-3))
+    assert found.latency == pytest.approx(0.002, rel=1e-3)
+    assert found.bandwidth == pytest.approx(2e8, rel=1e-3)
     network = fit_network(table)
     assert network.collective == "gloo"
     assert np.abs(network.others["gloo broadcast"]).max() < 1e-2
@@ -114,7 +115,8 @@ def test_tables_are_read_as_they_are_written(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("receiver,sender,round_trip_ms,mbit_per_s\na,b,50,800\n")
     (pair,) = read(path)
-    assert (pair.latency, pair.seconds, pair.is_rate) == (0.025, pytest.approx(64 * 2**20 / 1e8), True)
+    assert (pair.latency, pair.is_rate) == (0.025, True)
+    assert pair.seconds == pytest.approx(64 * 2**20 / 1e8)
 
 
 def test_logs_of_nccl_tests_are_read(tmp_path):

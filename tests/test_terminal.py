@@ -22,6 +22,7 @@ COMMANDS = {
     "report": ["report", "small", "--out", "page.html"],
     "schema": ["schema"],
     "fit": ["fit", "example", "--out", "fitted"],
+    "fit-network": ["fit-network", "gloo-allreduce.csv"],
     "cutoffs": ["cutoffs", "example", "--train", "30", "--warm-up", "10"],
     "diagnose": ["diagnose", "example", "--out", "diagnosis"],
 }
@@ -32,6 +33,7 @@ SETTINGS = ["--no-report", "--set", "stop.seconds=2", "--set", "evaluate.points=
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("terminal")
     (place / "small.yaml").write_text((ROOT / "scenarios" / "quickstart.yaml").read_text().replace("seconds: 40", "seconds: 2"))
+    (place / "gloo-allreduce.csv").write_text("nodes,megabytes,seconds\n4,1,0.05\n4,8,0.2\n4,32,0.7\n4,64,1.2\n")
     for name, seed in (("small", []), ("other", ["--seed", "2"])):
         assert cli.main(["run", str(place / "small.yaml"), "--out", str(place / name), *SETTINGS, *seed]) == 0
     return place
