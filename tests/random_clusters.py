@@ -128,6 +128,8 @@ def _network(draws: Draws, cluster: Options) -> Options:
             {"sharing": "fair"}
             | draws.one({}, {"window": 1e4}, {"window": 1e4, "initial_window": 1e3})
             | draws.one({}, {"weights": "latency"})
+            | draws.one({}, {"links": {"site": 1e5}, "routes": [{"between": [[0], "workers"], "through": ["site"]}]})
+            | draws.one({}, {"links": {"site": 1e5}, "routes": [{"between": ["servers", [0]], "through": ["-site"]}]})
         )
     if draws.has("collectives"):
         network["collective"] = draws.one(*COLLECTIVES)

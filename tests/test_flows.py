@@ -284,6 +284,52 @@ class TestLinks:
         with pytest.raises(FredError, match="`contention` of links changes more than 100 times while one message is sent"):
             arrivals(env, own.upload(0, 10**6))
 
+    def test_routes_make_the_tree_that_cards_of_nodes_are(self):
+        """Each of the four workers sends to each other, and to and from the server: all arrive at the same time, to the bit."""
+        up = {"between": [[0, 1], "servers"], "through": ["a"]}, {"between": [[2, 3], "servers"], "through": ["b"]}
+        across = {"between": [[0, 1], [2, 3]], "through": ["a", "-b"]}
+        tree = {"links": {"a": 1e6, "b": 1e6}, "routes": [*up, across]}
+        ends = []
+        for options in ({"node_bandwidth": 1e6}, tree):
+            env, own = links(bandwidth=3e6, server_bandwidth=2e6, **options)
+            pairs = [(sender, receiver) for sender in range(4) for receiver in range(4) if sender != receiver]
+            # Inside a node, messages pass no card of the node in either case.
+            ways = [own.across(*pair, 10**5 * (1 + pair[0])) for pair in pairs]
+            ways += [own.upload(worker, 10**6) for worker in range(4)]
+            ways += [own.download(worker, 2 * 10**6) for worker in range(4)]
+            ends.append(arrivals(env, *ways))
+        assert ends[0] == ends[1]
+        assert len(set(ends[0])) > 5
+
+    def test_a_shared_link_divides_its_bandwidth_in_each_direction(self):
+        """Two of three workers reach the server through a link of 1 MB/s: 1 MB each takes 2 s up, and at the same time 2 s down."""
+        routes = [{"between": [[0, 1], "servers"], "through": ["uplink"]}]
+        env, own = links(links={"uplink": 1e6}, routes=routes)
+        ways = [own.upload(worker, 10**6) for worker in (0, 1, 2)] + [own.download(worker, 10**6) for worker in (0, 1)]
+        assert arrivals(env, *ways) == [2.0, 2.0, 0.0, 2.0, 2.0]
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"links": {"a": 1e6}}, "no route goes through the link `a`"),
+            (
+                {"routes": [{"between": ["workers", "servers"], "through": ["b"]}]},
+                "goes through `b`, which is not in `links`: none",
+            ),
+            (
+                {"links": {"a": 1e6}, "routes": [{"between": [[7], "servers"], "through": ["a"]}]},
+                "`network.routes` names worker 7; there are 4, numbered from 0",
+            ),
+            (
+                {"sharing": "queue", "links": {"a": 1e6}, "routes": [{"between": ["workers", "servers"], "through": ["a"]}]},
+                "needs",
+            ),
+        ],
+    )
+    def test_wrong_routes_are_refused(self, options, said):
+        with pytest.raises(FredError, match=said):
+            make_run("asgd", cluster={"workers": 4, "network": {"sharing": "fair", **options}})
+
     def test_options_of_flows_are_refused_in_queues(self):
         with pytest.raises(FredError, match="`window` needs `sharing: fair`"):
             make_run("asgd", cluster={"workers": 2, "network": {"window": 1e6}})

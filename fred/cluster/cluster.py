@@ -97,10 +97,18 @@ class Cluster(Component):
         except OverflowError as error:
             raise ValueError("`contention`: a time is too long; times are in seconds") from error
         self._check_latencies()
+        self._check_numbers()
+        return self
+
+    def _check_numbers(self) -> None:
+        """Raise ValueError if the network names a worker or server that is not there."""
+        routes = self.network.routes if self.network else ()
+        members = [worker for route in routes for group in route.between if not isinstance(group, str) for worker in group]
+        if max(members, default=-1) >= self.size:
+            raise ValueError(f"`network.routes` names worker {max(members)}; there are {self.size}, numbered from 0")
         named = [server for some in self.network.servers for server in some.servers] if self.network else []
         if max(named, default=0) >= self.servers:
             raise ValueError(f"`network.servers` names server {max(named)}; there are {self.servers}, numbered from 0")
-        return self
 
     def _check_latencies(self) -> None:
         members = list(zip(self.latencies(), self.worker_speeds(), strict=True))

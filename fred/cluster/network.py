@@ -31,6 +31,7 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.libraries import LIBRARIES
 from fred.cluster.regions import Regions
+from fred.cluster.routes import Route, check_routes
 from fred.cluster.speeds import Bandwidth
 from fred.cluster.tcp import Path
 from fred.components import registry
@@ -104,6 +105,9 @@ class Network(Component):
     pass its card, and messages from it pass the card's other direction. Without queueing, a message takes as long as the
     slowest of these.
 
+    With `sharing: fair`, messages under way share links instead of queueing, and `links` and `routes` add links of switches
+    and sites to their paths.
+
     `within` and `node_bandwidth` define two levels. Messages inside a node follow `within`. All others also pass the cards
     of their nodes, which the node's workers share. Collectives are then hierarchical: reduce to one worker in each node
     along a binomial tree, allreduce among these workers, and broadcast in each node.
@@ -148,6 +152,10 @@ class Network(Component):
         "ring", description="algorithm of allreduces, or a library whose allreduces were measured (`nccl`, `gloo`)"
     )
     regions: Regions | None = Field(None, description="regions of workers and servers, with the bandwidth between each pair")
+    links: dict[str, Bandwidth] = Field(
+        {}, description="further links, by name, with their bandwidth in each direction; for `fair`", examples=[{"uplink": 1e9}]
+    )
+    routes: tuple[Route, ...] = Field((), description="which messages pass these links; messages of collectives do not")
     buckets: Count = Field(
         1,
         description="equal parts of a model that are allreduced one by one, each as soon as the backward pass (the last two "
@@ -174,7 +182,9 @@ class Network(Component):
 
     @model_validator(mode="after")
     def _flows_alone(self) -> "Network":
-        given = {"window": self.window, "initial_window": self.initial_window, "weights": self.weights != "equal"}
+        check_routes(self.routes, self.links)
+        given: dict[str, object] = {name: getattr(self, name) for name in ("window", "initial_window", "links")}
+        given["weights"] = self.weights != "equal"
         if self.sharing == "queue" and (names := [name for name, value in given.items() if value]):
             raise ValueError(f"`{names[0]}` needs `sharing: fair`")
         return self
@@ -195,6 +205,7 @@ class Network(Component):
         changes: dict[str, Any] = {
             name: reached(getattr(self, name)) for name in ("bandwidth", "server_bandwidth", "node_bandwidth")
         }
+        changes["links"] = {name: self.efficiency * bandwidth for name, bandwidth in self.links.items()}
         changes["servers"] = tuple(some.model_copy(update={"bandwidth": reached(some.bandwidth)}) for some in self.servers)
         if self.within is not None:
             changes["within"] = self.within.model_copy(update={"bandwidth": reached(self.within.bandwidth)})

@@ -10,6 +10,7 @@ import simpy
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
+from fred.cluster.routes import Member
 from fred.cluster.tcp import Path
 from fred.timing.cards import Slowness
 from fred.timing.links import Links
@@ -48,7 +49,9 @@ class FairLinks(Links):
         yield latency
         if self._faults is not None:
             yield from self._until(self._faults.back("server", one, self._env._now))
-        yield self._flow((*self._from_worker(worker, self._region_of_server[one]), self._inward[one]), size, latency)
+        shared = self._shared(Member("workers", worker), Member("servers", one))
+        way = (*self._from_worker(worker, self._region_of_server[one]), *shared, self._inward[one])
+        yield self._flow(way, size, latency)
         return [again]
 
     def download(self, worker: int, size: int, server: int | None = None) -> simpy.Event:
@@ -61,7 +64,9 @@ class FairLinks(Links):
         yield latency
         if self._faults is not None:
             yield from self._until(self._faults.back("server", server, self._env._now))
-        yield self._flow((self._outward[server], *self._to_worker(worker, self._region_of_server[server])), size, latency)
+        shared = self._shared(Member("servers", server), Member("workers", worker))
+        way = (self._outward[server], *shared, *self._to_worker(worker, self._region_of_server[server]))
+        yield self._flow(way, size, latency)
 
     def between(self, sender: int, receiver: int, size: int) -> Wait:
         if sender == receiver:
@@ -72,7 +77,8 @@ class FairLinks(Links):
         yield latency
         regions, own, other = self._network.regions, self._region_of_server[sender], self._region_of_server[receiver]
         width = math.inf if regions is None else regions.bandwidth[own][other] / NANOSECONDS
-        yield self._flow((self._outward[sender], self._inward[receiver]), size, latency, width)
+        shared = self._shared(Member("servers", sender), Member("servers", receiver))
+        yield self._flow((self._outward[sender], *shared, self._inward[receiver]), size, latency, width)
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         inside = self._node_of[sender] == self._node_of[receiver]
@@ -85,7 +91,17 @@ class FairLinks(Links):
             path = (self._inner_out[sender], self._inner_in[receiver])
         else:
             path = (*self._from_worker(sender, 0), *self._to_worker(receiver, 0))
-        yield self._flow(path, size, latency)
+        shared = self._shared(Member("workers", sender), Member("workers", receiver))
+        yield self._flow((*path, *shared), size, latency)
+
+    def _shared(self, sender: Member, receiver: Member) -> tuple[int, ...]:
+        """Return the links of switches and sites on the way of a message, each once."""
+        if not self._network.routes:
+            return ()
+        if (sender, receiver) not in self._routed:
+            passed = [each for route in self._network.routes for each in route.passed(sender, receiver)]
+            self._routed[sender, receiver] = tuple(self._named[name][forward] for name, forward in dict.fromkeys(passed))
+        return self._routed[sender, receiver]
 
     def _from_worker(self, worker: int, region: int) -> tuple[int, ...]:
         """Return the links from a worker out of its node, or to a region."""
@@ -143,6 +159,8 @@ class FairLinks(Links):
         self._leaving, self._entering = ([self._link(network.node_bandwidth) for _ in nodes] for _ in range(2))
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
+        self._named = {name: (self._link(bandwidth), self._link(bandwidth)) for name, bandwidth in network.links.items()}
+        self._routed: dict[tuple[Member, Member], tuple[int, ...]] = {}
         slowed = {link: partial(slow.slowdown, owner) for link, (slow, owner) in self._slow.items()}
         self._flows = Flows(self._env, self._capacities, slowed)
 
