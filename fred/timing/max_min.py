@@ -129,7 +129,7 @@ class Flows:
         while self._ends and self._ends[0][0] <= now + 0.5:
             self._finish(self._ends[0][0])
         self._now = max(self._now, now)
-        changed = self._change(now)
+        changed = self._change(now) if self._changes else ()
         begun, self._begun = self._begun, []
         for flow in begun:
             self._put(flow)
