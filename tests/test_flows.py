@@ -278,7 +278,7 @@ class TestLinks:
         assert fair != [1.0]
 
     def test_too_many_changes_are_refused(self, monkeypatch):
-        monkeypatch.setattr(max_min_fair, "MOST_CHANGES", 100)
+        monkeypatch.setattr(max_min_fair, "_MOST_CHANGES", 100)
         noise = {"name": "markov-switching", "slowdown": 2.0, "fast_seconds": 0.001, "slow_seconds": 0.001}
         env, own = links(bandwidth=1e6, contention=[{"regime": noise}])
         with pytest.raises(FredError, match="`contention` of links changes more than 100 times while one message is sent"):

@@ -18,10 +18,10 @@ from itertools import count
 import simpy
 
 from fred.base.errors import FredError
-from fred.cluster.contention import MOST_CHANGES
 from fred.timing.loop import Loop
 
 Slowdown = Callable[[int], tuple[float, int]]  # at a time, ns: the factor, and until when it holds, ns
+_MOST_CHANGES = 10_000  # of a link's capacity before any of its flows ends
 
 
 class Flow:
@@ -144,9 +144,9 @@ class Flows:
             link = heappop(self._changes)[1]
             if self._on[link]:
                 self._changed[link] += 1
-                if self._changed[link] > MOST_CHANGES:
+                if self._changed[link] > _MOST_CHANGES:
                     raise FredError(
-                        f"`contention` of links changes more than {MOST_CHANGES:,} times while one message is sent: "
+                        f"`contention` of links changes more than {_MOST_CHANGES:,} times while one message is sent: "
                         "give longer times between changes, or smaller messages"
                     )
                 self._set_capacity(link)
