@@ -17,6 +17,7 @@ from fred.cluster.durations import durations
 from fred.cluster.latency import LogNormal
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff
+from fred.protocols.gossip import Gossip
 from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.protocol import Protocol
 from fred.protocols.synchronous import Synchronous
@@ -31,10 +32,10 @@ from fred.timing.simulation import Simulation
 STEPS = 200_000
 
 
-def record(protocol: Protocol, workers: int, network: dict | None = None, gradients: int = STEPS) -> None:
+def record(protocol: Protocol, workers: int, network: dict | None = None, gradients: int = STEPS, nodes: int = 1) -> None:
     """Record a run of this number of gradients, timing only."""
     compute = {"name": "lognormal", "median": 0.1, "sigma": 0.3}
-    cluster = Cluster(workers=workers, compute=compute, network=network)
+    cluster = Cluster(workers=workers, nodes=nodes, compute=compute, network=network)
     recorder = Recorder(workers, protocol.layout(cluster), gradients=gradients)
     simulation = Simulation(cluster, recorder, seed=0, sizes=1000)
     protocol.start(simulation)
@@ -102,8 +103,23 @@ def rows() -> Iterator[Row]:
         yield Row(f"bare SimPy, two timeouts in each step: {workers:,} workers", STEPS / floor, "steps/s")
         yield Row(f"recording / bare SimPy: asynchronous, {workers:,} workers", recorded / floor, "x", 1.5)
         yield Row("  the same rows, copies and gradients made by one function", least / floor, "x")
+    yield from sharing()
     yield from aborting()
     yield from large()
+
+
+def sharing() -> Iterator[Row]:
+    """Yield messages per second, two for each step, on links that are shared fairly and are busy for most of the time."""
+    cards = {"bandwidth": 2.5e4, "server_bandwidth": 8e5}
+    for name, protocol, workers, nodes, network, limit in (
+        ("16 workers", Asynchronous(), 16, 1, {"server_bandwidth": 2e5}, 30_000),
+        ("64 workers on 8 nodes", Asynchronous(), 64, 8, {**cards, "node_bandwidth": 1e5}, 10_000),
+        ("a ring of 64 workers", Gossip(topology="ring"), 64, 1, {"bandwidth": 2.5e4}, 10_000),
+        ("1,000 workers", Asynchronous(), 1000, 1, {"bandwidth": 2.5e4, "server_bandwidth": 1.25e7}, 3_000),
+    ):
+        steps = STEPS // 10
+        (seconds,) = medians([partial(record, protocol, workers, {"sharing": "fair", **network}, steps, nodes)], rounds=3)
+        yield Row(f"recording, links shared fairly: {name}", 2 * steps / seconds, "messages/s", limit, at_least=True)
 
 
 def aborting() -> Iterator[Row]:

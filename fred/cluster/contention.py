@@ -22,7 +22,7 @@ from fred.components.component import Component, Count, Whole
 from fred.components.limits import LONGEST
 
 FOREVER = 1 << 62  # ns
-MOST_CHANGES = 100_000  # changes of the regimes during one gradient
+_MOST_CHANGES = 100_000  # changes of the regimes during one gradient
 _MOST_SWITCHES = 4_000_000  # switches of one entity
 NodeOf = NDArray[np.int64]  # node number of each worker
 Scope = Literal["worker", "node", "cluster"]
@@ -384,7 +384,7 @@ class Loads:
         now, remaining = begin, float(work)
         for stretch in self._stretches:
             remaining *= stretch(worker, begin)
-        for _ in range(MOST_CHANGES):
+        for _ in range(_MOST_CHANGES):
             factor, until = self.slowdown(worker, now)
             if now + remaining * factor <= until:
                 return now + round(remaining * factor) + sum([delay(worker, step) for delay in self._delays])
@@ -393,6 +393,6 @@ class Loads:
             remaining -= (until - now) / factor
             now = until
         raise FredError(
-            f"`contention` changes more than {MOST_CHANGES:,} times while worker {worker} computes one gradient "
+            f"`contention` changes more than {_MOST_CHANGES:,} times while worker {worker} computes one gradient "
             f"({work / NANOSECONDS:g} s): give longer times between changes"
         )

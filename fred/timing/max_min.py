@@ -1,11 +1,13 @@
 """Messages as flows: those under way share the links on their paths, with max-min fair rates.
 
 A rate is max-min fair if it can only grow at the expense of a flow that is no faster [Bertsekas, Gallager 1992, section
-6.5.2]. So every flow is held back by one link that is full, or by its own limit. Rates change whenever a flow begins or ends.
+6.5.2]. So every flow is held back by one link that is full, or by its own limit. A link that no other flow passes is such a
+limit, too. Rates change whenever a flow begins or ends.
 
-Flows that one link holds back have the same rate per weight. They form a `_Group`, which counts what a flow of weight 1 has
-moved since the group began [virtual time of processor sharing, Parekh and Gallager 1993]. A flow that begins or ends costs
-O(log n) where a single group remains, and otherwise a new division of all flows that are connected with it by links.
+Flows that one link, or the same limit, holds back have the same rate per weight. They form a `_Group`, which counts what a
+flow of weight 1 has moved since the group began [virtual time of processor sharing, Parekh and Gallager 1993]. A flow that
+begins or ends costs O(log n) where a single group remains, and otherwise a new division of all flows that are connected with
+it by links.
 """
 
 import math
@@ -16,10 +18,10 @@ from itertools import count
 import simpy
 
 from fred.base.errors import FredError
-from fred.cluster.contention import MOST_CHANGES
 from fred.timing.loop import Loop
 
 Slowdown = Callable[[int], tuple[float, int]]  # at a time, ns: the factor, and until when it holds, ns
+_MOST_CHANGES = 10_000  # of a link's capacity before any of its flows ends
 
 
 class Flow:
@@ -33,12 +35,14 @@ class Flow:
         done: event that happens when all bytes have passed.
     """
 
-    __slots__ = ("done", "end", "group", "limit", "path", "size", "weight")
+    __slots__ = ("done", "end", "group", "limit", "most", "path", "shared", "size", "weight")
 
     def __init__(self, path: tuple[int, ...], size: float, weight: float, limit: float, done: simpy.Event):
         self.path, self.size, self.weight, self.limit, self.done = path, size, weight, limit, done
         self.group: _Group | None = None
         self.end = 0.0  # bytes per weight that its group will have moved when it is done
+        self.shared: list[int] = []  # links that other flows pass, too
+        self.most = limit / weight  # its highest rate per weight, if shared links are left out
 
 
 class _Group:
@@ -57,7 +61,7 @@ class _Group:
         self.level = self.moved = 0.0  # bytes per ns and weight; bytes per weight since the group began
         self.version = 0  # of its entry among the ends of all groups
         self.alone = False  # True if links connect its flows with no other group's
-        self.worst = 0.0  # at least the weight per capacity on every other link, ns per byte
+        self.worst = 0.0  # at least the weight per capacity on every other link and limit, ns per byte
 
     def advance(self, now: float) -> None:
         """Move the flows on to the time `now`, ns."""
@@ -125,7 +129,7 @@ class Flows:
         while self._ends and self._ends[0][0] <= now + 0.5:
             self._finish(self._ends[0][0])
         self._now = max(self._now, now)
-        changed = self._change(now)
+        changed = self._change(now) if self._changes else ()
         begun, self._begun = self._begun, []
         for flow in begun:
             self._put(flow)
@@ -140,9 +144,9 @@ class Flows:
             link = heappop(self._changes)[1]
             if self._on[link]:
                 self._changed[link] += 1
-                if self._changed[link] > MOST_CHANGES:
+                if self._changed[link] > _MOST_CHANGES:
                     raise FredError(
-                        f"`contention` of links changes more than {MOST_CHANGES:,} times while one message is sent: "
+                        f"`contention` of links changes more than {_MOST_CHANGES:,} times while one message is sent: "
                         "give longer times between changes, or smaller messages"
                     )
                 self._set_capacity(link)
@@ -199,7 +203,7 @@ class Flows:
 
     def _divide(self, ended: Sequence[Flow], begun: Sequence[Flow], changed: Collection[Flow] = ()) -> None:
         """Set the rates again after flows have ended or begun, or the capacities of their links have changed."""
-        groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in ended)
+        groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in (*ended, *changed))
         for flow in begun:
             for link in flow.path:
                 for other in self._on[link]:
@@ -214,27 +218,52 @@ class Flows:
         for flow in ended:
             for link in flow.path:
                 starts.update(self._on[link])
+        for group in groups:
+            if group is not None and group.link is None:  # links need not connect its flows any more
+                starts.update(dict.fromkeys(flow for _, _, flow in group.ends))
         for flow in starts:
             if flow not in seen:
                 self._fill(self._connected(flow, seen))
 
     def _stays(self, group: _Group, begun: Sequence[Flow]) -> bool:
-        """Change the level of a group that is alone, if its link still holds back all flows; return False if it does not."""
-        link = group.link
-        if link is None or any(link not in flow.path for flow in begun):
-            return False
-        weight = self._weight[link]
-        worst = group.worst
+        """Let flows join a group that is alone, if the same holds back all of them; return False if it does not."""
         for flow in begun:
-            worst = max(worst, flow.weight / flow.limit, *(self._load(each) for each in flow.path if each != link), 0.0)
-        if weight and worst * self._capacity[link] > weight:
+            self._bound(flow)
+        level = self._level_by_limits(group, begun) if group.link is None else self._level_by_link(group, group.link, begun)
+        if level is None:
             return False
         group.advance(self._now)
-        group.worst = worst
         for flow in begun:
             self._join(group, flow)
-        self._set_level(group, self._capacity[link] / weight if weight else 0.0)
+        self._set_level(group, level)
         return True
+
+    def _level_by_limits(self, group: _Group, begun: Sequence[Flow]) -> float | None:
+        """Return the level of a group whose flows have their highest rates; None if one begins that cannot have the same."""
+        same = all(flow.most == group.level for flow in begun)
+        free = all(self._load(link) * group.level <= 1 for flow in begun for link in flow.shared)
+        return group.level if same and free else None
+
+    def _level_by_link(self, group: _Group, link: int, begun: Sequence[Flow]) -> float | None:
+        """Return the level of a group whose flows share this link; None if something else holds one of them back."""
+        if any(link not in flow.path for flow in begun):
+            return None
+        for flow in begun:
+            group.worst = max(group.worst, 1 / flow.most, *(self._load(each) for each in flow.shared if each != link))
+        weight = self._weight[link]
+        if group.worst * self._capacity[link] > weight > 0:
+            return None
+        return self._capacity[link] / weight if weight else 0.0
+
+    def _bound(self, flow: Flow) -> None:
+        """Set the links that a flow shares with others, and the highest rate that its limit and its other links allow."""
+        limit, flow.shared = flow.limit, []
+        for link in flow.path:
+            if len(self._on[link]) > 1:
+                flow.shared.append(link)
+            elif (capacity := self._capacity[link]) < limit:
+                limit = capacity
+        flow.most = limit / flow.weight
 
     def _load(self, link: int) -> float:
         """Return the weight per capacity on a link, ns per byte."""
@@ -275,9 +304,10 @@ class Flows:
                 flow.group.advance(self._now)
                 flow.group.version += 1  # nothing of it ends any more
                 flow.size = (flow.end - flow.group.moved) * flow.weight
+            self._bound(flow)
         rest = dict.fromkeys(flows)
-        limits = sorted({flow.limit / flow.weight for flow in flows if flow.limit < math.inf}, reverse=True)
-        links = dict.fromkeys(link for flow in flows for link in flow.path)
+        limits = sorted({flow.most for flow in flows if flow.most < math.inf}, reverse=True)
+        links = dict.fromkeys(link for flow in flows for link in flow.shared)
         open_to = {link: len(self._on[link]) for link in links}  # flows without a rate
         room = {link: self._capacity[link] for link in links}
         load = {link: self._weight[link] for link in links}
@@ -289,9 +319,9 @@ class Flows:
                     level, link = fair, each
             while limits and limits[-1] < least:
                 limits.pop()
-            if limits and limits[-1] < level:
+            if limits and limits[-1] <= level:
                 level, link = limits.pop(), None
-                held = [flow for flow in rest if flow.limit / flow.weight <= level]
+                held = [flow for flow in rest if flow.most <= level]
             else:
                 assert link is not None
                 held = [flow for flow in self._on[link] if flow in rest]
@@ -300,7 +330,7 @@ class Flows:
             for flow in held:
                 del rest[flow]
                 self._join(group, flow)
-                for each in flow.path:
+                for each in flow.shared:
                     open_to[each] -= 1
                     if open_to[each]:
                         room[each] = max(0.0, room[each] - level * flow.weight)
@@ -314,4 +344,4 @@ class Flows:
             (group,) = made
             group.alone = True
             others = [self._load(each) for each in links if each != group.link]
-            group.worst = max([flow.weight / flow.limit for flow in flows] + others)
+            group.worst = max([1 / flow.most for flow in flows] + others)
