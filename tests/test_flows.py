@@ -18,6 +18,7 @@ import fred
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import FOREVER
+from fred.cluster.faults import Faults
 from fred.cluster.network import Network
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
@@ -300,6 +301,24 @@ class TestLinks:
             ends.append(arrivals(env, *ways))
         assert ends[0] == ends[1]
         assert len(set(ends[0])) > 5
+
+    def test_servers_of_two_regions_share_the_link_between_these(self):
+        """Two messages of 1 MB from server 0 to server 1 over 1 MB/s; the other direction has its own."""
+        regions = {"bandwidth": [[1e9, 1e6], [2e6, 1e9]], "latency": [[0, 0.5], [0.5, 0]], "servers": [0, 1]}
+        env, own = links(of_servers=2, regions=regions, window=1e9, initial_window=1e9)
+        ways = [own.between(*pair, 10**6) for pair in ((0, 1), (0, 1), (1, 0))]
+        assert arrivals(env, *ways) == [2.5, 2.5, 1.0]
+
+    def test_messages_sent_again_keep_their_rate(self):
+        """The timeout of a lost message is no latency: the window of 1 MB still gives 50 MB/s at 10 ms."""
+        options = {"latency": {"name": "constant", "seconds": 0.01}, "window": 1e6, "sharing": "fair"}
+        faults = [{"name": "lost-messages", "share": 0.5, "again_after": 1.0, "ways": ["to-servers"]}]
+        run = make_run("asgd", cluster={"workers": 2, "network": options, "faults": faults})
+        env = Loop()
+        own = FairLinks(env, run.cluster, 0, Faults(run.cluster.fault_processes(0)))
+        ends = arrivals(env, *(own.upload(0, 10**7) for _ in range(8)))
+        assert {round(end % 1.0, 6) for end in ends} == {0.21}
+        assert max(ends) > 1
 
     def test_a_shared_link_divides_its_bandwidth_in_each_direction(self):
         """Two of three workers reach the server through a link of 1 MB/s: 1 MB each takes 2 s up, and at the same time 2 s down."""

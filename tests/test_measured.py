@@ -8,7 +8,7 @@ import pytest
 from fred.cluster.cluster import Cluster
 from fred.cluster.libraries import LIBRARIES
 from fred.cluster.network import Network
-from fred.cluster.tcp import Path as Link
+from fred.cluster.tcp import Connection
 from fred.commands import cli
 from fred.fitting.communication import Unknowns, errors, fit, fit_network, predicted
 from fred.fitting.measurements import Measurement, read
@@ -18,36 +18,28 @@ from reproductions.measured.sources import SHARED, SOURCES
 from tests.conftest import ROOT
 
 
-def round_by_round(size: float, latency: float, rate: float, first: float) -> float:
-    """Return the time in which TCP sends `size` bytes: a window in each round trip, twice as large each time, then at full rate."""
-    window, sent, round_trip = first, 0.0, 2 * latency
-    time = 0.0
-    while window < rate * round_trip:
-        if sent + window >= size:
-            return time + round_trip * (size - sent) / window
-        sent, time, window = sent + window, time + round_trip, 2 * window
-    return time + (size - sent) / rate
-
-
-@pytest.mark.parametrize("doublings", [1, 3, 6])
-@pytest.mark.parametrize("latency", [0.001, 0.05])
-def test_slow_start_loses_what_a_sum_over_round_trips_says(doublings, latency):
-    """Exact where the window reaches the full rate after whole doublings."""
-    rate = 1.25e8
-    first = rate * 2 * latency / 2**doublings
-    link = Link(latency, rate, initial_window=first)
-    size = 1e9
-    assert link.lost(size) + size / rate == pytest.approx(round_by_round(size, latency, rate, first), rel=1e-9)
-    small = first * (2 ** (doublings - 1) - 1)  # sent in whole round trips before that
-    if small:
-        assert link.lost(small) + small / rate == pytest.approx(round_by_round(small, latency, rate, first), rel=1e-9)
+@pytest.mark.parametrize(
+    ("size", "seconds"),
+    [
+        (500, 0.0005),  # fits into the first window
+        (1_000, 0.001),
+        (1_500, 0.02 + 0.0005),  # the second window begins one round trip later
+        (3_000, 0.02 + 0.002),
+        (7_000, 2 * 0.02 + 0.004),
+        (31_000, 4 * 0.02 + 0.016),
+        (1_000_000, 5 * 0.02 + (1_000_000 - 31_000) / 1e6),  # from the sixth window on, 20,000 bytes are always under way
+    ],
+)
+def test_slow_start_doubles_the_window_with_every_round_trip(size, seconds):
+    """10 ms in each direction, 1 MB/s, and 1,000 bytes at first: 1, 2, 4, 8, 16 kB in the first five round trips."""
+    assert Connection(0.01, 1e6, initial_window=1000).lost(size) + size / 1e6 == pytest.approx(seconds, rel=1e-12)
 
 
 def test_slow_start_loses_nothing_without_latency_or_with_a_large_window():
-    assert Link(0.0, 1e9, initial_window=1e4).lost(1e9) == 0
-    assert Link(0.01, 1e9, initial_window=1e8).lost(1e9) == 0
-    assert Link(0.01, 1e9).lost(1e9) == 0
-    assert Link(0.01, math.inf, window=1e6).rate == 5e7
+    assert Connection(0.0, 1e9, initial_window=1e4).lost(1e9) == 0
+    assert Connection(0.01, 1e9, initial_window=1e8).lost(1e9) == 0
+    assert Connection(0.01, 1e9).lost(1e9) == 0
+    assert Connection(0.01, math.inf, window=1e6).rate == 5e7
 
 
 def test_messages_between_workers_start_slowly():
@@ -58,7 +50,9 @@ def test_messages_between_workers_start_slowly():
     links = FairLinks(env, Cluster(workers=2, network=network), seed=0)
     env.process(links.across(0, 1, 10_000_000))
     env.run()
-    assert env.now / 1e9 == pytest.approx(0.01 + 10_000_000 / 5e7 + Link(0.01, 5e7, initial_window=1e5).lost(1e7), abs=1e-8)
+    assert env.now / 1e9 == pytest.approx(
+        0.01 + 10_000_000 / 5e7 + Connection(0.01, 5e7, initial_window=1e5).lost(1e7), abs=1e-8
+    )
 
 
 @pytest.mark.parametrize("option", ["window", "initial_window"])
@@ -85,7 +79,7 @@ def test_operations_of_libraries_send_at_least_what_they_must(library, members):
         assert volume * (1 - 1e-12) <= effort.volume <= 2 * math.ceil(math.log2(members))
 
 
-def test_glooes_ring_waits_for_every_segment():
+def test_gloos_ring_waits_for_every_segment():
     """One latency per MiB that a member sends: 2 x 3 / 4 x 64 of them among four members."""
     cost = Network(latency={"name": "constant", "seconds": 0.01}, bandwidth=1e30, collective="gloo").allreduce(4, 64 * 2**20)
     assert cost.nanoseconds / 1e9 == pytest.approx(96 * 0.01, rel=1e-9)

@@ -14,7 +14,7 @@ time.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fred.cluster.tcp import Path
+from fred.cluster.tcp import Connection
 
 _SEGMENT = 2**20  # bytes
 
@@ -36,18 +36,18 @@ class Effort(NamedTuple):
     segments: float = 0.0
     starts: int = 0
 
-    def seconds(self, size: float, path: Path) -> float:
+    def seconds(self, size: float, connection: Connection) -> float:
         """Return the duration, s.
 
         Args:
             size: size of the model (or message), bytes.
-            path: path between two members.
+            connection: between two members.
 
-        >>> ring(4).seconds(1_000_000, Path(latency=0.01, bandwidth=1e7))
+        >>> ring(4).seconds(1_000_000, Connection(latency=0.01, bandwidth=1e7))
         0.21
         """
-        waits = max(self.rounds, self.segments * size / _SEGMENT) * path.latency
-        return waits + self.volume * size / path.rate + self.starts * path.lost(size)
+        waits = max(self.rounds, self.segments * size / _SEGMENT) * connection.latency
+        return waits + self.volume * size / connection.rate + self.starts * connection.lost(size)
 
     def times(self, factor: float) -> "Effort":
         """Return the same operation with messages `factor` times as large.

@@ -10,7 +10,7 @@ Sizes are those of the whole result (allgather, gather) or of the whole input (r
 from collections.abc import Callable
 
 from fred.cluster.collectives import Effort
-from fred.cluster.tcp import Path
+from fred.cluster.tcp import Connection
 
 NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
 NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
@@ -88,9 +88,9 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
         "allgather": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
         "reduce-scatter": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
         "all-to-all": lambda members: _all(members, 2, NCCL_VOLUME),
-        "gather": lambda members: _all(members, 2, NCCL_VOLUME),
-        "scatter": lambda members: _all(members, 2, NCCL_VOLUME),
-        "point-to-point": lambda members: Effort(0, 1.0, 1, 1.0, starts=1),
+        "gather": lambda members: _of_parts(members, 2, NCCL_VOLUME),
+        "scatter": lambda members: _of_parts(members, 2, NCCL_VOLUME),
+        "point-to-point": lambda members: Effort(1, 1.0, 1, 1.0, starts=1),
     },
     "gloo": {
         "allreduce": gloo_allreduce,
@@ -101,16 +101,16 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
             segments=(members - 1) / members
         ),
         "all-to-all": lambda members: _all(members, 2, GLOO_ALL_TO_ALL),
-        "gather": lambda members: _all(members, 2, 1.0)._replace(starts=1),
-        "scatter": lambda members: _all(members, 2, 1.0)._replace(starts=1),
+        "gather": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
+        "scatter": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
         "point-to-point": lambda members: Effort(2, 1.0, 1, 1.0, starts=1),
     },
     "in use": {"allreduce": allreduce_in_use, "sharded-servers": servers_in_use},
 }
-CONNECTIONS = {  # library -> path with its connections' windows
-    "nccl": Path(window=_SOCKETS * _WINDOW, initial_window=_SOCKETS * _SEGMENT),
-    "gloo": Path(window=_WINDOW, initial_window=_SEGMENT),
-    "in use": Path(),
+CONNECTIONS = {  # library -> windows of its connections
+    "nccl": Connection(window=_SOCKETS * _WINDOW, initial_window=_SOCKETS * _SEGMENT),
+    "gloo": Connection(window=_WINDOW, initial_window=_SEGMENT),
+    "in use": Connection(),
 }
 
 
@@ -128,6 +128,12 @@ def _all(members: int, rounds: float, volume: float, passes: int = 1) -> Effort:
 def _to_all(members: int, rounds: float, volume: float, starts: int = 0) -> Effort:
     """Return the cost of an operation between one member and all others."""
     return Effort(rounds, float(volume), members - 1, float(members - 1), starts=starts)
+
+
+def _of_parts(members: int, rounds: float, volume: float) -> Effort:
+    """Return the cost of an operation between one member and all others, of whom each has a part."""
+    share = (members - 1) / members
+    return Effort(rounds, volume * share, members - 1, share)
 
 
 def _gloo_reduce(members: int) -> Effort:

@@ -33,7 +33,7 @@ from fred.cluster.libraries import LIBRARIES
 from fred.cluster.regions import Regions
 from fred.cluster.routes import Route, check_routes
 from fred.cluster.speeds import Bandwidth
-from fred.cluster.tcp import Path
+from fred.cluster.tcp import Connection
 from fred.components import registry
 from fred.components.component import Component, Count, Whole
 from fred.components.limits import MOST_BYTES
@@ -295,13 +295,17 @@ class Network(Component):
         cards = [link.bandwidth, None if inside else self.node_bandwidth]
         slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=math.inf)
         latency = mean_latency(link) if effort.rounds or effort.segments else 0.0
-        return effort.seconds(size, Path(latency, slowest, self.window or math.inf, self.initial_window or math.inf))
+        return effort.seconds(size, Connection(latency, slowest, self.window or math.inf, self.initial_window or math.inf))
 
 
 def _form(operation: Literal["allreduce", "allgather"], collective: Collective) -> Callable[[int], Effort]:
-    if collective in LIBRARIES:
-        return LIBRARIES[collective][operation]
-    return (ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective]
+    """Return the cost of an operation by the number of members, relative to a model or to each member's message."""
+    if collective not in LIBRARIES:
+        return (ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective]
+    form = LIBRARIES[collective][operation]
+    if operation == "allreduce":
+        return form
+    return lambda members: form(members).times(members)  # of the whole result
 
 
 def _cost_of(seconds: float, size: float, messages: float) -> Cost:

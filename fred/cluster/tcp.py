@@ -1,6 +1,6 @@
-"""The path of a message: latency, bandwidth, and what a TCP connection adds to them.
+"""Connections: latency and bandwidth, and the windows of TCP.
 
-A connection has at most a window of bytes under way, so its rate is at most window / round trip. It begins with a small
+A TCP connection has at most a window of bytes under way, so its rate is at most window / round trip. It begins with a small
 window, and doubles it every round trip [slow start, RFC 5681; ten segments, RFC 6928].
 """
 
@@ -8,8 +8,8 @@ import math
 from typing import NamedTuple
 
 
-class Path(NamedTuple):
-    """A path between two workers.
+class Connection(NamedTuple):
+    """A connection between two workers.
 
     Args:
         latency: time of a message in one direction, s.
@@ -18,10 +18,10 @@ class Path(NamedTuple):
         initial_window: bytes under way at most in the first round trip.
 
     Example: Linux's default window of 3 MiB limits a transfer over 10 Gbit/s and 20 ms to 157 MB/s.
-        >>> path = Path(latency=0.01, bandwidth=1.25e9, window=3 * 2**20, initial_window=89_490)
-        >>> path.rate / 1e6
+        >>> connection = Connection(latency=0.01, bandwidth=1.25e9, window=3 * 2**20, initial_window=89_490)
+        >>> connection.rate / 1e6
         157.2864
-        >>> round(path.lost(64 * 2**20), 3)  # s
+        >>> round(connection.lost(64 * 2**20), 3)  # s
         0.083
     """
 
@@ -41,8 +41,10 @@ class Path(NamedTuple):
         Args:
             size: size of the message, bytes.
         """
-        first, round_trip, rate = self.initial_window, 2 * self.latency, self.rate
-        full = min(rate * round_trip, size + first)  # window at the end of the slow start
-        if not round_trip or full <= first:
-            return 0.0
-        return round_trip * math.log2(full / first) - (full - first) / rate
+        round_trip, rate, window = 2 * self.latency, self.rate, self.initial_window
+        lost = sent = 0.0
+        while window < rate * round_trip and sent + window < size:
+            lost += round_trip - window / rate
+            sent += window
+            window *= 2
+        return lost

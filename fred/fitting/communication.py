@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from fred.base.errors import FredError
 from fred.cluster.collectives import ALLREDUCE, Effort
 from fred.cluster.libraries import CONNECTIONS, LIBRARIES
-from fred.cluster.tcp import Path
+from fred.cluster.tcp import Connection
 from fred.fitting.measurements import Measurement
 
 _FIRST = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes
@@ -59,7 +59,7 @@ def predicted(measurement: Measurement, unknowns: Unknowns, form: Form | None = 
     latency = unknowns.latency if measurement.latency is None else measurement.latency
     bandwidth = unknowns.bandwidth if measurement.bandwidth is None else measurement.bandwidth
     if measurement.is_rate:
-        return measurement.size / Path(latency, bandwidth, unknowns.window or math.inf).rate
+        return measurement.size / Connection(latency, bandwidth, unknowns.window or math.inf).rate
     form = form or LIBRARIES[measurement.library][measurement.operation]
     effort = form(measurement.nodes, **unknowns.constants)
     return effort.seconds(measurement.size, CONNECTIONS[measurement.library]._replace(latency=latency, bandwidth=bandwidth))

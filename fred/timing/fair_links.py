@@ -11,7 +11,7 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
 from fred.cluster.routes import Member
-from fred.cluster.tcp import Path
+from fred.cluster.tcp import Connection
 from fred.timing.cards import Slowness
 from fred.timing.links import Links
 from fred.timing.loop import Wait
@@ -45,8 +45,8 @@ class FairLinks(Links):
             arrived = yield self._env.all_of([self._env.process(part) for part in parts])
             return [again for own in arrived.values() for again in own]
         one = server or 0
-        latency, again = self._upward_latency(worker, one)
-        yield latency
+        latency, late, again = self._upward_latency(worker, one)
+        yield latency + late
         if self._faults is not None:
             yield from self._until(self._faults.back("server", one, self._env._now))
         shared = self._shared(Member("workers", worker), Member("servers", one))
@@ -58,10 +58,10 @@ class FairLinks(Links):
         if server is None and self._servers > 1:
             return self._env.all_of([self.download(worker, self._part(size), each) for each in range(self._servers)])
         one = server or 0
-        return self._env.process(self._downloading(worker, size, one, self._downward_latency(worker, one)))
+        return self._env.process(self._downloading(worker, size, one, *self._downward_latency(worker, one)))
 
-    def _downloading(self, worker: int, size: int, server: int, latency: int) -> Generator[Wait, Any, None]:
-        yield latency
+    def _downloading(self, worker: int, size: int, server: int, latency: int, late: int) -> Generator[Wait, Any, None]:
+        yield latency + late
         if self._faults is not None:
             yield from self._until(self._faults.back("server", server, self._env._now))
         shared = self._shared(Member("servers", server), Member("workers", worker))
@@ -75,15 +75,23 @@ class FairLinks(Links):
 
     def _sending(self, sender: int, receiver: int, size: int, latency: int) -> Generator[Wait, Any, None]:
         yield latency
-        regions, own, other = self._network.regions, self._region_of_server[sender], self._region_of_server[receiver]
-        width = math.inf if regions is None else regions.bandwidth[own][other] / NANOSECONDS
         shared = self._shared(Member("servers", sender), Member("servers", receiver))
-        yield self._flow((self._outward[sender], *shared, self._inward[receiver]), size, latency, width)
+        way = (self._outward[sender], *self._between_regions(sender, receiver), *shared, self._inward[receiver])
+        yield self._flow(way, size, latency)
+
+    def _between_regions(self, sender: int, receiver: int) -> tuple[int, ...]:
+        """Return the link from the region of one server to that of another, which these two have for themselves."""
+        regions, own, other = self._network.regions, self._region_of_server[sender], self._region_of_server[receiver]
+        if regions is None:
+            return ()
+        if (sender, receiver) not in self._pairs:
+            self._pairs[sender, receiver] = self._flows.add_link(regions.bandwidth[own][other] / NANOSECONDS)
+        return (self._pairs[sender, receiver],)
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         inside = self._node_of[sender] == self._node_of[receiver]
-        latency = self._latency_across(sender, receiver, inside)
-        yield latency
+        latency, late = self._latency_across(sender, receiver, inside)
+        yield latency + late
         path: tuple[int, ...]
         if self._region_of:
             path = (self._to[sender][self._region_of[receiver]], self._from[receiver][self._region_of[sender]])
@@ -118,17 +126,16 @@ class FairLinks(Links):
         if time > self._env._now:
             yield time - self._env._now
 
-    def _flow(self, path: tuple[int, ...], size: int, latency: int, limit: float = math.inf) -> simpy.Event:
-        """Begin to send `size` bytes along a path; the message has this `latency`, ns, and highest rate, bytes per ns."""
-        if self._window is not None and latency:
-            limit = min(limit, self._window / (2 * latency))
+    def _flow(self, path: tuple[int, ...], size: int, latency: int) -> simpy.Event:
+        """Begin to send `size` bytes along a path; the message has this `latency`, ns."""
+        limit = math.inf if self._window is None or not latency else self._window / (2 * latency)
         weight = 1 / max(1, latency) if self._network.weights == "latency" else 1.0
         stretches = [self._slow[link][0].stretch(self._slow[link][1], self._env._now) for link in path if link in self._slow]
         volume = size * max(stretches, default=1.0)
         if self._network.initial_window is None or not latency:
             return self._flows.send(path, volume, weight, limit)
-        rate = min(limit, *(self._capacities[link] for link in path))
-        lost = Path(latency, rate, initial_window=self._network.initial_window).lost(volume)
+        rate = min(limit, *map(self._flows.capacity, path))
+        lost = Connection(latency, rate, initial_window=self._network.initial_window).lost(volume)
         return self._env.process(self._flow_later(round(lost), path, volume, weight, limit))
 
     def _flow_later(
@@ -160,6 +167,7 @@ class FairLinks(Links):
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
         self._named = {name: (self._link(bandwidth), self._link(bandwidth)) for name, bandwidth in network.links.items()}
+        self._pairs: dict[tuple[int, int], int] = {}  # links between regions, by server
         self._routed: dict[tuple[Member, Member], tuple[int, ...]] = {}
         slowed = {link: partial(slow.slowdown, owner) for link, (slow, owner) in self._slow.items()}
         self._flows = Flows(self._env, self._capacities, slowed)

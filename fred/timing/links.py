@@ -90,23 +90,21 @@ class Links(ABC):
     def _lay_cards(self, network: Network, workers: int) -> None:
         """Create the links of each worker, server and node: one for each direction."""
 
-    def _upward_latency(self, worker: int, server: int | None) -> tuple[int, int]:
-        """Return the latency of a message to one server, or all, ns, and how often it had to be sent again."""
+    def _upward_latency(self, worker: int, server: int | None) -> tuple[int, int, int]:
+        """Return the latency of a message to one server, or all, by how much it is late, ns, and how often it is sent again."""
         latency = self._up[server or 0][worker]()
         if self._slow_servers is not None:
             latency = self._slow_servers.latency(server or 0, latency)
         if self._faults is None:
-            return latency, 0
-        return latency + self._lateness(self._faults, "to-servers", worker, server), self.resent()
+            return latency, 0, 0
+        return latency, self._lateness(self._faults, "to-servers", worker, server), self.resent()
 
-    def _downward_latency(self, worker: int, server: int | None) -> int:
-        """Return the latency of a message from one server, or all, ns."""
+    def _downward_latency(self, worker: int, server: int | None) -> tuple[int, int]:
+        """Return the latency of a message from one server, or all, and by how much it is late, ns."""
         latency = self._down[server or 0][worker]()
         if self._slow_servers is not None:
             latency = self._slow_servers.latency(server or 0, latency)
-        if self._faults is not None:
-            latency += self._lateness(self._faults, "to-workers", worker, server)
-        return latency
+        return latency, 0 if self._faults is None else self._lateness(self._faults, "to-workers", worker, server)
 
     def _latency_between(self, sender: int, receiver: int) -> int:
         """Return the latency of a message between two servers, ns."""
@@ -118,8 +116,8 @@ class Links(ABC):
             latency = self._from_server[sender]()
         return latency if self._slow_servers is None else self._slow_servers.latency(sender, latency)
 
-    def _latency_across(self, sender: int, receiver: int, inside: bool) -> int:
-        """Return the latency of a message between two workers, ns."""
+    def _latency_across(self, sender: int, receiver: int, inside: bool) -> tuple[int, int]:
+        """Return the latency of a message between two workers, and by how much it is late, ns."""
         if self._to_region:
             latency = self._to_region[sender][self._region_of[receiver]]()
         else:
@@ -128,7 +126,7 @@ class Links(ABC):
             latency = self._slow_workers.latency(receiver, latency)
         if not self._late[sender]:
             self.announce(sender, 1)
-        return latency + (self._late[sender].popleft() if self._late[sender] else 0)
+        return latency, self._late[sender].popleft() if self._late[sender] else 0
 
     def announce(self, sender: int, messages: int) -> int:
         """Announce that `sender` will send `messages` messages to other workers; return how many of them are sent again."""

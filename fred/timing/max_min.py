@@ -93,17 +93,38 @@ class Flows:
 
     def __init__(self, env: Loop, capacities: Sequence[float], slowed: Mapping[int, Slowdown] | None = None):
         self._env, self._capacity, self._slowed = env, list(capacities), slowed or {}
-        self._fastest = capacities
+        self._fastest = list(capacities)
         self._holds = dict.fromkeys(self._slowed, 0)  # until when these links have their capacity, ns
         self._changed = dict.fromkeys(self._slowed, 0)  # number of changes since a flow on them ended
         self._changes: list[tuple[int, int]] = []  # heap: when the capacity of a link changes, ns
         self._on: list[dict[Flow, None]] = [{} for _ in capacities]  # in order of their beginning
         self._weight = [0.0] * len(capacities)
+        self._equal = True  # False as soon as a weight is not 1
         self._number = count()
         self._ends: list[tuple[float, int, int, _Group]] = []  # heap: the next end in each group
         self._begun: list[Flow] = []  # at the present time, without a rate
         self._alarm = math.inf  # next time at which `_wake` is called, ns
         self._now = 0.0  # ns; at most half a nanosecond ahead of the loop's
+
+    def capacity(self, link: int) -> float:
+        """Return the capacity of a link that is not slowed down, bytes per ns.
+
+        Args:
+            link: its number.
+        """
+        return self._fastest[link]
+
+    def add_link(self, capacity: float) -> int:
+        """Add a link, and return its number.
+
+        Args:
+            capacity: its capacity, bytes per ns.
+        """
+        self._fastest.append(capacity)
+        self._capacity.append(capacity)
+        self._on.append({})
+        self._weight.append(0.0)
+        return len(self._capacity) - 1
 
     def send(self, path: Sequence[int], size: float, weight: float = 1.0, limit: float = math.inf) -> simpy.Event:
         """Begin to send `size` bytes now; return the event that happens when all have passed the links.
@@ -121,6 +142,7 @@ class Flows:
             self._env.later(0, self._wake)
         flow = Flow(bounded, size, weight, limit, self._env.event())
         self._begun.append(flow)
+        self._equal = self._equal and weight == 1.0
         return flow.done
 
     def _wake(self) -> None:
@@ -185,7 +207,10 @@ class Flows:
         for flow in ended:
             for link in flow.path:
                 del self._on[link][flow]
-                self._weight[link] = self._weight[link] - flow.weight if self._on[link] else 0.0
+                if self._equal:
+                    self._weight[link] -= 1.0
+                else:  # a difference of very unequal weights would keep rounding errors of the larger ones
+                    self._weight[link] = math.fsum(other.weight for other in self._on[link])
                 if link in self._changed:
                     self._changed[link] = 0
         if ended:

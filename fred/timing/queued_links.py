@@ -30,8 +30,8 @@ class QueuedLinks(Links):
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
             arrived = yield self._env.all_of([self._env.process(part) for part in parts])
             return [again for own in arrived.values() for again in own]
-        latency, again = self._upward_latency(worker, server)
-        yield latency
+        latency, late, again = self._upward_latency(worker, server)
+        yield latency + late
         now = self._env._now
         done = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
         if done > now:
@@ -46,7 +46,7 @@ class QueuedLinks(Links):
             return max(self._arrival(worker, self._part(size), each) for each in range(self._servers))
         now = self._env._now
         sent = self._passed(self._outward, now, size, server)
-        latency = self._downward_latency(worker, server)
+        latency = sum(self._downward_latency(worker, server))
         return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency
 
     def between(self, sender: int, receiver: int, size: int) -> int:
@@ -62,7 +62,7 @@ class QueuedLinks(Links):
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         """Pass each card as soon as the message begins to pass the previous one; between the workers, one latency later."""
         inside = self._node_of[sender] == self._node_of[receiver]
-        latency = self._latency_across(sender, receiver, inside)
+        latency = sum(self._latency_across(sender, receiver, inside))
         begin = done = self._env._now
         for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
             begin, done = begin + delay, done + delay
