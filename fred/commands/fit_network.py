@@ -47,14 +47,24 @@ def run(options: argparse.Namespace) -> int:
 def _print(fitted: FittedNetwork) -> None:
     """Print how far the predictions are off."""
     console = terminal()
-    rows = [_row(name, off, strong=name == fitted.collective) for name, off in fitted.tried.items()]
-    if rows:
+    for sentence in _sentences(fitted):
+        console.print(sentence, highlight=False, markup=False)
+    rows = [_row(name, off) for name, off in fitted.errors.items()]
+    show(Table(["operation", "median error", "within 15 %", "worst"], rows, "times predicted by the network below"), console)
+    if fitted.tried:
+        rows = [_row(name, off, strong=name == fitted.collective) for name, off in fitted.tried.items()]
         caption = "each size and number of members is predicted by a fit to the others"
         show(Table(["allreduce", "median error", "within 15 %", "worst"], rows, "algorithms of allreduces", caption), console)
-    rows = [_row(name, off) for name, off in fitted.others.items()]
-    if rows:
-        caption = "predicted with the latency and the bandwidth below"
-        show(Table(["operation", "median error", "within 15 %", "worst"], rows, "other operations", caption), console)
+
+
+def _sentences(fitted: FittedNetwork) -> list[str]:
+    off = np.abs(np.concatenate(list(fitted.errors.values())))
+    near = f"{np.sum(off <= _NEAR)} of {len(off)} times are predicted within 15 %"
+    good = bool(np.median(off) <= _NEAR)
+    sentences = [f"{near}." if good else f"DO NOT RELY on this network: only {near}."]
+    if not fitted.tried:
+        sentences.append("With allreduces of one number of members, algorithms cannot be told apart: measure several.")
+    return sentences
 
 
 def _row(name: str, off: NDArray[np.float64], strong: bool = False) -> list[Cell | str]:

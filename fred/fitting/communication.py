@@ -112,7 +112,8 @@ def fit(
         off = np.abs(np.log(np.maximum(ratios, 1e-12)))
         return float(np.mean(off**1.5 / (1 + (off / _LARGE) ** 1.5)))
 
-    first = {**_FIRST, "bandwidth": _bandwidth(concerned, form), **constants}
+    low, high = _BOUNDS["bandwidth"]
+    first = {**_FIRST, "bandwidth": min(max(_bandwidth(concerned, form), low), high), **constants}
     bounds = [(math.log(low), math.log(high)) for low, high in (_BOUNDS.get(name, (1e-3, 1e3)) for name in names)]
     latencies = sorted({_FIRST["latency"], 1e-6, 1e-2}) if "latency" in links else [1.0]
     searched = [
@@ -180,65 +181,79 @@ class FittedNetwork:
     """A network fitted to measurements.
 
     Args:
-        unknowns: latency and bandwidth.
-        collective: the library, or the algorithm that predicts its allreduces clearly better.
         library: library that was measured.
-        tried: each algorithm, and the errors of its predictions held out [measurements].
-        others: source of each other operation, and the errors of its predictions [measurements].
+        collective: the library, or the algorithm that predicts its allreduces clearly better.
+        latency: time of a message in one direction, s.
+        bandwidth: bandwidth of each member, bytes/s.
+        tried: each algorithm, and the errors of its predictions held out [measurements]; empty for one number of members.
+        errors: each operation, and the errors of its predictions by this network [measurements].
     """
 
-    unknowns: Unknowns
-    collective: str
     library: str
+    collective: str
+    latency: float
+    bandwidth: float
     tried: dict[str, Floats]
-    others: dict[str, Floats]
+    errors: dict[str, Floats]
 
     @property
     def options(self) -> dict[str, object]:
-        """Return the options of `network:` in a scenario."""
-        connection, found = CONNECTIONS[self.library], self.unknowns
+        """Return the options of `network:` in a scenario; servers have the same cards as workers."""
+        bandwidth = float(f"{self.bandwidth:.4g}")
         options: dict[str, object] = {
-            "latency": {"name": "constant", "seconds": float(f"{found.latency:.4g}")},
-            "bandwidth": float(f"{found.bandwidth:.4g}"),
+            "latency": {"name": "constant", "seconds": float(f"{self.latency:.4g}")},
+            "bandwidth": bandwidth,
+            "server_bandwidth": bandwidth,
             "collective": self.collective,
             "sharing": "fair",
         }
-        if found.bandwidth * 2 * found.latency > connection.initial_window:  # otherwise windows never limit a message
-            options |= {"window": connection.window, "initial_window": connection.initial_window}
+        windows = CONNECTIONS[self.library]
+        if self.bandwidth * 2 * self.latency > windows.initial_window:  # otherwise windows never limit a message
+            options |= {"window": windows.window, "initial_window": windows.initial_window}
         return options
 
 
 def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     """Fit a network to the measurements of one cluster.
 
-    Latency and bandwidth are fitted to all operations, or to the allreduces alone if another algorithm predicts these better.
+    Other algorithms of allreduces are tried if there are several numbers of members; with one, all fit alike. Latency and
+    bandwidth are fitted to all operations, or to the allreduces alone if another algorithm predicts these clearly better.
 
     Args:
-        measurements: with one library, without `in use`.
+        measurements: with one library, and without `in use`.
 
-    Raises FredError for several libraries, for measured rates, for settings that differ, and for fewer than three measurements.
+    Raises FredError for several libraries or clusters, for measured rates, for one size, and for times that no network explains.
     """
-    libraries = sorted({each.library for each in measurements})
-    if len(libraries) > 1 or libraries[0] == "in use":
-        raise FredError(f"the measurements are of {' and '.join(libraries)}; expected one library, `nccl` or `gloo`")
-    if any(each.is_rate for each in measurements):
-        raise FredError("the measurements are rates of point-to-point transfers between regions; expected durations")
-    if len({(each.latency, each.bandwidth) for each in measurements}) > 1:
-        raise FredError("delays or bandwidths differ between the measurements; expected those of one cluster as it is")
-    if len(measurements) < 3:
-        raise FredError(f"there are {len(measurements)} measurements; expected at least 3, of several sizes")
-    library = libraries[0]
+    library = _one_cluster(measurements)
     reduced = [each for each in measurements if each.operation == "allreduce"]
     forms = {library: LIBRARIES[library]["allreduce"], **ALLREDUCE}
     settings = [(each.nodes, each.size) for each in reduced]
-    tried = {name: held_out(reduced, settings, form) for name, form in forms.items()} if len(set(settings)) > 2 else {}
+    several = len({nodes for nodes, _ in settings}) > 1
+    tried = {name: held_out(reduced, settings, form) for name, form in forms.items()} if several else {}
     off = {name: float(np.mean(np.abs(values))) for name, values in tried.items()}
     best = min(off, key=lambda name: off[name] - (_SURE if name == library else 0.0), default=library)
     unknowns = fit(measurements) if best == library else fit(reduced, forms[best])
-    rest = [each for each in measurements if each.operation != "allreduce" or not tried]
-    others = {source: errors([each for each in rest if each.source == source], unknowns) for source in _sources(rest)}
-    return FittedNetwork(unknowns, best, library, tried, others)
+    first = measurements[0]
+    latency = unknowns.latency if first.latency is None else first.latency
+    bandwidth = unknowns.bandwidth if first.bandwidth is None else first.bandwidth
+    if not _BOUNDS["bandwidth"][0] * 2 < bandwidth < _BOUNDS["bandwidth"][1] / 2:
+        raise FredError(f"no network explains these times: a bandwidth of {bandwidth:.3g} bytes/s; check the units")
+    errors_ = {}
+    for operation in dict.fromkeys(each.operation for each in measurements):
+        own = [each for each in measurements if each.operation == operation]
+        errors_[operation] = errors(own, unknowns, forms[best] if operation == "allreduce" else None)
+    return FittedNetwork(library, best, latency, bandwidth, tried, errors_)
 
 
-def _sources(measurements: Iterable[Measurement]) -> list[str]:
-    return list(dict.fromkeys(each.source for each in measurements))
+def _one_cluster(measurements: Sequence[Measurement]) -> str:
+    """Return the library of the measurements. Raises FredError if they are not of one library and cluster, or of one size."""
+    libraries = sorted({each.library for each in measurements})
+    if len(libraries) > 1 or libraries[0] == "in use":
+        raise FredError(f"the measurements are of {' and '.join(libraries)}; expected one library, nccl or gloo")
+    if any(each.is_rate for each in measurements):
+        raise FredError("the measurements are rates of point-to-point transfers between regions; expected durations")
+    if len({(each.latency, each.bandwidth, each.where) for each in measurements}) > 1:
+        raise FredError("delays, bandwidths or sources differ between the measurements; expected one cluster as it is")
+    if len({each.size for each in measurements}) < 2 or len(measurements) < 3:
+        raise FredError("too few measurements: expected at least 3, of at least 2 sizes")
+    return libraries[0]

@@ -7,7 +7,7 @@ A table is CSV with a header; a row is one measurement:
 | `library`                     | `nccl` or `gloo`; or the file's name begins with it: `gloo-allreduce.csv` |
 | `operation`                   | such as `allreduce`, `broadcast`; or the file's name has it             |
 | `how`                         | a synchronization in use: `allreduce` or `sharded-servers`              |
-| `nodes`                       | members; default: 2                                                     |
+| `nodes`                       | members, also `workers`, `ranks`; default: 2                            |
 | `megabytes` (2^20) or `bytes` | size of the model or message                                            |
 | `delay_ms` or `round_trip_ms` | latency in one direction, or in both; empty: unknown                    |
 | `gbit_per_s`                  | bandwidth of each member; empty: unknown                                |
@@ -16,13 +16,13 @@ A table is CSV with a header; a row is one measurement:
 | `source`                      | where it was measured, if the table has several clusters                |
 """
 
+import csv
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas as pd
 
 from fred.base.errors import FredError
 from fred.base.words import listed
@@ -30,9 +30,11 @@ from fred.cluster.libraries import LIBRARIES
 
 _MEBIBYTE = 2**20
 _BYTES_OF_A_RATE = 64 * _MEBIBYTE  # sent to measure a rate
+_MOST = 1e15  # of any number
 _ALIASES = {"bcast": "broadcast", "p2p": "point-to-point", "sendrecv": "point-to-point", "send": "point-to-point"}
 _UNITS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6}
-_LOGGED = re.compile(r"\s*(\d+)\s+\d+\s+\w+\s+\w+(?:\s+-?\d+)?\s+([\d.]+)\s+[\d.]+\s+[\d.]+")  # a row of nccl-tests: size, us
+_LIBRARIES = tuple(name for name in LIBRARIES if name != "in use")
+_MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # names of the column with their number
 
 
 @dataclass(frozen=True)
@@ -82,42 +84,37 @@ def read(path: Path) -> tuple[Measurement, ...]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not text'}") from None
-    rows = _logged(path, text) if re.search(r"^#.*(nThread|out-of-place)", text, re.MULTILINE) else _tabled(path)
+    rows = _logged(path, text) if re.search(r"^#.*(nThread|out-of-place)", text, re.MULTILINE) else _tabled(path, text)
     found = tuple(rows)
     if not found:
         raise FredError(f"{path}: no measurement; expected rows of a table, or of a log of nccl-tests")
     return found
 
 
-def _tabled(path: Path) -> Iterator[Measurement]:
+def _tabled(path: Path, text: str) -> Iterator[Measurement]:
+    """Yield the measurements of a table."""
+    table = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), skipinitialspace=True)
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
-    except (ValueError, pd.errors.ParserError) as error:
+        columns = [name.strip().lower() for name in table.fieldnames or ()]
+        results = [name for name in (*_UNITS, "mbit_per_s") if name in columns]
+        if not results:
+            said = "`seconds`, `milliseconds` or `microseconds`"
+            raise FredError(f"{path}: no column with a duration, {said}; the columns are: {listed(columns)}")
+        for cells in table:
+            where = f"{path}:{table.line_num}"
+            if None in cells:
+                raise FredError(f"{where}: there are more fields than columns")
+            row = {name: (value or "").strip() for name, value in zip(columns, cells.values(), strict=True)}
+            yield _measurement(row, results[0], path, where)
+    except csv.Error as error:
         raise FredError(f"{path}: not a CSV table: {error}") from None
-    columns = {str(name).strip().lower() for name in table.columns}
-    results = [name for name in (*_UNITS, "mbit_per_s") if name in columns]
-    if not results:
-        raise FredError(
-            f"{path}: no column with a duration; expected `seconds`, `milliseconds`, `microseconds` or `mbit_per_s`"
-        )
-    for number, row in enumerate(table.to_dict("records"), start=2):
-        cells = {str(name).strip().lower(): str(value).strip() for name, value in row.items()}
-        yield _measurement(cells, results[0], path, f"{path}:{number}")
 
 
 def _measurement(row: Mapping[str, str], result: str, path: Path, where: str) -> Measurement:
     """Return the measurement in a row."""
 
     def number(name: str) -> float | None:
-        if not row.get(name):
-            return None
-        try:
-            value = float(row[name])
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < math.inf or (value == 0 and name not in ("delay_ms", "round_trip_ms")):
-            raise FredError(f"{where}: `{name}` is `{row[name]}`; expected a positive number")
-        return value
+        return _number(row[name], name, where) if row.get(name) else None
 
     library, operation = _named(row, path, where)
     measured = number(result)
@@ -125,54 +122,75 @@ def _measurement(row: Mapping[str, str], result: str, path: Path, where: str) ->
         raise FredError(f"{where}: `{result}` is empty; expected a positive number")
     delay, round_trip, width = number("delay_ms"), number("round_trip_ms"), number("gbit_per_s")
     latency = delay / 1e3 if delay is not None else None if round_trip is None else round_trip / 2e3
-    nodes = number("nodes") or 2
-    if nodes != int(nodes) or nodes < 2:
-        raise FredError(f"{where}: `nodes` is `{row['nodes']}`; expected a whole number from 2 on")
     bandwidth = None if width is None else width * 1e9 / 8
+    source = row.get("source", "")
     if result == "mbit_per_s":
         seconds = _BYTES_OF_A_RATE / (measured * 1e6 / 8)
-        return Measurement(library, operation, 2, _BYTES_OF_A_RATE, seconds, latency, bandwidth, True, row.get("source", ""))
+        return Measurement(library, operation, 2, _BYTES_OF_A_RATE, seconds, latency, bandwidth, True, source)
+    members = next((name for name in _MEMBERS if row.get(name)), "nodes")
+    nodes = number(members) or 2
+    if nodes != int(nodes) or nodes < 2:
+        raise FredError(f"{where}: `{members}` is `{row[members]}`; expected a whole number from 2 on")
     size = (number("megabytes") or 0) * _MEBIBYTE or number("bytes")
     if not size:
         raise FredError(f"{where}: no size; expected a number in a column `megabytes` or `bytes`")
-    return Measurement(
-        library, operation, int(nodes), size, measured * _UNITS[result], latency, bandwidth, where=row.get("source", "")
-    )
+    return Measurement(library, operation, int(nodes), size, measured * _UNITS[result], latency, bandwidth, where=source)
+
+
+def _number(text: str, name: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < _MOST or (value == 0 and name not in ("delay_ms", "round_trip_ms")):
+        raise FredError(f"{where}: `{name}` is `{text}`; expected a positive number")
+    return value
 
 
 def _named(row: Mapping[str, str], path: Path, where: str) -> tuple[str, str]:
-    """Return the library and the operation of a row."""
+    """Return the library and the operation of a row, which may be in the file's name. Raises FredError if there are none."""
     if row.get("how"):
-        return _known("in use", row["how"], where)
-    first, _, rest = path.stem.lower().replace("_", "-").partition("-")
-    named = first if first in LIBRARIES else ""
-    library = row.get("library", "").lower() or named or "nccl"
-    operation = row.get("operation") or (rest if named else path.stem)
-    return _known(library, "point-to-point" if "mbit_per_s" in row and not row.get("operation") else operation, where)
+        return "in use", _operation("in use", row["how"], where)
+    in_name = [library for library in _LIBRARIES if library in re.split("[^a-z]", path.stem.lower())]
+    is_rate = "mbit_per_s" in row and not row.get("operation")
+    library = row.get("library", "").lower() or (in_name or ["nccl" if is_rate else ""])[0]
+    if library not in _LIBRARIES:
+        said = f"unknown library `{library}`" if library else "no library, in a column `library` or in the file's name"
+        raise FredError(f"{where}: {said}; expected {' or '.join(_LIBRARIES)}")
+    return library, _operation(library, "point-to-point" if is_rate else row.get("operation") or path.stem, where)
 
 
-def _known(library: str, operation: str, where: str) -> tuple[str, str]:
-    """Return the names by which FRED knows a library and an operation. Raises FredError if there are none."""
-    if library not in LIBRARIES:
-        raise FredError(f"{where}: unknown library `{library}`; expected {listed(tuple(LIBRARIES))}")
-    letters = re.sub("[^a-z0-9]", "", operation.lower().removesuffix("_perf").removesuffix(".csv"))
-    known = {name.replace("-", ""): name for name in LIBRARIES[library]}
-    name = known.get(letters) or known.get(_ALIASES.get(letters, "").replace("-", ""))
-    if name is None:
+def _operation(library: str, text: str, where: str) -> str:
+    """Return the name by which FRED knows an operation: the longest that the text holds. Raises FredError if there is none."""
+    letters = re.sub("[^a-z0-9]", "", text.lower())
+    names = {name.replace("-", ""): name for name in LIBRARIES[library]}
+    names |= {alias: name for alias, name in _ALIASES.items() if name in LIBRARIES[library]}
+    held = [each for each in names if each in letters]
+    if not held:
         raise FredError(
-            f"{where}: unknown operation `{operation}`; name one in a column `operation`, or in the file's name, such as "
-            f"`{library}-allreduce.csv`: {listed(tuple(LIBRARIES[library]))}"
+            f"{where}: unknown operation `{text}`; name one in a column `operation` or in the file's name, such as "
+            f"{library}-allreduce.csv: {listed(tuple(LIBRARIES[library]))}"
         )
-    return library, name
+    return names[max(held, key=len)]
 
 
 def _logged(path: Path, text: str) -> Iterator[Measurement]:
     """Yield the rows of a log of nccl-tests, out of place."""
-    ranks = len(re.findall(r"^#\s+Rank\s+\d+", text, re.MULTILINE))
-    if ranks < 2:
-        raise FredError(f"{path}: the log names {ranks} ranks; expected a line `# Rank ...` for each of at least two")
+    hosts = re.findall(r"^#\s+Rank\s+\d+\b.*?\bon\s+(\S+)", text, re.MULTILINE)
+    if len(hosts) < 2:
+        raise FredError(f"{path}: the log names {len(hosts)} ranks; expected a line `# Rank ...` for each of at least two")
+    if len(set(hosts)) < len(hosts):
+        raise FredError(f"{path}: {len(hosts)} ranks on {len(set(hosts))} machines; expected one rank on each machine")
+    if len(re.findall(r"^#\s*nThread", text, re.MULTILINE)) > 1:
+        raise FredError(f"{path}: the logs of several programs; expected a file for each")
     program = re.search(r"(\w+_perf)", text)
-    library, operation = _known("nccl", program[1] if program else path.stem.removeprefix("nccl-"), str(path))
-    for line in text.splitlines():
-        if (row := _LOGGED.match(line)) and int(row[1]) > 0 and float(row[2]) > 0:
-            yield Measurement(library, operation, ranks, float(row[1]), float(row[2]) * 1e-6)
+    operation = _operation("nccl", program[1] if program else path.stem, str(path))
+    header = re.search(r"^#\s+(size\s+count.*)$", text, re.MULTILINE)
+    if header is None:
+        raise FredError(f"{path}: the log has no line `# size count ... time ...`")
+    place = header[1].split().index("time")
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if len(words) > place and words[0].isdecimal() and words[1].isdecimal() and int(words[0]):
+            microseconds = _number(words[place], "time", f"{path}:{number}")
+            yield Measurement("nccl", operation, len(hosts), float(words[0]), microseconds * 1e-6)
