@@ -219,6 +219,16 @@ def test_what_cannot_be_added_up_is_gathered(algorithm, members):
     assert (cost.messages, cost.bytes) == (messages / members, models * SIZE / members)
 
 
+@pytest.mark.parametrize("library", ["nccl", "gloo"])
+@pytest.mark.parametrize("members", [2, 3, 8])
+def test_libraries_gather_every_message_at_every_member(library, members):
+    """The n - 1 messages of the others must pass the link of each member, which also sends as many bytes on average."""
+    cost = Network(**BETWEEN, collective=library).allgather(members, SIZE)
+    assert cost.nanoseconds >= (members - 1) * SIZE / BANDWIDTH * 1e9
+    assert cost.nanoseconds <= (1.25 * (members - 1) * SIZE / BANDWIDTH + 4 * members * LATENCY) * 1e9
+    assert cost.bytes == pytest.approx((members - 1) * SIZE)
+
+
 @pytest.mark.parametrize("algorithm", PROGRAMS)
 @pytest.mark.parametrize(("nodes", "each"), [(1, 4), (4, 1), (2, 3), (3, 4)])
 def test_on_two_levels_leaders_gather_what_their_nodes_have(algorithm, nodes, each):

@@ -295,7 +295,7 @@ class TestLinks:
             env, own = links(bandwidth=3e6, server_bandwidth=2e6, **options)
             pairs = [(sender, receiver) for sender in range(4) for receiver in range(4) if sender != receiver]
             # Inside a node, messages pass no card of the node in either case.
-            ways = [own.across(*pair, 10**5 * (1 + pair[0])) for pair in pairs]
+            ways: list[object] = [own.across(*pair, 10**5 * (1 + pair[0])) for pair in pairs]
             ways += [own.upload(worker, 10**6) for worker in range(4)]
             ways += [own.download(worker, 2 * 10**6) for worker in range(4)]
             ends.append(arrivals(env, *ways))

@@ -146,6 +146,7 @@ def held_out(
     settings: Sequence[object],
     form: Form | None = None,
     constants: Mapping[str, float] | None = None,
+    unseen: Form | None = None,
 ) -> Floats:
     """Return the error of each measurement by a fit to the others, without those of its setting [measurements].
 
@@ -155,6 +156,7 @@ def held_out(
         measurements: of one source.
         settings: setting of each, such as its number of nodes.
         form, constants: as of `fit`.
+        unseen: cost of the operation in a setting that is left out, if something is known from that setting alone.
     """
     found = np.empty(len(measurements))
     for setting in dict.fromkeys(settings):
@@ -166,7 +168,7 @@ def held_out(
             fixed = partial(form, **unknowns.constants) if form else None
             found[out] = errors(left_out, fit(left_out, fixed), fixed)
         else:
-            found[out] = errors(left_out, unknowns, form)
+            found[out] = errors(left_out, unknowns, unseen or form)
     return found
 
 
@@ -222,7 +224,7 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     Args:
         measurements: with one library, and without `in use`.
 
-    Raises FredError for several libraries or clusters, for measured rates, for one size, and for times that no network explains.
+    Raises FredError for several libraries or clusters, measured rates, a single size, and times that no network explains.
     """
     library = _one_cluster(measurements)
     reduced = [each for each in measurements if each.operation == "allreduce"]

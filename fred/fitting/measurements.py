@@ -93,18 +93,22 @@ def read(path: Path) -> tuple[Measurement, ...]:
 
 def _tabled(path: Path, text: str) -> Iterator[Measurement]:
     """Yield the measurements of a table."""
-    table = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), skipinitialspace=True)
+    table = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), skipinitialspace=True)
     try:
-        columns = [name.strip().lower() for name in table.fieldnames or ()]
+        columns = [name.strip().lower() for name in next(table, [])]
+        if twice := [name for name in columns if columns.count(name) > 1]:
+            raise FredError(f"{path}: there are two columns `{twice[0]}`")
         results = [name for name in (*_UNITS, "mbit_per_s") if name in columns]
         if not results:
             said = "`seconds`, `milliseconds` or `microseconds`"
             raise FredError(f"{path}: no column with a duration, {said}; the columns are: {listed(columns)}")
         for cells in table:
             where = f"{path}:{table.line_num}"
-            if None in cells:
+            if len(cells) > len(columns):
                 raise FredError(f"{where}: there are more fields than columns")
-            row = {name: (value or "").strip() for name, value in zip(columns, cells.values(), strict=True)}
+            if not any(cells):
+                continue
+            row = {name: value.strip() for name, value in zip(columns, cells, strict=False)}
             yield _measurement(row, results[0], path, where)
     except csv.Error as error:
         raise FredError(f"{path}: not a CSV table: {error}") from None

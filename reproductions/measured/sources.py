@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fred.base.errors import FredError
 from fred.cluster import libraries
-from fred.cluster.collectives import Effort
+from fred.cluster.collectives import Effort, ring
 from fred.fitting.measurements import Measurement, read
 from reproductions.common import ROOT
 
@@ -22,24 +22,34 @@ class Source(NamedTuple):
     Args:
         name: in the page's tables.
         path: CSV file.
-        of: `source` of its measurements.
+        what: library and operation of its measurements.
         who: who measured it.
         form: cost of the operation, with its constants as parameters.
         constants: FRED's values of these constants.
+        unseen: cost in a setting that was left out, without what only this setting tells.
+        plain: cost by FRED's defaults, for comparison.
     """
 
     name: str
     path: Path
-    of: str
+    what: str
     who: str
     form: Callable[..., Effort] | None = None
     constants: Mapping[str, float] = {}
+    unseen: Callable[..., Effort] | None = None
+    plain: Callable[..., Effort] | None = None
 
     def measurements(self) -> tuple[Measurement, ...]:
         """Return the measurements. Raises FredError if the file is missing."""
         if not self.path.exists():
             raise FredError(f"{self.path} is missing: the measurements are not part of the project; `--report` needs none")
-        return tuple(each for each in read(self.path) if each.source == self.of)
+        return tuple(each for each in read(self.path) if each.source == self.what)
+
+
+def _without_ring(members: int, parts: float) -> Effort:
+    """Return the cost of an allreduce in use if nothing is known of a ring from some number of members on."""
+    effort = libraries.nccl_allreduce(members)
+    return effort._replace(rounds=parts * effort.rounds)
 
 
 SOURCES = (
@@ -50,6 +60,7 @@ SOURCES = (
         TC_CLUSTER,
         libraries.nccl_allreduce,
         {"volume": libraries.NCCL_VOLUME, "rounds": libraries.NCCL_ROUNDS},
+        plain=ring,
     ),
     Source("NCCL, point to point", SHARED / "point-to-point.csv", "nccl point-to-point", TC_CLUSTER),
     Source("Gloo, point to point", SHARED / "point-to-point.csv", "gloo point-to-point", TC_CLUSTER),
@@ -61,6 +72,8 @@ SOURCES = (
         TC_CLUSTER,
         libraries.allreduce_in_use,
         {"parts": libraries.PARTS_IN_USE},
+        unseen=_without_ring,
+        plain=libraries.nccl_allreduce,
     ),
     Source(
         "sharded servers in use",
@@ -69,6 +82,7 @@ SOURCES = (
         TC_CLUSTER,
         libraries.servers_in_use,
         {"volume": libraries.SERVERS_VOLUME, "rounds": libraries.SERVERS_ROUNDS},
+        plain=libraries.nccl_allreduce,
     ),
 )
 
