@@ -252,11 +252,10 @@ out, and they are then up to 70 % off.
   `gloo-emulated.csv`: torch 2.13 with Gloo between network namespaces of one machine, joined by the switch in
   `reproductions/measured/emulator`, which delays and shapes what each receiver gets. Real TCP, no real network; the machine had
   other work, too. Its allgather and all-to-all take up to 63 % longer than predicted, most with two members; why is not known.
-- **`public`** are rows typed from issues of other repositories at GitHub, which the names say: those that the search showed
-  which found them. All constants were fixed before, in form and value. One change came later, for another reason: a message from
-  point to point costs a latency with NCCL, too, which none of these rows has. A dash stands where as many numbers were fitted
-  as there are points. Single rows are predicted from the nominal bandwidth, without a latency. At 40 Gbit/s Gloo ran on one
-  core, which limits it to a quarter of the network.
+- **`public`** are rows typed from issues of other repositories at GitHub, which the names say: those rows that the search which
+  found them showed. All constants were fixed before, in form and value. One change came later, for another reason: a message
+  from point to point costs a latency with NCCL, too; none of these rows has one. Single rows are predicted from the nominal
+  bandwidth, without a latency. At 40 Gbit/s Gloo ran on one core, which limits it to a quarter of the network.
 
 ## What this does not show
 
