@@ -11,7 +11,7 @@ it by links.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
@@ -324,12 +324,7 @@ class Flows:
 
     def _fill(self, flows: list[Flow]) -> None:
         """Divide the links among connected flows: raise all rates together, and stop those that a full link holds back."""
-        for flow in flows:
-            if flow.group is not None:
-                flow.group.advance(self._now)
-                flow.group.version += 1  # nothing of it ends any more
-                flow.size = (flow.end - flow.group.moved) * flow.weight
-            self._bound(flow)
+        self._leave_groups(flows)
         rest = dict.fromkeys(flows)
         limits = sorted({flow.most for flow in flows if flow.most < math.inf}, reverse=True)
         links = dict.fromkeys(link for flow in flows for link in flow.shared)
@@ -366,7 +361,19 @@ class Flows:
                 self._set_level(group, level)
                 made.append(group)
         if len(made) == 1:
-            (group,) = made
-            group.alone = True
-            others = [self._load(each) for each in links if each != group.link]
-            group.worst = max([1 / flow.most for flow in flows] + others)
+            self._leave_alone(made[0], flows, links)
+
+    def _leave_groups(self, flows: list[Flow]) -> None:
+        """Take flows out of their groups: what they have left is their size."""
+        for flow in flows:
+            if flow.group is not None:
+                flow.group.advance(self._now)
+                flow.group.version += 1  # nothing of it ends any more
+                flow.size = (flow.end - flow.group.moved) * flow.weight
+            self._bound(flow)
+
+    def _leave_alone(self, group: _Group, flows: list[Flow], links: Iterable[int]) -> None:
+        """Note that a group holds all flows that these links connect, and what the next tightest limit is."""
+        group.alone = True
+        others = [self._load(each) for each in links if each != group.link]
+        group.worst = max([1 / flow.most for flow in flows] + others)
