@@ -158,10 +158,8 @@ class ShardedRounds(Protocol):
 
     def _pull(self, sim: Simulation, worker: int) -> Process:
         """Update all blocks of the server model at the same time."""
-        copies, arrivals = zip(
-            *(sim.read_block(worker, block, replica=sim.workers) for block in range(sim.servers)), strict=True
-        )
-        yield sim.env.timeout(max(arrivals) - sim.now)
+        copies, waits = zip(*(sim.read_block(worker, block, replica=sim.workers) for block in range(sim.servers)), strict=True)
+        yield max(waits)
         return sim.compose(worker, copies)
 
     def _own(self, sim: Simulation, worker: int) -> Copy:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.cluster.cluster import Cluster
 from fred.outcomes.staleness import in_gradients
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Schedule, Verb
@@ -109,6 +110,12 @@ def walked_by_steps(schedule: Schedule) -> int:
                 server = tree.child(server)
             arrived.clear()
     return most
+
+
+def test_a_model_that_the_first_row_reads_counts_from_the_beginning():
+    """Worker 0 sends 4 gradients after 4 s; the other has sent 36 by then, so its last is used 39 gradients after it was read."""
+    cluster = Cluster(workers=2, speeds=[0.1, 1.0], compute={"name": "constant", "seconds": 0.1})
+    assert in_gradients(record(fitting("local-sums", cluster), cluster, gradients=60, seed=0)) == 39
 
 
 @pytest.mark.parametrize("protocol", SUMS)

@@ -22,7 +22,7 @@ class Connection(NamedTuple):
         >>> connection.rate / 1e6
         157.2864
         >>> round(connection.lost(64 * 2**20), 3)  # s
-        0.083
+        0.084
     """
 
     latency: float = 0.0

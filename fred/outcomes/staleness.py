@@ -109,7 +109,7 @@ def _in_differences(schedule: Schedule) -> int | None:
         worker: np.flatnonzero((schedule["verb"] == Verb.PUSH) & (schedule["worker"] == worker))
         for worker in range(schedule.workers)
     }
-    applied_at, applied, waiting, most = [(0, 0)], 0, list[tuple[int, int]](), 0
+    applied_at, applied, waiting, most = [(-1, 0)], 0, list[tuple[int, int]](), 0
     for row in rows.tolist():
         if schedule["verb"][row] == Verb.ADD:
             ends = position[[schedule["source"][row], schedule["mailbox"][row]]]

@@ -105,7 +105,12 @@ class World:
             yield from self.wait(worker, self.env.after(back - self.now), "its own return")
 
     def later(self, wait: Wait, action: Callable[[], None]) -> None:
-        """Call `action`, without arguments, in a number of nanoseconds, or when an event happens."""
+        """Call `action`, without arguments, in a number of nanoseconds, or when an event happens.
+
+        Args:
+            wait: nanoseconds, or an event that has not happened.
+            action: what to call.
+        """
         if isinstance(wait, simpy.Event):
             wait.callbacks.append(lambda _: action())
         else:
