@@ -1,25 +1,15 @@
 """Links that many messages share on their way, such as those to a spine or to another site, and who passes them."""
 
 from collections.abc import Collection
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import Field
 
 from fred.components.component import Component, Whole
 
-Members = tuple[Whole, ...] | Literal["workers", "servers"]
-
-
-class Member(NamedTuple):
-    """A worker or a server.
-
-    Args:
-        kind: `workers` or `servers`.
-        number: its number, from 0.
-    """
-
-    kind: Literal["workers", "servers"]
-    number: int
+Kind = Literal["workers", "servers"]
+Member = tuple[Kind, int]  # its kind and its number
+Members = tuple[Whole, ...] | Kind
 
 
 class Route(Component):
@@ -27,10 +17,10 @@ class Route(Component):
 
     Example: workers 0 and 1 reach the servers through a link named `uplink`.
         >>> route = Route(between=((0, 1), "servers"), through=("uplink",))
-        >>> server = Member("servers", 0)
-        >>> route.passed(Member("workers", 1), server), route.passed(server, Member("workers", 0))
+        >>> server = "servers", 0
+        >>> route.passed(("workers", 1), server), route.passed(server, ("workers", 0))
         ([('uplink', True)], [('uplink', False)])
-        >>> route.passed(Member("workers", 2), server)
+        >>> route.passed(("workers", 2), server)
         []
     """
 
@@ -48,7 +38,7 @@ class Route(Component):
         """Return the links that a message passes, each with True if it goes in the link's own direction.
 
         Args:
-            sender, receiver: who sends, and to whom.
+            sender, receiver: sender and receiver of the message.
         """
         first, second = self.between
         forward = _in(first, sender) and _in(second, receiver)
@@ -58,7 +48,8 @@ class Route(Component):
 
 
 def _in(members: Members, member: Member) -> bool:
-    return member.kind == members if isinstance(members, str) else member.kind == "workers" and member.number in members
+    kind, number = member
+    return kind == members if isinstance(members, str) else kind == "workers" and number in members
 
 
 def check_routes(routes: Collection[Route], links: Collection[str]) -> None:

@@ -49,7 +49,7 @@ class FairLinks(Links):
         yield latency + late
         if self._faults is not None:
             yield from self._until(self._faults.back("server", one, self._env._now))
-        shared = self._shared(Member("workers", worker), Member("servers", one))
+        shared = self._shared(("workers", worker), ("servers", one))
         way = (*self._from_worker(worker, self._region_of_server[one]), *shared, self._inward[one])
         yield self._flow(way, size, latency)
         return [again]
@@ -64,7 +64,7 @@ class FairLinks(Links):
         yield latency + late
         if self._faults is not None:
             yield from self._until(self._faults.back("server", server, self._env._now))
-        shared = self._shared(Member("servers", server), Member("workers", worker))
+        shared = self._shared(("servers", server), ("workers", worker))
         way = (self._outward[server], *shared, *self._to_worker(worker, self._region_of_server[server]))
         yield self._flow(way, size, latency)
 
@@ -75,7 +75,7 @@ class FairLinks(Links):
 
     def _sending(self, sender: int, receiver: int, size: int, latency: int) -> Generator[Wait, Any, None]:
         yield latency
-        shared = self._shared(Member("servers", sender), Member("servers", receiver))
+        shared = self._shared(("servers", sender), ("servers", receiver))
         way = (self._outward[sender], *self._between_regions(sender, receiver), *shared, self._inward[receiver])
         yield self._flow(way, size, latency)
 
@@ -99,7 +99,7 @@ class FairLinks(Links):
             path = (self._inner_out[sender], self._inner_in[receiver])
         else:
             path = (*self._from_worker(sender, 0), *self._to_worker(receiver, 0))
-        shared = self._shared(Member("workers", sender), Member("workers", receiver))
+        shared = self._shared(("workers", sender), ("workers", receiver))
         yield self._flow((*path, *shared), size, latency)
 
     def _shared(self, sender: Member, receiver: Member) -> tuple[int, ...]:

@@ -39,15 +39,12 @@ class QueuedLinks(Links):
         return [again] if server is not None else [again // self._servers] * self._servers
 
     def download(self, worker: int, size: int, server: int | None = None) -> int:
-        return self._arrival(worker, size, server) - self._env._now
-
-    def _arrival(self, worker: int, size: int, server: int | None) -> int:
         if server is None and self._singly:
-            return max(self._arrival(worker, self._part(size), each) for each in range(self._servers))
+            return max(self.download(worker, self._part(size), each) for each in range(self._servers))
         now = self._env._now
         sent = self._passed(self._outward, now, size, server)
-        latency = sum(self._downward_latency(worker, server))
-        return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency
+        latency, late = self._downward_latency(worker, server)
+        return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency + late - now
 
     def between(self, sender: int, receiver: int, size: int) -> int:
         now, regions = self._env._now, self._network.regions
