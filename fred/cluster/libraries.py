@@ -19,7 +19,7 @@ GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
 PARTS_IN_USE = 18.2  # allreduces of one synchronization in use
 RING_IN_USE = 16  # members from which such allreduces go around a ring
 SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
-_SEGMENT = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
+_FIRST_WINDOW = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
 _WINDOW = 3 * 2**20  # bytes: half of the largest receive buffer on Linux by default, 6 MiB
 _SOCKETS = 16  # connections of NCCL between two machines of Amazon's cloud
 
@@ -108,8 +108,8 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
     "in use": {"allreduce": allreduce_in_use, "sharded-servers": servers_in_use},
 }
 CONNECTIONS = {  # library -> windows of its connections
-    "nccl": Connection(window=_SOCKETS * _WINDOW, initial_window=_SOCKETS * _SEGMENT),
-    "gloo": Connection(window=_WINDOW, initial_window=_SEGMENT),
+    "nccl": Connection(window=_SOCKETS * _WINDOW, initial_window=_SOCKETS * _FIRST_WINDOW),
+    "gloo": Connection(window=_WINDOW, initial_window=_FIRST_WINDOW),
     "in use": Connection(),
 }
 

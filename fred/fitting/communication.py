@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ _FIRST = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search be
 _BOUNDS = {"latency": (1e-7, 1.0), "bandwidth": (1e3, 1e13), "window": (1e3, 1e12)}
 _SURE = 0.1  # mean error by which another algorithm must be better than that of the library
 _LARGE = 0.25  # error of a logarithm from which on a larger one hardly counts more
+_PRECISION: Any = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}  # of Nelder and Mead's search
 Form = Callable[..., Effort]
 Floats = NDArray[np.float64]
 
@@ -42,6 +43,15 @@ class Unknowns:
     constants: Mapping[str, float] = field(default_factory=dict)
     fitted: tuple[str, ...] = ()
 
+    def completing(self, measurement: Measurement) -> tuple[float, float]:
+        """Return the latency, s, and the bandwidth, bytes/s, of a measurement, or those fitted where it has none.
+
+        Args:
+            measurement: with or without a latency and a bandwidth.
+        """
+        latency = self.latency if measurement.latency is None else measurement.latency
+        return latency, self.bandwidth if measurement.bandwidth is None else measurement.bandwidth
+
 
 def predicted(measurement: Measurement, unknowns: Unknowns, form: Form | None = None) -> float:
     """Return the duration that FRED predicts, s.
@@ -56,8 +66,7 @@ def predicted(measurement: Measurement, unknowns: Unknowns, form: Form | None = 
         >>> round(predicted(shaped, Unknowns()), 3)
         0.33
     """
-    latency = unknowns.latency if measurement.latency is None else measurement.latency
-    bandwidth = unknowns.bandwidth if measurement.bandwidth is None else measurement.bandwidth
+    latency, bandwidth = unknowns.completing(measurement)
     if measurement.is_rate:
         return measurement.size / Connection(latency, bandwidth, unknowns.window or math.inf).rate
     form = form or LIBRARIES[measurement.library][measurement.operation]
@@ -69,7 +78,7 @@ def errors(measurements: Iterable[Measurement], unknowns: Unknowns, form: Form |
     """Return predicted / measured - 1 of each measurement [measurements].
 
     Args:
-        measurements: what was measured.
+        measurements: measured times.
         unknowns, form: as of `predicted`.
     """
     return np.array([predicted(each, unknowns, form) / each.seconds - 1 for each in measurements])
@@ -127,18 +136,10 @@ def _logs(values: Mapping[str, float], names: Sequence[str]) -> Floats:
     return np.log([values[name] for name in names])
 
 
-_PRECISION: Any = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}
-
-
 def _bandwidth(measurements: Sequence[Measurement], form: Form | None) -> float:
     """Return the bandwidth that the fastest measurement shows, if latency costs nothing, bytes/s."""
-    bytes_per_bandwidth = [predicted(each, Unknowns(0.0, 1.0, math.inf), form) for each in map(_without_latency, measurements)]
-    return max(volume / each.seconds for volume, each in zip(bytes_per_bandwidth, measurements, strict=True))
-
-
-def _without_latency(measurement: Measurement) -> Measurement:
-    values = {**vars(measurement), "latency": 0.0, "bandwidth": None}
-    return Measurement(**values)
+    instant = [replace(each, latency=0.0, bandwidth=None) for each in measurements]
+    return max(predicted(each, Unknowns(bandwidth=1.0), form) / each.seconds for each in instant)
 
 
 def held_out(
@@ -235,16 +236,14 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     off = {name: float(np.mean(np.abs(values))) for name, values in tried.items()}
     best = min(off, key=lambda name: off[name] - (_SURE if name == library else 0.0), default=library)
     unknowns = fit(measurements) if best == library else fit(reduced, forms[best])
-    first = measurements[0]
-    latency = unknowns.latency if first.latency is None else first.latency
-    bandwidth = unknowns.bandwidth if first.bandwidth is None else first.bandwidth
+    latency, bandwidth = unknowns.completing(measurements[0])
     if not _BOUNDS["bandwidth"][0] * 2 < bandwidth < _BOUNDS["bandwidth"][1] / 2:
         raise FredError(f"no network explains these times: a bandwidth of {bandwidth:.3g} bytes/s; check the units")
-    errors_ = {}
+    off_by_operation = {}
     for operation in dict.fromkeys(each.operation for each in measurements):
         own = [each for each in measurements if each.operation == operation]
-        errors_[operation] = errors(own, unknowns, forms[best] if operation == "allreduce" else None)
-    return FittedNetwork(library, best, latency, bandwidth, tried, errors_)
+        off_by_operation[operation] = errors(own, unknowns, forms[best] if operation == "allreduce" else None)
+    return FittedNetwork(library, best, latency, bandwidth, tried, off_by_operation)
 
 
 def _one_cluster(measurements: Sequence[Measurement]) -> str:

@@ -42,7 +42,7 @@ class Measurement:
     """A measured duration.
 
     Args:
-        library, operation: what was measured; `in use` is a library, too.
+        library, operation: names of the library and of its operation; `in use` is a library, too.
         nodes: number of members.
         size: size of the model or message, bytes.
         seconds: duration, s.

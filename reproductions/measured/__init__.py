@@ -17,7 +17,7 @@ from reproductions.common import RESULTS, say, table, write
 from reproductions.measured.sources import FOLDER, SOURCES, Source, settings
 
 FILE = RESULTS / "measured.csv"
-OWN = (FOLDER / "gloo-emulated.csv", FOLDER / "public.csv")  # after which no constant was changed: `public`
+OWN = (FOLDER / "gloo-emulated.csv", FOLDER / "public.csv")  # no constant was changed after `public` was read
 _NEAR = 0.15
 _NO_LATENCY = 1e-6  # s; the times do not tell a smaller one
 _MARKS = "osD^vP*X<>hd"
@@ -78,7 +78,7 @@ def points(paths: Sequence[Path]) -> str:
 
 
 def groups(paths: Iterable[Path]) -> list[Group]:
-    """Return the measurements of each library and operation of each file, with what was fitted to them."""
+    """Return the measurements of each library and operation of each file, and the latencies and bandwidths fitted to them."""
     found = []
     for path in paths:
         everything = read(path)
@@ -210,7 +210,8 @@ bandwidth. `python -m reproductions measured --points FILE` does the same for an
 
 ![predicted against measured](measured.svg)
 
-The dotted lines are 15 % off.
+The dotted lines are 15 % off. The first six tables are results of BinhangYuan/tc_cluster_setting, at GitHub: on machines of
+Amazon's cloud (p3.2xlarge), and between regions.
 
 ## Predictions with FRED's constants
 

@@ -1,4 +1,4 @@
-"""What was measured, by whom, and which constants of FRED are fitted to it."""
+"""The tables of measurements, and the constants of FRED that are fitted to them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,6 @@ from reproductions.common import ROOT
 
 FOLDER = Path(__file__).parent
 SHARED = ROOT.parent / "shared" / "data" / "measured"
-TC_CLUSTER = "BinhangYuan/tc_cluster_setting (Amazon p3.2xlarge)"
 PAIRS = 9  # of regions with the same receiver, in succession
 
 
@@ -23,7 +22,6 @@ class Source(NamedTuple):
         name: in the page's tables.
         path: CSV file.
         what: library and operation of its measurements.
-        who: who measured it.
         form: cost of the operation, with its constants as parameters.
         constants: FRED's values of these constants.
         unseen: cost in a setting that was left out, without what only this setting tells.
@@ -33,7 +31,6 @@ class Source(NamedTuple):
     name: str
     path: Path
     what: str
-    who: str
     form: Callable[..., Effort] | None = None
     constants: Mapping[str, float] = {}
     unseen: Callable[..., Effort] | None = None
@@ -57,19 +54,17 @@ SOURCES = (
         "NCCL, allreduce",
         SHARED / "nccl-allreduce.csv",
         "nccl allreduce",
-        TC_CLUSTER,
         libraries.nccl_allreduce,
         {"volume": libraries.NCCL_VOLUME, "rounds": libraries.NCCL_ROUNDS},
         plain=ring,
     ),
-    Source("NCCL, point to point", SHARED / "point-to-point.csv", "nccl point-to-point", TC_CLUSTER),
-    Source("Gloo, point to point", SHARED / "point-to-point.csv", "gloo point-to-point", TC_CLUSTER),
-    Source("NCCL, between regions", SHARED / "region-pairs.csv", "nccl point-to-point", TC_CLUSTER),
+    Source("NCCL, point to point", SHARED / "point-to-point.csv", "nccl point-to-point"),
+    Source("Gloo, point to point", SHARED / "point-to-point.csv", "gloo point-to-point"),
+    Source("NCCL, between regions", SHARED / "region-pairs.csv", "nccl point-to-point"),
     Source(
         "allreduce in use",
         SHARED / "synchronisation-in-use.csv",
         "in use allreduce",
-        TC_CLUSTER,
         libraries.allreduce_in_use,
         {"parts": libraries.PARTS_IN_USE},
         unseen=_without_ring,
@@ -79,7 +74,6 @@ SOURCES = (
         "sharded servers in use",
         SHARED / "synchronisation-in-use.csv",
         "in use sharded-servers",
-        TC_CLUSTER,
         libraries.servers_in_use,
         {"volume": libraries.SERVERS_VOLUME, "rounds": libraries.SERVERS_ROUNDS},
         plain=libraries.nccl_allreduce,
