@@ -122,11 +122,11 @@ class Fragments(Protocol):
                     sim.push(gradient, gradient.worker, NOTHING, block)
             block, turn = turn, (turn + 1) % self.blocks
             copies = [sim.read(worker, worker, sent=False, block=block) for worker in range(sim.workers)]
-            cost = sim.allreduce(sim.workers, size=sim.sizes.model.blocks[block])
-            yield sim.env.timeout(cost.nanoseconds)
+            operation = sim.allreduce(sim.workers, size=sim.sizes.model.blocks[block])
+            yield operation.over
             mean = sim.mix(0, [(copy, 1 / sim.workers) for copy in copies], block)
             for worker in range(sim.workers):
-                sim.sync(worker, mean, cost=cost, block=block)
+                sim.sync(worker, mean, cost=operation.cost, block=block)
 
 
 class ShardedRounds(Protocol):

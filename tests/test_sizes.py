@@ -269,9 +269,9 @@ class Saying(Protocol):
             sim.push(gradient, server, block=block)
         sim.publish(0, copies=3, block=sim.blocks - 1, size=3 * size)
         yield sim.transfer(0, 1, size=4 * size)
-        cost = sim.allreduce(sim.workers, size=5 * size)
-        yield sim.env.after(cost.nanoseconds)
-        sim.drop(sim.pseudo_gradient(0, copy, copy), server, cost)
+        operation = sim.allreduce(sim.workers, size=5 * size)
+        yield operation.over
+        sim.drop(sim.pseudo_gradient(0, copy, copy), server, operation.cost)
         yield sim.env.after(10**12)
 
 

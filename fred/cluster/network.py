@@ -106,13 +106,14 @@ class Network(Component):
     slowest of these.
 
     With `sharing: fair`, messages under way share links instead of queueing, and `links` and `routes` add links of switches
-    and sites to their paths.
+    and sites to their paths. Collectives are then made of messages, which share links with all others; `exchanges` are not.
 
     `within` and `node_bandwidth` define two levels. Messages inside a node follow `within`. All others also pass the cards
     of their nodes, which the node's workers share. Collectives are then hierarchical: reduce to one worker in each node
     along a binomial tree, allreduce among these workers, and broadcast in each node.
 
-    Collectives take mean latencies and `bandwidth` in closed form (`collectives.py`).
+    Collectives have mean latencies. With `sharing: queue` they take `bandwidth` in closed form (`collectives.py`), and other
+    messages do not delay them.
     """
 
     latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
@@ -155,7 +156,7 @@ class Network(Component):
     links: dict[str, Bandwidth] = Field(
         {}, description="further links, by name, with their bandwidth in each direction; for `fair`", examples=[{"uplink": 1e9}]
     )
-    routes: tuple[Route, ...] = Field((), description="which messages pass these links; messages of collectives do not")
+    routes: tuple[Route, ...] = Field((), description="which messages pass these links")
     buckets: Count = Field(
         1,
         description="equal parts of a model that are allreduced one by one, each as soon as the backward pass (the last two "

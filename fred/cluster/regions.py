@@ -3,7 +3,6 @@
 Point-to-point messages follow HALoS's simulator [Kim et al. 2025, arXiv:2506.04531]; a ring is as fast as its slowest link.
 """
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -93,15 +92,15 @@ class Regions(Component):
         if self.collective == "ring":
             number = sum(members)
             within = [self.link(region, region, size / number) for region in there if members[region] > 1]
-            return 2 * (number - 1) * max([*within, self._ring(there, size / number)])
+            return 2 * (number - 1) * max([*within, self.best_ring(there, size / number)[0]])
         inside = max(one_way(members[region]).rounds * self.link(region, region, size) for region in there)
-        return 2 * inside + 2 * (len(there) - 1) * self._ring(there, size / len(there))
+        return 2 * inside + 2 * (len(there) - 1) * self.best_ring(there, size / len(there))[0]
 
     def gathering(self, members: Sequence[int], size: int) -> float:
         """Return the duration of an allgather of `size` bytes each in a ring, s, with these `members` per region [regions]."""
         there = tuple(region for region, number in enumerate(members) if number)
         within = [self.link(region, region, size) for region in there if members[region] > 1]
-        return (sum(members) - 1) * max([*within, self._ring(there, size)])
+        return (sum(members) - 1) * max([*within, self.best_ring(there, size)[0]])
 
     def sent(self, members: Sequence[int]) -> tuple[float, float]:
         """Return the messages, and models, that each member of an allreduce sends on average."""
@@ -115,33 +114,43 @@ class Regions(Component):
         """Return the duration of a message from one region to another, s."""
         return (self.latency[sender][receiver] if self.latency else 0.0) + size / self.bandwidth[sender][receiver]
 
-    def _ring(self, regions: tuple[int, ...], part: float) -> float:
-        """Return the duration of the slowest message in the best ring of these regions, s; 0 for one region."""
+    def best_ring(self, regions: tuple[int, ...], part: float) -> tuple[float, tuple[int, ...]]:
+        """Return the duration of the slowest message in the best ring of these regions, s (0 for one region), and its order.
+
+        Args:
+            regions: numbers of the regions.
+            part: size of each message, bytes.
+        """
         if len(regions) == 1:
-            return 0.0
-        return _best_ring(tuple(tuple(self.link(a, b, part) for b in regions) for a in regions))
+            return 0.0, regions
+        slowest, order = _best_ring(tuple(tuple(self.link(a, b, part) for b in regions) for a in regions))
+        return slowest, tuple(regions[place] for place in order)
 
 
 @lru_cache(maxsize=4096)
-def _best_ring(links: tuple[tuple[float, ...], ...]) -> float:
-    """Return the smallest bottleneck of a ring through all rows, by dynamic programming over visited sets and the last row.
+def _best_ring(links: tuple[tuple[float, ...], ...]) -> tuple[float, tuple[int, ...]]:
+    """Return the smallest bottleneck of a ring through all rows, and the ring, by dynamic programming.
+
+    States are the rows that a path from row 0 has visited, and the last one.
 
     >>> _best_ring(((0, 1, 9), (9, 0, 2), (3, 9, 0)))
-    3
+    (3, (0, 1, 2))
     """
     number = len(links)
-    least = {(1, 0): 0.0}
+    least: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {(1, 0): (0.0, (0,))}
     for visited in range(1, 1 << number, 2):
         for last in range(number):
-            known = least.get((visited, last), math.inf)
-            if known == math.inf:
+            if (visited, last) not in least:
                 continue
+            known, way = least[visited, last]
             for following in range(1, number):
                 if not visited >> following & 1:
-                    key = visited | 1 << following, following
-                    least[key] = min(least.get(key, math.inf), max(known, links[last][following]))
+                    key, slowest = (visited | 1 << following, following), max(known, links[last][following])
+                    if key not in least or slowest < least[key][0]:
+                        least[key] = slowest, (*way, following)
     everybody = (1 << number) - 1
-    return min(max(least[everybody, last], links[last][0]) for last in range(1, number))
+    whole = [least[everybody, last] for last in range(1, number)]
+    return min((max(known, links[way[-1]][0]), way) for known, way in whole)
 
 
 def _numbers(path: Path) -> list[list[float]]:

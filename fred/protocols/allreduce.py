@@ -41,8 +41,8 @@ class Allreduce(Protocol):
         while True:
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
             last = max(gradient.end for gradient in gradients)
-            cost = sim.add_up(sim.workers, begin=last, awaited=range(sim.workers))
-            yield sim.env.after(last + cost.nanoseconds - sim.now)
+            operation = sim.add_up(sim.workers, begin=last, awaited=range(sim.workers))
+            yield operation.over
             for gradient in gradients:
-                sim.add(gradient, cost=cost)
+                sim.add(gradient, cost=operation.cost)
             sim.commit()

@@ -66,11 +66,11 @@ class Cutoff(Protocol):
             times = np.array([gradient.end - began for gradient in gradients])
             this = Round.of(times, rule.choose(times))
             yield sim.env.after(this.cutoff)
-            cost = sim.add_up(sim.workers, awaited=this.first.tolist())
+            operation = sim.add_up(sim.workers, awaited=this.first.tolist())
             for worker in np.flatnonzero(~this.taken).tolist():
-                sim.drop(gradients[worker], cost=cost)  # a dropped worker takes part in the allreduce, without a gradient
-            yield sim.env.after(cost.nanoseconds)
+                sim.drop(gradients[worker], during=operation)  # its worker takes part in the allreduce, without a gradient
+            yield operation.over
             for worker in np.flatnonzero(this.taken).tolist():
-                sim.add(gradients[worker], cost=cost)
+                sim.add(gradients[worker], cost=operation.cost)
             sim.commit()
             rule.observe(this.seen, this.taken)

@@ -26,11 +26,11 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
-from fred.cluster.network import NOTHING, Cost
+from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
-from fred.timing.simulation import Process, Simulation
+from fred.timing.simulation import Operation, Process, Simulation
 
 
 class LocalSteps(Protocol):
@@ -97,16 +97,16 @@ class _Averaging:
         self._arrived += 1
         if self._arrived == self._sim.workers:
             everybody = range(self._sim.workers)
-            cost = self._sim.allreduce(everybody, awaited=everybody, size=self._sim.sizes.average(self._averages))
+            operation = self._sim.allreduce(everybody, awaited=everybody, size=self._sim.sizes.average(self._averages))
             self._averages += 1
-            self._sim.later(cost.nanoseconds, partial(self._average, cost))
+            self._sim.later(operation.over, partial(self._average, operation))
         yield from self._sim.wait(worker, self._over, f"all to make {self._updates[worker]} updates")
 
-    def _average(self, cost: Cost) -> None:
+    def _average(self, operation: Operation) -> None:
         everybody = range(self._sim.workers)
         mean = self._sim.mix(0, [(self._sim.own(worker), 1 / self._sim.workers) for worker in everybody])
         for worker in everybody:
-            self._sim.sync(worker, mean, cost=cost)
+            self._sim.sync(worker, mean, cost=operation.cost)
         self._pace.adapt()
         self._arrived = 0
         over, self._over = self._over, self._sim.env.event()

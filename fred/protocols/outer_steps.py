@@ -37,12 +37,12 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
-from fred.cluster.network import NOTHING, Cost
+from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.protocols.pacing import Paced
 from fred.schedule.layout import Cut, Layout
 from fred.timing.copies import Copy, Gradient
-from fred.timing.simulation import Process, Simulation
+from fred.timing.simulation import Operation, Process, Simulation
 
 
 def with_global(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
@@ -182,17 +182,18 @@ class Synchronizations:
         if not brought or any(number >= first and worker not in brought for worker, first in self._first.items()):
             return
         self._begun.add(number)
-        cost = sim.add_up(sorted(brought), awaited=sorted(brought), block=number % sim.blocks if sim.blocks > 1 else None)
-        sim.later(cost.nanoseconds, partial(self._step, number, cost))
+        block = number % sim.blocks if sim.blocks > 1 else None
+        operation = sim.add_up(sorted(brought), awaited=sorted(brought), block=block)
+        sim.later(operation.over, partial(self._step, number, operation))
 
     def over(self, number: int, worker: int) -> Process:
         """Wait until an outer step is over."""
         yield from self._sim.wait(worker, self._over[number], f"all workers at outer step {number + 1}")
 
-    def _step(self, number: int, cost: Cost) -> None:
+    def _step(self, number: int, operation: Operation) -> None:
         sim, block = self._sim, number % self._sim.blocks
         self._begun.discard(number)
         for _, pseudo_gradient in sorted(self._brought.pop(number).items()):
-            sim.add(pseudo_gradient, sim.workers, cost, block)
+            sim.add(pseudo_gradient, sim.workers, operation.cost, block)
         sim.commit(sim.workers, block)
         self._over[number].succeed()

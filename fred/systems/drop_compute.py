@@ -88,10 +88,11 @@ class DropCompute(Protocol):
             this = _Round(sim, rule.threshold)
             yield sim.env.all_of([sim.process(this.work(worker, self.micro_batches)) for worker in range(sim.workers)])
             yield from this.end()
-            cost = sim.add_up(sim.workers, awaited=this.members)
-            for worker, gradient in this.late.items():
-                sim.drop(gradient, cost=NOTHING if this.done[worker] else cost)  # it takes part in the allreduce
-            yield sim.env.after(cost.nanoseconds)
+            operation = sim.add_up(sim.workers, awaited=this.members)
+            for worker, gradient in this.late.items():  # its worker takes part in the allreduce
+                sim.drop(gradient, cost=NOTHING, during=None if this.done[worker] else operation)
+            yield operation.over
+            cost = operation.cost
             for worker in this.members:
                 for gradient in this.done[worker]:
                     sim.add(gradient, cost=cost if gradient is this.done[worker][-1] else NOTHING)

@@ -29,12 +29,12 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING, Cost
+from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
-from fred.timing.simulation import Process, Simulation
+from fred.timing.simulation import Operation, Process, Simulation
 
 ALGORITHMS = {
     "eager-diloco": {
@@ -104,8 +104,8 @@ class _Rounds:
         """Add a worker's pseudo-gradient; the allreduce begins when all have been added."""
         self._brought.append(pseudo_gradient)
         if len(self._brought) == self._sim.workers:
-            cost = self._sim.add_up(self._sim.workers, awaited=range(self._sim.workers))
-            self._sim.later(cost.nanoseconds, partial(self._end, number, cost))
+            operation = self._sim.add_up(self._sim.workers, awaited=range(self._sim.workers))
+            self._sim.later(operation.over, partial(self._end, number, operation))
 
     def over(self, number: int, worker: int) -> Process:
         """Wait until the allreduce of this number is over; the first has number 1."""
@@ -113,11 +113,11 @@ class _Rounds:
             yield from self._sim.wait(worker, self._over[number], f"allreduce {number}")
             yield from self._sim.present(worker)
 
-    def _end(self, number: int, cost: Cost) -> None:
+    def _end(self, number: int, operation: Operation) -> None:
         sim, brought = self._sim, sorted(self._brought, key=lambda each: each.worker)
         self._brought = []
         for pseudo_gradient in brought:
-            charged = cost
+            charged = operation.cost
             for worker in range(sim.workers):
                 if not self._eager or worker != pseudo_gradient.worker:
                     sim.add(pseudo_gradient, sim.workers + worker, charged)

@@ -28,12 +28,12 @@ from pydantic import Field
 
 from fred.base import streams
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING, Cost
+from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
-from fred.timing.simulation import Process, Simulation
+from fred.timing.simulation import Operation, Process, Simulation
 
 ALGORITHMS = {
     "eager-sgd": {
@@ -147,13 +147,14 @@ class _Allreduces:
         back = [sim.back(worker, sim.now) for worker in range(sim.workers)]
         there = [] if allreduce.waits else [worker for worker, time in enumerate(back) if time == sim.now]
         awaited = range(sim.workers) if allreduce.waits else [back.index(min(back))]
-        cost = sim.add_up(there or awaited, awaited=() if there else awaited)
+        operation = sim.add_up(there or awaited, awaited=() if there else awaited)
         given = {worker: self._finished[worker] for worker in there or awaited}
         for worker in given:
             self._finished[worker] = []
-        sim.later(cost.nanoseconds, partial(self._update, allreduce, given, cost))
+        sim.later(operation.over, partial(self._update, allreduce, given, operation))
 
-    def _update(self, allreduce: _Allreduce, given: dict[int, list[Gradient]], cost: Cost) -> None:
+    def _update(self, allreduce: _Allreduce, given: dict[int, list[Gradient]], operation: Operation) -> None:
+        cost = operation.cost
         for worker, gradients in given.items():
             owed = self._owed[worker]
             owed = cost._replace(bytes=owed.bytes + cost.bytes, messages=owed.messages + cost.messages)

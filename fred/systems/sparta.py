@@ -47,7 +47,7 @@ from fred.learning.server import Message, Scalar, Server, State
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy
-from fred.timing.simulation import Process, Simulation
+from fred.timing.simulation import Operation, Process, Simulation
 
 ALGORITHMS = {
     "sparta": {
@@ -187,7 +187,7 @@ class _Averages:
         self._sim = sim
         self._brought: defaultdict[int, dict[int, Copy]] = defaultdict(dict)
         self._events: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
-        self._free = 0  # ns: when the last one is over
+        self._complete: deque[int] = deque()  # those to which all have contributed and which are not over
         self._means: dict[int, dict[int, tuple[Copy, Cost]]] = {}  # for the workers that have not merged it
 
     def bring(self, number: int, worker: int, model: Copy) -> None:
@@ -195,10 +195,15 @@ class _Averages:
         sim, brought = self._sim, self._brought[number]
         brought[worker] = model
         if len(brought) == sim.workers:
-            begin, everybody = max(sim.now, self._free), range(sim.workers)
-            cost = sim.allreduce(everybody, begin=begin, awaited=everybody, size=sim.sizes.average(number))
-            self._free = begin + cost.nanoseconds
-            sim.later(self._free - sim.now, partial(self._end, number, cost))
+            self._complete.append(number)
+            if len(self._complete) == 1:
+                self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        """Begin the allreduce of this number."""
+        sim, everybody = self._sim, range(self._sim.workers)
+        operation = sim.allreduce(everybody, awaited=everybody, size=sim.sizes.average(number))
+        sim.later(operation.over, partial(self._end, number, operation))
 
     def over(self, number: int) -> bool:
         """Return True if all workers have the mean."""
@@ -221,8 +226,11 @@ class _Averages:
             self._sim.record.together(self._sim.now - cost.moving, self._sim.now, worker)
         return self._sim.mix(worker, [(mean, 1.0)])
 
-    def _end(self, number: int, cost: Cost) -> None:
-        sim, brought = self._sim, self._brought.pop(number)
+    def _end(self, number: int, operation: Operation) -> None:
+        sim, brought, cost = self._sim, self._brought.pop(number), operation.cost
+        self._complete.popleft()
+        if self._complete:
+            self._begin(self._complete[0])
         mean = sim.mix(0, [(brought[worker], 1 / sim.workers) for worker in range(sim.workers)])
         self._means[number] = {worker: (self._arrived(worker, mean, cost), cost) for worker in range(sim.workers)}
         self._events.pop(number, sim.env.event()).succeed()

@@ -27,7 +27,7 @@ from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
-from fred.timing.simulation import Simulation
+from fred.timing.simulation import Operation, Simulation
 
 ALGORITHMS = {
     "stsyn": {
@@ -122,11 +122,11 @@ class _Rounds:
             self._sim.drop(gradient, cost=NOTHING)
         self._computing = {}
         members = [worker for worker, made in enumerate(self._made) if made]
-        cost = self._sim.allreduce(self._sim.workers, awaited=members)
-        self._sim.later(cost.nanoseconds, partial(self._average, members, cost))
+        operation = self._sim.allreduce(self._sim.workers, awaited=members)
+        self._sim.later(operation.over, partial(self._average, members, operation))
 
-    def _average(self, members: list[int], cost: Cost) -> None:
+    def _average(self, members: list[int], operation: Operation) -> None:
         average = self._sim.mix(0, [(self._sim.own(worker), 1 / len(members)) for worker in members])
         self._made, self._over = [0] * self._sim.workers, False
         for worker in range(self._sim.workers):
-            self.join(worker, average, cost)
+            self.join(worker, average, operation.cost)

@@ -30,11 +30,10 @@ from pydantic import Field
 
 from fred.base import streams
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import Cost
 from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
-from fred.timing.simulation import Process, Simulation
+from fred.timing.simulation import Operation, Process, Simulation
 
 ALGORITHMS = {
     "swarm-sgd": {
@@ -95,15 +94,15 @@ class _Pairs:
             over = self._waiting[number, pair] = sim.env.event()
         else:
             over = over or sim.env.event()
-            cost = sim.allreduce(pair, awaited=pair)
-            sim.later(cost.nanoseconds, partial(self._average, pair, cost, over))
+            operation = sim.allreduce(pair, awaited=pair)
+            sim.later(operation.over, partial(self._average, pair, operation, over))
         yield from sim.wait(worker, over, f"its partner in round {number + 1}")
 
-    def _average(self, pair: tuple[int, ...], cost: Cost, over: simpy.Event) -> None:
+    def _average(self, pair: tuple[int, ...], operation: Operation, over: simpy.Event) -> None:
         sim = self._sim
         mean = sim.mix(pair[0], [(sim.own(worker), 1 / len(pair)) for worker in pair])
         for worker in pair:
-            sim.sync(worker, mean, cost=cost)
+            sim.sync(worker, mean, cost=operation.cost)
         over.succeed()
 
     def _pair(self, worker: int, number: int) -> tuple[int, ...]:

@@ -30,12 +30,12 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING, Collective, Cost
+from fred.cluster.network import NOTHING, Collective
 from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy
-from fred.timing.simulation import Process, Simulation
+from fred.timing.simulation import Operation, Process, Simulation
 
 ALGORITHMS = {
     "wagma-sgd": {
@@ -155,7 +155,7 @@ class _Operation:
             workers,
             waits,
         )  # the participants; whether it begins with the last of them to arrive, or with the first
-        self.cost = NOTHING  # known when it begins
+        self.cost = NOTHING  # known when it is over
         self.size = size = 1 << len(bits)  # of each group
         self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
         self.first = ~sum(bits)  # worker & first: the first member of its group
@@ -211,20 +211,22 @@ class _Averaging:
     def _begin(self, operation: _Operation) -> None:
         """Begin the operation everywhere, with the last finished model of each worker."""
         operation.active = True
-        operation.cost = self._cost(operation)
-        self._sim.later(operation.cost.nanoseconds, partial(self._average, operation, self._models.copy()))
+        allreduce = self._allreduce(operation)
+        self._sim.later(allreduce.over, partial(self._average, operation, self._models.copy(), allreduce))
 
-    def _cost(self, operation: _Operation) -> Cost:
-        """Return the cost for one worker; if groups differ, all take as long as the slowest one."""
+    def _allreduce(self, operation: _Operation) -> Operation:
+        """Begin the allreduces of all groups; if they differ, all take as long as the slowest one."""
         sim, network = self._sim, self._sim.network
         algorithm = None if operation.everybody else self._protocol.group_collective
-        differ = network is not None and (network.two_levels or network.contention or network.regions)
+        differ = network is not None and (
+            network.two_levels or network.contention or network.regions or network.sharing == "fair"
+        )
         firsts = operation.firsts if differ else operation.firsts[:1]
         awaited = operation.workers if operation.waits else ()
-        costs = [sim.allreduce(members(first, operation.bits), algorithm, awaited=awaited) for first in firsts]
-        return max(costs, key=lambda cost: cost.nanoseconds)
+        return sim.slowest([sim.allreduce(members(first, operation.bits), algorithm, awaited=awaited) for first in firsts])
 
-    def _average(self, operation: _Operation, models: list[Copy]) -> None:
+    def _average(self, operation: _Operation, models: list[Copy], allreduce: Operation) -> None:
+        operation.cost = allreduce.cost
         share = 1 / operation.size
         for first in operation.firsts:
             parts = [(models[member], share) for member in members(first, operation.bits)]

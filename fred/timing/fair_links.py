@@ -1,6 +1,7 @@
 """The network during a run, with links that messages share fairly (`sharing: fair`)."""
 
 import math
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from functools import partial
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import simpy
 
 from fred.cluster.durations import NANOSECONDS
-from fred.cluster.network import Network
+from fred.cluster.network import Network, mean_latency
+from fred.cluster.patterns import Chain, Phase, Stages
 from fred.cluster.regions import Regions
 from fred.cluster.routes import Member
 from fred.cluster.tcp import Connection
@@ -16,6 +18,8 @@ from fred.timing.cards import Slowness
 from fred.timing.links import Links
 from fred.timing.loop import Wait
 from fred.timing.max_min import Flows
+
+Message = tuple[tuple[int, ...], float, int]  # its links, bytes, and latency, ns
 
 
 class FairLinks(Links):
@@ -92,15 +96,73 @@ class FairLinks(Links):
         inside = self._node_of[sender] == self._node_of[receiver]
         latency, late = self._latency_across(sender, receiver, inside)
         yield latency + late
+        yield self._flow(self._way(sender, receiver), size, latency)
+
+    def collect(self, stages: Stages, size: int, share: float, until: int) -> Generator[Wait, Any, None]:
+        """Send the messages of a collective operation; ends when all have arrived.
+
+        Args:
+            stages: who sends how much to whom.
+            size: of the model (or of each member's message), bytes.
+            share: share of all messages, and waits, that is left.
+            until: time after which no phase begins, ns.
+        """
+        for chains in stages:
+            yield self._env.all_of([self._env.process(self._chain(chain, size, share, until)) for chain in chains if chain])
+
+    def _chain(self, chain: Chain, size: int, share: float, until: int) -> Generator[Wait, Any, None]:
+        """Send the messages of successive phases; a phase begins when all messages of the one before it have arrived."""
+        for phase in chain:
+            if self._env._now > until:
+                return
+            groups = self._by_wait(phase, size, share).items()
+            yield self._env.all_of([self._env.process(self._sending_all(*group)) for group in groups])
+
+    def _by_wait(self, phase: Phase, size: int, share: float) -> dict[int, list[Message]]:
+        """Return the messages of a phase by how long they wait before they are sent, ns."""
+        waits: dict[tuple[int, float], int] = {}  # by latency and rate
+        found = defaultdict[int, list[Message]](list)
+        for sender, receiver, volume in phase.messages:
+            latency, way = self._mean_latency(sender, receiver), self._way(sender, receiver)
+            kind = latency, min(map(self._flows.capacity, way))
+            if kind not in waits:
+                waits[kind] = round(share * phase.waits.seconds(size, self._connection(*kind)) * NANOSECONDS)
+            found[self._slowed_wait(sender, receiver, waits[kind])].append((way, share * volume * size, latency))
+        return found
+
+    def _slowed_wait(self, sender: int, receiver: int, wait: int) -> int:
+        """Return how long a wait of two workers lasts if their links are slow now, ns."""
+        if self._slow_workers is None:
+            return wait
+        now = self._env._now
+        return max(self._slow_workers.passed(worker, now, wait) for worker in (sender, receiver)) - now
+
+    def _sending_all(self, wait: int, messages: list[Message]) -> Generator[Wait, Any, None]:
+        """Send messages at the same time, after a wait; ends when all have arrived."""
+        yield wait
+        yield self._env.all_of([self._flows.send(path, *self._terms(path, size, latency)) for path, size, latency in messages])
+
+    def _way(self, sender: int, receiver: int) -> tuple[int, ...]:
+        """Return the links between two workers."""
         path: tuple[int, ...]
         if self._region_of:
             path = (self._to[sender][self._region_of[receiver]], self._from[receiver][self._region_of[sender]])
-        elif inside:
+        elif self._node_of[sender] == self._node_of[receiver]:
             path = (self._inner_out[sender], self._inner_in[receiver])
         else:
             path = (*self._from_worker(sender, 0), *self._to_worker(receiver, 0))
-        shared = self._shared(("workers", sender), ("workers", receiver))
-        yield self._flow((*path, *shared), size, latency)
+        return (*path, *self._shared(("workers", sender), ("workers", receiver)))
+
+    def _mean_latency(self, sender: int, receiver: int) -> int:
+        """Return the mean latency between two workers, ns."""
+        if self._region_of:
+            assert self._network.regions is not None
+            return round(self._network.regions.link(self._region_of[sender], self._region_of[receiver], 0) * NANOSECONDS)
+        inside = self._network.within is not None and self._node_of[sender] == self._node_of[receiver]
+        if inside not in self._means:
+            link = self._network.within if inside and self._network.within is not None else self._network
+            self._means[inside] = round(mean_latency(link) * NANOSECONDS)
+        return self._means[inside]
 
     def _shared(self, sender: Member, receiver: Member) -> tuple[int, ...]:
         """Return the links of switches and sites on the way of a message, each once."""
@@ -128,15 +190,23 @@ class FairLinks(Links):
 
     def _flow(self, path: tuple[int, ...], size: int, latency: int) -> simpy.Event:
         """Begin to send `size` bytes along a path; the message has this `latency`, ns."""
+        volume, weight, limit = self._terms(path, size, latency)
+        if self._network.initial_window is None or not latency:
+            return self._flows.send(path, volume, weight, limit)
+        lost = self._connection(latency, min(map(self._flows.capacity, path))).lost(volume)
+        return self._env.process(self._flow_later(round(lost * NANOSECONDS), path, volume, weight, limit))
+
+    def _terms(self, path: tuple[int, ...], size: float, latency: int) -> tuple[float, float, float]:
+        """Return the volume of a message of `size` bytes, its share of a link relative to others, and its highest rate."""
         limit = math.inf if self._window is None or not latency else self._window / (2 * latency)
         weight = 1 / max(1, latency) if self._network.weights == "latency" else 1.0
         stretches = [self._slow[link][0].stretch(self._slow[link][1], self._env._now) for link in path if link in self._slow]
-        volume = size * max(stretches, default=1.0)
-        if self._network.initial_window is None or not latency:
-            return self._flows.send(path, volume, weight, limit)
-        rate = min(limit, *map(self._flows.capacity, path))
-        lost = Connection(latency, rate, initial_window=self._network.initial_window).lost(volume)
-        return self._env.process(self._flow_later(round(lost), path, volume, weight, limit))
+        return size * max(stretches, default=1.0), weight, limit
+
+    def _connection(self, latency: int, rate: float) -> Connection:
+        """Return a connection with this latency, ns, along links that have at least this rate, bytes per ns."""
+        windows = self._network.window or math.inf, self._network.initial_window or math.inf
+        return Connection(latency / NANOSECONDS, rate * NANOSECONDS, *windows)
 
     def _flow_later(
         self, lost: int, path: tuple[int, ...], volume: float, weight: float, limit: float
@@ -149,6 +219,7 @@ class FairLinks(Links):
         """Number the links: one for each direction of each worker's, server's and node's card."""
         self._capacities: list[float] = []  # bytes per ns
         self._window = network.window
+        self._means: dict[bool, int] = {}  # mean latencies between nodes and inside them, ns
         self._slow: dict[int, tuple[Slowness, int]] = {}  # slowness and owner of links that slow down at times
         of_servers = self._server_bandwidths(network)
 

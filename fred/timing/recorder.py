@@ -212,9 +212,15 @@ class Recorder:
         """Set the `end`, ns, of a `trip`."""
         _END.pack_into(self._intervals, trip - _INTERVAL.size + _END_AT, end)
 
-    def together(self, begin: int, end: int, worker: int) -> None:
-        """Mark the next row, of `worker`, as part of a collective operation that moves models from `begin` to `end`, ns."""
-        self.beside(_COLLECTIVE, begin, end, len(self._rows) // _ROW.size, worker)
+    def together(self, begin: int, end: int, worker: int, row: int | None = None) -> None:
+        """Mark a row of `worker` as part of a collective operation that moves models from `begin` to `end`, ns.
+
+        Args:
+            begin, end: ns.
+            worker: its number.
+            row: number of the row; default: the next one.
+        """
+        self.beside(_COLLECTIVE, begin, end, len(self._rows) // _ROW.size if row is None else row, worker)
 
     def stop(self) -> None:
         """End the schedule here."""

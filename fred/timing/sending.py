@@ -1,14 +1,12 @@
 """Messages: sizes, durations, and the bytes charged to the rows of the schedule."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable
 
 import simpy
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
-from fred.cluster.network import Collective, Cost, Network, mean_latency
+from fred.cluster.network import Cost, mean_latency
 from fred.schedule.layout import Size, Sizes, size_in_bytes
 from fred.schedule.schedule import NONE, UNENDING
 from fred.timing.copies import Gradient
@@ -18,8 +16,6 @@ from fred.timing.loop import Wait
 from fred.timing.queued_links import QueuedLinks
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process, World
-
-_BACKWARD = 2 / 3  # share of a gradient's time: the backward pass costs twice as much as the forward pass
 
 
 class Sending(World):
@@ -131,107 +127,6 @@ class Sending(World):
             return self.env.after(0)
         trip = self.record.trip(now, UNENDING, row, worker, receiver)
         return self.process(self._travel(trip, self.links.across(worker, receiver, size)))
-
-    def allreduce(
-        self,
-        members: int | Sequence[int],
-        algorithm: Collective | None = None,
-        begin: int | None = None,
-        awaited: Collection[int] = (),
-        size: int | None = None,
-    ) -> Cost:
-        """Return the cost to each worker of an allreduce among `members`; of whole models unless `size` is given.
-
-        If links slow down at times, the cost depends on when it begins (default: now). It begins when all awaited workers are
-        available, and starts again if one of them crashes; that time is part of the cost.
-
-        Args:
-            members: workers, by number; or the number of workers, counted from worker 0.
-            algorithm: one of `ring`, `recursive-doubling`, `rabenseifner`, `tree`; default: the network's.
-            begin: ns.
-            awaited: workers, by number.
-            size: bytes that each member contributes.
-
-        Example: four workers average 8 MB in a ring, in 6 messages of 2 MB one after the other.
-            >>> import fred
-            >>> cluster = fred.Cluster(workers=4, network={"bandwidth": 1e7})
-            >>> sim = fred.Simulation(cluster, fred.Recorder(4, fred.Layout.shared()), seed=0, sizes=8_000_000)
-            >>> sim.allreduce(4)
-            Cost(nanoseconds=1200000000, bytes=12000000, messages=6, moving=1200000000)
-            >>> sim.allreduce([0, 3], "tree", size=1_000_000).nanoseconds
-            200000000
-        """
-        network, workers, spread = self._gathering(members)
-        parts = network.buckets
-        cost = network.allreduce(spread, bytes_of(size, self.sizes.model.whole) // parts, algorithm)
-        return self._together(self._behind(cost, parts, workers, begin), workers, begin, awaited)
-
-    def add_up(
-        self, members: int | Sequence[int], begin: int | None = None, awaited: Collection[int] = (), block: int | None = None
-    ) -> Cost:
-        """Return the cost to each worker of summing the messages of all `members`, so that each gets the sum.
-
-        This is an allreduce; if a codec's messages cannot be summed on their way, an allgather of all messages.
-
-        Args:
-            members: workers, by number; or the number of workers, counted from worker 0.
-            begin: ns (default: now).
-            awaited: workers; it begins when all are available, and starts again if one of them crashes.
-            block: the block that the messages are about; default: whole messages.
-
-        Example: four workers in a ring, with messages of 2 MB.
-            >>> import fred
-            >>> cluster = fred.Cluster(workers=4, network={"bandwidth": 1e7})
-            >>> sim = fred.Simulation(cluster, fred.Recorder(4, fred.Layout.shared()), seed=0, sizes=2_000_000)
-            >>> sim.add_up(4)
-            Cost(nanoseconds=300000000, bytes=3000000, messages=6, moving=300000000)
-            >>> sim.sizes = sim.sizes._replace(summable=False)  # as a codec says
-            >>> sim.add_up(4)
-            Cost(nanoseconds=600000000, bytes=6000000, messages=3, moving=600000000)
-        """
-        size = self.sizes.message.whole if block is None else self.sizes.message.blocks[block]
-        network, workers, spread = self._gathering(members)
-        parts = network.buckets
-        cost = (network.allreduce if self.sizes.summable else network.allgather)(spread, size // parts)
-        return self._together(self._behind(cost, parts, workers, begin), workers, begin, awaited)
-
-    def _gathering(self, members: int | Sequence[int]) -> tuple[Network, Sequence[int], int | Collection[int]]:
-        """Return the network and the members of a collective operation, and their number (by node or region)."""
-        network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
-        if network.regions is not None:
-            there = Counter(self._region_of[worker] for worker in workers)
-            return network, workers, [there[region] for region in range(len(network.regions.bandwidth))]
-        return network, workers, Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
-
-    def _behind(self, cost: Cost, parts: int, workers: Sequence[int], begin: int | None) -> Cost:
-        """Return the cost of `parts` operations like this one, minus what overlaps with the backward passes.
-
-        They run one after the other; each begins once all backward passes have computed its part
-        [Li et al. 2020, arXiv:2006.15704].
-        """
-        if parts == 1:
-            return cost
-        asked = self.now if begin is None else begin
-        latest = [self.record.latest[worker] for worker in workers]
-        computed = [(each.end, _BACKWARD * (each.end - each.begin)) for each in latest if each.end <= asked]
-        over = 0
-        for part in range(1, parts + 1):
-            made = max((round(end - backward * (1 - part / parts)) for end, backward in computed), default=asked)
-            over = max(over, made) + cost.nanoseconds
-        left = max(0, over - asked)
-        return Cost(left, cost.bytes * parts, cost.messages * parts, left)
-
-    def _together(self, cost: Cost, workers: Sequence[int], begin: int | None, awaited: Collection[int]) -> Cost:
-        """Return the cost of a collective operation, including slow links and offline workers."""
-        if self.links is None:
-            return cost
-        asked = self.now if begin is None else begin
-        lasts = partial(self.links.together, workers, work=cost.nanoseconds)
-        if self._faults is not None and awaited:
-            begin, end = self._faults.undisturbed(awaited, asked, lasts)
-        else:
-            begin, end = asked, asked + lasts(asked)
-        return cost._replace(nanoseconds=end - asked, moving=end - begin)
 
     @property
     def mean_latency(self) -> int:

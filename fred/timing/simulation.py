@@ -10,14 +10,16 @@ from fred.cluster.faults import Span
 from fred.cluster.network import NOTHING, Cost
 from fred.schedule.layout import Sizes
 from fred.schedule.schedule import NONE, UNENDING, What
+from fred.timing.averaging import Averaging
+from fred.timing.averaging import Operation as Operation  # protocols find it here
 from fred.timing.copies import Copy, Gradient
 from fred.timing.loop import After, Wait
 from fred.timing.recorder import Recorder
-from fred.timing.sending import Sending, bytes_of, more
+from fred.timing.sending import bytes_of, more
 from fred.timing.world import Process as Process  # protocols find it here
 
 
-class Simulation(Sending):
+class Simulation(Averaging):
     """The simulation of one run: gradients that workers compute at copies of the parameters, messages, effects on replicas.
 
     A message has the `size`, bytes, given to a verb, or else the usual one. That is the network's `message_bytes` if set, or
@@ -358,14 +360,27 @@ class Simulation(Sending):
             self.record.together(self.env._now - cost.moving, self.env._now, worker)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
-    def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
+    def drop(
+        self,
+        gradient: Gradient,
+        replica: int = 0,
+        cost: Cost | None = None,
+        block: int = 0,
+        during: Operation | None = None,
+    ) -> None:
         """Discard `gradient`; if it is still being computed, the computation ends now.
 
         `replica`, `block` and `cost` describe the wasted message, as in `push`.
+
+        Args:
+            during: the collective operation that has begun, in which its worker takes part without the gradient.
         """
         now = self.now
-        end = now + cost.nanoseconds if cost else now  # its worker still takes part in the others' operation
-        size, messages = self._charged(gradient, block, cost, end)
+        if during is None:
+            size, messages = self._charged(gradient, block, cost, now)
+        else:
+            size, messages = during.cost.bytes, during.cost.messages
+            self._take_part(gradient.worker, during)
         if self._lives is not None:
             self._settle(gradient)
             gradient.begin = min(gradient.begin, now)  # otherwise its worker is offline, and it would have begun later

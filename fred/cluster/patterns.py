@@ -1,0 +1,200 @@
+"""Collective operations as messages: who sends how much to whom, phase by phase. Their closed forms are in `collectives.py`.
+
+Rounds in which all members repeat the same messages, as in a ring, form one phase.
+
+    >>> for phase in flat("rabenseifner", range(4)):
+    ...     print(phase.waits.rounds, phase.messages)
+    1 ((0, 2, 0.5), (1, 3, 0.5), (2, 0, 0.5), (3, 1, 0.5))
+    1 ((0, 1, 0.25), (1, 0, 0.25), (2, 3, 0.25), (3, 2, 0.25))
+    1 ((0, 1, 0.25), (1, 0, 0.25), (2, 3, 0.25), (3, 2, 0.25))
+    1 ((0, 2, 0.5), (1, 3, 0.5), (2, 0, 0.5), (3, 1, 0.5))
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Literal, NamedTuple
+
+from fred.cluster.collectives import Effort
+from fred.cluster.libraries import LIBRARIES
+from fred.cluster.network import Collective, Network
+from fred.cluster.regions import Regions
+
+Operation = Literal["allreduce", "allgather"]
+Messages = tuple[tuple[int, int, float], ...]  # sender, receiver, volume in models (or messages)
+
+
+class Phase(NamedTuple):
+    """Messages that are sent at the same time, each after its sender has waited.
+
+    Args:
+        waits: what a message waits for: latencies, and the beginnings of connections.
+        messages: sender, receiver, and volume relative to a model (or to a member's message).
+    """
+
+    waits: Effort
+    messages: Messages
+
+    def times(self, factor: float) -> "Phase":
+        """Return the same phase with messages `factor` times as large."""
+        larger = tuple((sender, receiver, factor * volume) for sender, receiver, volume in self.messages)
+        return Phase(self.waits.times(factor), larger)
+
+
+Chain = list[Phase]  # one phase after the other
+Stages = list[list[Chain]]  # one stage after the other; the chains of a stage run at the same time
+
+
+def stages(
+    network: Network, operation: Operation, groups: Sequence[Sequence[int]], algorithm: Collective | None, size: float
+) -> Stages:
+    """Return the messages of a collective operation.
+
+    Args:
+        network: its levels and regions, and its `collective`.
+        operation: `allreduce` or `allgather`.
+        groups: workers on each node, or in each region; a single group if the network has one level.
+        algorithm: algorithm of an allreduce; default: the network's.
+        size: size of the model (or of a member's message), bytes.
+    """
+    if network.regions is not None:
+        return _between_regions(network.regions, operation, groups, size)
+    name = network.collective if operation == "allgather" or algorithm is None else algorithm
+    form = flat if operation == "allreduce" else gathered
+    if len(groups) == 1:
+        return [[form(name, groups[0])]]
+    leaders = form(name, [group[0] for group in groups])
+    if operation == "allreduce":
+        return [[_reduced(group) for group in groups], [leaders], [_spread(group) for group in groups]]
+    most, number = max(map(len, groups)), sum(map(len, groups))
+    collected = [[Phase(_latencies(len(group) - 1), tuple((other, group[0], 1.0) for other in group[1:]))] for group in groups]
+    spread = [[phase.times(number) for phase in _spread(group)] for group in groups]
+    return [collected, [[phase.times(most) for phase in leaders]], spread]
+
+
+def flat(algorithm: Collective, members: Sequence[int]) -> Chain:
+    """Return the messages of an allreduce among members that are all alike.
+
+    Args:
+        algorithm: its name.
+        members: workers, by number; their order is that of a ring.
+    """
+    if algorithm in LIBRARIES:
+        return _as_library(LIBRARIES[algorithm]["allreduce"](len(members)), members)
+    return _FLAT[algorithm](members)
+
+
+def gathered(algorithm: Collective, members: Sequence[int]) -> Chain:
+    """Return the messages of an allgather: in a ring, or by doubling [Bruck et al. 1997].
+
+    Args:
+        algorithm: that of the network's allreduces.
+        members: workers, by number; their order is that of a ring.
+
+    >>> [phase.messages for phase in gathered("tree", range(3))]
+    [((0, 2, 1.0), (1, 0, 1.0), (2, 1, 1.0)), ((0, 1, 1.0), (1, 2, 1.0), (2, 0, 1.0))]
+    """
+    number = len(members)
+    if algorithm in LIBRARIES:
+        return _as_library(LIBRARIES[algorithm]["allgather"](number).times(number), members)
+    if algorithm == "ring":
+        return _around(members, _latencies(number - 1), float(number - 1))
+    distances = [1 << k for k in range((number - 1).bit_length())]
+    return [_shifted(members, distance, min(distance, number - distance)) for distance in distances]
+
+
+def _latencies(rounds: float) -> Effort:
+    return Effort(rounds, 0.0, 0, 0.0)
+
+
+def _around(members: Sequence[int], waits: Effort, volume: float) -> Chain:
+    """Return the messages of all rounds in a ring: each member sends this volume to the next one."""
+    if len(members) == 1:
+        return []
+    return [Phase(waits, tuple((member, members[place - len(members) + 1], volume) for place, member in enumerate(members)))]
+
+
+def _shifted(members: Sequence[int], distance: int, volume: float) -> Phase:
+    """Return the messages of all members to those at a distance before them."""
+    return Phase(_latencies(1), tuple((member, members[at - distance], float(volume)) for at, member in enumerate(members)))
+
+
+def _as_library(effort: Effort, members: Sequence[int]) -> Chain:
+    """Return a library's operation as messages in a ring, with the waits and the volume that were measured."""
+    return _around(members, effort._replace(volume=0.0), effort.volume)
+
+
+def _ring(members: Sequence[int]) -> Chain:
+    rounds = 2 * (len(members) - 1)
+    return _around(members, _latencies(rounds), rounds / len(members))
+
+
+def _recursive_doubling(members: Sequence[int]) -> Chain:
+    core, folded, unfolded = _folded(members)
+    return folded + [_exchange(core, 1 << k, 1.0) for k in range(len(core).bit_length() - 1)] + unfolded
+
+
+def _rabenseifner(members: Sequence[int]) -> Chain:
+    core, folded, unfolded = _folded(members)
+    distances = [len(core) >> k for k in range(1, len(core).bit_length())]
+    halvings = [_exchange(core, distance, distance / len(core)) for distance in distances]
+    return folded + halvings + halvings[::-1] + unfolded
+
+
+def _tree(members: Sequence[int]) -> Chain:
+    return _reduced(members) + _spread(members)
+
+
+_FLAT: dict[str, Callable[[Sequence[int]], Chain]] = {
+    "ring": _ring,
+    "recursive-doubling": _recursive_doubling,
+    "rabenseifner": _rabenseifner,
+    "tree": _tree,
+}
+
+
+def _folded(members: Sequence[int]) -> tuple[Sequence[int], Chain, Chain]:
+    """Return the largest power of two of members, and what those beyond it send to them first and get from them last."""
+    number = 1 << (len(members).bit_length() - 1)
+    core, others = members[:number], members[number:]
+    if not others:
+        return core, [], []
+    there = tuple((other, partner, 1.0) for partner, other in zip(core, others, strict=False))
+    back = tuple((receiver, sender, volume) for sender, receiver, volume in there)
+    return core, [Phase(_latencies(1), there)], [Phase(_latencies(1), back)]
+
+
+def _exchange(members: Sequence[int], distance: int, volume: float) -> Phase:
+    """Return the messages between partners whose places differ in one bit."""
+    return Phase(_latencies(1), tuple((member, members[place ^ distance], volume) for place, member in enumerate(members)))
+
+
+def _reduced(members: Sequence[int]) -> Chain:
+    """Return the messages of a reduction to the first member, along a binomial tree."""
+    return [Phase(phase.waits, tuple((b, a, volume) for a, b, volume in phase.messages)) for phase in _spread(members)[::-1]]
+
+
+def _spread(members: Sequence[int]) -> Chain:
+    """Return the messages of a broadcast from the first member, along a binomial tree."""
+    distances = [1 << k for k in reversed(range((len(members) - 1).bit_length()))]
+    there = [range(0, len(members) - distance, 2 * distance) for distance in distances]
+    return [
+        Phase(_latencies(1), tuple((members[place], members[place + distance], 1.0) for place in places))
+        for distance, places in zip(distances, there, strict=True)
+    ]
+
+
+def _between_regions(regions: Regions, operation: Operation, groups: Sequence[Sequence[int]], size: float) -> Stages:
+    """Return the messages of an operation whose ring passes the regions in the best order."""
+    there = tuple(region for region, group in enumerate(groups) if group)
+    number = sum(map(len, groups))
+
+    def ring(part: float) -> list[Sequence[int]]:
+        return [groups[region] for region in regions.best_ring(there, part)[1]]
+
+    if operation == "allgather":
+        return [[gathered("ring", list(chain.from_iterable(ring(size))))]]
+    if regions.collective == "ring":
+        return [[_ring(list(chain.from_iterable(ring(size / number))))]]
+    inside = [groups[region] for region in there]
+    leaders = [group[0] for group in ring(size / len(there))]
+    return [[_reduced(group) for group in inside], [_ring(leaders)], [_spread(group) for group in inside]]
