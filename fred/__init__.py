@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from fred.specification.loading import load as load
     from fred.specification.loading import scenario as scenario
     from fred.systems.asgd import ASGD as ASGD
+    from fred.timing.averaging import Operation as Operation
     from fred.timing.copies import Copy as Copy
     from fred.timing.copies import Gradient as Gradient
     from fred.timing.recorder import Recorder as Recorder
@@ -92,6 +93,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.protocols.protocol": ("Protocol",),
     "fred.protocols.central": ("Central",),
     "fred.timing.simulation": ("Simulation", "Process"),
+    "fred.timing.averaging": ("Operation",),
     "fred.timing.copies": ("Copy", "Gradient"),
     "fred.timing.recorder": ("Recorder",),
     "fred.schedule.layout": ("Layout",),

@@ -51,7 +51,7 @@ class Cost(NamedTuple):
         messages: messages sent by this worker.
         moving: part of the duration in which a collective operation moves models, ns; the rest is waiting.
 
-    Example: `Simulation.push` and `sync` take a cost, and `Simulation.allreduce` returns one.
+    Example: `Simulation.push` and `sync` take a cost, and an `Operation` has one.
         >>> import fred
         >>> fred.Cost(nanoseconds=2_000_000, bytes=500, messages=2)
         Cost(nanoseconds=2000000, bytes=500, messages=2, moving=0)

@@ -30,6 +30,22 @@ class Operation:
     Args:
         over: event that happens when it ends.
         cost: its cost to each worker. The times are known when it is over; bytes and messages at once.
+
+    Example: a process of a protocol waits for it, and charges its cost.
+        >>> import fred
+        >>> cluster = fred.Cluster(workers=2, network={"bandwidth": 1e6, "sharing": "fair"})
+        >>> sim = fred.Simulation(cluster, fred.Recorder(2, fred.Layout.peers(2), rows=2), seed=0, sizes=500_000)
+        >>> def average():
+        ...     operation = sim.allreduce(2)
+        ...     yield operation.over
+        ...     mean = sim.mix(0, [(sim.own(worker), 0.5) for worker in range(2)])
+        ...     for worker in range(2):
+        ...         sim.sync(worker, mean, cost=operation.cost)
+        ...     sim.record.stop()
+        >>> _ = sim.process(average())
+        >>> sim.run()
+        >>> sim.now / 1e9
+        0.5
     """
 
     __slots__ = ("cost", "over")
