@@ -23,7 +23,7 @@ from tests.worlds import make_run
 
 SIZE = 1_000_000
 LINK: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.01}, "bandwidth": 1e7}
-REGIONS = {
+REGIONS: dict[str, Any] = {
     "bandwidth": [[1e8, 1e6, 3e6], [2e6, 1e8, 5e6], [4e6, 1e6, 1e8]],
     "latency": [[0.001, 0.03, 0.02], [0.03, 0.001, 0.05], [0.02, 0.05, 0.002]],
 }
@@ -66,8 +66,10 @@ class TestAlone:
     @pytest.mark.parametrize("kind", ["allreduce", "allgather"])
     @pytest.mark.parametrize("collective", ["ring", "hierarchical"])
     @pytest.mark.parametrize("members", [range(9), [0, 1, 2], [0, 3, 6], [0, 1, 4, 8], [4]])
-    def test_between_regions(self, kind, collective, members):
-        sim = simulation(9, regions=REGIONS | {"collective": collective})
+    @pytest.mark.parametrize("latency", [REGIONS["latency"], None])
+    def test_between_regions(self, kind, collective, members, latency):
+        regions = REGIONS | {"collective": collective, "latency": latency}
+        sim = simulation(9, regions=regions, latency={"name": "constant", "seconds": 0.04})
         sim.sizes = sim.sizes._replace(summable=kind == "allreduce")
         operation = sim.add_up(list(members))
         assert sim.network is not None

@@ -124,6 +124,13 @@ class TestCollectives:
         assert self.REGIONS.seconds([3, 0], 900_000) == pytest.approx(4 * (0.5 + 0.3))
         assert self.REGIONS.seconds([1, 0], 900_000) == 0
 
+    def test_without_a_table_latencies_are_the_networks(self):
+        table = {"bandwidth": [[1e6, 1e5], [1e5, 1e6]]}
+        given = Network.model_validate({"regions": table | {"latency": [[0.5, 0.5], [0.5, 0.5]]}})
+        same = Network.model_validate({"regions": table, "latency": {"name": "constant", "seconds": 0.5}})
+        for operation in ("allreduce", "allgather"):
+            assert getattr(same, operation)([3, 1], 10**6) == getattr(given, operation)([3, 1], 10**6)
+
     def test_trees_and_a_ring_of_regions(self):
         """Two rounds of 1.5 s to the leaders of three, two of 0.5 + 5 s between regions, and two rounds back."""
         found = self.REGIONS.model_copy(update={"collective": "hierarchical"})

@@ -243,7 +243,7 @@ class Network(Component):
         if self.regions is not None:
             assert not isinstance(members, int)
             messages, sent = self.regions.sent(list(members))
-            return _cost_of(self.regions.seconds(list(members), size), sent * size, messages)
+            return _cost_of(self.regions.seconds(list(members), size, self._otherwise), sent * size, messages)
         form = _form("allreduce", algorithm or self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
@@ -273,7 +273,7 @@ class Network(Component):
         if self.regions is not None:
             assert not isinstance(members, int)
             others = sum(members) - 1
-            return _cost_of(self.regions.gathering(list(members), size), others * size, others)
+            return _cost_of(self.regions.gathering(list(members), size, self._otherwise), others * size, others)
         form = _form("allgather", self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
@@ -284,6 +284,11 @@ class Network(Component):
         exchanged = form(len(nodes)).times(most)._replace(sent=(len(nodes) - 1) * number)
         spread = one_way(most).times(number)._replace(messages=others, sent=others * number)
         return self._cost(number, size, [(collected, True), (exchanged, False), (spread, True)])
+
+    @property
+    def _otherwise(self) -> float:
+        """Return the mean latency between regions that give none, s."""
+        return 0.0 if self.regions is not None and self.regions.latency else mean_latency(self)
 
     def _cost(self, members: int, size: int, parts: list[tuple[Effort, bool]]) -> Cost:
         """Return the cost of operations in sequence; each is paired with True if it stays inside nodes."""

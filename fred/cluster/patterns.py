@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from fred.cluster.collectives import Effort
 from fred.cluster.libraries import LIBRARIES
-from fred.cluster.network import Collective, Network
+from fred.cluster.network import Collective, Network, mean_latency
 from fred.cluster.regions import Regions
 
 Operation = Literal["allreduce", "allgather"]
@@ -57,7 +57,8 @@ def stages(
         size: size of the model (or of a member's message), bytes.
     """
     if network.regions is not None:
-        return _between_regions(network.regions, operation, groups, size)
+        latency = 0.0 if network.regions.latency else mean_latency(network)
+        return _between_regions(network.regions, operation, groups, size, latency)
     name = network.collective if operation == "allgather" or algorithm is None else algorithm
     form = flat if operation == "allreduce" else gathered
     if len(groups) == 1:
@@ -183,13 +184,15 @@ def _spread(members: Sequence[int]) -> Chain:
     ]
 
 
-def _between_regions(regions: Regions, operation: Operation, groups: Sequence[Sequence[int]], size: float) -> Stages:
+def _between_regions(
+    regions: Regions, operation: Operation, groups: Sequence[Sequence[int]], size: float, latency: float
+) -> Stages:
     """Return the messages of an operation whose ring passes the regions in the best order."""
     there = tuple(region for region, group in enumerate(groups) if group)
     number = sum(map(len, groups))
 
     def ring(part: float) -> list[Sequence[int]]:
-        return [groups[region] for region in regions.best_ring(there, part)[1]]
+        return [groups[region] for region in regions.best_ring(there, part, latency)[1]]
 
     if operation == "allgather":
         return [[gathered("ring", list(chain.from_iterable(ring(size))))]]

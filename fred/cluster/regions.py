@@ -86,21 +86,33 @@ class Regions(Component):
             raise ValueError(f"`network.regions.servers` gives the regions of {len(self.servers)} servers; expected {servers}")
         return self.servers
 
-    def seconds(self, members: Sequence[int], size: int) -> float:
-        """Return the duration of an allreduce of `size` bytes, s, with this number of `members` in each region [regions]."""
+    def seconds(self, members: Sequence[int], size: int, latency: float = 0.0) -> float:
+        """Return the duration of an allreduce, s.
+
+        Args:
+            members: number of workers in each region [regions].
+            size: bytes.
+            latency: mean latency of a message, s, if there is no table.
+        """
         there = tuple(region for region, number in enumerate(members) if number)
         if self.collective == "ring":
             number = sum(members)
-            within = [self.link(region, region, size / number) for region in there if members[region] > 1]
-            return 2 * (number - 1) * max([*within, self.best_ring(there, size / number)[0]])
-        inside = max(one_way(members[region]).rounds * self.link(region, region, size) for region in there)
-        return 2 * inside + 2 * (len(there) - 1) * self.best_ring(there, size / len(there))[0]
+            within = [self.link(region, region, size / number, latency) for region in there if members[region] > 1]
+            return 2 * (number - 1) * max([*within, self.best_ring(there, size / number, latency)[0]])
+        inside = max(one_way(members[region]).rounds * self.link(region, region, size, latency) for region in there)
+        return 2 * inside + 2 * (len(there) - 1) * self.best_ring(there, size / len(there), latency)[0]
 
-    def gathering(self, members: Sequence[int], size: int) -> float:
-        """Return the duration of an allgather of `size` bytes each in a ring, s, with these `members` per region [regions]."""
+    def gathering(self, members: Sequence[int], size: int, latency: float = 0.0) -> float:
+        """Return the duration of an allgather in a ring, s.
+
+        Args:
+            members: number of workers in each region [regions].
+            size: bytes of each member.
+            latency: mean latency of a message, s, if there is no table.
+        """
         there = tuple(region for region, number in enumerate(members) if number)
-        within = [self.link(region, region, size) for region in there if members[region] > 1]
-        return (sum(members) - 1) * max([*within, self.best_ring(there, size)[0]])
+        within = [self.link(region, region, size, latency) for region in there if members[region] > 1]
+        return (sum(members) - 1) * max([*within, self.best_ring(there, size, latency)[0]])
 
     def sent(self, members: Sequence[int]) -> tuple[float, float]:
         """Return the messages, and models, that each member of an allreduce sends on average."""
@@ -110,20 +122,27 @@ class Regions(Component):
         others = number - there
         return (2 * others + 2 * there * (there - 1)) / number, (2 * others + 2 * (there - 1)) / number
 
-    def link(self, sender: int, receiver: int, size: float) -> float:
-        """Return the duration of a message from one region to another, s."""
-        return (self.latency[sender][receiver] if self.latency else 0.0) + size / self.bandwidth[sender][receiver]
+    def link(self, sender: int, receiver: int, size: float, latency: float = 0.0) -> float:
+        """Return the duration of a message from one region to another, s.
 
-    def best_ring(self, regions: tuple[int, ...], part: float) -> tuple[float, tuple[int, ...]]:
+        Args:
+            sender, receiver: numbers of the regions.
+            size: bytes.
+            latency: mean latency of a message, s, if there is no table.
+        """
+        return (self.latency[sender][receiver] if self.latency else latency) + size / self.bandwidth[sender][receiver]
+
+    def best_ring(self, regions: tuple[int, ...], part: float, latency: float = 0.0) -> tuple[float, tuple[int, ...]]:
         """Return the duration of the slowest message in the best ring of these regions, s (0 for one region), and its order.
 
         Args:
             regions: numbers of the regions.
             part: size of each message, bytes.
+            latency: mean latency of a message, s, if there is no table.
         """
         if len(regions) == 1:
             return 0.0, regions
-        slowest, order = _best_ring(tuple(tuple(self.link(a, b, part) for b in regions) for a in regions))
+        slowest, order = _best_ring(tuple(tuple(self.link(a, b, part, latency) for b in regions) for a in regions))
         return slowest, tuple(regions[place] for place in order)
 
 

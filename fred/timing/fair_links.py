@@ -155,9 +155,8 @@ class FairLinks(Links):
 
     def _mean_latency(self, sender: int, receiver: int) -> int:
         """Return the mean latency between two workers, ns."""
-        if self._region_of:
-            assert self._network.regions is not None
-            return round(self._network.regions.link(self._region_of[sender], self._region_of[receiver], 0) * NANOSECONDS)
+        if self._network.regions is not None and self._network.regions.latency is not None:
+            return round(self._network.regions.latency[self._region_of[sender]][self._region_of[receiver]] * NANOSECONDS)
         inside = self._network.within is not None and self._node_of[sender] == self._node_of[receiver]
         if inside not in self._means:
             link = self._network.within if inside and self._network.within is not None else self._network
