@@ -1,4 +1,4 @@
-"""Collective operations as messages: who sends how much to whom, phase by phase. Their closed forms are in `collectives.py`.
+"""Collective operations as messages: senders, receivers and sizes, phase by phase. Their closed forms are in `collectives.py`.
 
 Rounds in which all members repeat the same messages, as in a ring, form one phase.
 

@@ -102,7 +102,7 @@ class FairLinks(Links):
         """Send the messages of a collective operation; ends when all have arrived.
 
         Args:
-            stages: who sends how much to whom.
+            stages: senders, receivers and sizes.
             size: of the model (or of each member's message), bytes.
             share: share of all messages, and waits, that is left.
             until: time after which no phase begins, ns.
