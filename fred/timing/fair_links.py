@@ -49,9 +49,12 @@ class FairLinks(Links):
             arrived = yield self._env.all_of([self._env.process(part) for part in parts])
             return [again for own in arrived.values() for again in own]
         one = server or 0
-        latency, late, again = self._upward_latency(worker, one)
-        yield latency + late
-        if self._faults is not None:
+        latency, again = self._up[one][worker](), 0
+        if self._faults is None:
+            yield latency
+        else:
+            late, again = self._lateness(self._faults, "to-servers", worker, one), self.resent()
+            yield latency + late
             yield from self._until(self._faults.back("server", one, self._env._now))
         shared = self._shared(("workers", worker), ("servers", one))
         way = (*self._from_worker(worker, self._region_of_server[one]), *shared, self._inward[one])
@@ -62,7 +65,8 @@ class FairLinks(Links):
         if server is None and self._servers > 1:
             return self._env.all_of([self.download(worker, self._part(size), each) for each in range(self._servers)])
         one = server or 0
-        return self._env.process(self._downloading(worker, size, one, *self._downward_latency(worker, one)))
+        late = 0 if self._faults is None else self._lateness(self._faults, "to-workers", worker, one)
+        return self._env.process(self._downloading(worker, size, one, self._down[one][worker](), late))
 
     def _downloading(self, worker: int, size: int, server: int, latency: int, late: int) -> Generator[Wait, Any, None]:
         yield latency + late

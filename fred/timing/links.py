@@ -39,10 +39,14 @@ class Links(ABC):
         self._faults = faults
         self._again = 0  # messages sent again, not yet reported by `resent`
         self._late: dict[int, deque[int]] = defaultdict(deque)  # lateness of each sender's next messages, ns
+        self._up: list[list[Callable[[], int]]] = []  # latencies to each server, of each worker
+        self._down: list[list[Callable[[], int]]] = []  # from each server
         self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each region, if given
         self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
         self._lay_cards(network, cluster.size)
         self._draw_latencies(network, cluster.size, seed)
+        if self._slow_servers is not None:
+            self._up, self._down = (_slowed_all(self._slow_servers, draws) for draws in (self._up, self._down))
 
     @abstractmethod
     def upload(self, worker: int, size: int, server: int | None = None) -> Generator[Wait, Any, list[int]]:
@@ -89,22 +93,6 @@ class Links(ABC):
     @abstractmethod
     def _lay_cards(self, network: Network, workers: int) -> None:
         """Create the links of each worker, server and node: one for each direction."""
-
-    def _upward_latency(self, worker: int, server: int | None) -> tuple[int, int, int]:
-        """Return the latency of a message to one server, or all, by how much it is late, ns, and how often it is sent again."""
-        latency = self._up[server or 0][worker]()
-        if self._slow_servers is not None:
-            latency = self._slow_servers.latency(server or 0, latency)
-        if self._faults is None:
-            return latency, 0, 0
-        return latency, self._lateness(self._faults, "to-servers", worker, server), self.resent()
-
-    def _downward_latency(self, worker: int, server: int | None) -> tuple[int, int]:
-        """Return the latency of a message from one server, or all, and by how much it is late, ns."""
-        latency = self._down[server or 0][worker]()
-        if self._slow_servers is not None:
-            latency = self._slow_servers.latency(server or 0, latency)
-        return latency, 0 if self._faults is None else self._lateness(self._faults, "to-workers", worker, server)
 
     def _latency_between(self, sender: int, receiver: int) -> int:
         """Return the latency of a message between two servers, ns."""
@@ -204,3 +192,8 @@ class Links(ABC):
 
 def _slowed(slowness: Slowness, owner: int, draw: Callable[[], int]) -> Callable[[], int]:
     return lambda: slowness.latency(owner, draw())
+
+
+def _slowed_all(slowness: Slowness, draws: list[list[Callable[[], int]]]) -> list[list[Callable[[], int]]]:
+    """Return latencies that also follow the slowdowns of servers, by server and worker."""
+    return [[_slowed(slowness, server, draw) for draw in of_server] for server, of_server in enumerate(draws)]

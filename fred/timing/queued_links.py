@@ -30,8 +30,11 @@ class QueuedLinks(Links):
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
             arrived = yield self._env.all_of([self._env.process(part) for part in parts])
             return [again for own in arrived.values() for again in own]
-        latency, late, again = self._upward_latency(worker, server)
-        yield latency + late
+        latency, again = self._up[server or 0][worker](), 0
+        if self._faults is not None:
+            latency += self._lateness(self._faults, "to-servers", worker, server)
+            again = self.resent()
+        yield latency
         now = self._env._now
         done = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
         if done > now:
@@ -43,8 +46,10 @@ class QueuedLinks(Links):
             return max(self.download(worker, self._part(size), each) for each in range(self._servers))
         now = self._env._now
         sent = self._passed(self._outward, now, size, server)
-        latency, late = self._downward_latency(worker, server)
-        return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency + late - now
+        latency = self._down[server or 0][worker]()
+        if self._faults is not None:
+            latency += self._lateness(self._faults, "to-workers", worker, server)
+        return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency - now
 
     def between(self, sender: int, receiver: int, size: int) -> int:
         now, regions = self._env._now, self._network.regions
