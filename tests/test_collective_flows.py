@@ -17,8 +17,8 @@ from fred.schedule.schedule import What
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Operation, Simulation
 from tests import max_min
+from tests.collective_programs import PROGRAMS
 from tests.draws import Draws
-from tests.test_collectives import PROGRAMS
 from tests.worlds import make_run
 
 SIZE = 1_000_000

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fred.base.errors import FredError
 from fred.commands import cli
 from fred.outcomes import sweeps
 from fred.specification.loading import load
+from fred.specification.sweep import Point, Sweep
 from tests.worlds import make_run
 
 TEXT = """\
@@ -244,3 +246,95 @@ def test_the_manifest_says_when_and_how_long_and_the_file(file, tmp_path, monkey
     assert manifest["file"] == "../sweep.yaml"
     assert manifest["date"].startswith("20")
     assert manifest["seconds"] > 0
+
+
+class TestStart:
+    """`start`: a few values in the middle first, then the neighbours of the best point."""
+
+    KEYS = ("a.x", "a.y", "a.z")
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_it_ends_at_a_point_that_is_better_than_its_neighbours(self, seed):
+        rng = np.random.default_rng(seed)
+        keys, start = self.KEYS[: rng.integers(1, 4)], int(rng.integers(2, 4))
+        sweep = Sweep(
+            over={key: sorted(rng.choice(100, rng.integers(1, 8), replace=False).tolist()) for key in keys}, start=start
+        )
+        values = {json.dumps(each): float(rng.choice([rng.normal(), np.inf], p=[0.8, 0.2])) for each in sweep.points()}
+        tried = self.searched(sweep, values)
+        finite = [each for each in tried if math.isfinite(values[each])]
+        if not finite:
+            assert len(tried) == len(values), "everything has been tried"
+            return
+        best = json.loads(min(finite, key=lambda each: values[each]))
+        for each in sweep.points():
+            steps = [abs(self.place(sweep, key, each) - self.place(sweep, key, best)) for key in keys]
+            if sum(steps) == 1:
+                assert json.dumps(each) in tried
+                assert values[json.dumps(each)] >= values[json.dumps(best)]
+
+    def test_it_finds_the_best_of_a_bowl_and_tries_few_points(self):
+        sweep = Sweep(over={"a.x": list(range(20)), "a.y": list(range(20))}, start=3)
+        values = {json.dumps(each): float((each["a.x"] - 15) ** 2 + (each["a.y"] - 3) ** 2) for each in sweep.points()}
+        tried = self.searched(sweep, values)
+        assert min(tried, key=lambda each: values[each]) == json.dumps({"a.x": 15, "a.y": 3})
+        assert len(tried) < 60
+
+    @staticmethod
+    def place(sweep: Sweep, key: str, values: dict[str, Any]) -> int:
+        assert isinstance(sweep.over, dict)
+        return list(sweep.over[key]).index(values[key])
+
+    @staticmethod
+    def searched(sweep: Sweep, values: dict[str, float]) -> list[str]:
+        """Return the points that a search tries, as JSON."""
+        scenario: Any = SimpleNamespace(
+            points={json.dumps(each): Point(of="run", values=each, later=sweep.later(each)) for each in sweep.points()}
+        )
+        tried: list[str] = []
+        more = [name for name, point in scenario.points.items() if not point.later]
+        while more:
+            tried += more
+            assert len(tried) == len(set(tried)), "no point is tried twice"
+            points = pd.DataFrame({"run": "run", "point": tried, "mean": [values[each] for each in tried]})
+            more = sweeps.following(scenario, points, sweeps.best(points))
+        return tried
+
+    def test_points_are_those_of_the_whole_sweep(self, file, tmp_path):
+        text = TEXT.replace("0.001, last: 0.1, number: 3", "0.001, last: 10, number: 9").replace(
+            "best: loss", "best: loss\n  start: 3"
+        )
+        file.write_text("report_seeds: [7, 8]\n" + text)
+        scenario = load(file)
+        result = fred.run(scenario, out=tmp_path / "some", jobs=2)
+        whole = fred.run(scenario.replace({"title": "all"}), only=list(scenario.runs), out=tmp_path / "all")
+        some, everything = (frame.set_index("point")["mean"] for frame in (result.sweep, whole.sweep))
+        assert 3 < len(some) < len(everything) == 11
+        assert some.to_dict() == everything[some.index].to_dict()
+        assert result.best["point"].tolist() == whole.best["point"].tolist(), "these losses have one least value"
+        assert set(result.summary[result.summary["seed"] == 7]["name"]) == {*result.best["point"], "plain"}
+        assert fred.run(scenario, out=tmp_path / "some").reused == len(result.outcomes)
+        assert fred.load_result(tmp_path / "some").sweep.equals(result.sweep)
+        assert cli.main(["verify", str(tmp_path / "some"), "-q"]) == 0
+        alone = fred.run(scenario, only="asgd,learning_rate=10")
+        assert [each.name for each in alone.outcomes[:2]] == ["asgd,learning_rate=10"] * 2, "a named point is all that is tried"
+        assert set(alone.summary["name"]) == {"asgd,learning_rate=10"}
+
+    @pytest.mark.parametrize("only", ["asgd", "plain"])
+    def test_a_result_of_some_runs_can_be_verified(self, file, only, tmp_path):
+        assert cli.main(["run", str(file), "--only", only, "--out", str(tmp_path / "some"), "-q"]) == 0
+        assert cli.main(["verify", str(tmp_path / "some"), "-q"]) == 0
+
+    @pytest.mark.parametrize(
+        ("sweep", "said"),
+        [
+            ({"over": [{"algorithm.learning_rate": 0.1}], "start": 3}, "`start` needs a grid in `over`"),
+            (
+                {"over": {"algorithm.learning_rate": [0.1, 0.2]}, "start": 1},
+                "start: found 1; expected greater than or equal to 2",
+            ),
+        ],
+    )
+    def test_mistakes(self, sweep, said):
+        with pytest.raises(FredError, match=said):
+            fred.scenario(cluster={"workers": 2}, algorithm="asgd", stop={"updates": 4}, sweep=sweep)

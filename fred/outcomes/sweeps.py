@@ -1,13 +1,13 @@
 """Results of sweeps: each point's mean over the seeds, and the best point of each swept run on the same budget."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fred.specification.loading import Scenario
-from fred.specification.sweep import Criterion, word
+from fred.specification.sweep import Criterion, is_number, word
 
 _OWN = ("run", "point", "points", "mean", "least", "largest")  # columns that are not swept keys
 
@@ -86,6 +86,42 @@ def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
     means = points[np.isfinite(points["mean"])].groupby("run", sort=False)["mean"]
     found = points.loc[means.idxmax() if highest else means.idxmin()].reset_index(drop=True)
     return found.assign(points=found["run"].map(points["run"].value_counts()))
+
+
+def following(scenario: Scenario, points: pd.DataFrame, best: pd.DataFrame) -> list[str]:
+    """Return the points to try next: of each run, those next to its best point, or to any if none has a finite mean.
+
+    Two points are next to each other if they differ in one key, by one step of its values.
+
+    Args:
+        scenario: the scenario with all points.
+        points: a row per point that has been tried, as returned by `table`.
+        best: some of these rows: the best point of each run.
+    """
+    tried, found = dict(list(points.groupby("run", sort=False)["point"])), list[str]()
+    for run, names in tried.items():
+        own = {name: point for name, point in scenario.points.items() if point.of == run}
+        if not any(point.later for point in own.values()):
+            continue
+        ladders = _ladders([point.values for point in own.values()])
+        around = best[best["run"] == run]["point"].tolist() or names.tolist()
+        wanted = [values for name in around for values in _next_to(own[name].values, ladders)]
+        found += [name for name in own if own[name].values in wanted and name not in set(names)]
+    return found
+
+
+def _ladders(points: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """Return the increasing values of each key that has numbers."""
+    return {key: sorted({each[key] for each in points}) for key in points[0] if all(is_number(each[key]) for each in points)}
+
+
+def _next_to(values: dict[str, Any], ladders: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Return the values of the points next to one."""
+    found = []
+    for key, ladder in ladders.items():
+        place = ladder.index(values[key])
+        found += [values | {key: ladder[at]} for at in (place - 1, place + 1) if 0 <= at < len(ladder)]
+    return found
 
 
 def at_the_ends(points: pd.DataFrame, best: pd.DataFrame) -> list[tuple[str, str, float]]:

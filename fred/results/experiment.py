@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fred.base import compiled, ownership, staging
 from fred.base.errors import FredError
 from fred.base.progress import OfRuns, in_notebook, of_runs
+from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables
 from fred.results import folder
@@ -24,7 +25,7 @@ from fred.running.on_dask import on_dask
 from fred.running.stored import Stored
 from fred.running.timings import FOLDER, Timings, in_order
 from fred.running.unit import Unit
-from fred.running.units import doubts_of, number_of_units, reported_units, units_of
+from fred.running.units import doubts_of, further_units, number_of_units, reported_units, units_of, wanted_runs
 from fred.specification import shipped
 from fred.specification.loading import Scenario, revalidated
 
@@ -86,13 +87,17 @@ def run(
     if out is None:
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder to which processes write their results")
-        done = _in_memory(units_of(scenario, only, inline), progress)
-        return Result(scenario, done + _in_memory(_reported(scenario, done, inline), progress))
+        outcomes = list[Outcome]()
+        following: list[Unit] = units_of(scenario, only, inline)
+        while following:
+            outcomes += _in_memory(following, progress)
+            following = _following(scenario, outcomes, only, inline)
+        return Result(scenario, outcomes + _in_memory(_reported(scenario, outcomes, inline), progress))
     staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
     about = folder.AboutResult(path.parent, _seen_from(path, file), inline, report)
     _check_same(path, about)
-    plan = _Plan(scenario, units_of(scenario, only, inline), about, number_of_units(scenario, only))
+    plan = _Plan(scenario, units_of(scenario, only, inline), about, only)
     units, reused, recomputed = _into(path, plan, _Manner(progress, jobs, dask, fresh))
     return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], reused, recomputed)
 
@@ -101,15 +106,25 @@ class _Plan(NamedTuple):
     """The work to do."""
 
     scenario: Scenario
-    units: list[Unit]  # the first ones; those with the reported seeds follow once the best points are known
+    units: list[Unit]  # the first ones; others follow once the best points are known
     about: folder.AboutResult
-    number: int  # of units in the end
+    only: tuple[str, ...]  # the wanted runs; all, if empty
 
     @property
     def possible(self) -> list[Unit]:
         """Return all units that may have to be computed, whichever points are best."""
-        points = dict.fromkeys(unit.name for unit in self.units if unit.name in self.scenario.points)
-        return [*self.units, *reported_units(self.scenario, points, self.about.inline)]
+        wanted, inline = wanted_runs(self.scenario, self.only), self.about.inline
+        points = [name for name in wanted if name in self.scenario.points]
+        return [*further_units(self.scenario, wanted, inline), *reported_units(self.scenario, points, inline)]
+
+    def done(self, kept: set[Unit], stage: Path, how: "_Manner") -> tuple[list[Unit], list[Stored]]:
+        """Compute all units, step by step; return them with their outcomes."""
+        units, done, following = list[Unit](), list[Stored](), self.units
+        while following:
+            units, done = [*units, *following], [*done, *_done(following, kept, stage, how)]
+            following = _following(self.scenario, done, self.only, self.about.inline)
+        reported = _reported(self.scenario, done, self.about.inline)
+        return [*units, *reported], [*done, *_done(reported, kept, stage, how)]
 
 
 class _Manner(NamedTuple):
@@ -121,6 +136,16 @@ class _Manner(NamedTuple):
     fresh: bool
 
 
+def _following(scenario: Scenario, done: Sequence[Outcome], only: Iterable[str], inline: bool) -> list[Unit]:
+    """Return the units of points that sweeps try next."""
+    tables = Tables(scenario, done)
+    if not tables.swept:
+        return []
+    wanted = set(wanted_runs(scenario, only))
+    names = sweeps.following(scenario, tables.sweep, tables.best)
+    return further_units(scenario, [name for name in names if name in wanted], inline)
+
+
 def _reported(scenario: Scenario, done: Sequence[Outcome], inline: bool) -> list[Unit]:
     """Return the units that follow: the best points, with the reported seeds."""
     tables = Tables(scenario, done)
@@ -129,22 +154,19 @@ def _reported(scenario: Scenario, done: Sequence[Outcome], inline: bool) -> list
 
 def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple[str, ...]]:
     """Compute missing units, and put a complete folder in place; return the units, the number cached, and why not more."""
-    possible, inline = plan.possible, plan.about.inline
+    possible = plan.possible
     with staging.opened(path) as stage:
         kept = {*reusable(possible, stage, path)} if not how.fresh else set()
         reasons = reasons_against([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}
         begun = [] if how.fresh else [FOLDER, *(work.folder_of(unit) for unit in possible)]
         ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
         try:
-            done = _done(plan.units, kept, stage, how)
-            reported = _reported(plan.scenario, done, inline)
-            done += _done(reported, kept, stage, how)
-            units = [*plan.units, *reported]
+            units, done = plan.done(kept, stage, how)
             ownership.keep_only(stage, _files_of(units, stage))
             folder.complete(stage, plan.scenario, done, plan.about)
             staging.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
-            word = remains(possible, plan.number, stage, path)
+            word = remains(possible, number_of_units(plan.scenario, plan.only), stage, path)
             word = word or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
             if not any((stage / unit.folder).exists() or work.begun(unit, stage) for unit in possible):
                 shutil.rmtree(stage / FOLDER, ignore_errors=True)  # timings alone are not worth a folder

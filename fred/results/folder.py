@@ -5,7 +5,7 @@ import importlib.metadata
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,7 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
         about: further facts to record.
     """
     stored.share(units)
+    scenario = _computed(scenario, {each.name for each in units})
     result = Result(scenario, units)
     write_json(stage / SUMMARY, [each.summary for each in units])
     result.summary.to_csv(stage / SUMMARY_TABLE, index=False)
@@ -215,13 +216,17 @@ def changed(path: Path, manifest: Manifest) -> str:
     return ""
 
 
+def _computed(scenario: Scenario, names: Collection[str]) -> Scenario:
+    """Return the scenario with only the runs that were computed."""
+    runs = {name: run for name, run in scenario.runs.items() if name in names}
+    points = {name: point for name, point in scenario.points.items() if name in names}
+    known = {*runs, *(point.of for point in points.values())}
+    baseline = scenario.baseline if scenario.baseline in known else None
+    return scenario.model_copy(update={"runs": runs, "points": points, "baseline": baseline})
+
+
 def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> dict[str, Any]:
-    names = {each.name for each in units}
     resolved = scenario.model_dump(mode="json", context={"paths": lambda path: path.seen_from(about.beside)})
-    for part in ("runs", "points"):
-        resolved[part] = {name: each for name, each in resolved[part].items() if name in names}
-    if scenario.baseline not in names | {point["of"] for point in resolved["points"].values()}:
-        resolved["baseline"] = None
     manifest = {
         "format": FORMAT,
         "fred": __version__,

@@ -28,11 +28,22 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
     """
     from fred.running.execution import check  # imports jax
 
-    wanted = wanted_runs(scenario, only)
+    wanted, first = wanted_runs(scenario, only), runs_at_first(scenario, only)
     cached.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
     programs = {check(name, scenario.runs[name], _seeds_of(name, scenario)[0]) for name in wanted}
     COMPILED.expect(0 if inline else len(programs - {None}))
-    return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in _seeds_of(name, scenario)]
+    return further_units(scenario, first, inline)
+
+
+def further_units(scenario: Scenario, names: Iterable[str], inline: bool = False) -> list[Unit]:
+    """Return the units of runs, such as the points that a sweep tries next.
+
+    Args:
+        scenario: the runs and their seeds.
+        names: names of the runs.
+        inline: True to compute timing and arithmetic at once.
+    """
+    return [Unit(name, scenario.runs[name], seed, inline) for name in names for seed in _seeds_of(name, scenario)]
 
 
 def _seeds_of(name: str, scenario: Scenario) -> tuple[int, ...]:
@@ -64,7 +75,7 @@ def reported_units(scenario: Scenario, points: Iterable[str], inline: bool = Fal
 
 
 def number_of_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
-    """Return the number of units, assuming that each sweep has a best point.
+    """Return the number of units, assuming that each sweep has a best point, among those that it tries first.
 
     Args:
         scenario: the runs and their seeds.
@@ -75,13 +86,26 @@ def number_of_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
 
 
 def number_at_first(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
-    """Return the number of units that can be computed before the best points are known.
+    """Return the number of units that can be computed before anything else is known.
 
     Args:
         scenario: the runs and their seeds.
         only: name of one run, or several; default: all.
     """
-    return sum(len(_seeds_of(name, scenario)) for name in wanted_runs(scenario, only))
+    return sum(len(_seeds_of(name, scenario)) for name in runs_at_first(scenario, only))
+
+
+def runs_at_first(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
+    """Return the names of the wanted runs without points that a sweep tries later, unless `only` names them.
+
+    Args:
+        scenario: the runs.
+        only: name of one run, or several; default: all.
+    """
+    named = {only} if isinstance(only, str) else {*only}
+    points = scenario.points
+    wanted = wanted_runs(scenario, only)
+    return [name for name in wanted if name in named or name not in points or not points[name].later]
 
 
 def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:

@@ -94,7 +94,7 @@ class Source:
                     raise FredError(
                         f"{self.locate(('runs', name, 'sweep'))}: two points have the name {point}; change one of them"
                     )
-                self._points[point] = Point(of=name, values=values)
+                self._points[point] = Point(of=name, values=values, later=sweep.later(values))
                 runs[point] = copy.deepcopy(run)
                 for key, value in values.items():
                     listed = (key,) if isinstance(sweep.over, dict) else (number, key)

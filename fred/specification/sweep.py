@@ -125,6 +125,7 @@ class Point(Component):
 
     of: str = Field(description="the run that was swept", examples=["asgd"])
     values: dict[str, Any] = Field(description="the value of each swept setting", examples=[{"algorithm.learning_rate": 0.1}])
+    later: bool = Field(False, description="whether it is tried only if it is next to the best point so far")
 
 
 class Sweep(Component):
@@ -134,6 +135,12 @@ class Sweep(Component):
         description="for a grid, `key.path: [values]` or `key.path: {first, last, number, spacing}`; or a list of "
         "`key.path: value` mappings",
         examples=[{"algorithm.learning_rate": [0.01, 0.1]}],
+    )
+    start: int | None = Field(
+        None,
+        ge=2,
+        description="number of values in the middle of each range that are tried at first, in a grid of numbers. Then follow the "
+        "neighbours of the best point, until all of them have been tried. Absent: all values are tried",
     )
     best: Best | None = Field(
         None,
@@ -157,6 +164,8 @@ class Sweep(Component):
         number = math.prod(len(self._values(part)) for part in parts) if isinstance(self.over, dict) else len(self.over)
         if number > _MOST:
             raise ValueError(f"the sweep has more than {_MOST:,} points; expected fewer")
+        if self.start is not None and not isinstance(self.over, dict):
+            raise ValueError("`start` needs a grid in `over`: `key.path: [values]`")
         return self
 
     @staticmethod
@@ -169,6 +178,37 @@ class Sweep(Component):
             return list(self.over)
         values = [self._values(part) for part in self.over.values()]
         return [dict(zip(self.over, each, strict=True)) for each in itertools.product(*values)]
+
+    def later(self, point: dict[str, Any]) -> bool:
+        """Return True if a point is not among those that are tried at first.
+
+        Args:
+            point: its values, by key.
+
+        >>> sweep = Sweep(over={"algorithm.learning_rate": [0.1, 0.2, 0.4, 0.8, 1.6]}, start=3)
+        >>> [values["algorithm.learning_rate"] for values in sweep.points() if not sweep.later(values)]
+        [0.2, 0.4, 0.8]
+        """
+        if self.start is None or not isinstance(self.over, dict):
+            return False
+        return any(point[key] not in middle(self._values(part), self.start) for key, part in self.over.items())
+
+
+def middle(values: list[Any], number: int) -> list[Any]:
+    """Return a number of values in the middle of a range; all values, if they are not numbers.
+
+    >>> middle([3, 1, 2, 4], 2), middle(["ring", "tree", "ring"], 2)
+    ([2, 3], ['ring', 'tree', 'ring'])
+    """
+    if not all(is_number(value) for value in values):
+        return values
+    first = max(0, (len(values) - number) // 2)
+    return sorted(values)[first : first + number]
+
+
+def is_number(value: Any) -> bool:
+    """Return True for a number that is no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def name_of(run: str, values: dict[str, Any]) -> str:
