@@ -266,6 +266,16 @@ class TestExchanges:
         [
             ({"network": {"node_bandwidth": 1e6}}, "leave out the network's `node_bandwidth` .a node's messages queue there."),
             ({"network": {"contention": [{"regime": {"name": "random-delays", "seconds": 1.0, "workers": 1}}]}}, "single"),
+            (
+                {
+                    "network": {
+                        "sharing": "fair",
+                        "links": {"site": 1e6},
+                        "routes": [{"between": [[0], [1]], "through": ["site"]}],
+                    }
+                },
+                "links",
+            ),
             ({"faults": [{"name": "lost-messages", "share": 0.1}]}, "leave out `lost-messages`"),
         ],
     )
