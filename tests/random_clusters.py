@@ -161,7 +161,11 @@ def _faults(draws: Draws, workers: int, servers: int) -> list[Options]:
         )
     if draws.has("crashes"):
         of = draws.one({}, {"of": "servers"}) if servers else {}
-        faults.append({"name": "crashes", **of, "mean_up": draws.one(1.0, 5.0), "away": latency(draws, 0.2)})
+        up = draws.one({"mean_up": draws.one(1.0, 5.0)}, {"up": {"name": "weibull", "scale": 3.0, "shape": 0.7}})
+        faults.append({"name": "crashes", **of, **up, "away": latency(draws, 0.2)})
+        sessions = {"sessions": [[[0.0, 0.7], [0.9, 2.0]], [[0.1, 1.5]]], "assignment": draws.one("in-order", "drawn")}
+        day = {"name": "periodic", "available": 0.8, "period": 1.0, "shifts": [0.0, 0.5]}
+        faults += draws.one([], [], [{"name": "sessions", **sessions}], [day])
     if draws.has("losses"):
         again = draws.one({}, *[{"again_after": 0.3}] * 5)
         ways = draws.one({}, {"ways": draws.some(*WAYS)})

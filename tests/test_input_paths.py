@@ -296,7 +296,14 @@ NO_PATHS: list[Any] = [["a"], {"a": 1}, 5, 1.5, True, "", "a\0b", None]
 def test_every_option_that_is_a_path_is_known_here():
     found = {(cls.__name__, option) for cls, option in WITH_PATHS}
     assert found == {
-        *(("Recorded", "file"), ("Empirical", "csv"), ("Arrays", "file"), ("Text", "file"), ("MNIST", "directory")),
+        *(
+            ("Recorded", "file"),
+            ("Empirical", "csv"),
+            ("Sessions", "file"),
+            ("Arrays", "file"),
+            ("Text", "file"),
+            ("MNIST", "directory"),
+        ),
         *(("CIFAR10", "directory"), ("DeepMarkov", "model"), ("PlainDeepMarkov", "model"), ("PrintedDeepMarkov", "model")),
     }
     for cls, option in WITH_PATHS:

@@ -455,7 +455,7 @@ class TestFaults:
             "faults": [{**self.CRASHES, "of": "servers"}],
         }
         run = make_run("ssp", task=None, cluster=cluster)
-        with pytest.raises(FredError, match=r"`cluster.faults`: more than .* crashes; server 0 alone .* longer `mean_up`"):
+        with pytest.raises(FredError, match=r"`cluster.faults`: more than .* crashes; server 0 alone .* longer times"):
             execute("run", run, 0)
 
     def test_absences_without_a_gap(self):

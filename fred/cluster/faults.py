@@ -6,7 +6,7 @@ The times of faults follow from the seed alone, whatever the protocol does. The 
 from abc import abstractmethod
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -153,10 +153,11 @@ class _Stated(FaultProcess):
 
 
 class Crashes(Fault):
-    """Random crashes of workers or servers: each is up for an exponential time, and then offline for a random time."""
+    """Random crashes of workers or servers: each is up for a random time, exponential or as given, and then offline for one."""
 
     of: Literal["workers", "servers"] = Field("workers", description="machines that crash")
-    mean_up: Dwell = Field(description="mean time until the next crash, s", examples=[100.0])
+    mean_up: Dwell | None = Field(None, description="mean of an exponential time until the next crash, s", examples=[100.0])
+    up: AnyLatency | None = Field(None, description="time until the next crash, s, instead of `mean_up`")
     away: AnyLatency = Field(Constant(seconds=10.0), description="offline time after a crash, s")
 
     @property
@@ -164,8 +165,12 @@ class Crashes(Fault):
         return self.of == "servers"
 
     @model_validator(mode="after")
-    def _away_is_a_duration(self) -> "Crashes":
+    def _durations(self) -> "Crashes":
+        if (self.mean_up is None) == (self.up is None):
+            raise ValueError("give `mean_up`, for exponential times, or their distribution as `up`")
         check_median(self.away, 1.0)
+        if self.up is not None:
+            check_median(self.up, 1.0)
         return self
 
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
@@ -175,6 +180,7 @@ class Crashes(Fault):
 class _AtRandom(FaultProcess):
     def __init__(self, crashes: Crashes, seed: int, name: str, number: int):
         self._kind, self._mean = crashes.of[:-1], crashes.mean_up
+        self._up = durations(seed, f"{name} up times", [crashes.up] * number, [1.0] * number) if crashes.up else []
         self._draw = lambda entity, start, count: streams.uniforms(seed, f"{name} up", entity, start, count)
         self._away = durations(seed, f"{name} away", [crashes.away] * number, [1.0] * number)
         self._spans = [(array("q"), array("q")) for _ in range(number)]  # begin and end of each entity's offline times, ns
@@ -197,14 +203,21 @@ class _AtRandom(FaultProcess):
         if self._made > max(_MOST_CRASHES, _MOST_EARLY * len(self._spans)):
             raise FredError(
                 f"`cluster.faults`: more than {self._made - count:,} crashes; {self._kind} {number} alone has {len(back):,} "
-                f"in {(back or [0])[-1] / NANOSECONDS:g} s: give a longer `mean_up`, or stop the run earlier"
+                f"in {(back or [0])[-1] / NANOSECONDS:g} s: give longer times between crashes, or stop the run earlier"
             )
         now, away = back[-1] if back else 0, self._away[number]
-        for up in (-log(self._draw(number, len(back), count)) * self._mean * NANOSECONDS).tolist():
+        for up in self._times(number, len(back), count):
             begin = min(now + max(1, round(min(up, _END))), _END)
             now = min(begin + max(1, away()), _END)
             goes.append(begin)
             back.append(now)
+
+    def _times(self, number: int, made: int, count: int) -> Iterable[float]:
+        """Return the next times until a crash, ns."""
+        if self._mean is None:
+            return (float(self._up[number]()) for _ in range(count))
+        times: list[float] = (-log(self._draw(number, made, count)) * self._mean * NANOSECONDS).tolist()
+        return times
 
 
 class LostMessages(Fault):

@@ -96,6 +96,8 @@ REGISTRY: dict[str, dict[str, str]] = {
     "fault": {
         "outage": "fred.cluster.faults:Outage",
         "crashes": "fred.cluster.faults:Crashes",
+        "sessions": "fred.cluster.sessions:Sessions",
+        "periodic": "fred.cluster.sessions:Periodic",
         "lost-messages": "fred.cluster.faults:LostMessages",
     },
     "latency": {

@@ -139,8 +139,8 @@ class Sweep(Component):
     start: int | None = Field(
         None,
         ge=2,
-        description="number of values in the middle of each range that are tried at first, in a grid of numbers. Then follow the "
-        "neighbours of the best point, until all of them have been tried. Absent: all values are tried",
+        description="number of values in the middle of each range that are tried at first, in a grid of numbers. Then follow "
+        "the neighbours of the best point, until all of them have been tried. Absent: all values are tried",
     )
     best: Best | None = Field(
         None,

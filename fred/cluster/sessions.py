@@ -1,0 +1,222 @@
+"""Workers that are available at times only: in sessions from a file, or for a part of each day.
+
+Example: two spot machines, of which a record has the number that can be had, every five minutes.
+    >>> spot = Sessions(sessions=spans_of_counts([2, 1, 0, 2], gap=300.0), length=1200.0)
+    >>> process = spot.start(seed=0, name="spot", workers=2, servers=1)
+    >>> [tuple(time / 1e9 for time in process.away("worker", number, after=0)) for number in (0, 1)]
+    [(600.0, 900.0), (300.0, 900.0)]
+"""
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from fred.base import inputs, streams
+from fred.base.errors import FredError
+from fred.base.words import listed
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, Span, Who
+from fred.cluster.latency import NonNegative, Positive
+from fred.components.component import Whole
+from fred.components.input_path import InputPath
+from fred.traces.columns import CSVFile
+
+_MOST = 100_000  # sessions; all of them are stored in every manifest
+_COLUMNS = ("member", "begin", "end")
+_Session = tuple[NonNegative, NonNegative]  # begin and end, s
+_OfMember = Annotated[tuple[_Session, ...], Field(min_length=1)]
+
+
+class Sessions(Fault):
+    """Workers that are available in recorded sessions only, such as spot machines or phones.
+
+    A file is a CSV with the columns `member`, `begin` and `end` (s), a line for each session; or JSON with the number of
+    available machines at equal distances, `{"metadata": {"gap_seconds": 300}, "data": [4, 4, 3]}`, as records of spot machines
+    have it. There the last machine to come is the first to go.
+
+    The record begins again after its end. Its sessions are stored in the manifest.
+    """
+
+    sessions: tuple[_OfMember, ...] = Field(
+        (), description="begin and end of each session, s, for each member; or give `file`", examples=[[[[0, 60]], [[30, 90]]]]
+    )
+    file: InputPath | None = Field(None, description="CSV or JSON file of the sessions, relative to the scenario file")
+    length: Positive | None = Field(None, description="time after which the record begins again, s; absent: its last end")
+    assignment: Literal["in-order", "drawn"] = Field(
+        "in-order",
+        description="`in-order`: worker i has the sessions of the i-th member, further ones start over with the first; "
+        "`drawn`: those of a random member, from a random time on",
+    )
+    workers: tuple[Whole, ...] = Field((), description="numbers of the workers; absent: all")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+        if not isinstance(options, dict) or not options.get("file"):
+            return options
+        if options.get("sessions"):
+            raise ValueError("give `sessions` or `file`, not both")
+        path = InputPath.of(options["file"], info).located()
+        others = {key: value for key, value in options.items() if key != "file"}
+        try:
+            return {**_read_file(path), **others}
+        except FredError as error:
+            raise ValueError(str(error)) from error
+
+    @model_validator(mode="after")
+    def _some(self) -> "Sessions":
+        if not self.sessions:
+            raise ValueError("needs sessions: give `sessions`, or a `file` of them")
+        if (number := sum(map(len, self.sessions))) > _MOST:
+            raise ValueError(f"{number:,} sessions; expected at most {_MOST:,}: take some of the members")
+        for own in self.sessions:
+            for begin, end in own:
+                if end <= begin:
+                    raise ValueError(f"a session ends at {end:g} s, which is not after its begin at {begin:g} s")
+        if self.length is not None and self.length < self._last:
+            raise ValueError(f"`length` ({self.length:g} s) is before the end of the last session ({self._last:g} s)")
+        return self
+
+    @property
+    def _last(self) -> float:
+        return max(end for own in self.sessions for _, end in own)
+
+    def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
+        chosen = _of(self.workers, workers)
+        length = round((self.length or self._last) * NANOSECONDS)
+        away = [_gaps(own, length) for own in self.sessions]
+        if self.assignment == "in-order":
+            return _AwayAgain(length, {worker: (away[place % len(away)], 0) for place, worker in enumerate(chosen)})
+        drawn = {worker: streams.uniforms(seed, f"{name} member", worker, 0, 2).tolist() for worker in chosen}
+        return _AwayAgain(length, {worker: (away[int(u * len(away))], int(v * length)) for worker, (u, v) in drawn.items()})
+
+
+class Periodic(Fault):
+    """Workers that are available for a part of each day, or of any other period, such as phones that charge at night."""
+
+    available: Positive = Field(description="time in each period in which a worker is available, s", examples=[28800.0])
+    period: Positive = Field(86400.0, description="length of a period, s")
+    begin: float = Field(0.0, ge=0, description="begin of the available time, s from the begin of a period")
+    shifts: tuple[NonNegative, ...] = Field(
+        (0.0,),
+        min_length=1,
+        description="how much later each worker's periods begin, s, such as time zones; further ones start over",
+    )
+    workers: tuple[Whole, ...] = Field((), description="numbers of the workers; absent: all")
+
+    @model_validator(mode="after")
+    def _parts(self) -> "Periodic":
+        if not self.available < self.period:
+            raise ValueError(f"`available` ({self.available:g} s) must be less than the `period` ({self.period:g} s)")
+        return self
+
+    def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
+        period, up = round(self.period * NANOSECONDS), round(self.available * NANOSECONDS)
+        chosen = list(enumerate(_of(self.workers, workers)))
+        begins = {worker: round((self.begin + self.shifts[place % len(self.shifts)]) * NANOSECONDS) for place, worker in chosen}
+        return _AwayAgain(period, {worker: ([(up, period)], -begin % period) for worker, begin in begins.items()})
+
+
+class _AwayAgain(FaultProcess):
+    """Offline intervals that are repeated.
+
+    Args:
+        length: time after which they begin again, ns.
+        of: by worker, the intervals within that time, in order, and the place in it at which the run begins, ns.
+    """
+
+    def __init__(self, length: int, of: dict[int, tuple[list[Span], int]]):
+        self._length, self._of = length, of
+
+    def away(self, kind: Who, number: int, after: int) -> Span:
+        spans, shift = self._of.get(number, ([], 0)) if kind == "worker" else ([], 0)
+        if not spans:
+            return NOT_AT_ALL
+        rounds, within = divmod(after + shift, self._length)
+        place = bisect_right(spans, within, key=lambda span: span[1])
+        if place == len(spans):
+            rounds, place = rounds + 1, 0
+        begin, end = (rounds * self._length + time - shift for time in spans[place])
+        return max(0, begin), end
+
+
+def spans_of_counts(counts: Sequence[int], gap: float) -> list[list[tuple[float, float]]]:
+    """Return the sessions of each machine, s, from the number of machines at equal distances; the last to come goes first.
+
+    Args:
+        counts: available machines.
+        gap: distance of two numbers, s.
+
+    >>> spans_of_counts([1, 2, 0, 1], gap=10.0)
+    [[(0.0, 20.0), (30.0, 40.0)], [(10.0, 20.0)]]
+    """
+    found: list[list[tuple[float, float]]] = [[] for _ in range(max(counts, default=0))]
+    for number, own in enumerate(found):
+        there = [count > number for count in counts] + [False]
+        for place, now in enumerate(there):
+            before = place > 0 and there[place - 1]
+            if now and not before:
+                own.append((place * gap, 0.0))
+            elif before and not now:
+                own[-1] = own[-1][0], place * gap
+    return found
+
+
+def _of(workers: Sequence[int], number: int) -> Sequence[int]:
+    """Return the chosen workers; all, if none are named. Raises ValueError for a worker that is not there."""
+    if max(workers, default=0) >= number:
+        raise ValueError(f"there are {number} workers, numbered from 0; `workers` names {max(workers)}")
+    return workers or range(number)
+
+
+def _gaps(sessions: Sequence[tuple[float, float]], length: int) -> list[Span]:
+    """Return the offline intervals between sessions, which may overlap, within a time, ns."""
+    found, until = list[Span](), 0
+    for begin, end in sorted((round(begin * NANOSECONDS), round(end * NANOSECONDS)) for begin, end in sessions):
+        if begin > until:
+            found.append((until, begin))
+        until = max(until, end)
+    return [*found, (until, length)] if until < length else found
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Return the options that a file gives: `sessions`, and `length` if it has one. Raises FredError."""
+    return _read_counts(path) if path.suffix == ".json" else {"sessions": _read_sessions(path)}
+
+
+def _read_counts(path: Path) -> dict[str, Any]:
+    expected = 'expected {"metadata": {"gap_seconds": 300}, "data": [4, 4, 3]}: a distance in s, and numbers of machines'
+    try:
+        content = json.loads(inputs.text(path))
+        gap, counts = content["metadata"]["gap_seconds"], content["data"]
+        right = isinstance(gap, int | float) and gap > 0 and all(type(each) is int and each >= 0 for each in counts)
+    except (ValueError, TypeError, KeyError):
+        right = False
+    if not right:
+        raise FredError(f"{path}: {expected}")
+    if not any(counts):
+        raise FredError(f"{path}: no machine is ever available")
+    return {"sessions": spans_of_counts(counts, gap), "length": float(gap * len(counts))}
+
+
+def _read_sessions(path: Path) -> list[list[tuple[float, float]]]:
+    file = CSVFile(path)
+    if missing := [column for column in _COLUMNS if column not in file.header]:
+        raise FredError(f"{path} has no column `{missing[0]}`; it has {listed(file.header)}; expected {', '.join(_COLUMNS)}")
+    labels, numbers = file.columns(["member"], ["begin", "end"])
+    found: dict[int, list[tuple[float, float]]] = {}
+    for row, member in enumerate(labels["member"].codes.tolist()):
+        begin, end = float(numbers["begin"][row]), float(numbers["end"][row])
+        if member < 0 or not 0 <= begin < end < math.inf:
+            raise FredError(
+                f"{file.where(row)}: expected a member, a begin from 0 s on, and a later end; found {begin:g} to {end:g}"
+            )
+        found.setdefault(member, []).append((begin, end))
+    if not found:
+        raise FredError(f"{path} has no sessions")
+    return list(found.values())
