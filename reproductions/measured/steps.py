@@ -1,14 +1,19 @@
 """Step times of trainings, measured by others, and FRED's."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
+
+import pandas as pd
 
 import fred
 
 FILE = Path(__file__).parent / "steps.csv"
 ALGORITHMS = {"ddp": "allreduce-sgd", "local SGD": "local-sgd", "DiLoCo": "diloco"}
+FORECASTS = ("ring", "nccl", "nccl with buckets")  # options of the network
+_ALIKE, _SAME = 0.05, 0.01  # two measured times that differ by less are not ranked; predicted ones are not told apart
 
 
 class Step(NamedTuple):
@@ -17,14 +22,14 @@ class Step(NamedTuple):
     Args:
         source: where it was measured.
         system: `ddp` for all that average gradients in each step, `local SGD` or `DiLoCo`.
-        program: what ran, such as `Horovod`.
+        program: what ran, such as `Horovod`, and the model if the source has several.
         members: number of workers.
         size: bytes of the model.
-        bandwidth: of each worker, bytes/s.
+        bandwidth: of each worker, bytes/s; of a machine, if its workers pass one message on to the next.
         period: steps from one averaging to the next.
         buckets: parts in which gradients are averaged; 1: after the backward pass.
-        compute: time of a step without communication, s; None: not read yet.
-        seconds: measured time of a step, the mean over a period, s; None: not read yet.
+        compute: time of a step without communication, s.
+        seconds: measured time of a step, the mean over a period, s.
         is_blind: True if it was predicted before it was read.
     """
 
@@ -36,8 +41,8 @@ class Step(NamedTuple):
     bandwidth: float
     period: int
     buckets: int
-    compute: float | None
-    seconds: float | None
+    compute: float
+    seconds: float
     is_blind: bool
 
 
@@ -45,11 +50,10 @@ def read(path: Path = FILE) -> Iterator[Step]:
     """Yield the steps in a CSV file."""
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            times = (float(row[name]) / 1e3 if row[name] else None for name in ("compute_ms", "milliseconds"))
+            names = (row["source"], row["system"], row["program"])
             numbers = (int(row["members"]), int(row["bytes"]), float(row["gbit_per_s"]) * 1e9 / 8, int(row["period"]))
-            yield Step(
-                row["source"], row["system"], row["program"], *numbers, int(row["buckets"]), *times, row["blind"] == "yes"
-            )
+            times = (float(row["compute_ms"]) / 1e3, float(row["milliseconds"]) / 1e3)
+            yield Step(*names, *numbers, int(row["buckets"]), *times, row["blind"] == "yes")
 
 
 def predicted(step: Step, collective: str, buckets: int = 1) -> float:
@@ -59,7 +63,6 @@ def predicted(step: Step, collective: str, buckets: int = 1) -> float:
         step: its `seconds` are not used.
         collective, buckets: options of the network.
     """
-    assert step.compute is not None
     network = {"bandwidth": step.bandwidth, "collective": collective, "buckets": buckets, "message_bytes": step.size}
     compute = {"name": "constant", "seconds": step.compute}
     algorithm = ALGORITHMS[step.system]
@@ -75,3 +78,36 @@ def predicted(step: Step, collective: str, buckets: int = 1) -> float:
         )
         ends.append(float(fred.run(scenario).summary["virtual_seconds"].iloc[0]))
     return (ends[1] - ends[0]) / step.period
+
+
+def table_of(steps: Sequence[Step]) -> pd.DataFrame:
+    """Return the steps with the predicted times, s; one column for each of `FORECASTS`."""
+    rows = []
+    for step in steps:
+        times = (predicted(step, "ring"), predicted(step, "nccl"), predicted(step, "nccl", step.buckets))
+        rows.append({**step._asdict(), **dict(zip(FORECASTS, times, strict=True))})
+    return pd.DataFrame(rows)
+
+
+def ranked(found: pd.DataFrame, forecast: str) -> tuple[int, int, int]:
+    """Return how many pairs of steps at the same bandwidth are ranked as measured, are not told apart, and are ranked wrongly.
+
+    Pairs of which the slower one is measured as less than 5 % slower are left out. Predicted times that differ by less than
+    1 % are not told apart.
+
+    Args:
+        found: steps of one source, as from `table_of`.
+        forecast: column with the predicted times.
+
+    >>> steps = pd.DataFrame({"bandwidth": 1, "seconds": [1.0, 1.01, 2.0], "nccl": [1.0, 3.0, 2.0]})
+    >>> ranked(steps, "nccl")
+    (1, 0, 1)
+    """
+    right = alike = wrong = 0
+    for _, own in found.groupby("bandwidth"):
+        for one, other in combinations(sorted(own[["seconds", forecast]].itertuples(index=False, name=None)), 2):
+            if other[0] / one[0] > 1 + _ALIKE:
+                right += other[1] / one[1] > 1 + _SAME
+                alike += 1 / (1 + _SAME) <= other[1] / one[1] <= 1 + _SAME
+                wrong += other[1] / one[1] < 1 / (1 + _SAME)
+    return int(right), int(alike), int(wrong)
