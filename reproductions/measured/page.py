@@ -1,6 +1,8 @@
 """The page on measured times: its tables and its text."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -118,13 +120,15 @@ def _blind(first: pd.DataFrame) -> Iterator[tuple[object, ...]]:
 
 def _hidden(trained: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Yield how much communication is hidden behind the backward pass, ms: measured, and with `buckets`."""
-    own = trained[(trained["source"] == _LAYERS) & (trained["bandwidth"] < _SLOW)]
-    programs = own["program"].str.split(", ", expand=True)
-    for (model, members), same in own.groupby([programs[1], "members"], sort=False):
-        by = same.set_index(programs[0].loc[same.index])
-        whole, merged = by.loc["one allreduce", "seconds"], by.loc["MG-WFBP"]
+    own: dict[tuple[str, int], dict[str, dict[Hashable, Any]]] = defaultdict(dict)
+    for row in trained.to_dict("records"):
+        if row["source"] == _LAYERS and row["bandwidth"] < _SLOW:
+            program, model = row["program"].split(", ")
+            own[model, row["members"]][program] = row
+    for (model, members), rows in own.items():
+        whole, merged = rows["one allreduce"]["seconds"], rows["MG-WFBP"]
         hidden = merged["nccl"] - merged[FORECASTS[2]]
-        times = (whole, whole - merged["seconds"], hidden, whole - by.loc["WFBP", "seconds"])
+        times = (whole, whole - merged["seconds"], hidden, whole - rows["WFBP"]["seconds"])
         yield (model, members, *(round(1e3 * each) for each in times))
 
 

@@ -50,10 +50,19 @@ def read(path: Path = FILE) -> Iterator[Step]:
     """Yield the steps in a CSV file."""
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            names = (row["source"], row["system"], row["program"])
-            numbers = (int(row["members"]), int(row["bytes"]), float(row["gbit_per_s"]) * 1e9 / 8, int(row["period"]))
-            times = (float(row["compute_ms"]) / 1e3, float(row["milliseconds"]) / 1e3)
-            yield Step(*names, *numbers, int(row["buckets"]), *times, row["blind"] == "yes")
+            yield Step(
+                row["source"],
+                row["system"],
+                row["program"],
+                members=int(row["members"]),
+                size=int(row["bytes"]),
+                bandwidth=float(row["gbit_per_s"]) * 1e9 / 8,
+                period=int(row["period"]),
+                buckets=int(row["buckets"]),
+                compute=float(row["compute_ms"]) / 1e3,
+                seconds=float(row["milliseconds"]) / 1e3,
+                is_blind=row["blind"] == "yes",
+            )
 
 
 def predicted(step: Step, collective: str, buckets: int = 1) -> float:
