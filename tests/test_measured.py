@@ -279,6 +279,7 @@ def of(**changes):
         (of(), 1, 0.1 + 0.075),  # a ring moves 6 / 4 of the model
         (of(), 50, 0.1 - 0.2 / 3 / 50 * 49 + 0.075),  # from the first bucket on, the network limits
         (of(bandwidth=1e10), 10, 0.1 + 0.0075 / 10),  # the last bucket follows the backward pass
+        (of(system="servers"), 1, 0.1 + 2 * 0.05),  # each of four servers takes a quarter of each of four gradients
         (of(system="local SGD", period=8), 1, 0.1 + 0.075 / 8),
         (of(system="DiLoCo", period=8), 1, 0.1 + 0.075 / 8),
     ],

@@ -122,7 +122,7 @@ def _hidden(trained: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Yield how much communication is hidden behind the backward pass, ms: measured, and with `buckets`."""
     own: dict[tuple[str, int], dict[str, dict[Hashable, Any]]] = defaultdict(dict)
     for row in trained.to_dict("records"):
-        if row["source"] == _LAYERS and row["bandwidth"] < _SLOW:
+        if row["source"] == _LAYERS and row["system"] == "ddp" and row["bandwidth"] < _SLOW:
             program, model = row["program"].split(", ")
             own[model, row["members"]][program] = row
     for (model, members), rows in own.items():
@@ -211,12 +211,11 @@ earlier comparison.
 - **DDP there** takes 470 ms longer than local SGD with period 1 at 1 Gbit/s, and 80 ms at 5 Gbit/s: as long as 50 to 59 MB
   more would. DDP broadcasts a model's buffers before each step by default, which FRED lacks. Whether these are that large
   was not verified.
-- **ddl-benchmarks**: two to eight machines, four GPUs each. At 100 Gbit/s the bus within a machine limits the BERT models,
-  not the network.
+- **ddl-benchmarks**: two to eight machines, four GPUs each. BytePS has as many servers as machines, on further machines, and
+  sends after the backward pass. At 100 Gbit/s the bus within a machine limits the BERT models, not the network.
 - **DLPerf**: two and four machines, eight GPUs each. With the same machines and models the error depends on the program.
-  APEX
-  averages after the backward pass here, so `buckets` do not apply to it. With DDP the second machine adds 9 ms to ResNet-50's
-  step, where an allreduce takes 16 ms.
+  APEX averages after the backward pass here, so `buckets` do not apply to it. With DDP the second machine adds 9 ms to
+  ResNet-50's step, where an allreduce takes 16 ms.
 - **pytorch/pytorch**: two machines, eight GPUs each. A step with DDP in one machine is already 7 to 10 % longer than one
   without. A second machine adds at most 3 ms, where an allreduce after the backward pass takes 4 to 14 ms.
 
@@ -299,13 +298,13 @@ Read on 26 November 2026; the names without an address are repositories at GitHu
 iperf, InfiniBand of 100 Gbit/s; as cited in rajatbisht.net/paper_summaries | no |
 | elizabetht/spark, infiniband-tutorial | two DGX Spark, 192 Gbit/s as measured | no |
 | Adnan082/diloco-measured, results/raw | see above; the first repetition of each | yes |
-| HKBU-HPML/ddl-benchmarks, results/2020-05-29 | see above | but for MG-WFBP |
+| HKBU-HPML/ddl-benchmarks, results/2020-05-29 | see above | but for MG-WFBP and BytePS |
 | Oneflow-Inc/DLPerf, reports/dlperf_benchmark_test_report_v1.md and the pages of PyTorch | see above; V100 | PyTorch and APEX |
 | pytorch/pytorch, benchmarks/distributed/ddp | see above; V100, 4 x 100 Gbit/s | no |
 
 ## What this does not show
 
-NCCL's operations other than allreduce, allgather and point to point are forms without a measurement. No step of a training
-with parameter servers was compared. Where communication takes longer than computation, overlap was
-measured on one cluster only, and not with PyTorch's DDP.
+NCCL's operations other than allreduce, allgather and point to point are forms without a measurement. Parameter servers were
+compared on one cluster only. Where communication takes longer than computation, overlap was measured on that cluster only,
+and not with PyTorch's DDP.
 """

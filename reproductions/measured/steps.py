@@ -11,7 +11,7 @@ import pandas as pd
 import fred
 
 FILE = Path(__file__).parent / "steps.csv"
-ALGORITHMS = {"ddp": "allreduce-sgd", "local SGD": "local-sgd", "DiLoCo": "diloco"}
+ALGORITHMS = {"ddp": "allreduce-sgd", "servers": "ssgd", "local SGD": "local-sgd", "DiLoCo": "diloco"}
 FORECASTS = ("ring", "nccl", "nccl with buckets")  # options of the network
 _ALIKE, _SAME = 0.05, 0.01  # two measured times that differ by less are not ranked; predicted ones are not told apart
 
@@ -21,7 +21,8 @@ class Step(NamedTuple):
 
     Args:
         source: where it was measured.
-        system: `ddp` for all that average gradients in each step, `local SGD` or `DiLoCo`.
+        system: `ddp` for allreduces of gradients in each step, `servers` for as many parameter servers as workers, which hold
+            equal parts, `local SGD` or `DiLoCo`.
         program: what ran, such as `Horovod`, and the model if the source has several.
         members: number of workers.
         size: bytes of the model.
@@ -74,13 +75,15 @@ def predicted(step: Step, collective: str, buckets: int = 1) -> float:
     """
     network = {"bandwidth": step.bandwidth, "collective": collective, "buckets": buckets, "message_bytes": step.size}
     compute = {"name": "constant", "seconds": step.compute}
+    servers = {"servers": step.members} if step.system == "servers" else {}
+    network |= {"server_bandwidth": step.bandwidth} if servers else {}
     algorithm = ALGORITHMS[step.system]
-    averages_each = algorithm == "allreduce-sgd"
+    averages_each = step.system in ("ddp", "servers")
     updates = 1 if averages_each else step.members * step.period + (algorithm == "diloco")  # in a period; an outer step is one
     ends = []
     for periods in (1, 2):
         scenario = fred.scenario(
-            cluster={"workers": step.members, "compute": compute, "network": network},
+            cluster={"workers": step.members, "compute": compute, "network": network, **servers},
             stop={"updates": updates * periods + (not averages_each)},
             algorithm={"name": algorithm, "learning_rate": 0.1},
             **({} if averages_each else {"protocol": {"period": step.period}}),
