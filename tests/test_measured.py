@@ -14,7 +14,7 @@ from fred.fitting.communication import Unknowns, errors, fit, fit_network, predi
 from fred.fitting.measurements import Measurement, read
 from fred.timing.fair_links import FairLinks
 from fred.timing.loop import Loop
-from reproductions.measured import steps
+from reproductions.measured import steps, streams
 from reproductions.measured.sources import SHARED, SOURCES
 from tests.conftest import ROOT
 
@@ -296,3 +296,11 @@ def test_step_times_of_trainings_are_read_and_predicted():
     near = [each for each in measured if each.system != "ddp" and 1e8 < each.bandwidth < 1e9 and each.period <= 8]
     assert len(near) == 8
     assert all(abs(steps.predicted(each, "nccl") / each.seconds - 1) < 0.07 for each in near)
+
+
+def test_rates_of_single_connections_are_those_of_their_windows():
+    rows = streams.table_of()
+    first, last = rows.iloc[0], rows[rows["bytes"].notna()].iloc[0]
+    assert first["table"] == pytest.approx(8e-6 * 3 * 2**20 / 0.266047)
+    assert last["bytes"] * 8e-6 / last["table"] == pytest.approx(9.536, abs=1e-3)  # s; with slow start
+    assert (rows["own"] / rows["mbit_per_s"] - 1).abs().median() < 0.05
