@@ -18,7 +18,7 @@ from reproductions.measured import page, steps
 from reproductions.measured.page import NEAR, summary
 from reproductions.measured.sources import FOLDER, SOURCES, TRIED, Source, settings
 
-FILE, STEPS, OTHERS = (RESULTS / f"measured{name}.csv" for name in ("", "-steps", "-tried"))
+FILE, STEPS, SHARES, OTHERS = (RESULTS / f"measured{name}.csv" for name in ("", "-steps", "-bandwidths", "-tried"))
 OWN = (FOLDER / "gloo-emulated.csv", FOLDER / "public.csv")  # no constant was changed after `public` was read
 _NO_LATENCY = 1e-6  # s; the times do not tell a smaller one
 _MARKS = "osD^vP*X<>hdp8"
@@ -29,6 +29,7 @@ _COLORS = {  # by the beginning of the name; others: those of the shared tables
     "HKBU": "#E69F00",
     "Oneflow": "#009E73",
     "pytorch": "0.2",
+    "horovod": "#CC79A7",
 }
 Floats = NDArray[np.float64]
 
@@ -56,7 +57,10 @@ def timing() -> None:
         rows += _described(group.name, group)
     pd.DataFrame(rows).to_csv(FILE, index=False, float_format="%.6g")
     say("step times of trainings")
-    steps.table_of(list(steps.read())).to_csv(STEPS, index=False, float_format="%.6g")
+    trained = list(steps.read())
+    steps.table_of(trained).to_csv(STEPS, index=False, float_format="%.6g")
+    shares = [{"name": name, **row} for name, own in steps.programs(trained) for row in steps.transferred(own)]
+    pd.DataFrame(shares).to_csv(SHARES, index=False, float_format="%.6g")
     say("other forms")
     pd.DataFrame([row for source in TRIED for row in _tried(source)]).to_csv(OTHERS, index=False, float_format="%.6g")
 
@@ -70,7 +74,7 @@ def report() -> str:
     found, trained = pd.read_csv(FILE), pd.read_csv(STEPS)
     picture(found).save(RESULTS / "measured.svg")
     picture(page.drawn(trained)).save(RESULTS / "measured-steps.svg")
-    return write("measured", page.text(found, trained, pd.read_csv(OTHERS)))
+    return write("measured", page.text(found, trained, pd.read_csv(SHARES), pd.read_csv(OTHERS)))
 
 
 def points(paths: Sequence[Path]) -> str:

@@ -47,12 +47,13 @@ def drawn(trained: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"name": _groups(trained), "predicted": forecast, "error": forecast / trained["seconds"] - 1})
 
 
-def text(found: pd.DataFrame, trained: pd.DataFrame, tried: pd.DataFrame) -> str:
+def text(found: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, tried: pd.DataFrame) -> str:
     """Return the page.
 
     Args:
         found: errors of collectives and messages, one row for each measurement.
         trained: step times, as from `steps.table_of`.
+        shares: errors with the bandwidths that other steps tell.
         tried: errors of other forms.
     """
     ways = [name for name in found.columns if name.startswith("without")]
@@ -91,6 +92,9 @@ def text(found: pd.DataFrame, trained: pd.DataFrame, tried: pd.DataFrame) -> str
                 for each in FORECASTS
             ],
         ),
+        shares=table(("program", "others", "share with `buckets`", "error", "share without", "error"), _shares(shares)),
+        merged=_merged(shares[shares["overlaps"]]),
+        late=_merged(shares[~shares["overlaps"]]),
         hidden=table(
             ("model", "GPUs", "one allreduce", "hidden by MG-WFBP", "hidden in FRED", "by single tensors"), _hidden(trained)
         ),
@@ -114,6 +118,23 @@ def _trained(trained: pd.DataFrame) -> Iterator[tuple[object, ...]]:
         off = [(own[each] / own["seconds"] - 1).to_numpy() for each in FORECASTS]
         blind = "yes" if own["is_blind"].all() else "no"
         yield (name, len(own), blind, *(f"{np.median(np.abs(each)):.0%} ({_worst(each):+.0%})" for each in off))
+
+
+def _shares(shares: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each program: shares of the bandwidth, and errors of the other steps, with `buckets` and without."""
+    for name, own in shares.groupby("name", sort=False):
+        cells: list[str] = []
+        for overlaps in (True, False):
+            each = own[own["overlaps"] == overlaps]
+            share, off = each["share"].to_numpy(), each["error"].to_numpy()
+            cells += [f"{share[0]:.2f}", f"{np.median(np.abs(off)):.0%} ({_worst(off):+.0%})"] if len(off) else "––"
+        yield (name, len(own) // own["overlaps"].nunique(), *cells)
+
+
+def _merged(shares: pd.DataFrame) -> str:
+    """Return the median error of the programs that merge gradients."""
+    merges = shares["name"].str.contains("MG-WFBP|Horovod")
+    return f"{100 * shares.loc[merges, 'error'].abs().median():.0f} %"
 
 
 def _blind(first: pd.DataFrame) -> Iterator[tuple[object, ...]]:
@@ -250,6 +271,8 @@ earlier comparison.
 - **DLPerf**: two and four machines, eight GPUs each. With the same machines and models the error depends on the program.
   APEX averages after the backward pass here, so `buckets` do not apply to it. With DDP the second machine adds 9 ms to
   ResNet-50's step, where an allreduce takes 16 ms.
+- **horovod/horovod**: 4 and 16 machines, four GPUs each, with RoCE and plain Ethernet. Over TCP as if nothing were hidden,
+  over RDMA as `buckets` say; but see below.
 - **pytorch/pytorch**: two machines, eight GPUs each. A step with DDP in one machine is already 7 to 10 % longer than one
   without. A second machine adds at most 3 ms, where an allreduce after the backward pass takes 4 to 14 ms.
 
@@ -270,6 +293,18 @@ with it: with merged gradients (MG-WFBP), by `buckets` of 25 MiB in FRED, and wi
 Merged gradients hide what `buckets` say with ResNet-50, about three quarters of it in three cases with BERT, and nothing in
 the three others. Single tensors hide less the more GPUs there are: with 32, each of the 161 to 398 allreduces costs .5 to .7
 ms more. One allreduce after the backward pass reaches 90 to 99 % of the nominal bandwidth.
+
+## Steps with a bandwidth that another step tells
+
+For each program, the share of the nominal bandwidth is fitted to one step: of the largest model, with the most GPUs. It
+predicts the other steps, with other models and numbers of GPUs. A dash: no share from .05 to 2 explains that step.
+
+{shares}
+
+With merged gradients (MG-WFBP, Horovod) and `buckets`, one calibrated bandwidth predicts the other steps within {merged} in
+the median, 1 to 9 % by program, and better than without `buckets` ({late}) but for one program. With an allreduce for each
+tensor (WFBP), `buckets` do not help. So the errors above are mostly those of nominal bandwidths: over TCP, Horovod reached
+14 and 18 Gbit/s of 25 and 40, and over RDMA 22 of 25.
 
 ## Other forms
 
@@ -333,6 +368,7 @@ iperf, InfiniBand of 100 Gbit/s; as cited in rajatbisht.net/paper_summaries | no
 | elizabetht/spark, infiniband-tutorial | two DGX Spark, 192 Gbit/s as measured | no |
 | Adnan082/diloco-measured, results/raw | see above; the first repetition of each | yes |
 | HKBU-HPML/ddl-benchmarks, results/2020-05-29 | see above | but for MG-WFBP and BytePS |
+| horovod/horovod, README.md of September 2017 | see above; Pascal, batches of 64 | 64 GPUs |
 | Oneflow-Inc/DLPerf, reports/dlperf_benchmark_test_report_v1.md and the pages of PyTorch | see above; V100 | PyTorch and APEX |
 | kfirtoledo/CloudPilot_Project, results, algorithms/locations/gcp_latency.json | see above | yes, but for 2 s of one run |
 | pytorch/pytorch, benchmarks/distributed/ddp | see above; V100, 4 x 100 Gbit/s | no |

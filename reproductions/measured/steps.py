@@ -1,18 +1,21 @@
 """Step times of trainings, measured by others, and FRED's."""
 
 import csv
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+from scipy.optimize import brentq
 
 import fred
 
 FILE = Path(__file__).parent / "steps.csv"
 ALGORITHMS = {"ddp": "allreduce-sgd", "servers": "ssgd", "local SGD": "local-sgd", "DiLoCo": "diloco"}
 FORECASTS = ("ring", "nccl", "nccl with buckets")  # options of the network
+_SHARES = (0.05, 2.0)  # of the nominal bandwidth, between which one is fitted
 _ALIKE, _SAME = 0.05, 0.01  # two measured times that differ by less are not ranked; predicted ones are not told apart
 
 
@@ -99,6 +102,44 @@ def table_of(steps: Sequence[Step]) -> pd.DataFrame:
         times = (predicted(step, "ring"), predicted(step, "nccl"), predicted(step, "nccl", step.buckets))
         rows.append({**step._asdict(), **dict(zip(FORECASTS, times, strict=True))})
     return pd.DataFrame(rows)
+
+
+def transferred(steps: Sequence[Step]) -> Iterator[dict[str, object]]:
+    """Yield how well steps are predicted by the bandwidth that another one tells: with `buckets`, and without.
+
+    Args:
+        steps: of one program on one network; the bandwidth is fitted to the largest model, with the most members.
+    """
+    largest = max(steps, key=lambda step: (step.size, step.members))
+    for overlaps in (True, False):
+
+        def error(share: float, step: Step = largest, overlaps: bool = overlaps) -> float:
+            buckets = step.buckets if overlaps else 1
+            return predicted(step._replace(bandwidth=step.bandwidth * share), "nccl", buckets) / step.seconds - 1
+
+        if error(_SHARES[0]) * error(_SHARES[1]) > 0:
+            continue  # no bandwidth explains it
+        share = brentq(error, *_SHARES, xtol=1e-3)
+        for step in steps:
+            if step is not largest:
+                yield {
+                    "overlaps": overlaps,
+                    "share": share,
+                    "members": step.members,
+                    "bytes": step.size,
+                    "error": error(share, step),
+                }
+
+
+def programs(steps: Sequence[Step]) -> Iterator[tuple[str, Sequence[Step]]]:
+    """Yield programs that overlap communication with the backward pass, and their steps with several models on one network."""
+    groups: dict[tuple[str, str, float], list[Step]] = defaultdict(list)
+    for step in steps:
+        if step.system == "ddp":
+            groups[step.source, step.program.split(",")[0], step.bandwidth].append(step)
+    for (source, program, bandwidth), own in groups.items():
+        if len({step.size for step in own}) > 1 and max(step.buckets for step in own) > 1:
+            yield f"{source}: {program}, {bandwidth * 8e-9:g} Gbit/s", own
 
 
 def ranked(found: pd.DataFrame, forecast: str) -> tuple[int, int, int]:
