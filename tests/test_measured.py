@@ -14,6 +14,7 @@ from fred.fitting.communication import Unknowns, errors, fit, fit_network, predi
 from fred.fitting.measurements import Measurement, read
 from fred.timing.fair_links import FairLinks
 from fred.timing.loop import Loop
+from reproductions.measured import steps, streams
 from reproductions.measured.sources import SHARED, SOURCES
 from tests.conftest import ROOT
 
@@ -263,3 +264,53 @@ def test_points_are_predicted_from_any_file(tmp_path, monkeypatch, capsys):
     measured.points([ROOT / "reproductions" / "measured" / "gloo-emulated.csv"])
     assert "gloo-emulated: gloo allreduce" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"measured-points.md", "measured-points.svg"}
+
+
+def of(**changes):
+    """One step of four workers that compute for 100 ms, with 50 MB at 1 GB/s."""
+    given = dict.fromkeys(("source", "system", "program"), "ddp") | {"members": 4, "size": 50_000_000, "bandwidth": 1e9}
+    given |= {"period": 1, "buckets": 1, "compute": 0.1, "seconds": 1.0, "is_blind": True}
+    return steps.Step(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("step", "buckets", "seconds"),
+    [
+        (of(), 1, 0.1 + 0.075),  # a ring moves 6 / 4 of the model
+        (of(), 50, 0.1 - 0.2 / 3 / 50 * 49 + 0.075),  # from the first bucket on, the network limits
+        (of(bandwidth=1e10), 10, 0.1 + 0.0075 / 10),  # the last bucket follows the backward pass
+        (of(system="servers"), 1, 0.1 + 2 * 0.05),  # each of four servers takes a quarter of each of four gradients
+        (of(system="local SGD", period=8), 1, 0.1 + 0.075 / 8),
+        (of(system="DiLoCo", period=8), 1, 0.1 + 0.075 / 8),
+    ],
+)
+def test_step_times_are_those_of_sums_by_hand(step, buckets, seconds):
+    assert steps.predicted(step, "ring", buckets) == pytest.approx(seconds, rel=1e-6)
+
+
+def test_step_times_of_trainings_are_read_and_predicted():
+    """Local SGD and DiLoCo at 1 and 5 Gbit/s, averaging every 1 or 8 steps: within 7 %, as predicted before they were read."""
+    measured = list(steps.read())
+    assert {each.system for each in measured} == set(steps.ALGORITHMS)
+    assert sum(each.is_blind for each in measured) == 83
+    near = [each for each in measured if each.system != "ddp" and 1e8 < each.bandwidth < 1e9 and each.period <= 8]
+    assert len(near) == 8
+    assert all(abs(steps.predicted(each, "nccl") / each.seconds - 1) < 0.07 for each in near)
+
+
+def test_rates_of_single_connections_are_those_of_their_windows():
+    rows = streams.table_of()
+    first, last = rows.iloc[0], rows[rows["bytes"].notna()].iloc[0]
+    assert first["table"] == pytest.approx(8e-6 * 3 * 2**20 / 0.266047)
+    assert last["bytes"] * 8e-6 / last["table"] == pytest.approx(9.536, abs=1e-3)  # s; with slow start
+    assert (rows["own"] / rows["mbit_per_s"] - 1).abs().median() < 0.05
+
+
+def test_a_bandwidth_that_one_step_tells_predicts_others():
+    slow = 0.6e9  # bytes/s; nominal: 1e9
+    made = [of(size=size, bandwidth=1e9, buckets=4) for size in (10**8, 2 * 10**8)]
+    made = [each._replace(seconds=steps.predicted(each._replace(bandwidth=slow), "nccl", 4)) for each in made]
+    [(_, own)] = steps.programs([*made, of(system="DiLoCo")])
+    [row] = [row for row in steps.transferred(own) if row["overlaps"]]
+    assert row["share"] == pytest.approx(slow / 1e9, abs=2e-3)
+    assert row["error"] == pytest.approx(0, abs=1e-3)

@@ -49,6 +49,28 @@ def _without_ring(members: int, parts: float) -> Effort:
     return effort._replace(rounds=parts * effort.rounds)
 
 
+def _gloo_gathered(members: int, volume: float = libraries.GLOO_VOLUME, pair: float = 1.0) -> Effort:
+    """Return the cost of an allgather that moves `pair` times as much between two members."""
+    share = (members - 1) / members * volume * (pair if members == 2 else 1.0)
+    return Effort(4 * (members - 1), share, members * (members - 1), share * members)
+
+
+def _gloo_to_all(members: int, volume: float = libraries.GLOO_ALL_TO_ALL, pair: float = 1.0) -> Effort:
+    """Return the cost of an all-to-all that moves `pair` times as much between two members."""
+    return _gloo_gathered(members, volume, pair)._replace(rounds=2)
+
+
+def _more_in_use(members: int, parts: float = libraries.PARTS_IN_USE, volume: float = 1.0) -> Effort:
+    """Return the cost of an allreduce in use that moves more than the model."""
+    effort = libraries.allreduce_in_use(members, parts)
+    return effort._replace(volume=volume * effort.volume)
+
+
+def _between_two(members: int) -> Effort:
+    """Return the cost of an allreduce between two machines, whatever the number of members in each."""
+    return libraries.nccl_allreduce(2)
+
+
 SOURCES = (
     Source(
         "NCCL, allreduce",
@@ -81,11 +103,31 @@ SOURCES = (
 )
 
 
+_EMULATED, _PUBLIC = FOLDER / "gloo-emulated.csv", FOLDER / "public.csv"
+_EFA, _A3 = "gist.github.com/jacobkahn", "lessizzmore/create-a3mega-ztan-fork"
+TRIED = (  # other forms, which are not FRED's
+    Source("Gloo's allgather", _EMULATED, "gloo allgather", _gloo_gathered, {"volume": 1.25}),
+    Source("the same, more between two members", _EMULATED, "gloo allgather", _gloo_gathered, {"volume": 1.25, "pair": 1.5}),
+    Source("Gloo's all-to-all", _EMULATED, "gloo all-to-all", _gloo_to_all, {"volume": 1.5}),
+    Source("the same, more between two members", _EMULATED, "gloo all-to-all", _gloo_to_all, {"volume": 1.5, "pair": 1.5}),
+    Source("allreduce in use", *SOURCES[4][1:3], libraries.allreduce_in_use, {"parts": libraries.PARTS_IN_USE}),
+    Source("the same, with more bytes", *SOURCES[4][1:3], _more_in_use, {"parts": libraries.PARTS_IN_USE, "volume": 1.0}),
+    Source(f"{_EFA}", _PUBLIC, f"nccl allreduce {_EFA}"),
+    Source("the same, as a ring of all members", _PUBLIC, f"nccl allreduce {_EFA}", ring),
+    Source(f"{_A3}", _PUBLIC, f"nccl allreduce {_A3}"),
+    Source("the same, between two machines", _PUBLIC, f"nccl allreduce {_A3}", _between_two),
+    Source("eth-cscs/cscs-docs", _PUBLIC, "nccl allreduce eth-cscs/cscs-docs"),
+    Source("the same, between two machines", _PUBLIC, "nccl allreduce eth-cscs/cscs-docs", _between_two),
+)
+
+
 def settings(measurements: Sequence[Measurement]) -> dict[str, list[object]]:
     """Return the ways to leave measurements out: the setting of each, by what is left out."""
     if measurements[0].is_rate:
         return {"receiver": [place // PAIRS for place in range(len(measurements))]}
-    ways: dict[str, list[object]] = {"delay and bandwidth": [(each.latency, each.bandwidth) for each in measurements]}
-    if len({each.nodes for each in measurements}) > 1:
-        ways["number of nodes"] = [each.nodes for each in measurements]
-    return ways
+    ways: dict[str, list[object]] = {
+        "delay and bandwidth": [(each.latency, each.bandwidth) for each in measurements],
+        "number of nodes": [each.nodes for each in measurements],
+    }
+    several = {name: keys for name, keys in ways.items() if len(set(keys)) > 1}
+    return several or {"size": [each.size for each in measurements]}
