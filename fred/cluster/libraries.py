@@ -16,6 +16,7 @@ NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective op
 NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
 GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
 GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
+GLOO_PAIR = 1.5  # factor on both where only two members gather, or send all to all
 PARTS_IN_USE = 18.2  # allreduces of one synchronization in use
 RING_IN_USE = 16  # members from which such allreduces go around a ring
 SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
@@ -96,11 +97,11 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
         "allreduce": gloo_allreduce,
         "broadcast": lambda members: _to_all(members, 2 * _depth(members), _depth(members), starts=_depth(members)),
         "reduce": lambda members: _gloo_reduce(members),
-        "allgather": lambda members: _all(members, 4 * (members - 1), GLOO_VOLUME),
+        "allgather": lambda members: _gloo_all(members, 4 * (members - 1), GLOO_VOLUME),
         "reduce-scatter": lambda members: _all(members, 2 * (members - 1), GLOO_VOLUME)._replace(
             segments=(members - 1) / members
         ),
-        "all-to-all": lambda members: _all(members, 2, GLOO_ALL_TO_ALL),
+        "all-to-all": lambda members: _gloo_all(members, 2, GLOO_ALL_TO_ALL),
         "gather": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
         "scatter": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
         "point-to-point": lambda members: Effort(2, 1.0, 1, 1.0, starts=1),
@@ -123,6 +124,11 @@ def _all(members: int, rounds: float, volume: float, passes: int = 1) -> Effort:
     """Return the cost of an operation in which every member sends all of a model but its own part, `passes` times."""
     others = members - 1
     return Effort(rounds, passes * volume * others / members, passes * others * members, float(passes * others))
+
+
+def _gloo_all(members: int, rounds: float, volume: float) -> Effort:
+    """Return the cost of an allgather or all-to-all, which takes longer than its volume says between two members."""
+    return _all(members, rounds, volume * (GLOO_PAIR if members == 2 else 1.0))
 
 
 def _to_all(members: int, rounds: float, volume: float, starts: int = 0) -> Effort:

@@ -105,7 +105,7 @@ SOURCES = (
 
 _EMULATED, _PUBLIC = FOLDER / "gloo-emulated.csv", FOLDER / "public.csv"
 _EFA, _A3 = "gist.github.com/jacobkahn", "lessizzmore/create-a3mega-ztan-fork"
-TRIED = (  # other forms, which are not FRED's
+TRIED = (  # forms to compare, two by two
     Source("Gloo's allgather", _EMULATED, "gloo allgather", _gloo_gathered, {"volume": 1.25}),
     Source("the same, more between two members", _EMULATED, "gloo allgather", _gloo_gathered, {"volume": 1.25, "pair": 1.5}),
     Source("Gloo's all-to-all", _EMULATED, "gloo all-to-all", _gloo_to_all, {"volume": 1.5}),
