@@ -8,7 +8,7 @@ from scipy import stats
 from fred.base.over_seeds import MISSES, Mean
 from studies.coverage import page
 from studies.coverage.laws import CHOSEN_ON, JUDGED_ON
-from studies.coverage.measure import FAMILIES, FOUND, TAILS, coverage, family
+from studies.coverage.measure import FAMILIES, FOUND, STOPPING, TAILS, coverage, family, stopping
 from studies.coverage.methods import RESAMPLES, bca, bootstrap_t, student
 
 SAMPLES = np.random.default_rng(0).exponential(size=(6, 8))
@@ -67,8 +67,8 @@ def test_holms_method_keeps_false_verdicts_of_a_family_below_the_nominal_share()
 
 @pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.coverage")
 def test_the_page_says_what_was_measured_and_its_sentences_hold():
-    found, tails, families = map(pd.read_csv, (FOUND, TAILS, FAMILIES))
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(found, tails, families)
+    found, tails, families, added = map(pd.read_csv, (FOUND, TAILS, FAMILIES, STOPPING))
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(found, tails, families, added)
     holds = found.set_index(["law", "method", "seeds"])["holds"].sort_index()
     normal, exponential, skewed, heavy = (holds[law.name, "Student's t"] for law in CHOSEN_ON)
     assert normal.round(2).eq(0.95).all() and heavy.round(2).eq(0.96).all()
@@ -78,3 +78,12 @@ def test_the_page_says_what_was_measured_and_its_sentences_hold():
     assert widths[5].between(2.2, 3.75).all()
     assert tails[(tails["method"] == "BCa") & (tails["seeds"] == 5)]["holds"].between(0.835, 0.945).all()
     assert (families["together"] < 0.05).all()
+    cost, early = 100 * (added["fixed"] - added["stopping"]), 100 * (added["fixed"] - added["early"])
+    skewed_law = added["law"].str.startswith(("exponential", "log-normal"))
+    assert cost[~skewed_law].between(0.7, 1.7).all() and cost[skewed_law].between(1, 6.5).all()
+    assert early[~skewed_law].max() < 3.4 and early[skewed_law].max() < 14.1
+
+
+def test_stopping_by_width_uses_about_as_many_seeds_as_needed():
+    found = stopping(CHOSEN_ON[0], needed=15, first=10, samples=1000)
+    assert 14 < found["seeds"] < 20 and 0.91 < found["holds"] < 0.97

@@ -11,6 +11,7 @@ from fred.base.words import briefly
 from fred.components import registry
 from fred.outcomes import sweeps
 from fred.outcomes.paired import compared
+from fred.outcomes.precision import why_stopped
 from fred.outcomes.tables import Tables
 
 _SHARES = ("cross-entropy", "squared-error")  # losses whose error is a share, unless it is the root of the loss
@@ -64,7 +65,7 @@ def answer(tables: Tables) -> str:
         sentences.append(_throughput(reported, runs))
     else:
         sentences.append(_counted(runs))
-    return " ".join(f"{sentence}." for sentence in sentences + _caveats(runs))
+    return " ".join(f"{sentence}." for sentence in sentences + _caveats(runs) + why_stopped(reported))
 
 
 def _chosen(tables: Tables) -> list[str]:
