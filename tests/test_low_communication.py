@@ -19,6 +19,7 @@ from studies.low_communication.cases import (
     HERE,
     LATENCY,
     LEARNERS,
+    MEGABITS,
     OVERLAP,
     PARAMETERS,
     PERIOD,
@@ -29,7 +30,7 @@ from studies.low_communication.cases import (
     heard_without_failures,
 )
 from studies.low_communication.claims import Claim
-from studies.low_communication.compared import SYSTEMS, above, against, beside, chosen, seconds_to
+from studies.low_communication.compared import CASE, SYSTEMS, above, against, beside, chosen, seconds_to, values
 from studies.low_communication.measure import GOODPUT, LOSSES
 from tests.worlds import record
 
@@ -164,3 +165,43 @@ def test_what_is_known_of_the_tokens_is_subtracted():
 @pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.low_communication")
 def test_the_page_says_what_was_measured():
     assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(LOSSES), pd.read_csv(GOODPUT))
+
+
+@pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.low_communication")
+def test_the_conclusions_follow_from_the_tables():
+    losses = above(pd.read_csv(LOSSES))
+    text = " ".join(page.text(pd.read_csv(LOSSES), pd.read_csv(GOODPUT)).split())
+    cases = {(bool(key[0]), int(key[1])): own for key, own in losses.groupby(CASE, sort=False)}
+
+    def ends(system, stragglers=False, megabits=MEGABITS):
+        return [f"{values(cases[stragglers, each], system, 300).mean():.3f}" for each in megabits]
+
+    def listed(numbers):
+        return f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+
+    spread = {each: np.ptp([values(cases[False, each], system, 300).mean() for system in SYSTEMS]) for each in MEGABITS}
+    assert f"there are {spread[50]:.2f} nats over 50 Mbit/s, and {spread[5000]:.3f} over 5,000" in text
+    quick = {each: {one: float(np.median(seconds_to(cases[False, each], one))) for one in SYSTEMS} for each in (230, 1000)}
+    assert [min(own, key=own.__getitem__) for own in quick.values()] == ["demo", "demo"]
+    first, second = (" and ".join(f"{sorted(own.values())[rank]:.0f}" for own in quick.values()) for rank in (0, 1))
+    assert f"after {first} s, where the next system takes {second}" in text
+    whole = [f"{each.mean.value:.2f}" for (slow, _), each in against(losses, "sync", "diloco").items() if not slow]
+    assert f"at every step are behind DiLoCo by {listed(whole)} nats" in text
+    assert f"rises from {listed(ends('diloco'))} to {listed(ends('diloco', True))};" in text
+    wide = MEGABITS[1:]
+    assert f"({', '.join(ends('decoupled', False, wide))} to {', '.join(ends('decoupled', True, wide))})" in text
+    own, mean = ends("noloco")[0], ends("noloco-mean")[0]
+    assert f"({mean} where a worker's own has {own}, over 50 Mbit/s)" in text
+    behind = against(losses, "decoupled", "diloco")[False, 50].mean.value
+    assert f"over 50 Mbit/s among equals it is behind by {behind:.3f} nats" in text
+
+
+@pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.low_communication")
+def test_the_best_of_the_conclusion_are_those_of_the_table():
+    rows = {(row[0], row[1]): row[2:5] for row in page.home_rows(above(pd.read_csv(LOSSES)))}
+    assert [rows[each, "alike"][0] for each in ("230", "1,000", "5,000")] == ["**noloco**"] * 3
+    assert rows["50", "alike"] == ["**streaming**", "none", "sparseloco, noloco"]
+    assert rows["5,000", "alike"][1:] == ["a-edit", "streaming"] and rows["1,000", "alike"][2] == "streaming"
+    assert [rows[each, "one slow"][0].strip("*") for each in ("50", "230", "1,000", "5,000")] == [
+        *("noloco", "decoupled", "decoupled", "delayed-nesterov"),
+    ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from studies.asynchrony import page, theory
 from studies.asynchrony.cases import FIXED, WORKERS, Case
-from studies.asynchrony.compared import SYSTEMS, Ratio, ratio, together
+from studies.asynchrony.compared import ALONE, CASE, FRESH, SYSTEMS, WAITING, Ratio, ratio, together
 from studies.asynchrony.measure import TIMES
 
 SECONDS = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=64)
@@ -73,3 +73,29 @@ def test_groups_are_represented_by_who_was_the_fastest_on_the_seeds_that_chose()
 @pytest.mark.skipif(not TIMES.is_file(), reason="the study has not been run: python -m studies.asynchrony")
 def test_the_page_says_what_was_measured():
     assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(TIMES))
+
+
+@pytest.mark.skipif(not TIMES.is_file(), reason="the study has not been run: python -m studies.asynchrony")
+def test_the_conclusions_follow_from_the_tables():
+    times = pd.read_csv(TIMES)
+    text = " ".join(page.text(times).split())
+    cases = dict(list(times.groupby(CASE, sort=False)))
+    fresh, rounds = ({key: ratio(own, group, ALONE) for key, own in cases.items()} for group in (FRESH, WAITING))
+
+    def means(found, side):
+        return [math.exp(each.logarithm.value) for each in found.values() if each.verdict == side]
+
+    assert f"the largest is {max(means(fresh, 'asynchronous')):.2f}." in text
+    widest = max(means(rounds, "asynchronous"))
+    assert f"The largest gap is {widest:.1f}: worker i takes i s, much noise, messages cost." in text
+    spread = (True, "much noise", "worker i takes i s")
+    assert widest == math.exp(rounds[spread].logarithm.value)
+    assert f"With Rennala in place of rounds it is {math.exp(fresh[spread].logarithm.value):.2f}." in text
+    alike = ("all take 1 s", "half take 1 s, half 10 s", "four of 32 take 20 s, the others 1 s")
+    found = [page.families(rounds)[False, "little noise", law] for law in alike]
+    assert [each.verdict for each in found] == ["rounds"] * 3
+    some = [math.exp(each.logarithm.value) for each in found]
+    assert f"{min(some):.2f} to {max(some):.2f} of the time of the best asynchronous method" in text
+    _, _, always, median = next(iter(page.system_rows(times)))
+    assert f"It takes {float(median):.1f} times as long as the best in the median" in text
+    assert f"misses the target within the budget in {len(cases) - always} cases" in text
