@@ -13,13 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fred.base.intervals import student_mean
+from fred.base import over_seeds
+from fred.base.over_seeds import FEWEST_SEEDS, Mean
 from fred.specification.text import read_yaml
 from reproductions.common import near, table
 
-CRITERION = """Orders are decided by the seeds: *agrees* if the 95% interval (Student's t, of the logarithm) of the ratio of
-runs with the same seed lies on the paper's side of 1, *disagrees* if on the other, *within the seeds* if it holds 1. "Almost
-the same" (or "no more than") means that it lies within a margin, *within the seeds* that it only overlaps with it."""
+CRITERION = """The seeds decide orders, by the 95% interval of the ratio of runs with the same seed (Student's t, of the
+logarithm): *agrees* if it lies on the paper's side of 1, *disagrees* if on the other, *open* if it holds 1. "Almost the same"
+(or "no more than") means that it lies within a margin; if it only overlaps with the margin, the claim is *open*. With fewer
+than five seeds all orders are *open*. Each claim is judged by itself: of those that are neither true nor false, one in twenty
+gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage.md))."""
 
 
 class Verdict(StrEnum):
@@ -27,7 +30,7 @@ class Verdict(StrEnum):
 
     AGREES = "agrees"
     DISAGREES = "disagrees"
-    WITHIN = "within the seeds"
+    WITHIN = "open"  # the seeds do not decide
     OPEN = "not compared"
 
 
@@ -102,31 +105,32 @@ def close(measured: float, paper: float, share: float) -> Verdict:
     return whether(near(measured, paper, share))
 
 
-def _ratio(one: "pd.Series[float]", other: "pd.Series[float]") -> tuple[float, float]:
-    """The interval of the logarithm of the ratio, by seed."""
-    return student_mean(np.asarray((one / other).dropna().map(np.log), np.float64))
+_VERDICTS = {
+    over_seeds.Verdict.YES: Verdict.AGREES,
+    over_seeds.Verdict.NO: Verdict.DISAGREES,
+    over_seeds.Verdict.OPEN: Verdict.WITHIN,
+}
+
+
+def _ratio(one: "pd.Series[float]", other: "pd.Series[float]", low: float = -np.inf, high: float = 0.0) -> Verdict:
+    """Return whether the logarithm of the ratio, by seed, lies between two bounds."""
+    mean = Mean.over((one / other).dropna().map(np.log))
+    return _VERDICTS[over_seeds.verdict(mean.interval(), low, high)]
 
 
 def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
     """Return whether the first is below the second."""
-    low, high = _ratio(smaller, larger)
-    return Verdict.WITHIN if low <= 0 <= high else whether(high < 0)
+    return _ratio(smaller, larger)
 
 
 def level(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
     """Return whether the larger one is at most this share above the other."""
-    (low, high), most = _ratio(one, other), np.log(1 + margin)
-    if -most <= low and high <= most:
-        return Verdict.AGREES
-    return Verdict.DISAGREES if low > most or high < -most else Verdict.WITHIN
+    return _ratio(one, other, -np.log1p(margin), np.log1p(margin))
 
 
 def no_worse(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
     """Return whether the first is at most this share above the second."""
-    low, high = _ratio(one, other)
-    if high <= np.log(1 + margin):
-        return Verdict.AGREES
-    return Verdict.DISAGREES if low > np.log(1 + margin) else Verdict.WITHIN
+    return _ratio(one, other, high=np.log1p(margin))
 
 
 def rising(values: Sequence[float]) -> Verdict:
@@ -135,6 +139,9 @@ def rising(values: Sequence[float]) -> Verdict:
 
 
 def shown(values: "pd.Series[float]", form: str = ".4f") -> str:
-    """The mean over the seeds, and half of its interval."""
-    low, high = student_mean(np.asarray(values, np.float64))
-    return f"{values.mean():{form}}" + (f" ± {(high - low) / 2:{form}}" if np.isfinite(high) else "")
+    """The mean over the seeds, and half of its interval; with fewer than five seeds the range."""
+    own = values.dropna()
+    if len(own) >= FEWEST_SEEDS:
+        low, high = Mean.over(own).interval()
+        return f"{own.mean():{form}} ± {(high - low) / 2:{form}}"
+    return f"{own.mean():{form}}" + (f" ({own.min():{form}} to {own.max():{form}})" if len(own) > 1 else "")

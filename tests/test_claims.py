@@ -15,7 +15,7 @@ from fred.specification.loading import load
 from reproductions.common import RESULTS
 from reproductions.psp import errors as psp
 from reproductions.psp import times as psp_times
-from reproductions.verdicts import Claim, Found, Verdict, less, level, no_worse, tables
+from reproductions.verdicts import Claim, Found, Verdict, less, level, no_worse, shown, tables
 from reproductions.wagma import further, orders
 from tests.worlds import make_run
 
@@ -43,7 +43,7 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
     }
     found = {"a": Found("1.0", Verdict.WITHIN), "b": Found("2.0", Verdict.AGREES)}
     made = tables(claims, found)
-    assert "| first | 1 | yes | 1.0 | within the seeds | no |" in made["one"]
+    assert "| first | 1 | yes | 1.0 | open | no |" in made["one"]
     assert "| x | 3 | yes | far |" in made["untried"]
     numbers = [line.split("|")[2].strip() for line in made["counts"].splitlines()[2:]]
     assert numbers == ["3", "2", "1", "1", "1", "1"]
@@ -61,14 +61,14 @@ def test_a_criterion_that_no_claim_states_itself_has_a_column():
 
 
 def _ratios(middle: float, deviation: float) -> tuple[pd.Series, pd.Series]:
-    """Two runs with three seeds, of whose ratio the logarithm has this mean and this deviation."""
-    other = pd.Series([2.0, 3.0, 5.0])
-    return other * np.exp(middle + deviation * np.array([-1, 0, 1])), other
+    """Two runs with five seeds, of whose ratio the logarithm has this mean and this deviation."""
+    other = pd.Series([2.0, 3.0, 5.0, 7.0, 11.0])
+    return other * np.exp(middle + deviation * np.array([-1, -1, 0, 1, 1])), other
 
 
 @pytest.mark.parametrize("deviation", [0.01, 0.2])
 def test_orders_are_decided_by_students_interval(deviation):
-    half = 4.302652729911275 * deviation / math.sqrt(3)  # the 97.5th percentile with two degrees of freedom
+    half = 2.7764451051977987 * deviation / math.sqrt(5)  # the 97.5th percentile with four degrees of freedom
     assert less(*_ratios(-1.01 * half, deviation)) == Verdict.AGREES
     assert less(*_ratios(1.01 * half, deviation)) == Verdict.DISAGREES
     assert less(*_ratios(-0.99 * half, deviation)) == less(*_ratios(0.99 * half, deviation)) == Verdict.WITHIN
@@ -83,8 +83,15 @@ def test_orders_are_decided_by_students_interval(deviation):
     assert no_worse(*_ratios(2.51 * half, deviation), margin) == Verdict.DISAGREES
 
 
-def test_one_seed_decides_no_order():
-    assert less(pd.Series([1.0]), pd.Series([9.0])) == Verdict.WITHIN
+def test_fewer_than_five_seeds_decide_no_order():
+    for seeds in range(1, 5):
+        small, large = pd.Series([1.0, 1.1, 1.2, 1.1][:seeds]), pd.Series([9.0] * seeds)
+        assert less(small, large) == level(small, large, 0.1) == no_worse(small, large, 0.1) == Verdict.WITHIN
+
+
+def test_the_spread_of_few_seeds_is_their_range():
+    assert shown(pd.Series([1.0, 3.0])) == "2.0000 (1.0000 to 3.0000)" and shown(pd.Series([2.0])) == "2.0000"
+    assert shown(pd.Series([1.0, 2.0, 3.0, 4.0, 5.0]), ".2f") == "3.00 ± 1.96"
 
 
 @pytest.mark.parametrize(("topology", "iterations"), [(Ring(), 4), (Complete(), 1), (Exponential(), 3)])

@@ -97,7 +97,7 @@ def test_the_staleness_of_each_timing_is_a_histogram(pages):
 
 
 ANSWERS = {
-    "learned": "asgd reached 70 % error first, after 1.17 s (mean of 2 seeds); 4.7 to 5 times before ssgd over the seeds.",
+    "learned": "asgd reached 70 % error first, after 1.17 s (mean of 2 seeds); 4.7 to 5 times before ssgd over the seeds, too few to decide.",
     "one run": "asgd computed 6.5 gradients per second (1 seed).",
     "no clock": "Nothing was learned or timed: asgd made 20 updates of 20 gradients.",
     "many runs": "run-0 and 23 other runs computed equally many gradients per second, 6.5 (1 seed).",
@@ -156,12 +156,12 @@ def computed(name: str, *throughputs: float) -> list[Any]:
 SAID = [
     (
         [*reached("a", 12.0, 10.0, 15.0), *reached("b", 10.0, 8.0, 10.0)],
-        "b reached 12 % error first, after 9.33 s (mean of 3 seeds); 1.2 to 1.5 times before a over the seeds.",
+        "b reached 12 % error first, after 9.33 s (mean of 3 seeds); 1.2 to 1.5 times before a over the seeds, too few to decide.",
     ),
     (
         [*reached("a", 8.0, 12.0), *reached("b", 10.0, 11.0)],
         "a reached 12 % error first on average, after 10 s (mean of 2 seeds), but is indistinguishable from b, "
-        "which took 0.92 to 1.2 times as long over the seeds.",
+        "which took 0.92 to 1.2 times as long over the seeds, too few to decide.",
     ),
     ([*reached("a", 8.0), *reached("b", 12.0)], "a reached 12 % error first, after 8 s (1 seed); 1.5 times before b."),
     ([*reached("a", 8.0), *reached("b", 8.0)], "a and b reached 12 % error first, after 8 s (1 seed)."),
@@ -177,7 +177,7 @@ SAID = [
     (reached("a", 8.0, 9.0), "a reached 12 % error after 8.5 s (mean of 2 seeds)."),
     (
         [*reached("a", 8.0, 9.0), *reached("b", 2.0, 2.0), *clockless("c", 35, 45)],
-        "b reached 12 % error first, after 2 s (mean of 2 seeds); 4 to 4.5 times before a over the seeds, "
+        "b reached 12 % error first, after 2 s (mean of 2 seeds); 4 to 4.5 times before a over the seeds, too few to decide, "
         "c, which has no clock, after 40 updates (mean of 2 seeds).",
     ),
     (
@@ -187,18 +187,18 @@ SAID = [
     ([*clockless("a", 0), *clockless("b", 0)], "a and b reached 12 % error first, after 0 updates (1 seed)."),
     (
         [*ended("a", 0.10, 0.11), *ended("b", 0.12, 0.16), *ended("c", 0.5, 0.5, diverged=3)],
-        "a ended with the lowest error, 10.5 % (mean of 2 seeds); b came next, 2 points to 5 points above it over the seeds. "
+        "a ended with the lowest error, 10.5 % (mean of 2 seeds); b came next, 2 points to 5 points above it over the seeds, too few to decide. "
         "c diverged.",
     ),
     (
         [*ended("a", 0.10, 0.11), *ended("b", 0.09, 0.16)],
         "a ended with the lowest mean error, 10.5 % (mean of 2 seeds), but is indistinguishable from b: "
-        "-1 points to 5 points above it over the seeds.",
+        "-1 points to 5 points above it over the seeds, too few to decide.",
     ),
     (ended("a", 0.1), "a ended with error 10 % (1 seed)."),
     (
         [*computed("a", 10.0, 20.0), *computed("b", 20.0, 60.0)],
-        "b computed the most gradients per second, 40 (mean of 2 seeds); 2 to 3 times as many as a over the seeds.",
+        "b computed the most gradients per second, 40 (mean of 2 seeds); 2 to 3 times as many as a over the seeds, too few to decide.",
     ),
     (computed("a", 10.0, 20.0), "a computed 15 gradients per second (mean of 2 seeds)."),
     ([outcome("a", 0, standstill="all wait")], "a computed 10 gradients per second (1 seed). a came to a standstill."),

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 import fred
 from fred.base.errors import FredError
-from fred.base.intervals import bca_mean
+from fred.base.over_seeds import Mean, intervals
 from fred.commands.printing import print_summary
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
@@ -108,39 +108,26 @@ class TestPairing:
         assert rows(a={"loss": a}, b={"loss": b})["b", "loss"]["variance_saved"] == 0
 
 
-class TestInterval:
-    def test_it_is_said_of_five_seeds_and_not_of_fewer(self):
-        assert all(math.isnan(end) for end in bca_mean(np.arange(4.0)))
-        assert all(math.isfinite(end) for end in bca_mean(np.arange(5.0)))
+class TestFamily:
+    A, B, C = [1.0, 2.0, 2.5, 3.0, 3.1], [1.5, 2.6, 3.0, 3.6, 3.5], [1.2, 1.9, 2.6, 2.8, 3.3]
 
-    @pytest.mark.filterwarnings("error")
-    @pytest.mark.parametrize("values", [[0.1] * 6, [1.1 / 3.3, 2.2 / 6.6, 4.4 / 13.2] * 2, [0.0] * 5])
-    def test_equal_values_are_their_own_interval_without_a_word(self, values, capfd):
-        assert bca_mean(np.array(values)) == (values[0], values[0])
-        assert capfd.readouterr() == ("", "")
+    def test_runs_of_one_quantity_are_a_family_and_quantities_are_not(self):
+        pair = rows(a={"loss": self.A}, b={"loss": self.B})["b", "loss"]
+        several = rows(a={"loss": self.A, "error": self.A}, b={"loss": self.B, "error": self.B}, c={"loss": self.C})
+        differences = [np.array(own) - np.array(self.A) for own in (self.B, self.C)]
+        expected = intervals([Mean.over(own) for own in differences])
+        assert [(several[run, "loss"]["low"], several[run, "loss"]["high"]) for run in "bc"] == expected
+        assert several["b", "loss"]["low"] < pair["low"] == several["b", "error"]["low"]
 
-    @pytest.mark.filterwarnings("error")
-    @pytest.mark.parametrize("values", [[0.0] * 9 + [1.0], [0.0] * 5 + [1e300], [1.0, 1 + 1e-9, 1.0, 1.0, 1.0]])
-    def test_hardly_any_spread_is_no_reason_to_warn(self, values, capfd):
-        low, high = bca_mean(np.array(values))
-        assert math.isnan(low) or min(values) <= low <= high <= max(values)
-        assert capfd.readouterr() == ("", "")
+    def test_the_verdict_is_that_of_the_interval_and_open_with_few_seeds(self):
+        found = rows(a={"loss": self.A, "throughput": self.A}, b={"loss": self.B, "throughput": self.B}, c={"loss": self.C})
+        assert [found[key]["lower"] for key in (("b", "loss"), ("b", "throughput"), ("c", "loss"))] == ["no", "no", "open"]
+        assert rows("b", a={"loss": self.A}, b={"loss": self.B})["a", "loss"]["lower"] == "yes"
+        assert rows(a={"loss": self.A[:4]}, b={"loss": self.B[:4]})["b", "loss"]["lower"] == "open"
 
-    def test_it_is_the_same_each_time_and_moves_with_the_values(self):
-        values = np.random.default_rng(5).exponential(size=10)
-        assert bca_mean(values) == bca_mean(values)
-        np.testing.assert_allclose(bca_mean(3 * values + 1), 3 * np.array(bca_mean(values)) + 1, rtol=1e-3)
-
-    @pytest.mark.parametrize("draw", ["normal", "exponential"])
-    def test_nominal_95_percent_hold_the_truth(self, draw):
-        values = (
-            np.random.default_rng(1).normal(1, 1, (500, 10))
-            if draw == "normal"
-            else np.random.default_rng(2).exponential(1, (500, 10))
-        )
-        ends = np.array([bca_mean(own) for own in values])
-        held = np.mean((ends[:, 0] <= 1) & (ends[:, 1] >= 1))
-        assert 0.90 <= held <= 0.98
+    def test_equal_runs_are_open(self):
+        found = rows(a={"loss": self.A}, b={"loss": self.A})["b", "loss"]
+        assert (found["low"], found["high"], found["lower"]) == (0.0, 0.0, "open")
 
 
 def test_runs_with_the_same_seeds_are_compared_of_a_sweep_the_best_points():

@@ -184,11 +184,17 @@ class TestRanking:
 
 def test_a_system_is_surely_later_only_if_the_interval_says_so_where_misses_count_as_the_budget():
     never, first = math.inf, (2.0, 2.1, 2.2, 2.0, 2.1)
-    missing, once = against((never,) * 5, first, 10.0), against((2.0, 2.1, 2.3, 2.0, never), first, 2.5)
-    unsure = against((4.0, 4.1, 4.2, 4.3, never), (1.0, 2.0, never, never, never), 5.0)
+    (missing,), (once,) = against([(never,) * 5], first, 10.0), against([(2.0, 2.1, 2.3, 2.0, never)], first, 2.5)
+    (unsure,) = against([(4.0, 4.1, 4.2, 4.3, never)], (1.0, 2.0, never, never, never), 5.0)
     told = [Place("b", "b", {}, 1, (), (), pair).told_apart for pair in (missing, once, unsure)]
     assert told == [True, False, False]
     assert missing["mean"] == pytest.approx(10 / math.prod(first) ** 0.2)
+
+
+def test_several_systems_are_compared_with_the_first_as_one_family():
+    first, slow, other = (2.0, 2.1, 2.2, 2.0, 2.1), (2.2, 2.4, 2.3, 2.3, 2.5), (2.0, 2.2, 2.1, 2.1, 2.0)
+    alone, together = against([slow], first, 10.0)[0], against([slow, other], first, 10.0)[0]
+    assert together["low"] < alone["low"] < alone["mean"] == together["mean"]
 
 
 @pytest.mark.parametrize("workers", [2, 3, 5, 9])

@@ -15,6 +15,7 @@ from studies.local_updates.measure import FOUND, experiments
 from studies.local_updates.spoiled import Spoiled
 from tests.worlds import record
 
+TOKENS, OTHERS = ("digits", "grammar"), ("who waits for all (DiLoCo)", "paced arrivals one by one")
 EXPERIMENTS = {each.key: each for each in experiments()}
 
 
@@ -90,3 +91,52 @@ def test_an_experiment_says_what_its_files_are_called():
 @pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.local_updates")
 def test_the_page_says_what_was_measured():
     assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(FOUND))
+
+
+def _found():
+    rows_of_all = pd.read_csv(FOUND)
+    return {
+        (each.name, each.task, claim.said): Found(claim, page.rows_of(rows_of_all, each))
+        for each in experiments()
+        for claim in each.claims
+    }
+
+
+@pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.local_updates")
+def test_the_conclusions_follow_from_the_tables():
+    found, text = _found(), " ".join(page.text(pd.read_csv(FOUND)).split())
+
+    def mean(experiment, task, said, verdict, digits=2):
+        one = found[experiment, task, said]
+        assert one.verdict == verdict
+        return f"{abs(math.exp(one.mean) if one.claim.quantity.ratio else one.mean):.{digits}f}"
+
+    helps = [mean("rounds", "digits", f"outer momentum helps, H = {period}", "disagrees") for period in (20, 100, 300)]
+    assert f"end {min(helps)} to {max(helps)} nats below DiLoCo on digits" in text
+    later = mean("rounds", "grammar", "outer momentum helps, H = 40", "disagrees")
+    assert found["rounds", "grammar", "outer momentum helps, H = 10"].verdict == "open"
+    assert f"and {later} below it on the grammar at H = 40; at H = 10 it is open" in text
+    muon = [
+        mean("rounds", task, f"Muon inside is better than AdamW, H = {period}", verdict)
+        for task, period, verdict in (("digits", 20, "agrees"), ("grammar", 10, "disagrees"))
+    ]
+    assert f"Muon inside is better than AdamW by {muon[0]} on digits and worse by {muon[1]} on the grammar" in text
+    late = mean("overlap", "digits", "a pseudo-gradient that is one round late loses", "agrees")
+    eager = mean("overlap", "grammar", "Eager does so at nearly no loss (0.02)", "disagrees")
+    assert found["overlap", "grammar", "a pseudo-gradient that is one round late loses"].verdict == "open"
+    assert f"loses {late} against Eager DiLoCo's on digits; on the grammar it is open, but Eager itself loses {eager}" in text
+    sooner = [mean("arrivals", task, "delayed Nesterov is at the target before who waits for all", "agrees") for task in TOKENS]
+    assert f"takes {sooner[0]} (digits) and {sooner[1]} (grammar) of the time" in text
+    alone = mean("arrivals", "digits", "without momentum, arrivals one by one beat waiting", "disagrees")
+    assert found["arrivals", "grammar", "without momentum, arrivals one by one beat waiting"].verdict == "open"
+    assert f"end {alone} above waiting on digits, after as many gradients; on the grammar it is open" in text
+    assert found["stale pseudo-gradients", "digits", "HeLoCo is below Nesterov (0.7, 0.9) at delays of 8"].verdict == "open"
+    assert found["wrong labels", "digits", "they cost EDiT less"].verdict == "open"
+    paced = mean("unequal speeds", "digits", "A-EDiT, which synchronizes by time, is at the target before DiLoCo", "agrees")
+    assert f"A-EDiT needs {paced} of the time" in text
+    regions = [mean("regions later", "digits", f"HALoS ends below {who}", "agrees") for who in OTHERS]
+    assert f"it ends {regions[0]} below DiLoCo and {regions[1]} below paced arrivals" in text
+    directions = found["crashes", "digits", "mean direction and length beat the mean of 8"]
+    assert -0.02 < directions.low < directions.high < 0.02, "as good as a mean within 0.02"
+    lion = mean("great age", "heavy tail", "lag 16 costs Lion less than AdamW", "disagrees")
+    assert f"a lag of 16 costs it {lion} more than AdamW" in text

@@ -1,21 +1,18 @@
-"""95 % confidence intervals: every method that FRED uses, with the reason for it.
+"""95 % confidence intervals of ratios over the rounds of one record; for means over seeds see `over_seeds.py`.
 
-| function       | of                            | used by                             | because                           |
-|----------------|-------------------------------|-------------------------------------|-----------------------------------|
-| `bca_mean`     | mean over seeds               | comparisons of runs, plans, studies | differences may be skewed         |
-| `student_mean` | mean over seeds               | verdicts on papers' claims          | two seeds give an interval        |
-| `block_ratio`  | ratio of throughputs          | `fred cutoffs`, trained rules       | slowdowns last for several rounds |
-| `block_ratios` | ratios of sums over rounds    | clusters fitted to a trace          | spells need longer blocks         |
-| `spell_ratio`  | long-run ratio of throughputs | `fred diagnose`                     | a record shows few spells         |
+| function       | of                            | used by                       | because                           |
+|----------------|-------------------------------|-------------------------------|-----------------------------------|
+| `block_ratio`  | ratio of throughputs          | `fred cutoffs`, trained rules | slowdowns last for several rounds |
+| `block_ratios` | ratios of sums over rounds    | clusters fitted to a trace    | spells need longer blocks         |
+| `spell_ratio`  | long-run ratio of throughputs | `fred diagnose`               | a record shows few spells         |
 
-Each interval is for its own pair alone: of many runs or rules that do not differ, one in twenty will seem to. No interval
-covers events that were never recorded. All draws are fixed, so the same values have the same interval; `block_ratio` has the
+Each interval is for its own pair alone: of many rules that do not differ, one in twenty will seem to. No interval covers
+events that were never recorded. All draws are fixed, so the same values have the same interval; `block_ratio` has the
 same bits on every machine.
 """
 
 import itertools
 import math
-import warnings
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,12 +21,10 @@ import scipy
 from numpy.typing import NDArray
 
 from fred.base import elementary, streams
+from fred.base.over_seeds import MISSES, quantile
 
-FEWEST_SEEDS = 5  # seeds needed for `bca_mean`
 FEWEST_ROUNDS = 8  # rounds needed for intervals of ratios
-_OUTSIDE = 0.05  # share of intervals that miss the true value
-_ROUNDING = 1e-12  # relative: smaller differences count as none
-_SEED_RESAMPLES, _PAIRED_RESAMPLES, _FITTED_RESAMPLES, _SPELL_DRAWS = 9999, 2000, 1000, 2000
+_PAIRED_RESAMPLES, _FITTED_RESAMPLES, _SPELL_DRAWS = 2000, 1000, 2000
 _BLOCKS = 4  # least number of blocks
 _QUIET = 5  # after this many insignificant autocorrelations in a row, the others are ignored
 _SPELLS = 2  # factor on the block length in `block_ratios`: spells of 15 to 60 rounds need it
@@ -95,66 +90,6 @@ class Ratio(NamedTuple):
         return f"{self.value - 1:+.1%}, 95% interval {self.low - 1:+.1%} to {self.high - 1:+.1%}"
 
 
-def bca_mean(values: Floats) -> tuple[float, float]:
-    """Return the BCa bootstrap interval of the mean of independent values [Efron 1987, JASA 82(397)].
-
-    Its level is the one at which its normal form has the coverage of Student's: with few values the bootstrap
-    underestimates the spread [Hesterberg 2015, American Statistician 69(4)]. Measured coverage:
-
-    | values                                 | 5 values | 10 values |
-    |----------------------------------------|----------|-----------|
-    | normal                                 | 90 %     | 95 %      |
-    | exponential                            | 88 %     | 91 %      |
-    | more skewed: lognormal with sigma 1    | 81 %     | 88 %      |
-
-    Args:
-        values: one per seed, all finite. Fewer than 5 give NaN; the interval of equal values is that value.
-
-    >>> low, high = bca_mean(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
-    >>> 1 < low < 3.5 < high < 6, bca_mean(np.array([1.0, 2.0])), bca_mean(np.full(5, 0.25))
-    (True, (nan, nan), (0.25, 0.25))
-    """
-    if len(values) < FEWEST_SEEDS:
-        return math.nan, math.nan
-    if np.ptp(values) <= _ROUNDING * np.abs(values).max():
-        return float(values[0]), float(values[0])
-    return _bca(tuple(values.tolist()))
-
-
-@lru_cache(maxsize=256)  # requested again by a result's tables, figures and page
-def _bca(values: tuple[float, ...]) -> tuple[float, float]:
-    from scipy.stats import bootstrap  # statistics are slow to import
-
-    number = len(values)
-    quantile = scipy.special.stdtrit(number - 1, _OUTSIDE / 2)
-    tail = float(scipy.special.ndtr(math.sqrt(number / (number - 1)) * quantile))
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # a degenerate interval is NaN
-        found = bootstrap(
-            (values,), np.mean, n_resamples=_SEED_RESAMPLES, confidence_level=1 - 2 * tail, rng=np.random.default_rng(0)
-        ).confidence_interval
-    return float(found.low), float(found.high)
-
-
-def student_mean(values: Floats) -> tuple[float, float]:
-    """Return the interval of the mean of independent normal values by Student's t; infinite for a single value.
-
-    Args:
-        values: one per seed.
-
-    >>> tuple(round(end, 2) for end in student_mean(np.array([1.0, 2.0, 3.0])))
-    (-0.48, 4.48)
-    """
-    mean, count = float(np.mean(values)), len(values)
-    half = _student(count) * float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else math.inf
-    return mean - half, mean + half
-
-
-def _student(count: float) -> float:
-    """Return the half-width of the interval in standard errors, by Student's t for a number of independent values."""
-    return float(scipy.special.stdtrit(count - 1, 1 - _OUTSIDE / 2))
-
-
 def block_ratio(own: Played, other: Played) -> Ratio:
     """Return the ratio of the throughputs of two rules in the same rounds, by the moving-block bootstrap.
 
@@ -185,8 +120,8 @@ def block_ratio(own: Played, other: Played) -> Ratio:
     length = block_length(shares[0] + shares[1] - shares[2] - shares[3])  # each round's effect on the logarithm
     logarithms = elementary.log(_ratio(_resampled(sums, length)))
     blocks = count / length
-    quantile = round(_student(blocks), 6) * math.sqrt(blocks / (blocks - 1))  # further digits differ between machines
-    reach = float(elementary.exp(quantile * _spread(logarithms)))
+    standard = round(quantile(blocks), 6) * math.sqrt(blocks / (blocks - 1))  # further digits differ between machines
+    reach = float(elementary.exp(standard * _spread(logarithms)))
     single = (own.gradients / own.time) / (other.gradients / other.time)
     low, high = min(value, float(single.min())), max(value, float(single.max()))
     return Ratio(value, max(low, value / reach), min(high, value * reach))
@@ -287,7 +222,7 @@ def block_ratios(sums: Floats) -> tuple[Floats, Floats]:
     for start in starts.T:
         drawn += ends[:, start + length] - ends[:, start]
     spread = np.log(drawn[0] / drawn[1]).std(0)
-    reach = _student(blocks) * math.sqrt(blocks / (blocks - 1)) * spread
+    reach = quantile(blocks) * math.sqrt(blocks / (blocks - 1)) * spread
     value = totals[0] / totals[1]
     return value * np.exp(-reach), value * np.exp(reach)
 
@@ -331,7 +266,7 @@ def spell_ratio(slow: NDArray[np.bool_], own: Played, other: Played, bound: Play
     paces = [
         np.divide(*(weights @ np.add.reduceat(each, starts, axis=0) for each in played)).sum(axis=1) for played in (own, other)
     ]
-    ends = np.quantile(np.log(paces[0] / paces[1]), (_OUTSIDE / 2, 1 - _OUTSIDE / 2))
+    ends = np.quantile(np.log(paces[0] / paces[1]), (MISSES / 2, 1 - MISSES / 2))
     room = bound.throughput() / own.throughput() if bound else 1.0
     low, high = math.exp(float(ends[0])), math.exp(float(ends[1])) * max(room, 1.0) ** _NEARER
     return Ratio(value, min(round(low, _DIGITS), value), max(round(high, _DIGITS), value))

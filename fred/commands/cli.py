@@ -251,7 +251,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     from fred.specification.loading import load
     from fred.specification.shipped import located
 
-    settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
+    settings = options.set + ([f"seeds={options.seed}", "until=null"] if options.seed else [])
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
     for line in (*doubts_of(scenario, only), *replaced(scenario, out)):

@@ -15,6 +15,7 @@ from fred.base.errors import FredError
 from fred.base.staging import said
 from fred.outcomes import sweeps
 from fred.outcomes.paired import shared_seeds
+from fred.outcomes.precision import why_stopped
 from fred.results import result
 from fred.results.compare import Compared
 from fred.views.page_tables import sweep_table
@@ -51,6 +52,7 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
         show(table, console)
     if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
         say(console, [ONE_SEED], style="dim")
+    say(console, [f"{line}." for line in why_stopped(outcome)])
     say(console, warnings, style="bold red")
     report = [f"report for a browser: {out / REPORT}"] if (out / REPORT).is_file() else []
     say(console, [f"results: {out}", *report, *moved], soft_wrap=True)

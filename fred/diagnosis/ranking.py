@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fred.base.intervals import bca_mean
+from fred.base.over_seeds import Mean, Verdict, intervals, verdict
 from fred.diagnosis.candidates import Candidate
 from fred.outcomes.tables import Tables
 
 _FEWEST_LOOKS = 10  # evaluations before the target needed to time it well
 _COLUMN = "target_seconds"
+_ALL = {"way": "ratio", "missing": 0}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Place:
     @property
     def told_apart(self) -> bool:
         """Return True if the system is significantly slower than the first."""
-        return self.against is not None and bool(self.against["low"] > 1)
+        return self.against is not None and bool(self.against["slower"] == Verdict.YES)
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,10 @@ def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
     )
     budget = float(tables.outcomes[0].run.stop.seconds or math.inf)
     unreached = {each.run for each in tried} - {place.run for place in places}
-    return Ranking(
-        [places[0], *(replace(place, against=against(place.seconds, places[0].seconds, budget)) for place in places[1:])],
-        _lowest(tables, unreached, measure),
-    )
+    first, *others = places
+    beside = against([place.seconds for place in others], first.seconds, budget)
+    compared = [replace(place, against=own) for place, own in zip(others, beside, strict=True)]
+    return Ranking([first, *compared], _lowest(tables, unreached, measure))
 
 
 def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
@@ -137,24 +138,28 @@ def _edges(tables: Tables, run: str, values: Mapping[str, Any], natural: Sequenc
     return tuple(found)
 
 
-def against(seconds: Sequence[float], first: Sequence[float], budget: float) -> dict[str, Any]:
-    """Return the time relative to the first system, seed by seed; a seed that missed the target counts as the whole budget.
+def against(others: Sequence[Sequence[float]], first: Sequence[float], budget: float) -> list[dict[str, Any]]:
+    """Return the time of each other system relative to the first, seed by seed.
 
-    So if only this system missed the target, it is at least as much slower as reported.
+    A seed that missed the target counts as the whole budget. So if only the other system missed the target, it is at least as
+    much slower as reported. Intervals are those of one family.
 
     Args:
-        seconds: time of this system, s [seeds]; infinite if it missed the target.
+        others: times of the other systems, s [systems][seeds]; infinite if they missed the target.
         first: time of the first system, s [seeds].
         budget: virtual time of every run, s.
 
-    >>> found = against([3.0, 3.0, 4.0, 4.0, math.inf], [2.0, 2.0, 2.0, 2.0, 2.0], budget=6.0)
-    >>> round(found["mean"], 2), found["low"] > 1
-    (1.93, True)
+    >>> (found,) = against([[3.0, 3.0, 4.0, 4.0, math.inf]], [2.0, 2.0, 2.0, 2.0, 2.0], budget=6.0)
+    >>> round(found["mean"], 2), found["slower"]
+    (1.93, 'yes')
     """
-    logs = np.log(np.minimum(seconds, budget) / np.minimum(first, budget))
-    low, high = bca_mean(logs)
-    found = {"mean": logs.mean(), "low": low, "high": high, "least": logs.min(), "largest": logs.max()}
-    return {name: math.exp(value) for name, value in found.items()} | {"way": "ratio", "seeds": len(logs), "missing": 0}
+    logs = [np.log(np.minimum(seconds, budget) / np.minimum(first, budget)) for seconds in others]
+    found = []
+    for own, (low, high) in zip(logs, intervals([Mean.over(each) for each in logs]), strict=True):
+        ends = {"mean": own.mean(), "low": low, "high": high, "least": own.min(), "largest": own.max()}
+        slower = verdict((low, high), low=0.0, high=math.inf).value
+        found.append({name: math.exp(value) for name, value in ends.items()} | {"slower": slower, **_ALL, "seeds": len(own)})
+    return found
 
 
 def _lowest(tables: Tables, runs: set[str], measure: str) -> dict[str, float]:

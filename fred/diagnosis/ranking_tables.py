@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from fred.base.intervals import FEWEST_SEEDS
 from fred.base.numbers import finite
+from fred.base.over_seeds import FEWEST_SEEDS
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.candidates import RATE
 from fred.diagnosis.question import Question
@@ -18,6 +18,7 @@ from fred.diagnosis.ranking import Place, Ranking
 from fred.views.paired_table import said
 from fred.views.table import NONE, Cell, Table, say, show, terminal
 
+_COMPARED = ("mean", "low", "high", "slower")
 _SHOWN = 4  # number of workers, and of nodes, shown
 _OF_THE_LOST = (
     "slowdown: time of rounds relative to rounds in which all are as fast as the median worker; for one worker, node or phase: "
@@ -67,7 +68,7 @@ class Answer:
         first, *others = self.ranking.places
         words = f"{first.run} ({_settings(first)}) reached {aim} first, after {first.median:,.4g} s"
         later = next((place for place in others if place.told_apart), None)
-        if later and later.against and later.against["low"] > 1:
+        if later and later.against:
             mean, low, high = (later.against[name] for name in ("mean", "low", "high"))
             words += f"; {later.run}, the next that is surely slower, takes {mean:.2f} times as long ({low:.2f} to {high:.2f})"
         return f"{words}."
@@ -142,7 +143,7 @@ def ranking_json(answer: Answer) -> dict[str, Any]:
         {
             **{"run": place.run, "settings": dict(place.values), "points": place.points, "at_the_edge": list(place.edges)},
             **{"median": place.median, "seconds": list(place.seconds), "reached": place.reached},
-            "against_first": None if place.against is None else {name: place.against[name] for name in ("mean", "low", "high")},
+            "against_first": None if place.against is None else {name: place.against[name] for name in _COMPARED},
         }
         for place in answer.ranking.places
     ]
@@ -213,7 +214,9 @@ def _of_the_ranking(answer: Answer) -> str:
     """Return the note on the columns of the ranking."""
     choose, report = (", ".join(map(str, answer.question.parts[name])) for name in ("seeds", "report_seeds"))
     number = answer.question.seeds[1]
-    brackets = "95 % interval" if number >= FEWEST_SEEDS else f"range: {FEWEST_SEEDS} seeds or more have an interval"
+    several = len(answer.ranking.places) - 1
+    family = f", widened for {several} comparisons" if several > 1 else ""
+    brackets = f"95 % interval{family}" if number >= FEWEST_SEEDS else f"range: {FEWEST_SEEDS} seeds or more have an interval"
     return (
         f"best point of each on seeds {choose}, reported on other seeds: {report}; *: at the edge of what was tried; relative "
         f"to the first: geometric mean of per-seed ratios, where a run that missed the target counts as the whole budget; "

@@ -1,14 +1,15 @@
-"""Significance of differences between runs: paired over the seeds, with bootstrap intervals.
+"""Significance of differences between runs: paired over the seeds, with intervals and verdicts.
 
 Runs of a scenario with the same seed share their random streams (common random numbers), so effects of the seed cancel in each
 pair. The difference (or ratio) is taken for each seed first, then its mean and interval over the seeds. The variance that
 pairing saves is reported.
 
-Intervals are those of `fred.base.intervals.bca_mean`.
+Intervals and verdicts are those of `fred.base.over_seeds`. The comparisons of one quantity are a family.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 
 from fred.base import elementary
 from fred.base.errors import FredError
-from fred.base.intervals import bca_mean
+from fred.base.over_seeds import Mean, intervals, verdict
 from fred.components import registry
 from fred.outcomes.tables import Tables
 
 _COLUMNS = (
-    *("run", "baseline", "quantity", "way", "mean", "low", "high", "least", "largest", "seeds", "missing"),
+    *("run", "baseline", "quantity", "way", "mean", "low", "high", "lower", "least", "largest", "seeds", "missing"),
     "variance_saved",
 )
 
@@ -53,9 +54,10 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
 
     Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, throughput; if measured), way (`difference`
     from the baseline for loss and error, `ratio` to it for the others), mean (geometric for ratios), low and high (its 95 %
-    interval; NaN with fewer than 5 seeds), least and largest (over the seeds), seeds (number of pairs), missing (pairs left
-    out, since one of the two missed the target or has no finite number), variance_saved (by pairing: 1 - the variance of
-    the paired differences / the sum of both variances, of logarithms for ratios).
+    interval, widened by Holm's method if several runs have that quantity; NaN with fewer than 5 seeds), lower (than the
+    baseline: `yes`, `no`, which means higher, or `open`), least and largest (over the seeds), seeds (number of pairs),
+    missing (pairs left out, since one of the two missed the target or has no finite number), variance_saved (by pairing: 1 -
+    the variance of the paired differences / the sum of both variances, of logarithms for ratios).
 
     Raises FredError for an unknown baseline, or if no point of a sweep is the best.
 
@@ -77,12 +79,13 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
         raise FredError(f"no run `{baseline}` to compare with{registry.nearest(baseline, runs)}; there are {', '.join(runs)}")
     summary = reported.summary.set_index("seed")
     by_run = {str(name): own for name, own in summary.groupby("name", sort=False)}
+    measured = [each for each in _QUANTITIES if any(_has(summary, column) for column in each.columns)]
+    others = [by_run[run] for run in runs if run != baseline]
+    families = [_family(others, by_run[baseline], quantity) for quantity in measured]
     rows = [
         {"run": run, "baseline": baseline, "quantity": quantity.name, "way": quantity.way, **pair}
-        for run in runs
-        for quantity in _QUANTITIES
-        if run != baseline and any(_has(summary, column) for column in quantity.columns)
-        for pair in [_pair(by_run[run], by_run[baseline], quantity)]
+        for run, pairs in zip([run for run in runs if run != baseline], zip(*families, strict=True), strict=bool(families))
+        for quantity, pair in zip(measured, pairs, strict=True)
         if pair["seeds"] + pair["missing"]
     ]
     return pd.DataFrame(rows, columns=list(_COLUMNS))
@@ -116,20 +119,29 @@ def _has(rows: pd.DataFrame, column: str) -> bool:
     return column in rows and bool(rows[column].notna().any())
 
 
-def _pair(run: pd.DataFrame, baseline: pd.DataFrame, quantity: _Quantity) -> dict[str, float]:
-    """Compare a run with the baseline over their common seeds."""
+def _family(others: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: _Quantity) -> list[dict[str, Any]]:
+    """Compare runs with the baseline, each over the common seeds, by intervals that belong together."""
+    ratio = quantity.way == "ratio"
+    pairs = [_values(run, baseline, quantity) for run in others]
+    differences = [elementary.log(both[0] / both[1]) if ratio else both[0] - both[1] for both, _ in pairs]
+    ends = intervals([Mean.over(paired) for paired in differences])
+    found = []
+    for paired, (low, high), (both, missing) in zip(differences, ends, pairs, strict=True):
+        numbers = {**_of_pairs(paired, elementary.log(both) if ratio else both), "low": low, "high": high}
+        if ratio:
+            numbers |= {name: math.exp(value) for name, value in numbers.items() if name != "variance_saved"}
+        counts = {"seeds": len(paired), "missing": missing}
+        found.append({**numbers, "lower": verdict((low, high)).value, **counts})
+    return found
+
+
+def _values(run: pd.DataFrame, baseline: pd.DataFrame, quantity: _Quantity) -> tuple[NDArray[np.float64], int]:
+    """Return the values of run and baseline [2, seeds], and the number of common seeds without two usable values."""
     column = next((each for each in quantity.columns if _has(run, each) and _has(baseline, each)), quantity.columns[-1])
     seeds = [seed for seed in run.index if seed in baseline.index]
     both = np.array([_numbers(rows, column, seeds) for rows in (run, baseline)])
-    ratio = quantity.way == "ratio"
-    usable = np.isfinite(both).all(axis=0) & ((both > 0).all(axis=0) | (not ratio))
-    both = both[:, usable]
-    if ratio:
-        found = _of_pairs(elementary.log(both[0] / both[1]), elementary.log(both))
-        found |= {name: math.exp(value) for name, value in found.items() if name != "variance_saved"}
-    else:
-        found = _of_pairs(both[0] - both[1], both)
-    return found | {"seeds": int(usable.sum()), "missing": int((~usable).sum())}
+    usable = np.isfinite(both).all(axis=0) & ((both > 0).all(axis=0) | (quantity.way != "ratio"))
+    return both[:, usable], int((~usable).sum())
 
 
 def _numbers(rows: pd.DataFrame, column: str, seeds: list[int]) -> NDArray[np.float64]:
@@ -139,13 +151,10 @@ def _numbers(rows: pd.DataFrame, column: str, seeds: list[int]) -> NDArray[np.fl
 def _of_pairs(paired: NDArray[np.float64], both: NDArray[np.float64]) -> dict[str, float]:
     """Summarise paired differences over the seeds [seeds]; `both` has the values of run and baseline [2, seeds]."""
     if not paired.size:
-        return dict.fromkeys(("mean", "low", "high", "least", "largest", "variance_saved"), math.nan)
-    low, high = bca_mean(paired)
+        return dict.fromkeys(("mean", "least", "largest", "variance_saved"), math.nan)
     apart = float(both.var(axis=1).sum())
     return {
         "mean": float(paired.mean()),
-        "low": low,
-        "high": high,
         "least": float(paired.min()),
         "largest": float(paired.max()),
         "variance_saved": 1 - float(paired.var()) / apart if apart > 0 else math.nan,

@@ -3,7 +3,7 @@
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from fred.base.errors import FredError
 from fred.base.progress import OfRuns, in_notebook, of_runs
 from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
+from fred.outcomes.precision import further_seeds
 from fred.outcomes.tables import Tables
 from fred.results import folder
 from fred.results.result import Result
@@ -25,7 +26,15 @@ from fred.running.on_dask import on_dask
 from fred.running.stored import Stored
 from fred.running.timings import FOLDER, Timings, in_order
 from fred.running.unit import Unit
-from fred.running.units import doubts_of, further_units, number_of_units, reported_units, units_of, wanted_runs
+from fred.running.units import (
+    doubts_of,
+    further_units,
+    number_of_units,
+    reported_units,
+    units_of,
+    wanted_runs,
+    widest,
+)
 from fred.specification import shipped
 from fred.specification.loading import Scenario, revalidated
 
@@ -87,18 +96,15 @@ def run(
     if out is None:
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder to which processes write their results")
-        outcomes = list[Outcome]()
-        following: list[Unit] = units_of(scenario, only, inline)
-        while following:
-            outcomes += _in_memory(following, progress)
-            following = _following(scenario, outcomes, only, inline)
-        return Result(scenario, outcomes + _in_memory(_reported(scenario, outcomes, inline), progress))
+        known: dict[Unit, Outcome] = {}
+        scenario, units = _completed(scenario, only, inline, partial(_in_memory, known=known, progress=progress))
+        return Result(scenario, [known[unit] for unit in units])
     staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
     about = folder.AboutResult(path.parent, _seen_from(path, file), inline, report)
     _check_same(path, about)
-    plan = _Plan(scenario, units_of(scenario, only, inline), about, only)
-    units, reused, recomputed = _into(path, plan, _Manner(progress, jobs, dask, fresh))
+    plan = _Plan(scenario, only, about)
+    scenario, units, reused, recomputed = _into(path, plan, _Manner(progress, jobs, dask, fresh))
     return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], reused, recomputed)
 
 
@@ -106,25 +112,17 @@ class _Plan(NamedTuple):
     """The work to do."""
 
     scenario: Scenario
-    units: list[Unit]  # the first ones; others follow once the best points are known
+    only: tuple[str, ...]
     about: folder.AboutResult
-    only: tuple[str, ...]  # the wanted runs; all, if empty
 
     @property
     def possible(self) -> list[Unit]:
-        """Return all units that may have to be computed, whichever points are best."""
-        wanted, inline = wanted_runs(self.scenario, self.only), self.about.inline
-        points = [name for name in wanted if name in self.scenario.points]
-        return [*further_units(self.scenario, wanted, inline), *reported_units(self.scenario, points, inline)]
-
-    def done(self, kept: set[Unit], stage: Path, how: "_Manner") -> tuple[list[Unit], list[Stored]]:
-        """Compute all units, step by step; return them with their outcomes."""
-        units, done, following = list[Unit](), list[Stored](), self.units
-        while following:
-            units, done = [*units, *following], [*done, *_done(following, kept, stage, how)]
-            following = _following(self.scenario, done, self.only, self.about.inline)
-        reported = _reported(self.scenario, done, self.about.inline)
-        return [*units, *reported], [*done, *_done(reported, kept, stage, how)]
+        """Return all units that may have to be computed, whichever points are best, and however many seeds are needed."""
+        scenario, inline = widest(self.scenario), self.about.inline
+        wanted, units = wanted_runs(scenario, self.only), units_of(scenario, self.only, inline)
+        first, points = {unit.name for unit in units}, [name for name in wanted if name in scenario.points]
+        later = [name for name in wanted if name not in first]
+        return [*units, *further_units(scenario, later, inline), *reported_units(scenario, points, inline)]
 
 
 class _Manner(NamedTuple):
@@ -152,18 +150,43 @@ def _reported(scenario: Scenario, done: Sequence[Outcome], inline: bool) -> list
     return reported_units(scenario, tables.best["point"], inline) if scenario.report_seeds and tables.swept else []
 
 
-def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple[str, ...]]:
-    """Compute missing units, and put a complete folder in place; return the units, the number cached, and why not more."""
-    possible = plan.possible
+def _completed(
+    scenario: Scenario, only: tuple[str, ...], inline: bool, computed: Callable[[list[Unit]], Sequence[Outcome]]
+) -> tuple[Scenario, list[Unit]]:
+    """Compute all units, those of points that sweeps try next, and further seeds as long as `until` asks for them.
+
+    Return the scenario with these seeds, and the units.
+    """
+    while True:
+        units, done = list[Unit](), list[Outcome]()
+        following = units_of(scenario, only, inline)
+        while following:
+            units, done = [*units, *following], [*done, *computed(following)]
+            following = _following(scenario, done, only, inline)
+        reported = _reported(scenario, done, inline)
+        count = further_seeds(Tables(scenario, [*done, *computed(reported)]))
+        if not count:
+            return scenario, [*units, *reported]
+        scenario = scenario.with_seeds(count)
+
+
+def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[Scenario, list[Unit], int, tuple[str, ...]]:
+    """Compute missing units, and put a complete folder in place.
+
+    Return the scenario with all seeds, the units, the number cached, and why not more.
+    """
+    possible, inline = plan.possible, plan.about.inline
     with staging.opened(path) as stage:
         kept = {*reusable(possible, stage, path)} if not how.fresh else set()
         reasons = reasons_against([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}
         begun = [] if how.fresh else [FOLDER, *(work.folder_of(unit) for unit in possible)]
         ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
         try:
-            units, done = plan.done(kept, stage, how)
+            finished = {*kept}
+            computed = partial(_done, finished=finished, stage=stage, how=how)
+            scenario, units = _completed(plan.scenario, plan.only, inline, computed)
             ownership.keep_only(stage, _files_of(units, stage))
-            folder.complete(stage, plan.scenario, done, plan.about)
+            folder.complete(stage, scenario, [stored.read(stage / unit.folder, unit.run) for unit in units], plan.about)
             staging.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
             word = remains(possible, number_of_units(plan.scenario, plan.only), stage, path)
@@ -173,15 +196,16 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple
             if word:  # a refusal is one line, unless units are cached
                 error.add_note(word)
             raise
-    return units, sum(unit in kept for unit in units), recomputed_lines(reasons, units)
+    return scenario, units, sum(unit in kept for unit in units), recomputed_lines(reasons, units)
 
 
-def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list[Stored]:
-    """Return the outcomes of units, cached ones and those computed now."""
+def _done(units: list[Unit], finished: set[Unit], stage: Path, how: _Manner) -> list[Stored]:
+    """Return the outcomes of units, finished ones and those computed now, which then are finished."""
     for unit in units:
-        if unit in kept:
+        if unit in finished:
             how.progress(unit.name, unit.seed, 1.0)
-    _work([unit for unit in units if unit not in kept], stage, how)
+    _work([unit for unit in units if unit not in finished], stage, how)
+    finished.update(units)
     return [stored.read(stage / unit.folder, unit.run) for unit in units]
 
 
@@ -195,14 +219,15 @@ def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
         yield lambda *_: None
 
 
-def _in_memory(units: list[Unit], progress: OfRuns) -> list[Outcome]:
-    outcomes, shared = dict[Unit, Outcome](), Timings()
-    for unit in in_order(units):
+def _in_memory(units: list[Unit], known: dict[Unit, Outcome], progress: OfRuns) -> list[Outcome]:
+    """Return the outcomes of units, known ones and those computed now, which then are known."""
+    shared = Timings()
+    for unit in in_order([unit for unit in units if unit not in known]):
         told = partial(progress, unit.name, unit.seed)
         told(0.0)
-        outcomes[unit] = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told), shared)
+        known[unit] = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told), shared)
         told(1.0)
-    return [outcomes[unit] for unit in units]
+    return [known[unit] for unit in units]
 
 
 def _work(units: list[Unit], stage: Path, how: _Manner) -> None:

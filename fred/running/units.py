@@ -75,14 +75,26 @@ def reported_units(scenario: Scenario, points: Iterable[str], inline: bool = Fal
 
 
 def number_of_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
-    """Return the number of units, assuming that each sweep has a best point, among those that it tries first.
+    """Return the number of units, assuming that each sweep has a best point among those that it tries first.
+
+    With `until` it is the largest possible number.
 
     Args:
         scenario: the runs and their seeds.
         only: name of one run, or several; default: all.
     """
+    scenario = widest(scenario)
     swept = {scenario.points[name].of for name in wanted_runs(scenario, only) if name in scenario.points}
     return number_at_first(scenario, only) + len(swept) * len(scenario.report_seeds or ())
+
+
+def widest(scenario: Scenario) -> Scenario:
+    """Return the scenario with all seeds that it may need.
+
+    Args:
+        scenario: the runs and their seeds.
+    """
+    return scenario.with_seeds(scenario.until.seeds) if scenario.until else scenario
 
 
 def number_at_first(scenario: Scenario, only: str | Iterable[str] = ()) -> int:

@@ -1,5 +1,6 @@
 """Scenarios: named runs with seeds, loaded from a file or from mappings and validated as a whole."""
 
+import itertools
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from fred.specification.shape import Run
 from fred.specification.source import Setting, Source, keys_of, problems, setting
 from fred.specification.sweep import Best, Criterion, Point
 from fred.specification.text import Keys, parse
+from fred.specification.until import Until
 
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories that control a terminal or the text direction
 _OF_TEXT = "\n\t\u200c\u200d"  # exceptions that text needs: line breaks, tabs, and letter joiners
@@ -40,6 +42,11 @@ class Scenario(Component):
     baseline: str | None = Field(
         None, description="the run that all others are compared with, seed by seed; absent: the first run", examples=["ssgd"]
     )
+    until: Until | None = Field(
+        None,
+        description="add seeds to those that are reported until the runs are compared precisely, or to a limit",
+        examples=[{"within": 0.05, "seeds": 50}],
+    )
 
     @property
     def reported_seeds(self) -> tuple[int, ...]:
@@ -52,6 +59,23 @@ class Scenario(Component):
         ((1, 2), (11,))
         """
         return self.report_seeds or self.seeds
+
+    def with_seeds(self, number: int) -> "Scenario":
+        """Return a copy with more reported seeds: the next unused ones after the largest.
+
+        Args:
+            number: of reported seeds.
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 4}, stop={"updates": 8}, seeds=[5, 2]
+        ... )
+        >>> scenario.with_seeds(4).seeds
+        (5, 2, 6, 7)
+        """
+        known, used = self.reported_seeds, {*self.seeds, *self.reported_seeds}
+        unused = (seed % 2**32 for seed in itertools.count(max(used) + 1) if seed % 2**32 not in used)
+        more = (*known, *itertools.islice(unused, max(0, number - len(known))))
+        return self.model_copy(update={"report_seeds" if self.report_seeds else "seeds": more})
 
     def replace(self, settings: Mapping[str, Any]) -> "Scenario":
         """Return a copy with some settings replaced. Raises FredError.
@@ -133,6 +157,18 @@ class Scenario(Component):
         if baseline not in names:
             raise ValueError(f"expected one of {', '.join(names)}{registry.nearest(baseline, names)}")
         return baseline
+
+    @field_validator("until")
+    @classmethod
+    def _of_comparisons(cls, until: Until | None, known: ValidationInfo) -> Until | None:
+        runs, points = known.data.get("runs"), known.data.get("points", {})
+        if until is None or runs is None:
+            return until
+        if len({points[name].of if name in points else name for name in runs}) < 2:
+            raise ValueError("one run has nothing to compare with; expected two runs or more")
+        if points and not known.data.get("report_seeds"):
+            raise ValueError("a sweep must not choose on the seeds that are added; expected `report_seeds` as well")
+        return until
 
 
 def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:

@@ -17,7 +17,7 @@ from fred.specification.sweep import Point, Sweep, name_of
 from fred.specification.text import Keys, read_yaml
 
 Setting = tuple[Keys, Any, str]  # keys, value, and the text that the user wrote
-OF_ALL = ("title", "comment", "seeds", "report_seeds", "baseline")  # keys of the whole scenario, not of a run
+OF_ALL = ("title", "comment", "seeds", "report_seeds", "until", "baseline")  # keys of the whole scenario, not of a run
 _OF_THE_FILE = (*OF_ALL, "runs")
 _PLACE = re.compile("[0-9]{1,9}")  # index in a list
 _MOST_BITS = 4096

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from fred.base.intervals import FEWEST_SEEDS
+from fred.base.over_seeds import FEWEST_SEEDS
 from fred.views.table import NONE, Cell, Table
 
 ONE_SEED = (
@@ -64,7 +64,8 @@ def _caption(pairs: pd.DataFrame) -> str:
     """Return the caption: the content of the brackets, and the reason for dashes."""
     seeds = pairs["seeds"] + pairs["missing"]
     number, few = seeds.max(), (pairs["seeds"] < FEWEST_SEEDS) & (pairs["seeds"] > 0)
-    interval = f"95 % interval over {number} seeds" + (f", with fewer than {FEWEST_SEEDS} the range" if few.any() else "")
+    family = f", widened for {runs} comparisons in a column" if (runs := pairs["run"].nunique()) > 1 else ""
+    interval = f"95 % interval over {number} seeds{family}" + (f"; fewer than {FEWEST_SEEDS}: range" if few.any() else "")
     brackets = f"range of {number} seeds, too few for an interval" if number < FEWEST_SEEDS else interval
     missed = (pairs["quantity"] == "to_target") & (pairs["seeds"] == 0)
     return f"In brackets: {brackets}" + (f"; {NONE}: one of the two runs missed the target" if missed.any() else "")

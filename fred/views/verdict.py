@@ -1,7 +1,6 @@
 """The verdict: a sentence or two that name the best run, and by how much it is better over the seeds."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from fred.base.words import briefly
 from fred.components import registry
 from fred.outcomes import sweeps
 from fred.outcomes.paired import compared
+from fred.outcomes.precision import why_stopped
 from fred.outcomes.tables import Tables
 
 _SHARES = ("cross-entropy", "squared-error")  # losses whose error is a share, unless it is the root of the loss
@@ -65,7 +65,7 @@ def answer(tables: Tables) -> str:
         sentences.append(_throughput(reported, runs))
     else:
         sentences.append(_counted(runs))
-    return " ".join(f"{sentence}." for sentence in sentences + _caveats(runs))
+    return " ".join(f"{sentence}." for sentence in sentences + _caveats(runs) + why_stopped(reported))
 
 
 def _chosen(tables: Tables) -> list[str]:
@@ -165,7 +165,7 @@ def _throughput(tables: Tables, runs: Sequence[_Run]) -> str:
     value = f"{first.mean('throughput'):.4g}{_over(first)}"
     if len(known) == 1:
         return f"{first.name} computed {first.mean('throughput'):.4g} gradients per second{_over(first)}"
-    pair = _pair(tables, known[1].name, first.name, "throughput")
+    pair = _inverted(_pair(tables, first.name, known[1].name, "throughput"))
     if pair["least"] == pair["largest"] == 1:
         return f"{_tied(known, 'throughput')} computed equally many gradients per second, {value}"
     if _lowest(pair) > 1:
@@ -235,12 +235,18 @@ def _measured(quantity: str, value: float, signed: bool = False) -> str:
 
 
 def _pair(tables: Tables, baseline: str, other: str, quantity: str) -> pd.Series:
-    """Return the paired comparison of a run with the baseline over the seeds: least, largest, low, high."""
-    outcomes = [each for each in tables.outcomes if each.name in (baseline, other)]
-    runs = {each.name: each.run for each in outcomes}
-    scenario = tables.scenario.model_copy(update={"runs": runs, "points": {}, "baseline": None})
-    rows = compared(replace(tables, scenario=scenario, outcomes=outcomes), baseline)
-    return rows[rows["quantity"] == quantity].iloc[0]
+    """Return the paired comparison of a run with the baseline over the seeds: least, largest, low, high.
+
+    The interval is that of a family of all runs, because the baseline and the other run are chosen by their results.
+    """
+    rows = compared(tables, baseline)
+    return rows[(rows["quantity"] == quantity) & (rows["run"] == other)].iloc[0]
+
+
+def _inverted(pair: pd.Series) -> pd.Series:
+    """Return the ratio of the baseline to the run."""
+    ends = {"low": "high", "high": "low", "least": "largest", "largest": "least"}
+    return pd.Series({name: 1 / pair[other] for name, other in ends.items()})
 
 
 def _ends(pair: pd.Series) -> tuple[str, str]:
@@ -262,7 +268,7 @@ def _sure(pair: pd.Series) -> str:
     low, _ = _ends(pair)
     if pair["least"] == pair["largest"]:
         return ""
-    return " (95 % interval)" if low == "low" else " over the seeds"
+    return " (95 % interval)" if low == "low" else " over the seeds, too few to decide"
 
 
 def _over(run: _Run) -> str:

@@ -28,9 +28,9 @@ table 1 has `sync` take {reduced} times as long with them, not 1.30. FRED's {pro
 
 **Scaled down**: MNIST and one hidden layer in place of CIFAR-10 and ResNet-50, 8 workers and 20 servers in place of 32 and
 32, of which the shares waited for are whole numbers (7 and 5 workers, 18 and 15 servers), {error_updates} updates,
-{error_seeds} seeds with late replies, {fewer_seeds} otherwise (± half of the 95% interval); momentum and how rates fall as in
-the paper, no weight decay. Only the order can be compared. "Almost the same" is within {margin} of `sync`, the paper's own
-distance between errors of which it says so.
+{error_seeds} seeds with late replies, {fewer_seeds} otherwise (± half of the 95% interval; with fewer than five seeds the
+range); momentum and how rates fall as in the paper, no weight decay. Only the order can be compared. "Almost the same" is
+within {margin} of `sync`, the paper's own distance between errors of which it says so.
 
 {ends}
 

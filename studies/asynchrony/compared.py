@@ -1,41 +1,58 @@
 """Systems compared on one case: over the seeds, with intervals."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.intervals import bca_mean
+from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
 
 WAITING = ("sync", "backup-workers", "m-sync", "m-sync-finishing", "cutoff")  # in rounds
 ALONE = ("asgd", "delay-adaptive", "ringmaster")  # asynchronous
-SYSTEMS = (*WAITING, "rennala", *ALONE)
+FRESH = (*WAITING, "rennala")  # use no stale gradient
+SYSTEMS = (*FRESH, *ALONE)
+FIRST = "m=1"  # m-sync of the first worker alone: Ringmaster with R = 1
 CASE = ["messages", "task", "times"]
 
 
+@dataclass(frozen=True)
 class Ratio:
-    """How many times as long some systems' best takes as others', over the seeds: the geometric mean, and its interval.
+    """How many times as long some systems' best takes as others': the geometric mean over the seeds, and its interval.
 
     Args:
-        slow: seconds of the one [seeds]; infinite where the target was not reached.
-        fast: of the other.
-        budget: after which nobody was waited for, s.
+        logarithm: mean of the ratio's logarithm.
+        interval: of that mean, alone or widened as one of a family.
+        least: True if the slow one missed the target on a seed, so that the ratio is at least so much.
+        most: True if the fast one did.
     """
 
-    def __init__(self, slow: NDArray[np.float64], fast: NDArray[np.float64], budget: float):
-        self.least = bool(np.isinf(slow).any())  # it is at least so much
-        self.most = bool(np.isinf(fast).any())
-        logs = np.log(np.minimum(slow, budget) / np.minimum(fast, budget))
-        self.mean = float(np.exp(logs.mean()))
-        self.low, self.high = (float(np.exp(end)) for end in bca_mean(logs))
+    logarithm: Mean
+    interval: Interval
+    least: bool = False
+    most: bool = False
+
+    @classmethod
+    def between(cls, slow: NDArray[np.float64], fast: NDArray[np.float64], budget: float) -> "Ratio":
+        """Return the ratio with an interval of its own.
+
+        Args:
+            slow: seconds of the one [seeds]; infinite where it missed the target.
+            fast: of the other.
+            budget: after which runs ended, s.
+        """
+        logarithm = Mean.over(np.log(np.minimum(slow, budget) / np.minimum(fast, budget)))
+        return cls(logarithm, logarithm.interval(), bool(np.isinf(slow).any()), bool(np.isinf(fast).any()))
 
     @property
     def verdict(self) -> str:
-        """Return the significantly faster group: `asynchronous`, `rounds`, or nothing."""
+        """Return the significantly faster group: `asynchronous`, `rounds`, or nothing if that is open."""
         if self.least and self.most:
             return ""
-        return "asynchronous" if self.low > 1 and not self.most else "rounds" if self.high < 1 and not self.least else ""
+        below = verdict(self.interval)
+        faster = {Verdict.YES: "" if self.least else "rounds", Verdict.NO: "" if self.most else "asynchronous"}
+        return faster.get(below, "")
 
     @property
     def said(self) -> str:
@@ -43,7 +60,8 @@ class Ratio:
         if self.least and self.most:
             return "nobody"
         sign = "> " if self.least else "< " if self.most else ""
-        words = f"{sign}{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
+        mean, low, high = (float(np.exp(each)) for each in (self.logarithm.value, *self.interval))
+        words = f"{sign}{mean:.2f} ({low:.2f} to {high:.2f})"
         return f"**{words}**" if self.verdict else words
 
 
@@ -56,7 +74,17 @@ def ratio(own: pd.DataFrame, slow: Sequence[str], fast: Sequence[str]) -> Ratio:
         fast: the other's.
     """
     budget = float(own["budget"].iloc[0])
-    return Ratio(seconds_of(own, chosen(own, slow)), seconds_of(own, chosen(own, fast)), budget)
+    return Ratio.between(seconds_of(own, chosen(own, slow)), seconds_of(own, chosen(own, fast)), budget)
+
+
+def together(ratios: Sequence[Ratio]) -> list[Ratio]:
+    """Return ratios with the intervals of one family.
+
+    Args:
+        ratios: with intervals of their own.
+    """
+    ends = intervals([each.logarithm for each in ratios])
+    return [replace(each, interval=interval) for each, interval in zip(ratios, ends, strict=True)]
 
 
 def chosen(own: pd.DataFrame, among: Sequence[str]) -> str:

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.intervals import bca_mean
+from fred.base import over_seeds
+from fred.base.over_seeds import Mean
 from studies.local_updates.claims import LOSS, SECONDS, Claim, Quantity
 
 WORST = 5.0  # nats: a loss that is larger, or no number, is at least that
@@ -18,7 +19,14 @@ class Verdict(StrEnum):
 
     AGREES = "agrees"
     DISAGREES = "disagrees"
-    OPEN = "cannot be told"
+    OPEN = "open"
+
+
+_VERDICTS = {
+    over_seeds.Verdict.YES: Verdict.AGREES,
+    over_seeds.Verdict.NO: Verdict.DISAGREES,
+    over_seeds.Verdict.OPEN: Verdict.OPEN,
+}
 
 
 class Found:
@@ -38,18 +46,14 @@ class Found:
             total = total + factor * (np.log(values) if claim.quantity.ratio else values)
             self.least |= missed and factor > 0
             self.most |= missed and factor < 0
-        self.mean = float(total.mean())
-        low, high = bca_mean(total)
+        mean = Mean.over(total)
+        self.mean, (low, high) = mean.value, mean.interval()
         self.low, self.high = -inf if self.most else low, inf if self.least else high
 
     @property
     def verdict(self) -> Verdict:
         """Judge whether all of the interval lies between the claim's bounds, or none of it."""
-        above = self.low > self.claim.low or isinf(self.claim.low)
-        below = self.high < self.claim.high or isinf(self.claim.high)
-        if above and below:
-            return Verdict.AGREES
-        return Verdict.DISAGREES if self.low > self.claim.high or self.high < self.claim.low else Verdict.OPEN
+        return _VERDICTS[over_seeds.verdict((self.low, self.high), self.claim.low, self.claim.high)]
 
     @property
     def said(self) -> str:

@@ -5,7 +5,8 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from studies.low_communication.compared import CASE, against
+from fred.base.over_seeds import Verdict
+from studies.low_communication.compared import MARGIN, against
 
 
 class Claim(NamedTuple):
@@ -16,7 +17,7 @@ class Claim(NamedTuple):
         paper: that it is from, on arXiv.
         system: of which it is said.
         other: with which it is compared.
-        relation: `ahead`: its loss is lower; `even`: its loss is no higher.
+        relation: `ahead`: its loss is lower; `even`: its loss is as good, within the margin.
         stragglers: in which cases.
         megabits: at which bandwidths.
     """
@@ -29,19 +30,20 @@ class Claim(NamedTuple):
     stragglers: Sequence[bool] = (False, True)
     megabits: Sequence[int] = (50, 230, 1000, 5000)
 
-    def verdicts(self, losses: pd.DataFrame) -> list[str]:
-        """Return the verdict of each case of the claim: `ahead`, `behind`, or nothing.
+    def verdicts(self, losses: pd.DataFrame) -> list[Verdict]:
+        """Return the verdict of each case of the claim.
 
         Args:
             losses: one row for each case, system, seed and time.
         """
+        bound = 0.0 if self.relation == "ahead" else MARGIN
         return [
-            against(own, self.system, self.other).verdict
-            for (stragglers, megabits), own in losses.groupby(CASE, sort=False)
+            difference.below(bound)
+            for (stragglers, megabits), difference in against(losses, self.system, self.other, bound).items()
             if stragglers in self.stragglers and megabits in self.megabits
         ]
 
-    def judged(self, verdicts: Sequence[str]) -> str:
+    def judged(self, verdicts: Sequence[Verdict]) -> str:
         """Return whether the claim holds in all of these cases, in none, or in some.
 
         Args:
@@ -49,8 +51,10 @@ class Claim(NamedTuple):
         """
         if not verdicts:
             return "not measured"
-        good = sum(verdict == "ahead" if self.relation == "ahead" else verdict != "behind" for verdict in verdicts)
-        return "agrees" if good == len(verdicts) else "disagrees" if not good else f"in part: {good} of {len(verdicts)}"
+        good, bad = verdicts.count(Verdict.YES), verdicts.count(Verdict.NO)
+        if len(verdicts) in (good, bad):
+            return "agrees" if good else "disagrees"
+        return f"in part: {good} of {len(verdicts)}" if good else "open" if not bad else f"disagrees: {bad} of {len(verdicts)}"
 
 
 CLAIMS = (

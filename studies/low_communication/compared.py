@@ -1,13 +1,14 @@
 """Systems compared on one case: over the seeds, with intervals."""
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 import fred
-from fred.base.intervals import bca_mean
+from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
 from fred.learning.data.language import Bigrams
 from studies.low_communication.cases import HERE
 
@@ -15,31 +16,34 @@ SYSTEMS = ("sync", "demo", "diloco", "streaming", "sparseloco", "noloco", "a-edi
 SHOWN = (*SYSTEMS[:6], "noloco-mean", *SYSTEMS[6:])  # with the mean of all workers' models, which nobody has
 CASE = ["stragglers", "megabits"]
 BUDGETS = (150, 300)  # s; settings were chosen by the loss at the second
+MARGIN = 0.01  # nats: a loss that is higher by less is as good
 TARGET = 0.25  # nats above the least loss: about a quarter of what it is at the start
 
 
-class Difference:
-    """What some values are above others, seed by seed: the mean, and its interval.
+class Difference(NamedTuple):
+    """One system's loss less another's, seed by seed: the mean, and its interval.
 
     Args:
-        own: of the one system [seeds].
-        other: of the other, in the same order.
+        mean: over the seeds.
+        interval: widened as one of a family.
     """
 
-    def __init__(self, own: NDArray[np.float64], other: NDArray[np.float64]):
-        self.mean = float((own - other).mean())
-        self.low, self.high = bca_mean(own - other)
+    mean: Mean
+    interval: Interval
 
-    @property
-    def verdict(self) -> str:
-        """`ahead` or `behind` where the interval excludes 0: a loss is the better the lower it is."""
-        return "ahead" if self.high < 0 else "behind" if self.low > 0 else ""
+    def below(self, bound: float = 0.0) -> Verdict:
+        """Return whether the difference is below a bound: 0, or a margin within which the one is as good as the other.
+
+        Args:
+            bound: in nats.
+        """
+        return verdict(self.interval, high=bound)
 
     @property
     def said(self) -> str:
         """Return the cell of a table; bold if the interval excludes 0."""
-        words = f"{self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
-        return f"**{words}**" if self.verdict else words
+        words = f"{self.mean.value:+.3f} ({self.interval[0]:+.3f} to {self.interval[1]:+.3f})"
+        return f"**{words}**" if self.below() != Verdict.OPEN else words
 
 
 @lru_cache
@@ -70,16 +74,22 @@ def values(own: pd.DataFrame, system: str, seconds: float) -> NDArray[np.float64
     return rows.sort_values("seed")["above"].to_numpy(float)
 
 
-def against(own: pd.DataFrame, system: str, other: str, seconds: float = BUDGETS[-1]) -> Difference:
-    """One system's loss less another's.
+def against(losses: pd.DataFrame, system: str, other: str, bound: float = 0.0) -> dict[tuple[bool, int], Difference]:
+    """Return one system's loss less another's in each case, at the end; the cases are a family.
 
     Args:
-        own: one case's rows.
+        losses: one row for each case, system, seed and time, with what the loss is above the least.
         system: the one.
         other: the other.
-        seconds: when, s.
+        bound: what the differences are compared with.
     """
-    return Difference(values(own, system, seconds), values(own, other, seconds))
+    means = {
+        (bool(own["stragglers"].iloc[0]), int(own["megabits"].iloc[0])): Mean.over(
+            values(own, system, BUDGETS[-1]) - values(own, other, BUDGETS[-1])
+        )
+        for _, own in losses.groupby(CASE, sort=False)
+    }
+    return dict(zip(means, map(Difference, means.values(), intervals(list(means.values()), [bound])), strict=True))
 
 
 def chosen(own: pd.DataFrame) -> str:
@@ -92,14 +102,17 @@ def chosen(own: pd.DataFrame) -> str:
     return str(some.sort_values("tuning_loss", kind="stable")["system"].iloc[0])
 
 
-def equals(own: pd.DataFrame, best: str) -> list[str]:
-    """Return the systems that are indistinguishable from the best one, or ahead of it, on the reported seeds.
+def beside(own: pd.DataFrame, best: str) -> dict[str, Verdict]:
+    """Return whether each other system is as good as the best one, within the margin, on the reported seeds: a family.
 
     Args:
         own: one case's rows.
         best: a system.
     """
-    return [system for system in SYSTEMS if system != best and against(own, system, best).verdict != "behind"]
+    at_its_end = values(own, best, BUDGETS[-1])
+    means = {each: Mean.over(values(own, each, BUDGETS[-1]) - at_its_end) for each in SYSTEMS if each != best}
+    ends = intervals(list(means.values()), [MARGIN])
+    return {system: verdict(interval, high=MARGIN) for system, interval in zip(means, ends, strict=True)}
 
 
 def seconds_to(own: pd.DataFrame, system: str, target: float = TARGET) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
-from fred.base.intervals import bca_mean
+from fred.base.over_seeds import Mean, Verdict
 from reproductions.common import table
 from studies.asynchrony.measure import ROOT
 from studies.low_communication.cases import HERE, LEARNERS, availability, heard, heard_without_failures
@@ -15,13 +15,14 @@ from studies.low_communication.claims import CLAIMS
 from studies.low_communication.compared import (
     BUDGETS,
     CASE,
+    MARGIN,
     SHOWN,
     SYSTEMS,
     TARGET,
     above,
     against,
+    beside,
     chosen,
-    equals,
     seconds_to,
     values,
 )
@@ -62,8 +63,8 @@ def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
     losses = above(losses)
     cases, tuned = ([_named(*case) for case, _ in _cases(some)] for some in (losses, losses[~losses["stragglers"]]))
     tables = {
-        "home": table(("Mbit/s", "workers", "best", "not told apart from it, or ahead", *_budgets()), home_rows(losses)),
-        "claims": table(("the papers' claim", "arXiv", "ahead", "behind", "not told apart", "here"), claim_rows(losses)),
+        "home": table(("Mbit/s", "workers", "best", "as good", "open", *_budgets()), home_rows(losses)),
+        "claims": table(("the papers' claim", "arXiv", *Verdict, "here"), claim_rows(losses)),
         "differences": table(("system", *cases), difference_rows(losses)),
         "times": table(("system", *cases), time_rows(losses)),
         "losses": table(("system", *cases), loss_rows(losses)),
@@ -71,7 +72,7 @@ def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
         "goodput": table(_OF_GOODPUT, goodput_rows(goodput)),
     }
     at_edges = sum(_MARKS[0] in cell for row in setting_rows(losses) for cell in row)
-    words: dict[str, object] = {"edges": at_edges, "choices": len(tuned) * len(SYSTEMS), "target": TARGET}
+    words: dict[str, object] = {"edges": at_edges, "choices": len(tuned) * len(SYSTEMS), "target": TARGET, "margin": MARGIN}
     words |= {"first": BUDGETS[0], "last": BUDGETS[-1]}
     return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **words)
 
@@ -98,19 +99,20 @@ def home_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
     for (stragglers, megabits), own in _cases(losses):
         best = chosen(own)
         found = [f"{values(own, best, seconds).mean():.3f}" for seconds in BUDGETS]
-        who = "one slow" if stragglers else "alike"
-        yield [f"{megabits:,}", who, f"**{best}**", ", ".join(equals(own, best)) or "nobody", *found]
+        who, verdicts = "one slow" if stragglers else "alike", beside(own, best)
+        others = [", ".join(each for each in verdicts if verdicts[each] == one) for one in (Verdict.YES, Verdict.OPEN)]
+        yield [f"{megabits:,}", who, f"**{best}**", *(names or "none" for names in others), *found]
 
 
 def claim_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Each claim: in how many cases the system is ahead of the other, or behind.
+    """Each claim: in how many cases it holds, does not hold, or is open.
 
     Args:
         losses: as above.
     """
     for claim in CLAIMS:
         verdicts = claim.verdicts(losses)
-        counts = [verdicts.count(each) for each in ("ahead", "behind", "")]
+        counts = [verdicts.count(each) for each in Verdict]
         yield [f"{claim.says} ({claim.system} / {claim.other})", claim.paper, *counts, claim.judged(verdicts)]
 
 
@@ -122,7 +124,7 @@ def difference_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
     """
     for system in SHOWN:
         if system != "diloco":
-            yield [system, *(against(own, system, "diloco").said for _, own in _cases(losses))]
+            yield [system, *(each.said for each in against(losses, system, "diloco").values())]
 
 
 def loss_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
@@ -205,5 +207,5 @@ def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
 
 def _share(own: "pd.Series[float]", of: "pd.Series[float]") -> str:
     shares = own.to_numpy(float) / of.to_numpy(float)
-    low, high = bca_mean(shares)
+    low, high = Mean.over(shares).interval()
     return f"{shares.mean():.3f} ({low:.3f} to {high:.3f})"
