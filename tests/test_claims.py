@@ -12,6 +12,8 @@ from fred.protocols.topology import Complete, Exponential, Ring
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.specification.loading import load
+from reproductions import birch
+from reproductions.combined import all_of, under_both
 from reproductions.common import RESULTS
 from reproductions.psp import errors as psp
 from reproductions.psp import times as psp_times
@@ -30,7 +32,7 @@ def test_psp_waits_for_whole_shares():
         assert waited < 100 * run.cluster.servers or getattr(run.protocol, "blocks_percent") == 100  # noqa: B009
 
 
-@pytest.mark.parametrize("name", ["psp", "wagma", "cutoff", "fasgd", "backup_workers", "fitted"])
+@pytest.mark.parametrize("name", ["psp", "wagma", "cutoff", "fasgd", "backup_workers", "fitted", "birch"])
 def test_a_page_is_what_its_measurements_say(name):
     text = importlib.import_module(f"reproductions.{name}").text()
     assert text == (RESULTS / f"{name.replace('_', '-')}.md").read_text(encoding="utf-8")
@@ -50,6 +52,23 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
     for wrong in ({"a": found["a"]}, {**found, "c": found["a"]}, {**found, "d": found["a"]}):
         with pytest.raises(ValueError, match="neither measured"):
             tables(claims, wrong)
+
+
+def test_a_claim_under_two_choices_agrees_only_if_it_does_under_both():
+    agrees, disagrees, within = (Found("1 for 2", each) for each in (Verdict.AGREES, Verdict.DISAGREES, Verdict.WITHIN))
+    assert under_both(agrees, agrees, "spread") == agrees
+    assert under_both(agrees, Found("1 for 3", Verdict.AGREES), "spread").verdict == Verdict.AGREES
+    assert under_both(agrees, within, "spread").verdict == under_both(within, disagrees, "spread").verdict == Verdict.WITHIN
+    assert under_both(agrees, disagrees, "spread").verdict == Verdict.OPEN
+
+
+def test_birchs_statements_are_decided_by_intervals_of_runs_with_the_same_seed():
+    times = pd.DataFrame({"best": [10.0, 11, 12], "near": [11.0, 12.1, 13.2], "far": [30.0, 33, 36], "wide": [10.0, 20, 14]})
+    assert list(birch._verdicts("near", ("best", "near"), times, "best")) == [Verdict.AGREES]
+    assert list(birch._verdicts("near", ("far", "wide"), times, "best")) == [Verdict.DISAGREES, Verdict.WITHIN]
+    assert list(birch._verdicts("impractical", ("far",), times, "best")) == [Verdict.AGREES]
+    assert all_of(list(birch._verdicts("slowest", ("far",), times, "best"))) == Verdict.AGREES
+    assert all_of(list(birch._verdicts("slowest", ("near",), times, "best"))) == Verdict.DISAGREES
 
 
 def test_a_criterion_that_no_claim_states_itself_has_a_column():
