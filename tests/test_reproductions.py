@@ -90,4 +90,4 @@ def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
     page = predictors.trace_table(rows, lambda row: predictors._relative(row, "all"))
     won, low, high = (100 * static[f"{end} against all"] - 100 for end in ("value", "low", "high"))
     assert f"| count | {won:+.1f} ({low:+.1f}…{high:+.1f}) |" in page
-    assert predictors._undecided(rows) == "- small: `count` is best; not told from it: none."
+    assert predictors._undecided(rows) == "- small: `count` is best; indistinguishable from it: none."

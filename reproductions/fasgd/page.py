@@ -171,10 +171,10 @@ one seed. In figure 1 seeds differ by at most {spread}.
 ## Figure 3: what B-FASGD's gates save
 
 16 workers with batches of 8 run FASGD as published for {gradients} gradients. c has the values in the figure's legends.
-The smallest of them leaves fewer than a tenth of the fetches, so one smaller value is added. Errors are means over the last tenth of a
-run, because single evaluations differ by a fifth. The paper's files are named `one_million`, and its axes end at
-1,000,000; the runs here cover the first tenth. The paper does not report the number of workers in its two panels, whose
-open curves differ from each other.
+The smallest of them leaves fewer than a tenth of the fetches, so one smaller value is added. Errors are means over the
+last tenth of a run, because single evaluations differ by a fifth. The paper's files are named `one_million`, and its axes
+end at 1,000,000; the runs here cover the first tenth. The paper does not report the number of workers in its two panels,
+whose open curves differ from each other.
 
 After a dropped fetch the published dispatcher stamps the client as up to date. The staleness of its next gradients counts
 from there, so they are divided by less (`published`). By the paper's text a gradient's timestamp is that of the
