@@ -1,11 +1,11 @@
 """One verdict from several: of a claim with several parts, and of a claim that was judged under several choices of FRED's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reproductions.verdicts import Found, Verdict
 
-CHOICES = """An order that only one of two choices shows is *within the seeds*. If they show opposite orders, FRED's choice
-decides, and the claim counts as *not compared*."""
+CHOICES = """Some orders depend on choices of FRED's. They are judged under each choice. If two choices show opposite orders,
+the claim counts as *not compared*. If only some choices show an order, it is *within the seeds*."""
 
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
@@ -23,20 +23,22 @@ def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     return Verdict.AGREES
 
 
-def under_both(usual: Found, other: Found, name: str) -> Found:
-    """Return one verdict on a claim that was judged under two choices, neither of which the paper excludes.
+def under_choices(usual: Found, others: Mapping[str, Found]) -> Found:
+    """Return one verdict on a claim that was judged under several choices, none of which the paper excludes.
 
     Args:
-        usual: result under the choice of the scenario.
-        other: result under the other choice.
-        name: of the other choice.
+        usual: result under the scenario's own choices.
+        others: results under others, by their names.
 
-    >>> under_both(Found("1 for 2", Verdict.AGREES), Found("3 for 2", Verdict.DISAGREES), "spread")[:]
-    ('1 for 2 (agrees); spread 3 for 2 (disagrees)', <Verdict.OPEN: 'not compared'>)
+    >>> agrees, disagrees = Found("1 for 2", Verdict.AGREES), Found("3 for 2", Verdict.DISAGREES)
+    >>> under_choices(agrees, {"spread": disagrees})[:]
+    ('1 for 2 (agrees); spread: 3 for 2 (disagrees)', <Verdict.OPEN: 'not compared'>)
     """
-    if usual == other:
-        return usual
-    if usual.verdict == other.verdict:
-        return Found(f"{usual.fred}; {name} {other.fred}", usual.verdict)
-    verdict = Verdict.WITHIN if Verdict.WITHIN in (usual.verdict, other.verdict) else Verdict.OPEN
-    return Found(f"{usual.fred} ({usual.verdict}); {name} {other.fred} ({other.verdict})", verdict)
+    others = {name: found for name, found in others.items() if found != usual}
+    verdicts = {usual.verdict, *(found.verdict for found in others.values())}
+    if len(verdicts) == 1:
+        return Found("; ".join([usual.fred, *(f"{name}: {found.fred}" for name, found in others.items())]), usual.verdict)
+    verdict = Verdict.OPEN if {Verdict.AGREES, Verdict.DISAGREES} <= verdicts else Verdict.WITHIN
+    said = [f"{usual.fred} ({usual.verdict})"]
+    said += [f"{name}: {found.fred} ({found.verdict})" for name, found in others.items()]
+    return Found("; ".join(said), verdict)

@@ -13,7 +13,7 @@ from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.specification.loading import load
 from reproductions import birch
-from reproductions.combined import all_of, under_both
+from reproductions.combined import all_of, under_choices
 from reproductions.common import RESULTS
 from reproductions.psp import errors as psp
 from reproductions.psp import times as psp_times
@@ -54,12 +54,14 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
             tables(claims, wrong)
 
 
-def test_a_claim_under_two_choices_agrees_only_if_it_does_under_both():
+def test_a_claim_agrees_only_if_it_does_under_all_choices():
     agrees, disagrees, within = (Found("1 for 2", each) for each in (Verdict.AGREES, Verdict.DISAGREES, Verdict.WITHIN))
-    assert under_both(agrees, agrees, "spread") == agrees
-    assert under_both(agrees, Found("1 for 3", Verdict.AGREES), "spread").verdict == Verdict.AGREES
-    assert under_both(agrees, within, "spread").verdict == under_both(within, disagrees, "spread").verdict == Verdict.WITHIN
-    assert under_both(agrees, disagrees, "spread").verdict == Verdict.OPEN
+    assert under_choices(agrees, {"spread": agrees}) == under_choices(agrees, {}) == agrees
+    assert under_choices(agrees, {"spread": Found("1 for 3", Verdict.AGREES)}) == ("1 for 2; spread: 1 for 3", Verdict.AGREES)
+    for usual, other in ((agrees, within), (within, disagrees)):
+        assert under_choices(usual, {"spread": other}).verdict == Verdict.WITHIN
+    for others in ({"spread": disagrees}, {"spread": disagrees, "order": within}):
+        assert under_choices(agrees, others).verdict == Verdict.OPEN
 
 
 def test_birchs_statements_are_decided_by_intervals_of_runs_with_the_same_seed():
