@@ -106,7 +106,7 @@ def _run(algorithm: str, sizes: _Sizes, workers: int) -> dict[str, Any]:
 
 
 def report() -> str:
-    """Write birch.md from what was measured."""
+    """Write birch.md from the measurements."""
     return write("birch", text())
 
 

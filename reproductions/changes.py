@@ -48,7 +48,7 @@ class World:
         return self.slow[self.at :]
 
     def some(self, number: int) -> NDArray[np.intp]:
-        """Draw so many workers."""
+        """Draw a number of workers."""
         return self.rng.permutation(len(self.node_of))[:number]
 
     def node(self, ahead: int = 0) -> NDArray[np.bool_]:
@@ -214,7 +214,7 @@ def _longest(rounds: Rounds) -> float:
 
 
 def report() -> str:
-    """Write changes.md from what was measured."""
+    """Write changes.md from the measurements."""
     rows = pd.read_csv(FILE)
     new, old = rows[~rows["kind"].isin(OLD)], rows[rows["kind"].isin(OLD)]
     text = TEXT.format(

@@ -83,7 +83,7 @@ def training() -> None:
 
 
 def measured(noise: str, start: str, seeds: Iterable[int] = _SEEDS) -> pd.DataFrame:
-    """Medians over seeds, by delay and method: the loss after so many updates, and the updates to so much of the first loss.
+    """Return medians over seeds, by delay and method: the loss after N updates, and the updates to a part of the first loss.
 
     Args:
         noise: one of the readings.
@@ -125,7 +125,7 @@ def _reached(loss: pd.DataFrame, part: float) -> float:
 
 
 def report() -> str:
-    """Write clipped.md from what was measured."""
+    """Write clipped.md from the measurements."""
     return write("clipped", text())
 
 

@@ -127,7 +127,7 @@ def _against(outcome: Comparison, rule: str) -> dict[str, float]:
 
 
 def report() -> str:
-    """Write predictors.md from what was measured."""
+    """Write predictors.md from the measurements."""
     path = RESULTS / "predictors.md"
     synthetic, recorded = pd.read_csv(SYNTHETIC), pd.read_csv(RECORDED)
     text = TEXT.format(

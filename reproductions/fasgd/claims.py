@@ -1,4 +1,4 @@
-"""What was found of each claim of the FASGD paper, from the CSV files."""
+"""Results for each claim of the FASGD paper, from the CSV files."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ LEARNS = 0.5  # an error: under it a run has learned something, above it it has 
 
 
 class Files(NamedTuple):
-    """What the CSV files hold."""
+    """Contents of the CSV files."""
 
     errors: Errors
     tuning: pd.DataFrame

@@ -1,4 +1,4 @@
-"""Odena 2016, figure 3: copies of parameters and gradients sent, of those that could have been, and what it costs."""
+"""Odena 2016, figure 3: copies of parameters and gradients sent, relative to potential ones, and the cost of sending fewer."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""What the paper says of errors beside figure 5: without delays, with more training or communication, other periods."""
+"""Claims about errors next to figure 5: without delays, more training or communication, other periods, spread times."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

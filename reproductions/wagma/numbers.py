@@ -1,4 +1,4 @@
-"""Claims that are a number in the paper's text, of `paper.py`: what they say, and what was found."""
+"""Claims that are a number in the paper's text, of `paper.py`: what they say, and the results."""
 
 from reproductions.common import near
 from reproductions.verdicts import Claim, Found, Measured, Verdict, close, whether
@@ -59,7 +59,7 @@ def found(measured: Throughput) -> Measured:
 
 
 def ratio(ours: float, printed: float) -> Verdict:
-    """Return whether a ratio agrees: the ratio itself, and what it is above 1, for ratios near 1 are always near each other."""
+    """Return whether a ratio agrees, and its part above 1 as well, because ratios near 1 are always close to each other."""
     return whether(near(ours, printed, CLOSE) and near(ours - 1, printed - 1, ADVANTAGE))
 
 

@@ -1,4 +1,4 @@
-"""What was found of claims about errors: figure 5, and what is said beside it."""
+"""Results for claims about errors: figure 5 and the text around it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The page: the paper's claims, and tables of what was measured beside them."""
+"""The page: the paper's claims, next to tables of measurements."""
 
 from collections.abc import Sequence
 from pathlib import Path

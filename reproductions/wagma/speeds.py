@@ -1,4 +1,4 @@
-"""What was found of claims about throughput that are no single number."""
+"""Results for claims about throughput that are no single number."""
 
 import math
 
@@ -59,7 +59,7 @@ def _four(measured: Throughput) -> Measured:
 
 
 def _ranked(measured: Throughput) -> Found:
-    """Where WAGMA stands without delays; a run counts as faster if it is by more than one percent."""
+    """Return the number of runs that are faster than WAGMA without delays, by more than one percent."""
     own = {fact.run: measured.of("4, no delays", 64, fact.run) for fact in paper.STEPS_PER_SECOND}
     faster = [run for run, rate in own.items() if rate > 1.01 * own["wagma"]]
     return Found(f"{len(faster)} are faster", whether(len(faster) == 2))
