@@ -34,13 +34,14 @@ def found(errors: pd.DataFrame, more: pd.DataFrame) -> Measured:
     mixed_errors = further.by_seed(more, further.MIX_FIRST)  # without delays, too, since all wait for all
     varied = further.by_seed(more, further.spread(further.LATE)).combine_first(late)
     varied_even = further.by_seed(more, further.spread(further.LATE, delays=False)).combine_first(even)
-    own = _orders(late, even) | {"in-time": _in_time(usual), "twice": _twice(late, further.ends(more, further.DOUBLE, _GOSSIP))}
-    others = {
-        "spread": _orders(varied, varied_even) | {"in-time": _in_time(spread)},
-        "mixed first": _orders(late.assign(**mixed_errors), even.assign(**mixed_errors))
-        | {
+    twice, mixed_twice = (further.ends(more, case, _GOSSIP) for case in (further.DOUBLE, further.DOUBLE_MIX_FIRST))
+    own = {**_orders(late, even), "in-time": _in_time(usual), "twice": _order(twice, late[_GOSSIP])}
+    others: dict[str, Measured] = {
+        "spread": {**_orders(varied, varied_even), "in-time": _in_time(spread)},
+        "mixed first": {
+            **_orders(late.assign(**mixed_errors), even.assign(**mixed_errors)),
             "in-time": _in_time(pd.concat([usual[usual["run"] != _GOSSIP], mixed])),
-            "twice": _twice(mixed_errors, further.ends(more, further.DOUBLE_MIX_FIRST, _GOSSIP)),
+            "twice": _order(mixed_twice, mixed_errors[_GOSSIP]),
         },
     }
     judged = {
@@ -76,10 +77,6 @@ def _more(late: pd.DataFrame, more: pd.DataFrame) -> Measured:
         "longer": _order(longer, late["ad-psgd"]),
         "longer-wagma": _order(late["wagma"], longer),
     }
-
-
-def _twice(errors: pd.DataFrame, twice: "pd.Series[float]") -> Found:
-    return _order(twice, errors[_GOSSIP])
 
 
 def _even(late: pd.DataFrame, even: pd.DataFrame) -> Measured:
