@@ -114,7 +114,8 @@ def test_after_how_many_iterations_eight_workers_have_heard_of_all(topology, ite
     assert orders.reached(graphs) == iterations
 
 
-def test_gossip_that_communicates_twice():
+@pytest.mark.parametrize("order", ["mix-first", "update-first"])
+def test_gossip_that_communicates_twice(order):
     """Among three workers on a ring the second mixing finds all models equal."""
     registry.allow_import([further.TWICE])
     cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 0.1}}
@@ -124,7 +125,7 @@ def test_gossip_that_communicates_twice():
             make_run(
                 "d-psgd",
                 cluster=cluster,
-                protocol={"name": name, "weights": "metropolis", "order": "mix-first"},
+                protocol={"name": name, "weights": "metropolis", "order": order},
                 stop={"gradients": 30},
                 evaluate={"points": 2},
             ),
