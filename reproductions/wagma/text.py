@@ -186,7 +186,7 @@ in ten hours.
 **"Two choices of FRED's own decide the orders of errors."** They do. Earlier versions had equal compute times and models
 mixed first only. They said that WAGMA's error is below those of Allreduce-SGD and local SGD, against the paper: with a
 spread neither is decided. They said that D-PSGD's error is above WAGMA's and SGP's, with the paper: with the update first
-it is level with them, and with a spread it is below WAGMA's.
+neither is decided, and with a spread D-PSGD's error is below WAGMA's.
 
 **"Numbers within 7% of ratios near 1 always agree."** The part of a speed-up above 1 now has to agree, too, and
 throughputs without delays in the time that they leave for communication. eager-SGD, D-PSGD and WAGMA without delays
