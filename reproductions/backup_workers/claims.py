@@ -145,13 +145,12 @@ def _iterations(files: Files) -> Measured:
 
 def _initial_rates(measured: pd.DataFrame) -> Measured:
     """Table 2 and figure 7: of a quarter of the best rate, as 1.125 is of 4.5, and of the best."""
-    ends = smaller.last(measured)
-    best = float(str(ends.mean().idxmin()))
+    best, ends = smaller.best_rate(measured), smaller.last(measured).loc[list(smaller.REPORTED)]
     low, least = best / 4, float(ends[best].mean())
     says = f"{100 * ends[low].mean():.2f} % at {low:g}, {100 * least:.2f} % at {best:g}"
     found = {"low-rate": Found(says, less(ends[best], ends[low]))}
     for precision, times in _PRECISIONS.items():
-        updates = smaller.first(measured, times * least)
+        updates = smaller.first(measured, times * least).loc[list(smaller.REPORTED)]
         reached = updates[[low, best]].notna().sum()
         verdict = _reached(updates, low, best, precision)
         counts = f" ({reached[low]} and {reached[best]} of {len(ends)} seeds)" if reached.min() < len(ends) else ""
@@ -163,8 +162,6 @@ def _initial_rates(measured: pd.DataFrame) -> Measured:
 def _reached(updates: pd.DataFrame, low: float, best: float, precision: str) -> Verdict:
     """Return whether the lower rate is sooner, later, or never there; a seed that never is counts as later than all."""
     there = updates.notna()
-    if len(updates) == 1:
-        return Verdict.WITHIN
     if precision == "highest":
         return whether(not there[low].any()) if there[best].all() else Verdict.WITHIN
     known = updates.fillna(2 * updates.max().max())
