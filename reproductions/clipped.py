@@ -1,4 +1,4 @@
-"""Clipped asynchronous SGD with old gradients [arXiv:2606.13287], on the quadratic of an audit that does not say all."""
+"""Clipped asynchronous SGD with old gradients [arXiv:2606.13287], on the quadratic of an incompletely described audit."""
 
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -83,7 +83,7 @@ def training() -> None:
 
 
 def measured(noise: str, start: str, seeds: Iterable[int] = _SEEDS) -> pd.DataFrame:
-    """Medians over seeds, by delay and method: the loss after so many updates, and the updates to so much of the first loss.
+    """Return medians over seeds, by delay and method: the loss after N updates, and the updates to a part of the first loss.
 
     Args:
         noise: one of the readings.
@@ -125,7 +125,7 @@ def _reached(loss: pd.DataFrame, part: float) -> float:
 
 
 def report() -> str:
-    """Write clipped.md from what was measured."""
+    """Write clipped.md from the measurements."""
     return write("clipped", text())
 
 
@@ -176,20 +176,20 @@ def _rows(found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
 
 _TEXT = """# Clipped asynchronous SGD on a quadratic
 
-Made by `python -m reproductions clipped` from the CSV file beside this page. The method steps with g min(1, c / |g|), at the
-full rate whatever the delay (arXiv:2606.13287). An audit compared it, on a quadratic of 8 numbers with curvatures from 1 to 4,
-rate 0.03, c = 1 and "heavy-tailed noise 0.3", with asynchronous SGD at the rate 0.03 / delay, and found it 1.0, 1.15 and 2.12
-times as good at delays of 4, 8 and 16.
+Made by `python -m reproductions clipped` from `clipped.csv`, next to this page. The method steps with g min(1, c / |g|),
+at the full rate for every delay (arXiv:2606.13287). An audit compared it with asynchronous SGD at the rate 0.03 / delay.
+It used a quadratic of 8 numbers with curvatures from 1 to 4, rate 0.03, c = 1 and "heavy-tailed noise 0.3". It found
+clipping 1.0, 1.15 and 2.12 times as good at delays of 4, 8 and 16.
 
-The audit says neither which distribution its noise has, nor where it starts, nor what is compared. FRED ran {noises} readings
-of the noise (0.3 is the scale of each number's noise, or its deviation where the table says so) from {starts} starts, with
-`fixed-lag` and {seeds} seeds, and compared medians by {measures} measures: the loss after 100 to 1,000 updates, or the
-updates to a tenth or a hundredth of the first loss. Of these {readings} ways to compare **{agree} agree** within 10 % at all
-three delays, and {later} at the longer two. The nearest by the one of the three delays that is furthest off:
+The audit reports neither the distribution of its noise, nor its start, nor the measure. FRED ran {noises} readings of the
+noise from {starts} starts, with `fixed-lag` and {seeds} seeds. 0.3 is the scale of each number's noise, or its deviation
+where the table says so. Medians were compared by {measures} measures: the loss after 100 to 1,000 updates, or the updates
+to a tenth or a hundredth of the first loss. Of these {readings} ways to compare **{agree} agree** within 10 % at all
+three delays, and {later} at the longer two. The nearest ones, by the delay that is furthest off:
 
 {nearest}
 
-Among so many one may agree by chance; if none does, it was something else that was compared, or run. All that agree at the
+Among this many one may agree by chance. If none does, the audit compared or ran something else. All that agree at the
 longer two delays:
 
 {later_rows}
@@ -198,7 +198,6 @@ By each measure, the median over all noises and starts:
 
 {medians}
 
-In {grows} of {readings} the ratio grows from delay to delay, as in the audit: the other's rate falls with the delay, and
-clipping's does not, which in the long run leaves it with more noise. Clipping is ahead in
-{wins}.
+In {grows} of {readings} the ratio grows from delay to delay, as in the audit. The rate of asynchronous SGD falls with the
+delay, and that of clipping does not, which in the long run leaves clipping with more noise. Clipping is ahead in {wins}.
 """

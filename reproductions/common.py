@@ -1,4 +1,4 @@
-"""What reproductions share: runs on all cores into folders that are gone on from, Markdown tables, progress lines."""
+"""Tools that reproductions share: runs on all cores into folders that can be resumed, Markdown tables, progress lines."""
 
 import time
 from collections.abc import Iterable, Sequence

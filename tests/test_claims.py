@@ -12,6 +12,8 @@ from fred.protocols.topology import Complete, Exponential, Ring
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.specification.loading import load
+from reproductions import birch
+from reproductions.combined import all_of, under_choices
 from reproductions.common import RESULTS
 from reproductions.psp import errors as psp
 from reproductions.psp import times as psp_times
@@ -30,7 +32,7 @@ def test_psp_waits_for_whole_shares():
         assert waited < 100 * run.cluster.servers or getattr(run.protocol, "blocks_percent") == 100  # noqa: B009
 
 
-@pytest.mark.parametrize("name", ["psp", "wagma", "cutoff", "fasgd", "backup_workers", "fitted"])
+@pytest.mark.parametrize("name", ["psp", "wagma", "cutoff", "fasgd", "backup_workers", "fitted", "birch"])
 def test_a_page_is_what_its_measurements_say(name):
     text = importlib.import_module(f"reproductions.{name}").text()
     assert text == (RESULTS / f"{name.replace('_', '-')}.md").read_text(encoding="utf-8")
@@ -50,6 +52,25 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
     for wrong in ({"a": found["a"]}, {**found, "c": found["a"]}, {**found, "d": found["a"]}):
         with pytest.raises(ValueError, match="neither measured"):
             tables(claims, wrong)
+
+
+def test_a_claim_agrees_only_if_it_does_under_all_choices():
+    agrees, disagrees, within = (Found("1 for 2", each) for each in (Verdict.AGREES, Verdict.DISAGREES, Verdict.WITHIN))
+    assert under_choices(agrees, {"spread": agrees}) == under_choices(agrees, {}) == agrees
+    assert under_choices(agrees, {"spread": Found("1 for 3", Verdict.AGREES)}) == ("1 for 2; spread: 1 for 3", Verdict.AGREES)
+    for usual, other in ((agrees, within), (within, disagrees)):
+        assert under_choices(usual, {"spread": other}).verdict == Verdict.WITHIN
+    for others in ({"spread": disagrees}, {"spread": disagrees, "order": within}):
+        assert under_choices(agrees, others).verdict == Verdict.OPEN
+
+
+def test_birchs_statements_are_decided_by_intervals_of_runs_with_the_same_seed():
+    times = pd.DataFrame({"best": [10.0, 11, 12], "near": [11.0, 12.1, 13.2], "far": [30.0, 33, 36], "wide": [10.0, 20, 14]})
+    assert list(birch._verdicts("near", ("best", "near"), times, "best")) == [Verdict.AGREES]
+    assert list(birch._verdicts("near", ("far", "wide"), times, "best")) == [Verdict.DISAGREES, Verdict.WITHIN]
+    assert list(birch._verdicts("impractical", ("far",), times, "best")) == [Verdict.AGREES]
+    assert all_of(list(birch._verdicts("slowest", ("far",), times, "best"))) == Verdict.AGREES
+    assert all_of(list(birch._verdicts("slowest", ("near",), times, "best"))) == Verdict.DISAGREES
 
 
 def test_a_criterion_that_no_claim_states_itself_has_a_column():
@@ -100,7 +121,8 @@ def test_after_how_many_iterations_eight_workers_have_heard_of_all(topology, ite
     assert orders.reached(graphs) == iterations
 
 
-def test_gossip_that_communicates_twice():
+@pytest.mark.parametrize("order", ["mix-first", "update-first"])
+def test_gossip_that_communicates_twice(order):
     """Among three workers on a ring the second mixing finds all models equal."""
     registry.allow_import([further.TWICE])
     cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 0.1}}
@@ -110,7 +132,7 @@ def test_gossip_that_communicates_twice():
             make_run(
                 "d-psgd",
                 cluster=cluster,
-                protocol={"name": name, "weights": "metropolis", "order": "mix-first"},
+                protocol={"name": name, "weights": "metropolis", "order": order},
                 stop={"gradients": 30},
                 evaluate={"points": 2},
             ),

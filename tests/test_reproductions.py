@@ -9,10 +9,12 @@ import pytest
 from fred.specification.loading import load
 from reproductions import predictors
 from reproductions.__main__ import PAGES
+from reproductions.backup_workers import convergence
 from reproductions.fasgd import claims as fasgd_claims
 from reproductions.fasgd import curves as fasgd
+from reproductions.fasgd import traffic
 from reproductions.verdicts import Verdict, whether
-from reproductions.wagma import paper, throughput
+from reproductions.wagma import numbers, paper, throughput
 
 
 @pytest.mark.parametrize("number", fasgd.FIGURES)
@@ -74,6 +76,44 @@ def test_what_wagmas_paper_says_is_of_runs_that_there_are():
         assert case.workers & (case.workers - 1) == 0, "WAGMA's groups need a power of two"
 
 
+def test_a_speed_up_agrees_if_its_part_above_one_does():
+    assert numbers.ratio(1.30, 1.25) == Verdict.AGREES
+    assert numbers.ratio(1.06, 1.13) == numbers.ratio(1.0, 1.07) == Verdict.DISAGREES
+
+
+def test_gammas_are_chosen_on_other_seeds_than_those_that_are_reported():
+    keys = [(m, n, g, s) for m in ("sync", "async") for n in convergence.WORKERS for g in convergence.GAMMAS for s in (1, 2, 3)]
+    keys += [(m, n, 0.01, s) for m in ("sync", "async") for n in convergence.WORKERS for s in convergence.REPORTED]
+    curves = pd.DataFrame(
+        [
+            {"method": m, "workers": n, "gamma": g, "seed": s, "virtual_seconds": t, "updates": t, "error": error}
+            for m, n, g, s in keys
+            for t, error in ((15.0, 0.5), (30.0, 0.05 if g == 0.01 and s != 12 else 0.2))
+        ]
+    )
+    assert set(convergence.chosen(curves).values()) == {0.01}
+    end = convergence.ends(curves)["async", 53]
+    assert end.error.tolist() == pytest.approx([0.275, 0.35, 0.275, 0.275, 0.275])
+    assert end.seconds.tolist() == pytest.approx([30, np.nan, 30, 30, 30], nan_ok=True)
+    assert end.epochs.tolist() == pytest.approx([30 / 53, np.nan, *[30 / 53] * 3], nan_ok=True)
+    assert end.epoch.tolist() == [53.0] * 5
+
+
+def test_the_cost_of_a_tenth_of_the_fetches_is_between_those_of_runs_with_all_seeds():
+    shares = {
+        "open": (1.0, 1.0),
+        "published-fetch-1": (0.04, 3.0),
+        "published-fetch-2": (0.25, 2.0),
+        "published-fetch-3": (0.1, 9.0),
+    }
+    rows = [
+        {"run": run, "kind": run.rsplit("-", 1)[0], "seed": seed, "fetched": share, "cost": cost + seed}
+        for run, (share, cost) in shares.items()
+        for seed in ((1, 2) if not run.endswith("3") else (1,))
+    ]
+    assert traffic.costs_at(pd.DataFrame(rows), "published-fetch", 0.1).tolist() == pytest.approx([3.5, 4.5])
+
+
 def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
     times = 1 + np.random.default_rng(0).exponential(0.2, (41, 3))
     (tmp_path / "traces").mkdir()
@@ -90,4 +130,4 @@ def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
     page = predictors.trace_table(rows, lambda row: predictors._relative(row, "all"))
     won, low, high = (100 * static[f"{end} against all"] - 100 for end in ("value", "low", "high"))
     assert f"| count | {won:+.1f} ({low:+.1f}…{high:+.1f}) |" in page
-    assert predictors._undecided(rows) == "- small: `count` is best; not told from it: none."
+    assert predictors._undecided(rows) == "- small: `count` is best; indistinguishable from it: none."

@@ -1,4 +1,4 @@
-"""6,174 workers whose times are drawn anew each time."""
+"""6,174 workers with a new compute time for every gradient."""
 
 import math
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def rows(large: pd.DataFrame) -> Iterable[tuple[object, ...]]:
     """Yield the rows of the table next to the other program.
 
     Args:
-        large: what was measured.
+        large: measurements.
     """
     for name, (_, expected) in REFERENCE.items():
         for moment, reference in zip(_MOMENTS, expected, strict=True):
@@ -59,7 +59,7 @@ def spread(large: pd.DataFrame) -> Iterable[tuple[object, ...]]:
     """Yield the spread between seeds of m-sync, by a program that is not FRED.
 
     Args:
-        large: what FRED measured.
+        large: measurements of FRED.
     """
     for m in (1, 6):
         name = f"m-sync, rate 1, m = {m}"

@@ -1,9 +1,7 @@
 """100 workers: seconds to an accuracy, each method at the best of a grid."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,79 +11,77 @@ from reproductions.asynchronous import by_numpy
 from reproductions.asynchronous.methods import NEAR, Run, m_sync, rennala, ringmaster
 from reproductions.common import RESULTS, near, say
 
-_LAWS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {  # what the cluster says of it; the other program's seconds
-    "worker i takes i s": ({"times": "i"}, {"m-sync": 53, "Rennala": 53, "Ringmaster": 54}),
-    "all take 1 s": ({}, {"m-sync": 12, "Rennala": 16, "Ringmaster": 18}),
+FILE = RESULTS / "asynchronous-tuned.csv"
+_MANY, _DIMENSION = 100, 32  # workers, parameters
+TUNING, REPORTED = (1, 2, 3, 4, 5), tuple(range(11, 21))  # seeds
+
+
+class Law(NamedTuple):
+    """A comparison of the other program: what the cluster is, and which target was to be reached.
+
+    Attributes:
+        times: of the workers, as in a scenario's cluster.
+        deviation: of the noise in each coordinate of a gradient.
+        accuracy: squared length of the gradient that ends a run.
+        seconds: limit of a run, three times what the slowest method of the other program took, or less.
+        reference: the other program's seconds, by method.
+    """
+
+    times: dict[str, Any]
+    deviation: float
+    accuracy: float
+    seconds: float
+    reference: dict[str, int]
+
+
+LAWS = {
+    "worker i takes i s": Law({"times": "i"}, 0.01, 1e-3, 150.0, {"m-sync": 53, "Rennala": 53, "Ringmaster": 54}),
+    "all take 1 s": Law({}, 0.1, 5e-3, 40.0, {"m-sync": 12, "Rennala": 16, "Ringmaster": 18}),
 }
-_MANY, _DEVIATION, _ACCURACY = 100, 0.01, 1e-3  # workers; of the noise in each coordinate; squared gradient
-_TUNING, _REPORTED = (1, 2, 3), (11, 12, 13, 14, 15)
+RATES = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 1.5, 1.9)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 100)  # m, B or R
+_METHODS: dict[str, tuple[str, Callable[[float, int], Run]]] = {
+    "m-sync": ("m", lambda rate, size: m_sync(rate, size, _MANY)),
+    "Rennala": ("B", rennala),
+    "Ringmaster": ("R", ringmaster),
+}
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """What was tuned, from where.
-
-    Args:
-        file: of the results.
-        start: the first of 32 numbers, of which the others are 0; None: sqrt(32).
-        rates: of the grid.
-        sizes: m, B or R, of the grid.
-        seconds: of each run, by the law of the workers' times.
-    """
-
-    file: Path
-    start: float | None
-    rates: tuple[float, ...]
-    sizes: tuple[int, ...]
-    seconds: dict[str, float]
-
-    def grid(self) -> dict[tuple[str, str], Run]:
-        """Return the grid of settings by method, equally many for each."""
-        pairs = [(rate, size) for rate in self.rates for size in self.sizes]
-        return {
-            **{("m-sync", f"rate {rate:g}, m = {size}"): m_sync(rate, size, _MANY) for rate, size in pairs},
-            **{("Rennala", f"rate {rate:g}, B = {size}"): rennala(rate, size) for rate, size in pairs},
-            **{("Ringmaster", f"rate {rate:g}, R = {size}"): ringmaster(rate, size) for rate, size in pairs},
-        }
+def grid() -> dict[tuple[str, str], Run]:
+    """Return the runs by method and setting, equally many for each method."""
+    return {
+        (method, f"rate {rate:g}, {letter} = {size}"): make(rate, size)
+        for method, (letter, make) in _METHODS.items()
+        for rate in RATES
+        for size in SIZES
+    }
 
 
-AS_DESCRIBED = Tuning(
-    RESULTS / "asynchronous-tuned.csv", None, (0.25, 0.5, 1.0, 1.9), (1, 2, 4, 8, 16, 32), dict.fromkeys(_LAWS, 600.0)
-)
-FROM_ZERO = Tuning(
-    RESULTS / "asynchronous-from-zero.csv",
-    0.0,
-    (0.25, 0.5, 1.0, 1.5, 1.9),
-    (1, 2, 4, 8, 16, 32, 100),
-    dict(zip(_LAWS, (200.0, 60.0), strict=True)),
-)
-
-
-def measure(tuning: Tuning) -> None:
-    """Choose the best setting of each method by some seeds, and run it with others.
-
-    Args:
-        tuning: what is tuned.
-    """
+def measure() -> None:
+    """Choose the best setting of each method on some seeds, and run it with others."""
     rows = []
-    for law in _LAWS:
-        tuned = _times(tuning, law, tuning.grid(), _TUNING).groupby(["method", "run"])["seconds"].median()
+    for law in LAWS:
+        tuned = _times(law, grid(), TUNING).groupby(["method", "run"])["seconds"].median()
         best = {method: own.droplevel("method").idxmin() for method, own in tuned.groupby(level="method")}
-        chosen = {key: run for key, run in tuning.grid().items() if best[key[0]] == key[1]}
-        rows.append(_times(tuning, law, chosen, _REPORTED).assign(law=law))
-        pd.concat(rows).to_csv(tuning.file, index=False, float_format="%.6g")
+        chosen = {key: run for key, run in grid().items() if best[key[0]] == key[1]}
+        rows.append(_times(law, chosen, REPORTED).assign(law=law))
+        pd.concat(rows).to_csv(FILE, index=False, float_format="%.6g")
         say(law)
 
 
-def _times(tuning: Tuning, law: str, runs: dict[tuple[str, str], Run], seeds: Iterable[int]) -> pd.DataFrame:
+def _times(law: str, runs: dict[tuple[str, str], Run], seeds: Iterable[int]) -> pd.DataFrame:
     """Return the times at which the squared gradient first reached the accuracy, s of virtual time (infinite: never)."""
-    model = {"name": "quadratic", "dimension": 32, "start": tuning.start}
-    data = {"name": "noise", "features": 32, "deviation": _DEVIATION}
+    own = LAWS[law]
     scenario = fred.scenario(
-        cluster={"workers": _MANY, "compute": {"name": "constant", "seconds": 1.0}, **_LAWS[law][0]},
-        task={"data": data, "model": model, "loss": "value", "batch_size": 1},
-        stop={"seconds": tuning.seconds[law], "updates": 4000},
-        evaluate={"every_updates": 1, "target_error": _ACCURACY},
+        cluster={"workers": _MANY, "compute": {"name": "constant", "seconds": 1.0}, **own.times},
+        task={
+            "data": {"name": "noise", "features": _DIMENSION, "deviation": own.deviation},
+            "model": {"name": "quadratic", "dimension": _DIMENSION},
+            "loss": "value",
+            "batch_size": 1,
+        },
+        stop={"seconds": own.seconds},
+        evaluate={"every_updates": 1, "target_error": own.accuracy},
         seeds=list(seeds),
         runs={f"run-{number}": run for number, run in enumerate(runs.values())},
     )
@@ -102,18 +98,26 @@ def rows(tuned: pd.DataFrame) -> Iterable[tuple[object, ...]]:
     """Yield the rows of the table next to the other program.
 
     Args:
-        tuned: what was measured.
+        tuned: measurements.
     """
-    for law, (_, expected) in _LAWS.items():
-        for method, reference in expected.items():
-            own = tuned[(tuned["law"] == law) & (tuned["method"] == method)]
-            seconds = own["seconds"]
+    for name, law in LAWS.items():
+        for method, reference in law.reference.items():
+            own = tuned[(tuned["law"] == name) & (tuned["method"] == method)]
+            seconds, setting = own["seconds"], own["run"].iloc[0]
             spread = f"{seconds.min():.3g} to {seconds.max():.3g}"
             verdict = "yes" if near(seconds.median(), reference, NEAR) else "no"
-            yield law, method, reference, f"{seconds.median():.3g}", spread, own["run"].iloc[0], verdict
+            edge = "yes" if _at_edge(setting) else "no"
+            yield name, method, reference, f"{seconds.median():.3g}", spread, setting, edge, verdict
 
 
-def exact() -> Iterable[tuple[object, ...]]:
-    """Steps that gradient descent without noise needs, from either start."""
-    for rate in (1.0, 1.5, 1.75, 1.9):
-        yield f"{rate:g}", by_numpy.rounds(32**0.5, rate), by_numpy.rounds(0.0, rate)
+def _at_edge(setting: str) -> bool:
+    """Return whether the best rate, B or R could lie outside of the grid; m ends at all workers, and no size is below 1."""
+    rate, size = (float(part.split()[-1]) for part in setting.split(", "))
+    return rate in (RATES[0], RATES[-1]) or (size == SIZES[-1] and "m =" not in setting)
+
+
+def exact() -> Iterable[tuple[str, int, int]]:
+    """Yield the steps that gradient descent without noise needs, by rate and accuracy."""
+    for rate in (1.0, 1.5, 1.65, 1.75, 1.9):
+        first, second = (by_numpy.rounds(_DIMENSION**0.5, rate, _DIMENSION, law.accuracy) for law in LAWS.values())
+        yield f"{rate:g}", first, second

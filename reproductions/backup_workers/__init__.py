@@ -34,7 +34,7 @@ def text() -> str:
 
 
 def report() -> str:
-    """Write backup-workers.md and its figures from what was measured."""
+    """Write backup-workers.md and its figures from the measurements."""
     files = read_files()
     staleness.picture(files.layers, files.stale).save(RESULTS / "backup-workers-figure2.svg")
     arrivals.picture(files.arrived, pd.read_csv(arrivals.SHARES)).save(RESULTS / "backup-workers-figure4.svg")

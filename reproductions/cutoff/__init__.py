@@ -20,7 +20,7 @@ def training() -> None:
 
 
 def report() -> str:
-    """Write cutoff.md and its figures from what was measured."""
+    """Write cutoff.md and its figures from the measurements."""
     files = page.read_files()
     regime.figure2(files.rounds, files.profiles).save(RESULTS / "cutoff-figure2.svg")
     regime.recovery(files.rounds).save(RESULTS / "cutoff-recovery.svg")

@@ -1,4 +1,4 @@
-"""What was found of each claim."""
+"""Results for each claim of the Cutoff SGD paper."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def listed(iterations: list[int | None]) -> str:
 
 
 def predictions(coverage: pd.DataFrame, rounds: pd.DataFrame, decisions: pd.DataFrame) -> Measured:
-    """Figure 3, and what is said of decisions."""
+    """Return the results of figure 3, and of claims about decisions."""
     small, large = (coverage[coverage["workers"] == workers] for workers in (158, 2175))
     within, error, idle = ([part[name].mean() for part in (small, large)] for name in ("within", "error", "saved"))
     without = (small.loc[small["iteration"] < CHANGE, "c"] <= _WITHOUT).mean()

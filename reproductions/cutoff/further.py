@@ -1,4 +1,4 @@
-"""What the paper says beside its figures: longer run-times need no other model, decisions are quick. What a CNN would take."""
+"""Claims without a figure: longer run-times need no other model, decisions are quick. The cost of a CNN."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The page: the paper's claims, and tables of what was measured beside them."""
+"""The page: the paper's claims, and tables of measurements."""
 
 import math
 from pathlib import Path

@@ -38,7 +38,7 @@ _COLOURS = dict(zip(("dmm", "all", "EWMA", "Elfving", "dmm-plain", "dmm-printed"
 
 
 def measure() -> None:
-    """Train on one recorded run; then every rule decides on the same run-times of others, seeing only what it would."""
+    """Train on one recorded run. Then let every rule decide on the same run-times of others, of which it sees its own part."""
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")

@@ -30,7 +30,7 @@ def text() -> str:
 
 
 def report() -> str:
-    """Write fasgd.md and its figures from what was measured."""
+    """Write fasgd.md and its figures from the measurements."""
     files = read_files()
     curves.draw(files.errors.curves)
     traffic.picture(files.traffic).save(RESULTS / "fasgd-figure3.svg")

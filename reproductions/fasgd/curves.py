@@ -100,7 +100,7 @@ def draw(curves: pd.DataFrame) -> None:
 
 
 class Errors(NamedTuple):
-    """Errors at the end of the curves, or how soon they come to one."""
+    """Errors at the end of the curves, or the number of updates to an error."""
 
     curves: pd.DataFrame
 

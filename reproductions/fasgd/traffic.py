@@ -1,4 +1,4 @@
-"""Odena 2016, figure 3: copies of parameters and gradients sent, of those that could have been, and what it costs."""
+"""Odena 2016, figure 3: copies of parameters and gradients sent, relative to potential ones, and the cost of sending fewer."""
 
 import numpy as np
 import pandas as pd
@@ -62,6 +62,22 @@ def error_at(ends: pd.DataFrame, kind: str, share: float) -> float:
     what = "pushed" if kind == "push" else "fetched"
     own = ends[ends["kind"].isin(["open", kind]) & (ends["seed"] == ends["seed"].min())].sort_values(what)
     return float(np.interp(share, own[what], own["error"]))
+
+
+def costs_at(ends: pd.DataFrame, kind: str, share: float) -> "pd.Series[float]":
+    """Return the error with a share of the fetches over that of open gates, by seed.
+
+    Values are interpolated on the logarithm of the share between the runs that have all of these seeds.
+
+    Args:
+        ends: of all runs.
+        kind: of gates.
+        share: of the fetches.
+    """
+    own = ends[ends["kind"].isin(["open", kind])]
+    own = own[own.groupby("run")["seed"].transform("nunique") == own["seed"].nunique()].sort_values("fetched")
+    found = {seed: np.interp(np.log(share), np.log(each["fetched"]), each["cost"]) for seed, each in own.groupby("seed")}
+    return pd.Series(found)
 
 
 def bent(traffic: pd.DataFrame, kind: str) -> list[bool]:

@@ -1,4 +1,4 @@
-"""PSP-SGD: what late replies cost (table 1), and what it costs not to wait for them (figures 3 and 4)."""
+"""PSP-SGD: the cost of late replies (table 1), and of not waiting for them (figures 3 and 4)."""
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ def training() -> None:
 
 
 def report() -> str:
-    """Write psp.md and its figures from what was measured."""
+    """Write psp.md and its figures from the measurements."""
     timed, learned = pd.read_csv(times.TIMES), pd.read_csv(errors.ERRORS)
     times.picture(timed).save(RESULTS / "psp-table1.svg")
     errors.picture(learned).save(RESULTS / "psp-figure3.svg")

@@ -1,4 +1,4 @@
-"""The page: what was measured, claim by claim."""
+"""The page: measurements, claim by claim."""
 
 from pathlib import Path
 

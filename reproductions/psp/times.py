@@ -1,4 +1,4 @@
-"""Table 1: what rare late replies cost who waits for everything, and who does not. Timing only."""
+"""Table 1: the cost of rare late replies with and without waiting for everything. Timing only."""
 
 import math
 from collections.abc import Sequence

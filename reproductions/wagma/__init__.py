@@ -20,7 +20,7 @@ def training() -> None:
 
 
 def report() -> str:
-    """Write wagma.md and its figures from what was measured."""
+    """Write wagma.md and its figures from the measurements."""
     measured = throughput.Throughput(pd.read_csv(throughput.THROUGHPUT))
     for figure, ideal in speeds.IDEAL.items():
         measured.picture(figure, ideal).save(RESULTS / f"wagma-figure{figure}.svg")

@@ -1,4 +1,4 @@
-"""What the paper says of errors beside figure 5: without delays, with more training or communication, other periods."""
+"""Claims about errors next to figure 5: without delays, more training or communication, other periods, spread times."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,11 @@ from reproductions.wagma.accuracy import SCENARIO
 MEASURED = RESULTS / "wagma-further.csv"
 TWICE = "reproductions.wagma.twice"
 EVEN, LONGER, ONE, DOUBLE = "no delays", "130 epochs", "one neighbour", "communicating twice"
+MIX_FIRST, DOUBLE_MIX_FIRST = "models mixed before the update", "communicating twice, before the update"
 PERIODS = (5, 20, 40)
+SPREADS = (1, 5, 20)  # ms
+LATE = 5  # ms: the spread with which every order is judged as well
+_RUNS = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd", "ad-psgd", "wagma", "wagma-fixed", "wagma-64", "wagma-4")
 
 
 class Case(NamedTuple):
@@ -25,24 +29,42 @@ class Case(NamedTuple):
 
 
 def period(steps: int) -> str:
-    """The name of a case with another period."""
+    """Return the name of a case with another period."""
     return f"period {steps}"
 
 
+def spread(milliseconds: int, delays: bool = True) -> str:
+    """Return the name of a case with compute times that vary by this standard deviation, ms."""
+    return f"times spread by {milliseconds} ms" + ("" if delays else ", no delays")
+
+
+def _spread(milliseconds: int, runs: Sequence[str], delays: bool = True) -> Case:
+    settings = [f"cluster.compute={{name: normal, mu: 0.341, sigma: {milliseconds / 1000}}}"]
+    settings += [] if delays else ["cluster.contention=[]"]
+    folder = f"spread-{milliseconds}" + ("" if delays else "-even")
+    return Case(spread(milliseconds, delays), folder, runs, settings)
+
+
+_TWICE = f"runs.d-psgd.protocol.name={TWICE}:GossipTwice"
+_BEFORE = "runs.d-psgd.protocol.order=mix-first"
 CASES = (
     Case(EVEN, "even", ("local-sgd", "wagma", "ad-psgd", "d-psgd", "sgp"), ["cluster.contention=[]"]),
     Case(LONGER, "longer", ("ad-psgd",), [f"stop.gradients={25600 * 130 // 90}"]),
     Case(ONE, "one-neighbour", ("sgp",), ["runs.sgp.protocol.topology.neighbours=1"]),
-    Case(DOUBLE, "twice", ("d-psgd",), [f"runs.d-psgd.protocol.name={TWICE}:GossipTwice"]),
+    Case(DOUBLE, "twice", ("d-psgd",), [_TWICE]),
+    Case(MIX_FIRST, "mix-first", ("d-psgd",), [_BEFORE]),
+    Case(DOUBLE_MIX_FIRST, "twice-mix-first", ("d-psgd",), [_TWICE, _BEFORE]),
     *(Case(period(steps), f"period-{steps}", ("wagma",), [f"runs.wagma.protocol.period={steps}"]) for steps in PERIODS),
+    *(_spread(each, _RUNS if each == LATE else ("wagma",)) for each in SPREADS),
+    _spread(LATE, ("wagma", "ad-psgd"), delays=False),
 )
 
 
 def measure() -> None:
-    """About ten minutes."""
+    """A quarter of an hour on a core."""
     frames = []
     for case in CASES:
-        scenario = fred.load(SCENARIO, ["seeds=[1, 2, 3]", *case.settings], [TWICE])
+        scenario = fred.load(SCENARIO, case.settings, [TWICE])
         metrics = run(scenario, f"wagma/{case.folder}", case.runs).metrics
         own = metrics["replicas_error"].fillna(metrics["error"])  # where all have one model
         frames.append(
@@ -56,3 +78,9 @@ def ends(measured: pd.DataFrame, case: str, run: str, column: str = "error") -> 
     """Return the last values by seed."""
     own = measured[(measured["case"] == case) & (measured["run"] == run)]
     return own.sort_values("gradients").groupby("seed")[column].last()
+
+
+def by_seed(measured: pd.DataFrame, case: str) -> pd.DataFrame:
+    """Return the last errors of a case: a row for each seed, a column for each run."""
+    own = measured[measured["case"] == case].sort_values("gradients")
+    return own.groupby(["run", "seed"], sort=False)["error"].last().unstack("run")

@@ -1,12 +1,13 @@
-"""The page: the paper's claims, and tables of what was measured beside them."""
+"""The page: the paper's claims, next to tables of measurements."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from reproductions.combined import CHOICES
 from reproductions.common import table
-from reproductions.verdicts import CRITERION, Claims, Measured, read, tables
+from reproductions.verdicts import CRITERION, Claims, Measured, read, shown, tables
 from reproductions.wagma import accuracy, further, numbers, orders, paper, speeds, variations
 from reproductions.wagma.numbers import CLOSE
 from reproductions.wagma.paper import Fact
@@ -39,7 +40,11 @@ def text(throughput: Throughput, changed: Variations, errors: pd.DataFrame, more
         own_five=_own_communication(changed, "5", paper.TRAINING_TIME),
         minutes=f"{twice:.0f}",
         compute=f"{HALF_BATCH:g}",
-        late_errors=_errors(errors),
+        late_errors=_errors(errors, more),
+        spreads=_spreads(errors, more),
+        late=further.LATE,
+        choices=CHOICES,
+        advantage=f"{numbers.ADVANTAGE:.0%}",
         even_errors=_even_errors(more),
         seeds=errors["seed"].nunique(),
         beside=f"{changed.faster('7', variations.BESIDE, 'ad-psgd'):.2f}",
@@ -82,15 +87,26 @@ def _epochs(measured: Throughput) -> str:
     return table(["time of an epoch, of WAGMA's", "paper", "FRED"], rows)
 
 
-def _errors(errors: pd.DataFrame) -> str:
+def _errors(errors: pd.DataFrame, more: pd.DataFrame) -> str:
+    spread = further.by_seed(more, further.spread(further.LATE)).mean()
     known, lower = {fact.run: fact.value for fact in paper.ACCURACY}, accuracy.ends(errors, accuracy.LOWER)["error"]
     rows = []
     for run, own in accuracy.ends(errors).iterrows():
         papers = f"{known[str(run)]:.1f}" if run in known else "–"
         ours = [f"{own[name]:.4f}" for name in ("error", "spread", "replicas_error")]
-        rows.append([str(run), papers, *ours, f"{lower[str(run)]:.4f}"])
+        varied = f"{spread[str(run)]:.4f}" if run in spread else "–"
+        rows.append([str(run), papers, *ours, varied, f"{lower[str(run)]:.4f}"])
     header = ["run", "paper: top-1, %", "FRED: mean model's error", "seeds differ by", "models' own"]
-    return table([*header, f"mean model's at rate {accuracy.LOWER:g}"], rows)
+    return table([*header, further.spread(further.LATE), f"rate {accuracy.LOWER:g}"], rows)
+
+
+def _spreads(errors: pd.DataFrame, more: pd.DataFrame) -> str:
+    """WAGMA's error by the spread of compute times."""
+    own = {0: accuracy.by_seed(errors)["wagma"]}
+    own |= {each: further.by_seed(more, further.spread(each))["wagma"] for each in further.SPREADS}
+    local = accuracy.by_seed(errors)["local-sgd"]
+    rows = [[f"{each} ms", shown(error), f"{error.mean() / local.mean():.2f}"] for each, error in own.items()]
+    return table(["spread (standard deviation)", "WAGMA's error", "of local SGD's"], rows)
 
 
 def _even_errors(more: pd.DataFrame) -> str:
@@ -99,7 +115,7 @@ def _even_errors(more: pd.DataFrame) -> str:
     longer, twice = paper.MORE_TRAINING
     known |= {(further.LONGER, "ad-psgd"): longer.value, (further.DOUBLE, "d-psgd"): twice.value}
     rows = []
-    for case in further.CASES:
+    for case in further.CASES[: -len(further.SPREADS) - 1]:  # spreads have tables of their own
         for run in case.runs:
             error, own = (further.ends(more, case.what, run, each) for each in ("error", "replicas_error"))
             papers = f"{known[case.what, run]:.1f}" if (case.what, run) in known else "–"

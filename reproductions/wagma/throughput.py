@@ -15,7 +15,7 @@ HALF_BATCH = 0.341  # s of computing with 64 examples in place of 128: figure 5
 
 
 class Case(NamedTuple):
-    """A figure on so many workers."""
+    """A figure with a number of workers."""
 
     figure: str  # what it is for
     scenario: str

@@ -7,7 +7,10 @@ from fred.timing.simulation import Process, Simulation
 
 
 class GossipTwice(Gossip):
-    """Models are mixed with the neighbours' once while the gradient is being computed, and once more after it."""
+    """Gossip that mixes models twice in each iteration, applying the gradient before both or after both.
+
+    With `order: mix-first` the first exchange takes place while the gradient is being computed.
+    """
 
     def _in_step(
         self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
@@ -15,6 +18,9 @@ class GossipTwice(Gossip):
         while True:
             yield from sim.present(worker)
             gradient = sim.compute(worker, sim.own(worker))
+            if self.order == "update-first":
+                yield gradient.finished
+                sim.push(gradient, worker, NOTHING)
             for _ in range(2):
                 number, mine = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
                 senders.send(worker)
@@ -24,4 +30,5 @@ class GossipTwice(Gossip):
                 yield from sim.present(worker)
                 models = inbox.take(number)
                 sim.sync(worker, sim.mix(worker, [(models[sender], mine[sender]) for sender in sorted(mine)]))
-            sim.push(gradient, worker, NOTHING)
+            if self.order != "update-first":
+                sim.push(gradient, worker, NOTHING)

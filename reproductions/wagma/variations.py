@@ -1,4 +1,4 @@
-"""What explains differences from the paper: figures 4, 5, 8 and 10 with one thing changed. Timing only, one seed."""
+"""Reasons for differences from the paper: figures 4, 5, 8 and 10 with one thing changed. Timing only, one seed."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
