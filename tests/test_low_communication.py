@@ -1,7 +1,5 @@
 """The study of low-communication systems: all are tuned as much, closed forms hold, and the page says what was measured."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -173,8 +171,7 @@ def test_the_page_says_what_was_measured():
 def test_the_conclusions_follow_from_the_tables():
     losses = above(pd.read_csv(LOSSES))
     text = " ".join(page.text(pd.read_csv(LOSSES), pd.read_csv(GOODPUT)).split())
-    groups: dict[Any, pd.DataFrame] = dict(list(losses.groupby(CASE, sort=False)))
-    cases = {(bool(slow), int(megabits)): own for (slow, megabits), own in groups.items()}
+    cases = {(slow, megabits): own for (slow, megabits), own in losses.groupby(CASE, sort=False)}
 
     def ends(system, stragglers=False, megabits=MEGABITS):
         return [f"{values(cases[stragglers, each], system, 300).mean():.3f}" for each in megabits]
@@ -201,10 +198,10 @@ def test_the_conclusions_follow_from_the_tables():
 
 @pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.low_communication")
 def test_the_best_of_the_conclusion_are_those_of_the_table():
-    rows: dict[Any, Any] = {(row[0], row[1]): row[2:5] for row in page.home_rows(above(pd.read_csv(LOSSES)))}
+    rows = {(row[0], row[1]): row[2:5] for row in page.home_rows(above(pd.read_csv(LOSSES)))}
     assert [rows[each, "alike"][0] for each in ("230", "1,000", "5,000")] == ["**noloco**"] * 3
     assert rows["50", "alike"] == ["**streaming**", "none", "sparseloco, noloco"]
     assert rows["5,000", "alike"][1:] == ["a-edit", "streaming"] and rows["1,000", "alike"][2] == "streaming"
-    assert [rows[each, "one slow"][0].strip("*") for each in ("50", "230", "1,000", "5,000")] == [
+    assert [str(rows[each, "one slow"][0]).strip("*") for each in ("50", "230", "1,000", "5,000")] == [
         *("noloco", "decoupled", "decoupled", "delayed-nesterov"),
     ]

@@ -1,7 +1,6 @@
 """The study of asynchrony: every system has as many points, theory keeps its bounds, and the page says what was measured."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -97,7 +96,6 @@ def test_the_conclusions_follow_from_the_tables():
     assert [each.verdict for each in found] == ["rounds"] * 3
     some = [math.exp(each.logarithm.value) for each in found]
     assert f"{min(some):.2f} to {max(some):.2f} of the time of the best asynchronous method" in text
-    first: Any = next(iter(page.system_rows(times)))
-    _, _, always, median = first
+    _, _, always, median = map(str, next(iter(page.system_rows(times))))
     assert f"It takes {float(median):.1f} times as long as the best in the median" in text
-    assert f"misses the target within the budget in {len(cases) - always} cases" in text
+    assert f"misses the target within the budget in {len(cases) - int(always)} cases" in text
