@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from reproductions.verdicts import Found, Verdict
 
 CHOICES = """Some orders depend on choices of FRED's. They are judged under each choice. If two choices show opposite orders,
-the claim counts as *not compared*. If only some choices show an order, it is *within the seeds*."""
+the claim counts as *not compared*. If only some choices show an order, it is *open*."""
 
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
@@ -15,7 +15,7 @@ def all_of(verdicts: Sequence[Verdict]) -> Verdict:
         verdicts: one per part.
 
     >>> str(all_of([Verdict.AGREES, Verdict.WITHIN]))
-    'within the seeds'
+    'open'
     """
     for verdict in (Verdict.DISAGREES, Verdict.WITHIN):
         if verdict in verdicts:

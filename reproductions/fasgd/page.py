@@ -201,7 +201,7 @@ Not tried:
 
 **"Ten times fewer fetches" was called true with 8 times fewer.** It was, with a c that is not the paper's. It is now
 judged at exactly a tenth of the fetches, over three seeds. The interval reaches beyond a tenth more error, so the claim
-is within the seeds. The smallest c of the paper's figure leaves fewer fetches and costs more.
+is open. The smallest c of the paper's figure leaves fewer fetches and costs more.
 
 **Most verdicts rest on few seeds.** This stands. Figure 2 and most of the smaller scenarios have one seed, so their
 verdicts are those of the means, without an interval.
