@@ -62,7 +62,7 @@ STATEMENTS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {  # as far as t
 }
 
 
-_HOLDS = {Verdict.AGREES: "yes", Verdict.DISAGREES: "no", Verdict.WITHIN: "open"}
+_HOLDS = {Verdict.AGREES: "yes", Verdict.DISAGREES: "no", Verdict.OPEN: "open"}
 
 
 def timing() -> None:
@@ -124,7 +124,7 @@ def text() -> str:
         near=f"{100 * (_NEAR - 1):.0f} %",
         holds=verdicts.count(Verdict.AGREES),
         fails=verdicts.count(Verdict.DISAGREES),
-        open=verdicts.count(Verdict.WITHIN),
+        open=verdicts.count(Verdict.OPEN),
         by_medians=sum(holds for *_, holds, _ in judged),
         all=len(judged),
         choices=len(METHODS) * len(REGIMES) * len(_WORKERS),

@@ -14,10 +14,10 @@ def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     Args:
         verdicts: one per part.
 
-    >>> str(all_of([Verdict.AGREES, Verdict.WITHIN]))
+    >>> str(all_of([Verdict.AGREES, Verdict.OPEN]))
     'open'
     """
-    for verdict in (Verdict.DISAGREES, Verdict.WITHIN):
+    for verdict in (Verdict.DISAGREES, Verdict.OPEN):
         if verdict in verdicts:
             return verdict
     return Verdict.AGREES
@@ -32,13 +32,13 @@ def under_choices(usual: Found, others: Mapping[str, Found]) -> Found:
 
     >>> agrees, disagrees = Found("1 for 2", Verdict.AGREES), Found("3 for 2", Verdict.DISAGREES)
     >>> under_choices(agrees, {"spread": disagrees})[:]
-    ('1 for 2 (agrees); spread: 3 for 2 (disagrees)', <Verdict.OPEN: 'not compared'>)
+    ('1 for 2 (agrees); spread: 3 for 2 (disagrees)', <Verdict.NOT_COMPARED: 'not compared'>)
     """
     others = {name: found for name, found in others.items() if found != usual}
     verdicts = {usual.verdict, *(found.verdict for found in others.values())}
     if len(verdicts) == 1:
         return Found("; ".join([usual.fred, *(f"{name}: {found.fred}" for name, found in others.items())]), usual.verdict)
-    verdict = Verdict.OPEN if {Verdict.AGREES, Verdict.DISAGREES} <= verdicts else Verdict.WITHIN
+    verdict = Verdict.NOT_COMPARED if {Verdict.AGREES, Verdict.DISAGREES} <= verdicts else Verdict.OPEN
     said = [f"{usual.fred} ({usual.verdict})"]
     said += [f"{name}: {found.fred} ({found.verdict})" for name, found in others.items()]
     return Found("; ".join(said), verdict)

@@ -30,8 +30,8 @@ class Verdict(StrEnum):
 
     AGREES = "agrees"
     DISAGREES = "disagrees"
-    WITHIN = "open"  # the seeds do not decide
-    OPEN = "not compared"
+    OPEN = "open"  # the seeds do not decide
+    NOT_COMPARED = "not compared"
 
 
 class Claim(NamedTuple):
@@ -108,7 +108,7 @@ def close(measured: float, paper: float, share: float) -> Verdict:
 _VERDICTS = {
     over_seeds.Verdict.YES: Verdict.AGREES,
     over_seeds.Verdict.NO: Verdict.DISAGREES,
-    over_seeds.Verdict.OPEN: Verdict.WITHIN,
+    over_seeds.Verdict.OPEN: Verdict.OPEN,
 }
 
 

@@ -43,7 +43,7 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
         "one": {"a": Claim("first", "1"), "b": Claim("second", "2", calibrated="yes")},
         "left": {"c": Claim("x", "3", untried="far")},
     }
-    found = {"a": Found("1.0", Verdict.WITHIN), "b": Found("2.0", Verdict.AGREES)}
+    found = {"a": Found("1.0", Verdict.OPEN), "b": Found("2.0", Verdict.AGREES)}
     made = tables(claims, found)
     assert "| first | 1 | yes | 1.0 | open | no |" in made["one"]
     assert "| x | 3 | yes | far |" in made["untried"]
@@ -55,19 +55,20 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
 
 
 def test_a_claim_agrees_only_if_it_does_under_all_choices():
-    agrees, disagrees, within = (Found("1 for 2", each) for each in (Verdict.AGREES, Verdict.DISAGREES, Verdict.WITHIN))
+    agrees, disagrees, within = (Found("1 for 2", each) for each in (Verdict.AGREES, Verdict.DISAGREES, Verdict.OPEN))
     assert under_choices(agrees, {"spread": agrees}) == under_choices(agrees, {}) == agrees
     assert under_choices(agrees, {"spread": Found("1 for 3", Verdict.AGREES)}) == ("1 for 2; spread: 1 for 3", Verdict.AGREES)
     for usual, other in ((agrees, within), (within, disagrees)):
-        assert under_choices(usual, {"spread": other}).verdict == Verdict.WITHIN
+        assert under_choices(usual, {"spread": other}).verdict == Verdict.OPEN
     for others in ({"spread": disagrees}, {"spread": disagrees, "order": within}):
-        assert under_choices(agrees, others).verdict == Verdict.OPEN
+        assert under_choices(agrees, others).verdict == Verdict.NOT_COMPARED
 
 
 def test_birchs_statements_are_decided_by_intervals_of_runs_with_the_same_seed():
-    times = pd.DataFrame({"best": [10.0, 11, 12], "near": [11.0, 12.1, 13.2], "far": [30.0, 33, 36], "wide": [10.0, 20, 14]})
+    best = np.array([10.0, 11, 12, 11, 10])
+    times = pd.DataFrame({"best": best, "near": 1.1 * best, "far": 3 * best, "wide": best * [1, 1.8, 1.2, 1, 1.7]})
     assert list(birch._verdicts("near", ("best", "near"), times, "best")) == [Verdict.AGREES]
-    assert list(birch._verdicts("near", ("far", "wide"), times, "best")) == [Verdict.DISAGREES, Verdict.WITHIN]
+    assert list(birch._verdicts("near", ("far", "wide"), times, "best")) == [Verdict.DISAGREES, Verdict.OPEN]
     assert list(birch._verdicts("impractical", ("far",), times, "best")) == [Verdict.AGREES]
     assert all_of(list(birch._verdicts("slowest", ("far",), times, "best"))) == Verdict.AGREES
     assert all_of(list(birch._verdicts("slowest", ("near",), times, "best"))) == Verdict.DISAGREES
@@ -75,7 +76,7 @@ def test_birchs_statements_are_decided_by_intervals_of_runs_with_the_same_seed()
 
 def test_a_criterion_that_no_claim_states_itself_has_a_column():
     claims = {"one": {"a": Claim("first", "1", judged="within 10 %"), "b": Claim("second", "2")}}
-    made = tables(claims, {"a": Found("1.0", Verdict.OPEN), "b": Found("2.0", Verdict.DISAGREES)})
+    made = tables(claims, {"a": Found("1.0", Verdict.NOT_COMPARED), "b": Found("2.0", Verdict.DISAGREES)})
     assert "| first | 1 | yes | 1.0 | not compared | no | within 10 % |" in made["one"]
     assert "| second | 2 | yes | 2.0 | disagrees | no |  |" in made["one"]
     assert "| – not compared | 1 |" in made["counts"]
@@ -92,22 +93,22 @@ def test_orders_are_decided_by_students_interval(deviation):
     half = 2.7764451051977987 * deviation / math.sqrt(5)  # the 97.5th percentile with four degrees of freedom
     assert less(*_ratios(-1.01 * half, deviation)) == Verdict.AGREES
     assert less(*_ratios(1.01 * half, deviation)) == Verdict.DISAGREES
-    assert less(*_ratios(-0.99 * half, deviation)) == less(*_ratios(0.99 * half, deviation)) == Verdict.WITHIN
+    assert less(*_ratios(-0.99 * half, deviation)) == less(*_ratios(0.99 * half, deviation)) == Verdict.OPEN
     margin = math.exp(1.5 * half) - 1
     assert level(*_ratios(0.49 * half, deviation), margin) == Verdict.AGREES
-    assert level(*_ratios(0.51 * half, deviation), margin) == Verdict.WITHIN
+    assert level(*_ratios(0.51 * half, deviation), margin) == Verdict.OPEN
     assert level(*_ratios(2.51 * half, deviation), margin) == Verdict.DISAGREES
     assert (
         no_worse(*_ratios(-9 * half, deviation), margin) == no_worse(*_ratios(0.49 * half, deviation), margin) == Verdict.AGREES
     )
-    assert no_worse(*_ratios(0.51 * half, deviation), margin) == Verdict.WITHIN
+    assert no_worse(*_ratios(0.51 * half, deviation), margin) == Verdict.OPEN
     assert no_worse(*_ratios(2.51 * half, deviation), margin) == Verdict.DISAGREES
 
 
 def test_fewer_than_five_seeds_decide_no_order():
     for seeds in range(1, 5):
         small, large = pd.Series([1.0, 1.1, 1.2, 1.1][:seeds]), pd.Series([9.0] * seeds)
-        assert less(small, large) == level(small, large, 0.1) == no_worse(small, large, 0.1) == Verdict.WITHIN
+        assert less(small, large) == level(small, large, 0.1) == no_worse(small, large, 0.1) == Verdict.OPEN
 
 
 def test_the_spread_of_few_seeds_is_their_range():

@@ -119,13 +119,13 @@ def _stragglers(arrived: pd.DataFrame) -> Measured:
     most = ((means >= 1.4) & (means <= 1.8)).mean()
     steps = np.diff(means[95:])
     return {
-        "98th": Found(f"{under[98]:.0%}", Verdict.OPEN),
-        "last": Found(f"{under[100]:.0%}", Verdict.OPEN),
-        "most-means": Found(f"{most:.0%} of k", Verdict.OPEN),
+        "98th": Found(f"{under[98]:.0%}", Verdict.NOT_COMPARED),
+        "last": Found(f"{under[100]:.0%}", Verdict.NOT_COMPARED),
+        "most-means": Found(f"{most:.0%} of k", Verdict.NOT_COMPARED),
         "grows": Found(
             ", ".join(f"{step:.2f} s" for step in steps), whether(all(later > earlier for earlier, later in pairwise(steps)))
         ),
-        "longest": Found(f"{arrived['longest'].max():.0f} s", Verdict.OPEN),
+        "longest": Found(f"{arrived['longest'].max():.0f} s", Verdict.NOT_COMPARED),
     }
 
 
@@ -163,7 +163,7 @@ def _reached(updates: pd.DataFrame, low: float, best: float, precision: str) -> 
     """Return whether the lower rate is sooner, later, or never there; a seed that never is counts as later than all."""
     there = updates.notna()
     if precision == "highest":
-        return whether(not there[low].any()) if there[best].all() else Verdict.WITHIN
+        return whether(not there[low].any()) if there[best].all() else Verdict.OPEN
     known = updates.fillna(2 * updates.max().max())
     return less(known[low], known[best]) if precision == "low" else less(known[best], known[low])
 
@@ -176,7 +176,7 @@ def _accuracy(best: Best) -> Measured:
     return {
         **accurate,
         "more-workers": Found(all_late, less(late[53], late[212])),
-        "batches": Found(all_sync, Verdict.OPEN),
+        "batches": Found(all_sync, Verdict.NOT_COMPARED),
     }
 
 

@@ -185,7 +185,7 @@ def _copies(files: Files) -> Measured:
     error = traffic.means(traffic.ends(files.traffic))["error"]["open"]
     return {
         "bend": Found(f"{sum(bent)} of {len(bent)} curves", whether(all(bent))),
-        "open": Found(f"{error:.3f}", Verdict.OPEN),
+        "open": Found(f"{error:.3f}", Verdict.NOT_COMPARED),
     }
 
 

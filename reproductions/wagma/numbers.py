@@ -50,7 +50,9 @@ def found(measured: Throughput) -> Measured:
     for fact in (*paper.FASTER, *paper.TRAINING_TIME):
         figure = _FIGURE.get(fact.what, fact.what).removeprefix("figure ")
         ours = measured.faster(figure, fact.workers, fact.run)
-        verdict = Verdict.OPEN if fact.what == "figure 10" else ratio(ours, fact.value)  # its tail is unknown: see the page
+        verdict = (
+            Verdict.NOT_COMPARED if fact.what == "figure 10" else ratio(ours, fact.value)
+        )  # its tail is unknown: see the page
         result[_name(fact)] = Found(f"{ours:.2f}", verdict)
     for fact in paper.MINUTES:
         ours = minutes(fact.run, measured.of("5", fact.workers, fact.run))
