@@ -85,6 +85,7 @@ study: $(RUNTIME)
 	$(BIN)/python -m studies.diagnosis
 	$(BIN)/python -m studies.local_updates
 	$(BIN)/python -m studies.low_communication
+	$(BIN)/python -m studies.outer_momentum
 
 lock:
 	uv pip compile setup.cfg --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements.lock

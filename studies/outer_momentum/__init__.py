@@ -1,0 +1,1 @@
+"""Study: is outer momentum more than a larger outer step?"""

@@ -1,0 +1,86 @@
+"""Differences between momenta in each case, seed by seed, with intervals; the cases of one question are a family."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
+
+CASE = ["factor", "system", "task", "inner", "period", "workers", "steps"]
+MARGIN = 0.02  # nats: losses that are nearer to each other are equal
+
+
+class Difference(NamedTuple):
+    """One loss less another, over the seeds.
+
+    Args:
+        mean: over the seeds.
+        interval: widened as one of a family.
+    """
+
+    mean: Mean
+    interval: Interval
+
+    @property
+    def lower(self) -> Verdict:
+        """Return whether the first loss is lower."""
+        return verdict(self.interval)
+
+    @property
+    def equal(self) -> Verdict:
+        """Return whether the losses are equal, within the margin."""
+        return verdict(self.interval, -MARGIN, MARGIN)
+
+    @property
+    def said(self) -> str:
+        """Return the cell of a table; bold if the interval excludes 0."""
+        low, high = self.interval
+        words = f"{self.mean.value:+.3f} ({low:+.3f} to {high:+.3f})"
+        return f"**{words}**" if self.lower != Verdict.OPEN else words
+
+
+def differences(losses: pd.DataFrame, kind: str, momentum: float, column: str = "loss") -> dict[tuple[object, ...], Difference]:
+    """Return the loss with a momentum less that of plain averages at their best, in each case that has both.
+
+    Args:
+        losses: one row for each case, way to choose rates, momentum and seed.
+        kind: how rates were chosen: `tuned`, `matched` or `published`.
+        momentum: mu.
+        column: `loss`, of the mean model, or `own_loss`, of a worker's own.
+    """
+    means = dict[tuple[object, ...], Mean]()
+    for case, own in losses.groupby(CASE, sort=False):
+        other = _by_seed(own, kind, momentum, column)
+        plain = _by_seed(own, "tuned", 0.0, column)
+        if len(other):
+            means[case] = Mean.over((other - plain).to_numpy(float))
+    found = intervals(list(means.values()))
+    return {case: Difference(mean, interval) for (case, mean), interval in zip(means.items(), found, strict=True)}
+
+
+def chosen(own: pd.DataFrame, momentum: float, kind: str = "tuned") -> pd.Series:
+    """Return the rates that were chosen for a momentum in a case: the first row of its seeds.
+
+    Args:
+        own: the case's rows.
+        momentum: mu.
+        kind: how rates were chosen.
+    """
+    return own[(own["kind"] == kind) & np.isclose(own["momentum"], momentum)].iloc[0]
+
+
+def count(verdicts: Iterable[Verdict]) -> str:
+    """Return the number of each verdict in words.
+
+    >>> count([Verdict.YES, Verdict.OPEN, Verdict.YES])
+    'yes in 2, no in 0, open in 1'
+    """
+    every = list(verdicts)
+    return ", ".join(f"{word.value} in {every.count(word)}" for word in (Verdict.YES, Verdict.NO, Verdict.OPEN))
+
+
+def _by_seed(own: pd.DataFrame, kind: str, momentum: float, column: str) -> pd.Series:
+    rows = own[(own["kind"] == kind) & np.isclose(own["momentum"], momentum)]
+    return rows.set_index("seed")[column].sort_index()

@@ -1,0 +1,82 @@
+"""The study of outer momentum: effective steps as sums, the correlation by NumPy, and a page that says what was measured."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from studies.outer_momentum import page
+from studies.outer_momentum.cases import MOMENTA, REPORTED, TUNING, Case, cases
+from studies.outer_momentum.compared import CASE, differences
+from studies.outer_momentum.correlation import Correlated
+from studies.outer_momentum.figure import name
+from studies.outer_momentum.measure import LOSSES
+
+MEASURED = pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.outer_momentum")
+
+
+@pytest.mark.parametrize("system", ["diloco", "slowmo"])
+@pytest.mark.parametrize("momentum", MOMENTA)
+@pytest.mark.parametrize("rho", [0.0, 0.4, 0.97])
+def test_the_effective_step_is_the_sum_over_all_past_pseudo_gradients(system, momentum, rho):
+    rate = Case(system=system).rate(1.4, momentum, rho)
+    past = sum((momentum * rho) ** distance for distance in range(3000))  # of the momentum, along the newest one
+    step = rate * (past if system == "slowmo" else 1 + momentum * past)
+    assert step == pytest.approx(1.4, rel=1e-3)
+
+
+def test_the_correlation_is_that_of_successive_pseudo_gradients():
+    import jax.numpy as jnp
+
+    rng = np.random.default_rng(0)
+    rows = np.cumsum(rng.normal(size=(9, 50)), axis=0).astype(np.float32)
+    server = Correlated(learning_rate=0.1, outer={"name": "sgd"}, outer_rate=1.0)
+    state = server.init({"w": jnp.zeros(50)}, 2)
+    for row in rows:
+        state = server.apply_round(state, {"w": jnp.asarray(row)}, timestamp=0, count=2)
+    own = rows.astype(float)
+    expected = (own[1:] * own[:-1]).sum() / math.sqrt((own[1:] ** 2).sum() * (own[:-1] ** 2).sum())
+    assert float(server.statistic(state)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_cases_differ_from_the_base_point_in_what_they_say():
+    base, *others = cases()
+    for case in others:
+        differing = {
+            name
+            for name in ("system", "period", "workers", "steps", "inner", "task")
+            if getattr(case, name) != getattr(base, name)
+        }
+        assert len(differing) == (2 if case.factor == "H and length" else 1)
+    assert len({case.name for case in (base, *others)}) == len(others) + 1
+    assert not set(TUNING) & set(REPORTED)
+
+
+@MEASURED
+def test_the_page_says_what_was_measured():
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(LOSSES))
+
+
+@MEASURED
+def test_every_case_has_all_ways_to_choose_rates_on_all_seeds():
+    losses = pd.read_csv(LOSSES)
+    groups: dict[Any, pd.DataFrame] = dict(list(losses.groupby(CASE, sort=False)))
+    assert len(groups) == len(list(cases()))
+    for own in groups.values():
+        found = own.groupby(["kind", "momentum"])
+        ways: dict[Any, list[int]] = {way: sorted(rows["seed"]) for way, rows in found}
+        assert {("tuned", mu) for mu in MOMENTA} | {("matched", mu) for mu in MOMENTA[1:]} <= ways.keys()
+        assert all(seeds == list(REPORTED) for seeds in ways.values())
+
+
+@MEASURED
+def test_what_the_conclusion_says_is_in_the_table():
+    losses = pd.read_csv(LOSSES)
+    half, most = (differences(losses, "matched", mu) for mu in MOMENTA[1:])
+    assert all(each.equal != "no" for each in half.values()), "0.5 at the same step: nowhere another loss"
+    rows = {name(case): each for case, each in most.items()}
+    assert rows["H = 4"].equal == "yes" and rows["128 steps"].equal == "no"
+    tuned = {name(case): each.lower for case, each in differences(losses, "tuned", 0.9).items()}
+    assert tuned["base"] == "no" and tuned["2,048 steps"] == "open" and tuned["grammar"] == "yes"
