@@ -102,6 +102,27 @@ class TestAlone:
         assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=5_000)
 
 
+def test_buckets_that_are_all_over_when_they_are_asked_for():
+    """Groups begin an activation message after their gradients; by then an idle network has sent all buckets."""
+    runs = [
+        make_run(
+            "wagma-sgd",
+            cluster={
+                "workers": 4,
+                "compute": {"name": "constant", "seconds": 0.5},
+                "network": {"latency": LINK["latency"], "bandwidth": 1e9, "sharing": sharing, "message_bytes": 3, "buckets": 3},
+            },
+            task=None,
+            stop={"seconds": 10.0},
+            evaluate={"points": 1},
+        )
+        for sharing in ("queue", "fair")
+    ]
+    queued, fair = (execute("run", run, 0).schedule for run in runs)
+    assert fair["verb"].tolist() == queued["verb"].tolist()
+    assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=100)
+
+
 @pytest.mark.parametrize("members", [2, 4, 8, 16])
 @pytest.mark.parametrize("algorithm", PROGRAMS)
 def test_who_sends_what_to_whom(algorithm, members):

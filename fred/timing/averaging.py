@@ -181,7 +181,8 @@ class Averaging(Sending):
             parts = list(self._parts(ready, cost.nanoseconds))
             stages = patterns.stages(network, kind, self._groups(network, workers), algorithm, part)
             send = partial(self._send_parts, self.links, stages, part, parts)
-            self.process(self._send_all(operation, send, max(self.now, parts[0].ready), asked, awaited))
+            first = max([self.now, *(part.ready for part in parts[:1])])
+            self.process(self._send_all(operation, send, first, asked, awaited))
             return operation
         left = max(0, _ends(ready, cost.nanoseconds)[-1] - asked)
         cost = self._together(cost._replace(nanoseconds=left, moving=left), workers, asked, awaited)
