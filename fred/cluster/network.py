@@ -243,7 +243,7 @@ class Network(Component):
         if self.regions is not None:
             assert not isinstance(members, int)
             messages, sent = self.regions.sent(list(members))
-            return _cost_of(self.regions.seconds(list(members), size, self._otherwise), sent * size, messages)
+            return _cost_of(self.regions.seconds(list(members), size, self.latency_without_table), sent * size, messages)
         form = _form("allreduce", algorithm or self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
@@ -273,7 +273,7 @@ class Network(Component):
         if self.regions is not None:
             assert not isinstance(members, int)
             others = sum(members) - 1
-            return _cost_of(self.regions.gathering(list(members), size, self._otherwise), others * size, others)
+            return _cost_of(self.regions.gathering(list(members), size, self.latency_without_table), others * size, others)
         form = _form("allgather", self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
@@ -286,7 +286,7 @@ class Network(Component):
         return self._cost(number, size, [(collected, True), (exchanged, False), (spread, True)])
 
     @property
-    def _otherwise(self) -> float:
+    def latency_without_table(self) -> float:
         """Return the mean latency between regions that give none, s."""
         return 0.0 if self.regions is not None and self.regions.latency else mean_latency(self)
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from fred.cluster.collectives import Effort
 from fred.cluster.libraries import LIBRARIES
-from fred.cluster.network import Collective, Network, mean_latency
+from fred.cluster.network import Collective, Network
 from fred.cluster.regions import Regions
 
 Operation = Literal["allreduce", "allgather"]
@@ -57,8 +57,7 @@ def stages(
         size: size of the model (or of a member's message), bytes.
     """
     if network.regions is not None:
-        latency = 0.0 if network.regions.latency else mean_latency(network)
-        return _between_regions(network.regions, operation, groups, size, latency)
+        return _between_regions(network.regions, operation, groups, size, network.latency_without_table)
     name = network.collective if operation == "allgather" or algorithm is None else algorithm
     form = flat if operation == "allreduce" else gathered
     if len(groups) == 1:
