@@ -16,6 +16,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ["FRED_CACHE"] = "off"  # the user's, which is not used beside jax's own, nor by processes without that
 
 import fred  # noqa: E402, F401  before jax: it sets the numeric environment
+from fred.components import registry  # noqa: E402
 
 settings.register_profile("fred", deadline=None, max_examples=15, derandomize=True)
 settings.load_profile("fred")
@@ -31,10 +32,10 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fred.results.folder.page", lambda *_: "")
 
 
-@pytest.fixture
-def no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes import what was allowed here, and those of other tests are no longer there."""
-    monkeypatch.setattr("fred.components.registry._importable", {})
+@pytest.fixture(autouse=True)
+def _modules_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes import all modules that this one has allowed, and the files of earlier tests are gone."""
+    monkeypatch.setattr(registry, "_importable", dict(registry._importable))
 
 
 @pytest.fixture

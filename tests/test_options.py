@@ -21,7 +21,7 @@ from fred.running.order import Order
 from fred.running.units import units_of
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 OTHERWISE: dict[str, Any] = {  # where a value of the option's type is not enough
     "jax_backend_target": "rpc:host",

@@ -34,7 +34,7 @@ from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SETTINGS: dict[str, Any] = {
     "seeds": [1, 2],

@@ -14,7 +14,7 @@ from fred.results.compare import Compared
 from fred.results.verify import Verdict, verify
 from tests.counted import Counted
 
-pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SETTINGS: dict[str, Any] = {
     "seeds": [1, 2],

@@ -1,6 +1,7 @@
 """Workers that are available at times only: files, repetitions, shifts, and what a brute-force look at each moment finds."""
 
 import json
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -20,9 +21,14 @@ SECOND = {"name": "constant", "seconds": 1.0}
 
 def there(fault: fred.Fault, worker: int, seconds: float, workers: int = 4, seed: int = 0) -> bool:
     """Return whether a worker is available at a time, as the event loop asks."""
+    return present(fault, worker, [seconds], workers, seed)[0]
+
+
+def present(fault: fred.Fault, worker: int, moments: Iterable[float], workers: int = 4, seed: int = 0) -> list[bool]:
+    """Return whether a worker is available at some times."""
     faults = Faults([fault.start(seed, "fault 0", workers, 1)])
-    now = round(seconds * NANOSECONDS)
-    return faults.back("worker", worker, now) == now
+    times = [round(seconds * NANOSECONDS) for seconds in moments]
+    return [faults.back("worker", worker, now) == now for now in times]
 
 
 class TestSessions:
@@ -45,12 +51,12 @@ class TestSessions:
         fault = Sessions(sessions=[[(0, 10)], [(0, 60)]], length=100, assignment="drawn")
         shares = []
         for worker in range(200):
-            present = [there(fault, worker, moment, workers=200) for moment in np.arange(0.5, 100)]
-            assert sum(present) in (10, 60), "a member's sessions, whatever the shift"
-            assert sum(a != b for a, b in zip(present, present[1:] + present[:1], strict=True)) == 2
-            shares.append(sum(present))
+            found = present(fault, worker, np.arange(0.5, 100).tolist(), workers=200)
+            assert sum(found) in (10, 60), "a member's sessions, whatever the shift"
+            assert sum(a != b for a, b in zip(found, found[1:] + found[:1], strict=True)) == 2
+            shares.append(sum(found))
         assert 60 < shares.count(10) < 140, "half of the workers have the first member"
-        assert len({tuple(there(fault, 0, moment, seed=seed) for moment in range(100)) for seed in range(8)}) > 4
+        assert len({tuple(present(fault, 0, range(100), seed=seed)) for seed in range(8)}) > 4
 
     def test_machines_come_in_order_and_go_in_the_opposite_one(self):
         rng = np.random.default_rng(3)

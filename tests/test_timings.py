@@ -26,7 +26,7 @@ from fred.running.timings import Timings, in_order
 from fred.running.units import units_of
 from tests.worlds import COMPUTE, make_run, same
 
-pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 RATES = {"algorithm.learning_rate": [0.01, 0.02, 0.05, 0.1]}
 SETTINGS: dict[str, Any] = {
