@@ -15,7 +15,7 @@ from studies.local_updates.measure import FOUND, experiments
 from studies.local_updates.spoiled import Spoiled
 from tests.worlds import record
 
-TOKENS, OTHERS = ("digits", "grammar"), ("who waits for all (DiLoCo)", "paced arrivals one by one")
+TOKENS, OTHERS = ("digits", "grammar"), ("DiLoCo, which waits for all", "paced arrivals one by one")
 EXPERIMENTS = {each.key: each for each in experiments()}
 
 
@@ -115,7 +115,7 @@ def test_the_conclusions_follow_from_the_tables():
     assert f"end {min(helps)} to {max(helps)} nats below DiLoCo on digits" in text
     later = mean("rounds", "grammar", "outer momentum helps, H = 40", "disagrees")
     assert found["rounds", "grammar", "outer momentum helps, H = 10"].verdict == "open"
-    assert f"and {later} below it on the grammar at H = 40; at H = 10 it is open" in text
+    assert f"They end {later} below it on the grammar at H = 40; at H = 10 it is open" in text
     muon = [
         mean("rounds", task, f"Muon inside is better than AdamW, H = {period}", verdict)
         for task, period, verdict in (("digits", 20, "agrees"), ("grammar", 10, "disagrees"))
@@ -125,7 +125,9 @@ def test_the_conclusions_follow_from_the_tables():
     eager = mean("overlap", "grammar", "Eager does so at nearly no loss (0.02)", "disagrees")
     assert found["overlap", "grammar", "a pseudo-gradient that is one round late loses"].verdict == "open"
     assert f"loses {late} against Eager DiLoCo's on digits; on the grammar it is open, but Eager itself loses {eager}" in text
-    sooner = [mean("arrivals", task, "delayed Nesterov is at the target before who waits for all", "agrees") for task in TOKENS]
+    sooner = [
+        mean("arrivals", task, "delayed Nesterov is at the target before rounds that wait for all", "agrees") for task in TOKENS
+    ]
     assert f"takes {sooner[0]} (digits) and {sooner[1]} (grammar) of the time" in text
     alone = mean("arrivals", "digits", "without momentum, arrivals one by one beat waiting", "disagrees")
     assert found["arrivals", "grammar", "without momentum, arrivals one by one beat waiting"].verdict == "open"

@@ -55,9 +55,9 @@ def _arriving(task: str) -> Experiment:
         below("plain Nesterov needs a tenth of the outer rate", _DELAYED, LOSS, "nesterov 0.07", "nesterov 0.7"),
         below("delayed Nesterov beats plain Nesterov at the same rate", _DELAYED, LOSS, "delayed", "nesterov 0.7"),
         below("pacing (DyLU) helps delayed Nesterov", _DELAYED, LOSS, "delayed paced", "delayed"),
-        below("delayed Nesterov is at the target before who waits for all", _DELAYED, SECONDS, "delayed", "sync"),
+        below("delayed Nesterov is at the target before rounds that wait for all", _DELAYED, SECONDS, "delayed", "sync"),
         below("without momentum, arrivals one by one beat waiting", _DELAYED, LOSS, "plain", "sync plain"),
-        below("buffers (FedBuff) are at the target before who waits for all", _FEDBUFF, SECONDS, "fedbuff", "sync"),
+        below("FedBuff is at the target before rounds that wait for all", _FEDBUFF, SECONDS, "fedbuff", "sync"),
     )
     gradients, target = (2400, TARGET) if task == "digits" else (640, 2.3)
     clock = "4 workers of 1, 1.3, 2.6 and 5.7 s for each step, H = 20"
@@ -85,7 +85,7 @@ def _stale() -> Experiment:
         claims.append(below(f"{label} is below Nesterov (0.7, 0.9) at delays of 8", source, LOSS, f"{name} 8", "nesterov 8"))
         said = f"{label} loses less from delay 1 to 8 than Nesterov"
         claims.append(gap(said, source, (f"{name} 8", f"{name} 1"), ("nesterov 8", "nesterov 1")))
-    claims.append(below("HeLoCo is below who waits for all", _HELOCO, LOSS, "heloco 8", "sync 8"))
+    claims.append(below("HeLoCo is below rounds that wait for all", _HELOCO, LOSS, "heloco 8", "sync 8"))
     setting = "2 or 9 workers of one speed, so delays of 1 or 8; data divided by label, H = 20; loss after 3,600 gradients"
     settings: Settings = {"stop": {"gradients": 3600}, "task": {"division": "by-label"}}
     return Experiment("stale pseudo-gradients", "digits", setting, settings, systems, tuple(claims))
@@ -118,15 +118,15 @@ def _by_region() -> dict[str, Settings]:
 
 
 def _there_sooner() -> Iterator[Claim]:
-    sooner = below("HALoS is at the target before who waits for all (DiLoCo)", _HALOS, SECONDS, "halos", "sync")
+    sooner = below("HALoS is at the target before DiLoCo, which waits for all", _HALOS, SECONDS, "halos", "sync")
     yield sooner
     yield sooner._replace(said="... by the 7.5 times that the paper has at most", high=-log(7.5))
     yield below("HALoS is there before paced arrivals one by one", _HALOS, SECONDS, "halos", "delayed paced")
-    yield below("who does not wait is there before who waits", _HALOS, SECONDS, "delayed paced", "sync")
+    yield below("paced arrivals one by one are there before DiLoCo", _HALOS, SECONDS, "delayed paced", "sync")
 
 
 def _lower_at_the_end() -> Iterator[Claim]:
-    yield below("HALoS ends below who waits for all (DiLoCo)", _HALOS, LOSS, "halos", "sync")
+    yield below("HALoS ends below DiLoCo, which waits for all", _HALOS, LOSS, "halos", "sync")
     yield below("HALoS ends below paced arrivals one by one", _HALOS, LOSS, "halos", "delayed paced")
 
 
@@ -158,9 +158,9 @@ def _crashing() -> Experiment:
             )
             for fewer, more in pairwise(numbers)
         ),
-        below("8 learners that never wait do more than 8 who wait for all", _DECOUPLED, EXAMPLES, "8, sync", "8 learners"),
+        below("8 learners that never wait do more than 8 that wait for all", _DECOUPLED, EXAMPLES, "8, sync", "8 learners"),
         below("the loss of 8 learners is below that of one", _DECOUPLED, LOSS, "8 learners", "1 learners"),
-        below("... and below that of 8 who wait for all", _DECOUPLED, LOSS, "8 learners", "8, sync"),
+        below("... and below that of 8 that wait for all", _DECOUPLED, LOSS, "8 learners", "8, sync"),
         nearly("one answer (K = 1) is as good as all (K = 8; 0.02)", _DECOUPLED, LOSS, "8 learners", "8, all asked", 0.02),
         below("mean direction and length beat the mean of 8", _DECOUPLED, LOSS, "8 learners", "8, mean"),
     )

@@ -1,4 +1,4 @@
-"""What an experiment is: systems on a task, each with a small grid of rates, and what is expected of them."""
+"""Experiments: systems on a task, each with a small grid of rates, and the claims about them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ def plain(name: str) -> str:
 
 
 class Quantity(NamedTuple):
-    """Something that is measured of a run."""
+    """A measurement of a run."""
 
     column: str
     ratio: bool  # whether systems are compared by ratios, else by differences
@@ -58,7 +58,7 @@ SPREAD = Quantity("spread", ratio=True)
 
 
 class Claim(NamedTuple):
-    """What is expected of systems: a sum of their values, with these factors, lies between two bounds.
+    """A claim about systems: a sum of their values, with these factors, lies between two bounds.
 
     Args:
         said: in our words.
@@ -83,7 +83,7 @@ def below(said: str, source: str, quantity: Quantity, less: str, more: str) -> C
 
 
 def nearly(said: str, source: str, quantity: Quantity, one: str, other: str, margin: float) -> Claim:
-    """One system has at most so much more than another; of ratios so many times as much."""
+    """One system has at most a margin more than another; for ratios, at most this multiple."""
     return Claim(said, source, quantity, {one: 1.0, other: -1.0}, high=log(margin) if quantity.ratio else margin)
 
 
@@ -102,13 +102,13 @@ class Experiment:
     Args:
         name: of the experiment.
         task: a key of TASKS.
-        setting: what is alike for all, in words.
+        setting: workers, steps and links of all systems, in words.
         settings: the same, as in a scenario.
         systems: what each has of its own, as in a scenario.
-        claims: what is expected of them.
+        claims: about them.
         rates: of local steps, by optimizer.
         outer: rates of the outer optimizer that are tried with each of these, where systems have one.
-        by: what the best point is chosen by, a column of the summary.
+        by: column of the summary by which the best point is chosen.
         reported: seeds, none of which has a part in that choice.
     """
 

@@ -1,4 +1,4 @@
-"""What was expected beside what was found: contrasts of systems over the seeds, with intervals, and verdicts."""
+"""Contrasts of systems over the seeds, with intervals, and verdicts on the claims."""
 
 from enum import StrEnum
 from math import inf, isinf
@@ -15,7 +15,7 @@ WORST = 5.0  # nats: a loss that is larger, or no number, is at least that
 
 
 class Verdict(StrEnum):
-    """Whether what was found is what was expected."""
+    """A verdict on a claim."""
 
     AGREES = "agrees"
     DISAGREES = "disagrees"
@@ -33,7 +33,7 @@ class Found:
     """A claim's sum over the seeds: its mean, and a 95 % interval, which has no end where a system did not get there.
 
     Args:
-        claim: what is expected.
+        claim: the claim.
         own: the rows of its experiment.
     """
 
@@ -78,7 +78,7 @@ def values_of(own: pd.DataFrame, system: str, quantity: Quantity) -> tuple[NDArr
     Args:
         own: the rows of an experiment.
         system: which.
-        quantity: what is measured.
+        quantity: the measurement.
     """
     rows = own[own["system"] == system].sort_values("seed")
     values = rows[quantity.column].to_numpy(np.float64)

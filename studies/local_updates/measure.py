@@ -1,4 +1,4 @@
-"""Run the experiments: each system's best rates on two seeds, and what it comes to with them on five others."""
+"""Run the experiments: choose each system's best rates on two seeds, and measure it with them on five others."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ def experiments() -> Iterator[Experiment]:
 
 
 def measure() -> None:
-    """All experiments, one after the other; what is measured already is not done again."""
+    """Run all experiments, one after the other, except those whose results are stored."""
     DONE.mkdir(parents=True, exist_ok=True)
     for number, experiment in enumerate(experiments(), 1):
         path = DONE / f"{experiment.key}.csv"

@@ -1,4 +1,4 @@
-"""The page and its figure, from what was measured."""
+"""The page and its figure, from the measurements."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from reproductions.common import table
+from studies.local_updates import home
 from studies.local_updates.claims import LOSS, SECONDS, Experiment
 from studies.local_updates.compared import Found, Verdict, values_of
 from studies.local_updates.figure import draw
@@ -56,6 +57,9 @@ def text(rows: pd.DataFrame) -> str:
             systems=len(systems),
             points=systems["points"].sum(),
             edges=systems["edge"].sum(),
+            home=table(
+                home.HEADER, home.rows({(each.name, each.task, one.claim.said): one for each, own in found for one in own})
+            ),
             counts=table(_COUNTED, _counts(found)),
             found="\n\n".join(_section(each, own) for each, own in found),
             all=table(("experiment", "task", "system", "its point", "loss", "s to the target"), _systems(made)),

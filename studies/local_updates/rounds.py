@@ -1,4 +1,4 @@
-"""DiLoCo and what came of it: rounds of local steps, overlapped, drawn together, weighed, of unequal lengths."""
+"""DiLoCo and its successors: rounds of local steps, overlapped, pulled together, weighed, of unequal lengths."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -33,7 +33,7 @@ def experiments() -> Iterator[Experiment]:
 
 
 def diloco(period: int, name: str = "diloco", optimizer: str = "adamw", **more: object) -> Settings:
-    """A system that synchronizes every so many steps, or at each.
+    """Return a system that synchronizes every `period` steps, or at each.
 
     Args:
         period: H.
@@ -74,7 +74,7 @@ def _rounds(task: str) -> Experiment:
 
 
 def _shared(own: Settings, size: _Size, workers: int) -> Settings:
-    """So many workers, who share a batch of one size."""
+    """Return the system with a number of workers that share one batch."""
     return {
         **own,
         "cluster": {"workers": workers},
@@ -128,7 +128,7 @@ def _overlapped(task: str) -> Experiment:
 
 
 def _linked(own: Settings, transfer: float) -> Settings:
-    """An allreduce of the whole model, by four workers, takes so many seconds."""
+    """Return the system with links over which four workers need `transfer` seconds for an allreduce of the whole model."""
     return {**own, "cluster": {"network": {"message_bytes": 6000, "bandwidth": 1.5 * 6000 / transfer}}}
 
 

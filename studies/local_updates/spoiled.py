@@ -9,7 +9,7 @@ from fred.schedule.minibatches import divide
 
 
 class Spoiled(Digits):
-    """The first of so many workers, among whom the examples are `divided`, has labels that are drawn at random."""
+    """Digits divided among workers; those of the first worker have random labels."""
 
     workers: int = 4
 
