@@ -1,4 +1,4 @@
-"""Every claim of a paper in a row: what it says, what FRED measures, a verdict by a stated criterion, and how many of each.
+"""Tables of a paper's claims: the claim, FRED's measurement, a verdict by a stated criterion, and counts of the verdicts.
 
 A paper's claims are in `claims.yaml` beside the page's code, by section of the page and by name: `claim`, `where`, `paper`, and
 either `untried`, the reason, or a measurement of that name. `calibrated` says that something was chosen so that it holds,
@@ -26,7 +26,7 @@ gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage
 
 
 class Verdict(StrEnum):
-    """Whether what was measured is what a paper says."""
+    """A verdict on a paper's claim."""
 
     AGREES = "agrees"
     DISAGREES = "disagrees"
@@ -46,7 +46,7 @@ class Claim(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was measured."""
+    """A measurement beside a claim."""
 
     fred: str
     verdict: Verdict
@@ -96,7 +96,7 @@ def _counts(claims: Mapping[str, Claim], measured: Measured) -> str:
 
 
 def whether(holds: object) -> Verdict:
-    """The verdict on what is so or not."""
+    """Return the verdict on a statement that is true or false."""
     return Verdict.AGREES if holds else Verdict.DISAGREES
 
 

@@ -23,7 +23,7 @@ def summary(off: Floats, fitted: str = "") -> tuple[str, str, str]:
 
     Args:
         off: predicted / measured - 1.
-        fitted: what was fitted, separated by semicolons, or `nothing`.
+        fitted: names of the fitted numbers, separated by semicolons, or `nothing`.
 
     >>> summary(np.array([-0.1, 0.3, 0.02]))
     ('10.0%', '67%', '+30%')

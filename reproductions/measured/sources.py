@@ -122,7 +122,7 @@ TRIED = (  # forms to compare, two by two
 
 
 def settings(measurements: Sequence[Measurement]) -> dict[str, list[object]]:
-    """Return the ways to leave measurements out: the setting of each, by what is left out."""
+    """Return the ways to leave measurements out: by name, the setting of each measurement."""
     if measurements[0].is_rate:
         return {"receiver": [place // PAIRS for place in range(len(measurements))]}
     ways: dict[str, list[object]] = {

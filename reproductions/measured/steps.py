@@ -143,10 +143,10 @@ def programs(steps: Sequence[Step]) -> Iterator[tuple[str, Sequence[Step]]]:
 
 
 def ranked(found: pd.DataFrame, forecast: str) -> tuple[int, int, int]:
-    """Return how many pairs of steps at the same bandwidth are ranked as measured, are not told apart, and are ranked wrongly.
+    """Return how many pairs of steps at one bandwidth are ranked as measured, have equal predictions, and are ranked wrongly.
 
     Pairs of which the slower one is measured as less than 5 % slower are left out. Predicted times that differ by less than
-    1 % are not told apart.
+    1 % count as equal.
 
     Args:
         found: steps of one source, as from `table_of`.

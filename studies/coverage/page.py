@@ -1,4 +1,4 @@
-"""The page, from what was measured."""
+"""The page, from the measurements."""
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ _RATE = "algorithm.learning_rate"
 
 
 def measure() -> None:
-    """Measure all cases, so many at a time as there are cores; what is measured already is not done again."""
+    """Measure all cases that have no stored result, one process for each core."""
     DONE.mkdir(parents=True, exist_ok=True)
     LOSSES.parent.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
