@@ -4,16 +4,17 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fred.cluster.contention import Contention, Load, NodeOf, started
 from fred.cluster.durations import NANOSECONDS, check_median
 from fred.cluster.faults import Fault, FaultProcess
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
+from fred.cluster.prices import Place, Prices
 from fred.components.component import Component, Count
 from fred.components.one_of import OneOf
 from fred.traces.nodes import spread
@@ -66,6 +67,13 @@ class Cluster(Component):
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="temporary slowdowns")
     network: Network | None = Field(None, description="links between workers and servers; absent: messages take no time")
     faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field((), description="crashes, offline times and lost messages")
+    prices: Prices | None = Field(None, description="prices and power of machines, price of traffic; absent: runs have no cost")
+
+    @model_serializer(mode="wrap")
+    def _without_prices(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave absent prices out, so that files of clusters without prices do not mention them."""
+        options: dict[str, Any] = written(self)
+        return options if self.prices else {name: option for name, option in options.items() if name != "prices"}
 
     @model_validator(mode="after")
     def _consistent(self) -> "Cluster":
@@ -98,7 +106,18 @@ class Cluster(Component):
             raise ValueError("`contention`: a time is too long; times are in seconds") from error
         self._check_latencies()
         self._check_numbers()
+        self._check_prices()
         return self
+
+    def _check_prices(self) -> None:
+        if self.prices is not None:
+            regions = self.network.regions if self.network else None
+            try:
+                self.prices.check(
+                    self.workers_place, self.servers_place, len(self.groups), len(regions.bandwidth) if regions else 0
+                )
+            except ValueError as error:
+                raise ValueError(f"`prices`: {error}") from error
 
     def _check_numbers(self) -> None:
         """Raise ValueError if the network names a worker or server that is not there."""
@@ -129,6 +148,21 @@ class Cluster(Component):
     def node_of(self) -> NodeOf:
         """Return the node of each worker, an array [workers]."""
         return spread(self.nodes, self.size)
+
+    @property
+    def workers_place(self) -> Place:
+        """Return the group and the region of each worker, for prices."""
+        regions = self.network.regions if self.network else None
+        sizes = [group.workers for group in self.groups] or [self.size]
+        return Place(np.repeat(np.arange(len(sizes)), sizes), np.array(regions.of(self.size) if regions else [0] * self.size))
+
+    @property
+    def servers_place(self) -> Place:
+        """Return the region of each server, for prices; servers have no groups."""
+        regions = self.network.regions if self.network else None
+        return Place(
+            np.zeros(self.servers, np.int64), np.array(regions.of_servers(self.servers) if regions else [0] * self.servers)
+        )
 
     def latencies(self) -> list[Latency]:
         """Return the compute time of each worker at speed 1: [workers]."""

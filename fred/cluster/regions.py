@@ -122,6 +122,29 @@ class Regions(Component):
         others = number - there
         return (2 * others + 2 * there * (there - 1)) / number, (2 * others + 2 * (there - 1)) / number
 
+    def shares(self, members: Sequence[int], part: float, latency: float = 0.0) -> list[list[float]]:
+        """Return the share of an allreduce's bytes that goes from each region to each: [regions, regions], of sum 1.
+
+        Args:
+            members: number of workers in each region [regions], two or more in all.
+            part: size of a message, bytes, which decides on the best ring.
+            latency: mean latency of a message, s, if there is no table.
+
+        >>> Regions(bandwidth=[[1e8, 1e6], [1e6, 1e8]]).shares([2, 2], 1e6)
+        [[0.25, 0.25], [0.25, 0.25]]
+        """
+        there = [region for region, number in enumerate(members) if number]
+        trees = self.collective == "hierarchical"
+        sent = [[0.0] * len(members) for _ in members]  # models
+        for region in there:  # each tree sends up and down; a ring passes all members
+            sent[region][region] = (2.0 if trees else 1.0) * (members[region] - 1)
+        _, ring = self.best_ring(tuple(there), part, latency)
+        for region, following in zip(ring, (*ring[1:], ring[0]), strict=True):
+            if len(there) > 1 or not trees:
+                sent[region][following] += 2 * (len(there) - 1) / len(there) if trees else 1.0
+        whole = sum(map(sum, sent))
+        return [[each / whole for each in row] for row in sent]
+
     def link(self, sender: int, receiver: int, size: float, latency: float = 0.0) -> float:
         """Return the duration of a message from one region to another, s.
 

@@ -10,7 +10,7 @@ from fred.base import cached
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.components import registry
-from fred.outcomes import spans, staleness
+from fred.outcomes import costs, spans, staleness
 from fred.outcomes.outcome import Outcome
 from fred.schedule.schedule import NONE, UNENDING, WAYS, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Run
@@ -39,6 +39,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         **{name: timing[name] for name in ("workers", "updates", "gradients")},
         "ended_by": _ended_by(outcome, counts),
         **timing,
+        **_spent(outcome),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured and diverged is None else None,  # else meaningless
         **{name: _finite(metrics[name].iloc[-1]) if name in metrics else None for name in _SOMETIMES},
@@ -73,6 +74,17 @@ def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
         "copies": _copies(schedule),
         "workers_time": spans.shares(spans.spans(schedule)) if has_clock else dict.fromkeys(spans.KINDS),
     }
+
+
+def _spent(outcome: Outcome) -> dict[str, Any]:
+    """Return the cost and the energy, kWh; nothing for clusters without prices or power."""
+    schedule, cluster = outcome.schedule, outcome.run.cluster
+    if cluster.prices is None:
+        return {}
+    found = costs.spent(schedule, cluster, np.array([schedule.end_ns]), np.array([len(schedule)]))
+    clocked = outcome.run.protocol.has_clock
+    cost = {name: float(each[0]) if clocked else None for name, each in {"total": found.total, **found.parts}.items()}
+    return {"cost": cost} | ({} if found.kwh is None else {"energy_kwh": float(found.kwh[0]) if clocked else None})
 
 
 def _ended_by(outcome: Outcome, counts: dict[str, int]) -> str:
@@ -233,7 +245,8 @@ def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:
     reached = metrics[metrics[column] <= goal]
     first = None if reached.empty else reached.iloc[0]
     seconds = None if first is None else _finite(first["virtual_seconds"])
-    return {column: goal, "updates": None if first is None else int(first["updates"]), "seconds": seconds}
+    spent = {name: None if first is None else _finite(first[name]) for name in costs.COLUMNS if name in metrics}
+    return {column: goal, "updates": None if first is None else int(first["updates"]), "seconds": seconds, **spent}
 
 
 def _diverged(metrics: pd.DataFrame) -> int | None:

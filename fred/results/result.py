@@ -121,13 +121,14 @@ class Result(Tables):
         - staleness: histograms of the staleness of used gradients, in updates
         - copies: copies pushed and fetched, for the first seed; dotted: the maximum (needs a server)
         - traffic: bytes sent from servers, to servers, and between workers
+        - cost: cost against time of each run or point of a sweep; line: the Pareto front (needs `cluster.prices`)
         - sweep: criterion at every point; star: a run's best point (needs a sweep)
         - sweep-timing: time, throughput and waiting at every point (needs a sweep)
 
         Args:
             figure: its name.
             against: of learning curves, the first six: horizontal axes, a panel each: `updates`, `gradients`, `seconds`,
-                `tokens`; default: updates and seconds.
+                `tokens`, `cost`, `energy`; default: updates and seconds.
             begin: of the timeline: virtual time, s; default: the start, or shortly before the first fault of all runs.
             end: of the timeline: s; default: the time in which a typical worker computes six gradients.
             workers: of the timeline: their numbers, in the order shown; default: at most 16, evenly spaced.

@@ -6,11 +6,14 @@ import numpy as np
 import pandas as pd
 
 from fred.base import environment
+from fred.cluster.durations import NANOSECONDS
+from fred.outcomes import costs
 from fred.outcomes.computed import Computed
 from fred.running.cadence import Points
 from fred.running.checkpoints import Following, Measured
 from fred.running.recording import Recording
 from fred.running.timings import Timings
+from fred.schedule.schedule import Schedule
 from fred.specification.blame import blamed
 from fred.specification.shape import Run
 
@@ -74,20 +77,27 @@ def _execute(name: str, run: Run, seed: int, inline: bool, following: Following,
     if run.task is None:
         recording = Recording(run, seed)
         schedule = timings.schedule(recording)
-        return Computed(name, seed, run, schedule, _metrics(run, recording.cadence.points(schedule), []), {}, {}, None)
+        return Computed(
+            name, seed, run, schedule, _metrics(run, schedule, recording.cadence.points(schedule), []), {}, {}, None
+        )
     from fred.running.trained import trained  # imports jax
 
     done = trained(run, run.task, seed, inline, following, timings)
-    metrics = _metrics(run, done.points, done.measured)
+    metrics = _metrics(run, done.schedule, done.points, done.measured)
     return Computed(name, seed, run, done.schedule, metrics, done.initial, done.final, done.data)
 
 
-def _metrics(run: Run, points: Points, measured: Measured) -> pd.DataFrame:
+def _metrics(run: Run, schedule: Schedule, points: Points, measured: Measured) -> pd.DataFrame:
     """Return one row per evaluation point; without a task only the counts."""
     seconds = points.seconds if run.protocol.has_clock else np.full(len(points.rows), np.nan)
     frame = pd.DataFrame({"virtual_seconds": seconds, "updates": points.updates, "gradients": points.gradients})
     if run.task is not None and run.task.tokens:
         frame["tokens"] = points.gradients * run.task.tokens
+    if run.cluster.prices is not None:
+        times = np.rint(points.seconds * NANOSECONDS).astype(np.int64)
+        spent = costs.spent(schedule, run.cluster, times, points.rows)
+        found = zip(costs.COLUMNS, (spent.total, spent.kwh), strict=True)
+        frame = frame.assign(**{name: each if run.protocol.has_clock else np.nan for name, each in found if each is not None})
     if measured:
         frame = pd.concat([frame, pd.DataFrame(measured)], axis=1)
     return frame

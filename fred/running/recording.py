@@ -24,7 +24,7 @@ class Timing(NamedTuple):
     """Everything that determines a schedule: the simulation receives nothing else, so runs with equal timings share a schedule.
 
     Args:
-        cluster: the machines.
+        cluster: the machines, without prices.
         protocol: the synchronization protocol.
         limits: on updates, and on gradients that took part in them; without infinite limits.
         seconds: limit on virtual time; infinity: no limit.
@@ -54,7 +54,8 @@ class Timing(NamedTuple):
         """Return the part of a run that determines its schedule."""
         wanted = {"updates": run.stop.updates, "gradients": run.stop.gradients}
         limits = tuple((name, number) for name, number in wanted.items() if number)
-        return cls(run.cluster, run.protocol, limits, run.stop.seconds or math.inf, seed, sizes)
+        cluster = run.cluster.model_copy(update={"prices": None}) if run.cluster.prices else run.cluster
+        return cls(cluster, run.protocol, limits, run.stop.seconds or math.inf, seed, sizes)
 
     def described(self) -> dict[str, Any]:
         """Return the timing as JSON, by which another process identifies it."""

@@ -10,6 +10,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from fred.base import inputs
 from fred.components.input_path import UnreadError
+from fred.outcomes.costs import COLUMNS
 from fred.outcomes.outcome import Named
 from fred.outcomes.spans import KINDS
 from fred.schedule.bounds import check_bounds
@@ -71,12 +72,22 @@ class _Copies(_Strict):
     fetches: Whole | None
 
 
+class _Cost(_Strict):
+    total: Real | None
+    workers: Real | None
+    servers: Real | None
+    traffic: Real | None
+    electricity: Real | None
+
+
 class _Target(_Strict):
     loss: float | None = None
     error: float | None = None
     gradient_norm: float | None = None
     updates: Whole | None
     seconds: Real | None
+    cost: Real | None = None
+    energy_kwh: Real | None = None
 
 
 class Summary(_Strict):
@@ -101,6 +112,8 @@ class Summary(_Strict):
     messages: _Ways
     copies: _Copies
     workers_time: dict[Literal[KINDS], Real | None]  # type: ignore[valid-type]
+    cost: _Cost | None = None
+    energy_kwh: Real | None = None
     loss: float | None
     error: float | None
     perplexity: float | None
@@ -148,7 +161,9 @@ def metrics(file: Path, run: Run) -> pd.DataFrame:
     """
     frame = pd.read_parquet(file)
     norm = ("gradient_norm",) if run.evaluate.measures_gradient_norm else ()
-    _check(frame, _COUNTS, ("virtual_seconds", *(_MEASURED if run.task else ()), *norm))
+    prices = run.cluster.prices
+    spent = () if prices is None else COLUMNS if prices.have_power else COLUMNS[:1]
+    _check(frame, _COUNTS, ("virtual_seconds", *(_MEASURED if run.task else ()), *norm, *spent))
     if frame.empty:
         raise ValueError("it has no rows")
     seconds = frame["virtual_seconds"]

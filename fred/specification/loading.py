@@ -119,7 +119,9 @@ class Scenario(Component):
         learned = any(run.task is not None for run in swept)
         with_norm = any(run.evaluate.measures_gradient_norm for run in swept)
         perplexed = any(run.task.has_perplexity for run in swept if run.task is not None)
-        return Criterion.of(self.best, learned, any(run.has_target for run in swept), with_norm, perplexed)
+        targeted, prices = any(run.has_target for run in swept), [run.cluster.prices for run in swept if run.cluster.prices]
+        powered = any(each.have_power for each in prices)
+        return Criterion.of(self.best, learned, targeted, with_norm, perplexed, bool(prices), powered)
 
     @field_validator("title", "comment")
     @classmethod

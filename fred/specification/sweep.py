@@ -19,7 +19,10 @@ _LEARNED = (
     "replicas_error",
     "diverged",
 )  # columns of the summary that need a task
-_OF_TARGETS = ("target_updates", "target_seconds", "target_loss", "target_error", "target_gradient_norm")  # need a target
+_OF_TARGETS = (  # need a target
+    *("target_updates", "target_seconds", "target_cost", "target_energy_kwh"),
+    *("target_loss", "target_error", "target_gradient_norm"),
+)
 _HIGHER_IS_BETTER = ("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing")
 COLUMNS = (  # all numeric columns of the summary
     *("loss", "error", "throughput", "updates", "virtual_seconds", "target_updates", "target_seconds"),
@@ -31,8 +34,17 @@ COLUMNS = (  # all numeric columns of the summary
     *(f"copies_{what}" for what in ("potential", "pushes", "fetches")),
     *("perplexity", "gradient_norm", "replicas_loss", "replicas_error", "diverged"),
     *("target_loss", "target_error", "target_gradient_norm", "workers", "seed"),
+    *(f"cost_{what}" for what in ("total", "workers", "servers", "traffic", "electricity")),
+    *("energy_kwh", "target_cost", "target_energy_kwh"),
 )
-_NAMES = ("seconds", *COLUMNS)
+_OF_ENDS = {  # criterion -> column at the target, column at the end
+    "seconds": ("target_seconds", "virtual_seconds"),
+    "updates": ("target_updates", "updates"),
+    "cost": ("target_cost", "cost_total"),
+    "energy": ("target_energy_kwh", "energy_kwh"),
+}
+_WORDS = {"cost_total": "cost", "energy_kwh": "energy, kWh", "target_energy_kwh": "energy to the target, kWh"}
+_NAMES = ("seconds", "cost", "energy", *COLUMNS)
 _WAYS = ("lowest", "highest")
 
 
@@ -52,16 +64,25 @@ class Criterion(NamedTuple):
     @property
     def words(self) -> str:
         """Return the name of the column in words."""
+        if self.column in _WORDS:
+            return _WORDS[self.column]
         unit = self.column.removeprefix("target_")
         return f"{unit} to the target" if unit != self.column else self.column.replace("_", " ")
 
     @classmethod
     def of(
-        cls, best: str | None, learned: bool, targeted: bool, with_norm: bool = False, perplexed: bool = True
+        cls,
+        best: str | None,
+        learned: bool,
+        targeted: bool,
+        with_norm: bool = False,
+        perplexed: bool = True,
+        priced: bool = True,
+        powered: bool = True,
     ) -> "Criterion":
         """Return the criterion of this name; by default the loss, or without a task the throughput.
 
-        With a target, `seconds` and `updates` count until the target; otherwise until the end.
+        With a target, `seconds`, `updates`, `cost` and `energy` count until the target; otherwise until the end.
 
         Args:
             best: the criterion as the user wrote it, or None.
@@ -69,15 +90,19 @@ class Criterion(NamedTuple):
             targeted: True if some swept run has a target.
             with_norm: True if some swept run measures the gradient norm.
             perplexed: True if some swept run has a perplexity.
+            priced: True if some swept run has prices.
+            powered: True if some swept run's machines draw power.
         """
         best = best or ("loss" if learned else "throughput")
         *way, name = best.split()
-        ends = ("target_seconds", "target_updates") if targeted else ("virtual_seconds", "updates")
-        column = dict(zip(("seconds", "updates"), ends, strict=True)).get(name, name)
+        at_target, at_end = _OF_ENDS.get(name, (name, name))
+        column = at_target if targeted else at_end
         missing = "a `task`" if column in _LEARNED and not learned else ""
         missing = "a target, such as `evaluate.target_loss`" if column in _OF_TARGETS and not targeted else missing
         missing = "a cross-entropy as `task.loss`" if column == "perplexity" and learned and not perplexed else missing
         missing = "`evaluate.gradient_norm`" if column == "gradient_norm" and not with_norm else missing
+        missing = "`cluster.prices`" if not priced and "cost" in column else missing
+        missing = "power, such as `busy_watts`, in `cluster.prices`" if not powered and "energy" in column else missing
         return cls(best, column, way == ["highest"] if way else column in _HIGHER_IS_BETTER, missing)
 
 
@@ -146,7 +171,8 @@ class Sweep(Component):
         None,
         description="criterion for the best point: a column of the summary, averaged over the seeds (default: loss; without a "
         f"task: throughput). The lowest value is the best, except for {', '.join(_HIGHER_IS_BETTER)}; `lowest NAME` or "
-        "`highest NAME` overrides this. `seconds` and `updates` count until the target, or without one until the end",
+        "`highest NAME` overrides this. `seconds`, `updates`, `cost` and `energy` count until the target, or without one until "
+        "the end",
     )
 
     @field_validator("over", mode="before")

@@ -30,6 +30,7 @@ _DIVERGED = 1e4  # values larger than this multiple of the small ones are cut of
 _BANDS = 10  # more bands would hide each other
 _TIMES = 10  # the axis is logarithmic if the longest run is more than 10 times the shortest
 _BEFORE = 20  # a logarithmic axis begins at 1/20 of the shortest run
+_AMOUNTS = ("virtual_seconds", "cost", "energy_kwh")  # columns whose axes are linear
 _COPIES = {"pushes": "gradients pushed", "fetches": "parameters fetched"}
 _LABELS = {"replicas_error": "replicas' error", "gradient_norm": "norm of the gradient"}  # where not the column's name
 
@@ -81,7 +82,7 @@ def learning(
 def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
     """Set the scale of a panel's horizontal axis. Return where its lines begin: at 0, or at the start of a logarithmic axis."""
     ends = metrics.groupby("run")[column].max()
-    if column == "virtual_seconds" or not far_apart(ends, _TIMES):
+    if column in _AMOUNTS or not far_apart(ends, _TIMES):
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         return 0.0
     first = max(float(metrics[column][metrics[column] > 0].min()), float(ends[ends > 0].min()) / _BEFORE)

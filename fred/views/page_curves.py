@@ -17,6 +17,8 @@ AXES = {
     "gradients": "gradients",
     "tokens": "tokens",
     "megabytes": "sent, MB",
+    "cost": "cost",
+    "energy_kwh": "energy, kWh",
 }
 _QUANTITIES = {
     "error": "error",

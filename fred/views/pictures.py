@@ -15,8 +15,9 @@ from fred.outcomes.paired import compared, shared_seeds
 from fred.outcomes.shared_timings import by_timing, staleness_counts
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
+from fred.outcomes.trade_offs import trade_off
 from fred.schedule.schedule import WAYS
-from fred.views import bars, curves, paired_figure, sweep_figures, timeline
+from fred.views import bars, cost_figure, curves, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, SCREEN, View
 
@@ -41,7 +42,8 @@ def drawable(tables: Tables, view: View = SCREEN) -> dict[str, Callable[[], Pict
     if tables.swept:
         names = ("sweep", "sweep-timing") if _timing_differs(tables) else ("sweep",)
         own = {name: partial(DRAWN[name], tables, view=view) for name in names}
-        return own | (drawable(tables.with_its_best(), _of_points(tables, view)) if tables.chosen else {})
+        best = drawable(tables.with_its_best(), _of_points(tables, view)) if tables.chosen else {}
+        return own | best | ({"cost": partial(cost, tables, view=view)} if _is_priced(tables) else {})
     return {name: partial(DRAWN[name], tables, view=view) for name in _applying(tables)}
 
 
@@ -68,6 +70,8 @@ def _applying(tables: Tables) -> Iterator[str]:
         yield from ("throughput", "workers-time", "timeline")
     if any(_changing(each) for each in tables.outcomes):
         yield "pace"
+    if _is_priced(tables):
+        yield "cost"
 
 
 def coloured(tables: Tables, view: View) -> View:
@@ -199,6 +203,23 @@ def _changing(outcome: Outcome) -> bool:
     return outcome.has_clock and bool(cluster.contention or cluster.faults)
 
 
+def cost(tables: Tables, view: View = SCREEN) -> Picture:
+    """Draw the cost of each run, or point of a sweep, against its time. Raises FredError if no run has prices.
+
+    Args:
+        tables: the tables of the runs; both count until the target, or without one until the end.
+        view: the width, and the colours.
+    """
+    points, names = trade_off(tables), {each.name for each in tables.outcomes}
+    title, means = tables.scenario.title, _over(tables.outcomes)
+    return cost_figure.cost(points, title, means, len(names) - len(points), coloured(tables, view))
+
+
+def _is_priced(tables: Tables) -> bool:
+    """Return True if two runs, or points, have a time and a cost."""
+    return any(each.run.cluster.prices and each.has_clock for each in tables.outcomes) and len(trade_off(tables)) > 1
+
+
 def workers_time(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the shares of the workers' time in each run, averaged over the seeds. Raises FredError if no run has a clock."""
     percent = _means(_clocked(tables), "workers_time", KINDS, 100)
@@ -259,6 +280,7 @@ DRAWN: dict[str, Callable[..., Picture]] = {  # by `FigureName`, functions of ta
     "workers-time": workers_time,
     "timeline": timeline_of,
     "pace": pace,
+    "cost": cost,
     "sweep": sweep,
     "sweep-timing": sweep_timing,
 }

@@ -50,6 +50,14 @@ COLUMNS = (
     Column("model_age_mean", "model age, mean"),
     Column("model_age_max", "model age, largest"),
     Column("bytes", "sent, MB", printed=False, factor=1e-6),
+    Column("target_cost", "cost to target"),
+    Column("cost_total", "cost"),
+    Column("cost_workers", "cost of workers", printed=False),
+    Column("cost_servers", "cost of servers", printed=False),
+    Column("cost_traffic", "cost of traffic", printed=False),
+    Column("cost_electricity", "cost of electricity", printed=False),
+    Column("target_energy_kwh", "energy to target, kWh", printed=False),
+    Column("energy_kwh", "energy, kWh"),
 )
 
 
@@ -78,6 +86,8 @@ def cell(rows: pd.DataFrame, shown: Column) -> Cell:
         return _to_target(rows)
     if shown.learned and rows["diverged"].notna().any():
         return Cell("diverged", math.nan)
+    if shown.column.startswith("target_"):
+        rows = rows[rows[shown.column].notna()]
     values = shown.factor * rows[shown.column].to_numpy(np.float64)
     if shown.column.endswith("_max"):
         return Cell(number(values.max()), float(values.max())) if np.isfinite(values).all() else Cell(NONE, math.nan)
@@ -101,7 +111,7 @@ def number(value: float, half: float = 0.0) -> str:
 
 
 def _mean(values: NDArray[np.float64], spread: bool) -> Cell:
-    if not np.isfinite(values).all():
+    if not (len(values) and np.isfinite(values).all()):
         return Cell(NONE, math.nan)
     mean = float(values.mean())
     return Cell(number(mean, float(values.max() - values.min()) / 2 if spread else 0.0), mean)
@@ -122,6 +132,8 @@ def _to_target(rows: pd.DataFrame) -> Cell:
 
 def _there(frame: pd.DataFrame, column: str) -> bool:
     """Return True if the column has something to show."""
+    if column.startswith("cost_"):
+        return column in frame and bool(frame[column].astype(float).fillna(0.0).any())
     return "target_updates" in frame if column == "target" else column in frame and bool(frame[column].notna().any())
 
 

@@ -16,11 +16,23 @@ AXES = {  # name -> column of the metrics, label
     "gradients": ("gradients", "gradients"),
     "seconds": ("virtual_seconds", "virtual time, s"),
     "tokens": ("tokens", "tokens"),
+    "cost": ("cost", "cost"),
+    "energy": ("energy_kwh", "energy, kWh"),
 }
 
 LearningCurve = Literal["loss", "error", "perplexity", "gradient-norm", "disagreement", "replicas-error"]
 OtherFigure = Literal[
-    "paired", "traffic", "staleness", "copies", "throughput", "workers-time", "timeline", "pace", "sweep", "sweep-timing"
+    "paired",
+    "traffic",
+    "staleness",
+    "copies",
+    "throughput",
+    "workers-time",
+    "timeline",
+    "pace",
+    "cost",
+    "sweep",
+    "sweep-timing",
 ]
 FigureName = Literal[LearningCurve, OtherFigure]
 LEARNING: tuple[str, ...] = get_args(LearningCurve)  # figures whose horizontal axes can be chosen
@@ -34,8 +46,8 @@ class View:
 
     Args:
         width: width of the figure, `one` or `two` columns of a paper, without a title; None: for a screen, with a title.
-        against: horizontal axes of learning curves, one panel each: `updates`, `gradients`, `seconds`, or for sequences
-            `tokens`.
+        against: horizontal axes of learning curves, one panel each: `updates`, `gradients`, `seconds`, for sequences `tokens`,
+            or with `cluster.prices` `cost` and `energy`.
         begin: start of the timeline, virtual time in s.
         end: end of the timeline, virtual time in s.
         workers: workers on the timeline, in this order.

@@ -1,0 +1,218 @@
+"""What a cluster costs: prices of machines, traffic and electricity, and the power that machines draw.
+
+Example: two kinds of workers, of which the second has a spot price that falls after an hour, and a server.
+    >>> import fred
+    >>> prices = {
+    ...     "workers": [{"groups": [0], "per_hour": 3.0}, {"groups": [1], "per_hour": [[0, 1.0], [3600, 0.5]]}],
+    ...     "servers": [{"per_hour": 0.2}],
+    ... }
+    >>> groups = [{"workers": 2}, {"workers": 1, "speed": 0.5}]
+    >>> cluster = fred.Cluster(groups=groups, compute={"name": "constant", "seconds": 60.0}, prices=prices)
+    >>> scenario = fred.scenario(
+    ...     cluster=cluster, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"seconds": 7200}
+    ... )
+    >>> fred.run(scenario).outcome("asgd").summary["cost"]  # 2 x 2 h x 3, 1 h x 1 and 1 h x 0.5, 2 h x 0.2
+    {'total': 13.9, 'workers': 13.5, 'servers': 0.4, 'traffic': 0.0, 'electricity': 0.0}
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
+
+from fred.base.errors import FredError
+from fred.base.words import listed
+from fred.cluster.latency import NonNegative
+from fred.components.component import Component, Whole
+from fred.components.input_path import InputPath
+from fred.traces.columns import CSVFile
+
+Step = tuple[NonNegative, NonNegative]  # a time, s; the price per hour from then on
+_MOST = 100_000  # steps of a price; all of them are stored in every manifest
+_COLUMNS = ("begin", "per_hour")
+_by_form = Discriminator(
+    lambda price: "[list]" if isinstance(price, list | tuple) else "[number]"
+)  # so that one error is reported
+_Number = Annotated[NonNegative, Tag("[number]")]
+_Steps = Annotated[tuple[Step, ...], Tag("[list]")]
+_Table = Annotated[tuple[tuple[NonNegative, ...], ...], Tag("[list]")]
+
+
+def _or_a_file(schema: dict[str, Any]) -> None:
+    """Let editors accept the path of a file as well."""
+    schema["oneOf"].append({"type": "string", "format": "path"})
+
+
+class Place(NamedTuple):
+    """The groups and regions of machines, by their numbers; zeros if there are none: arrays [machines]."""
+
+    group: NDArray[np.int64]
+    region: NDArray[np.int64]
+
+
+class Machines(Component):
+    """The price of some machines."""
+
+    per_hour: Annotated[_Number | _Steps, _by_form] = Field(
+        0.0,
+        description="price of a machine per hour, in any currency; or steps of a spot price, each the time from which it "
+        "holds, s, and the price; or a CSV file of them with the columns `begin` and `per_hour`",
+        examples=[[[0.0, 1.2], [3600.0, 0.9]]],
+        json_schema_extra=_or_a_file,
+    )
+    regions: tuple[Whole, ...] = Field((), description="only machines in these regions of `network.regions`; absent: in all")
+    paid_while_away: bool = Field(
+        False,
+        description="whether offline time is paid, as for reserved machines that fail; spot machines are not paid once "
+        "they are taken back",
+    )
+
+    @field_validator("per_hour", mode="before")
+    @classmethod
+    def _from_a_file(cls, price: Any, info: ValidationInfo) -> Any:
+        if not isinstance(price, str | Path):
+            return price
+        try:
+            return _read(InputPath.of(price, info).located())
+        except FredError as error:
+            raise ValueError(str(error)) from error
+
+    @field_validator("per_hour")
+    @classmethod
+    def _in_order(cls, price: float | tuple[Step, ...]) -> float | tuple[Step, ...]:
+        if not isinstance(price, tuple):
+            return price
+        times = [begin for begin, _ in price]
+        if not times or times[0] != 0:
+            raise ValueError(f"the first step begins at {times[0]:g} s; expected 0" if times else "expected at least one step")
+        if late := [time for before, time in pairwise(times) if time <= before]:
+            raise ValueError(f"the step at {late[0]:g} s is not after the one before it; expected increasing times")
+        if len(times) > _MOST:
+            raise ValueError(f"{len(times):,} steps; expected at most {_MOST:,}")
+        return price
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return the steps of the price.
+
+        >>> Machines(per_hour=2).steps
+        ((0.0, 2.0),)
+        """
+        return self.per_hour if isinstance(self.per_hour, tuple) else ((0.0, self.per_hour),)
+
+
+class SomeWorkers(Machines):
+    """The price of some workers, and their power."""
+
+    workers: tuple[Whole, ...] = Field((), description="only these workers, by number; absent: all")
+    groups: tuple[Whole, ...] = Field(
+        (), description="only workers of these groups, by their place in `cluster.groups`, from 0"
+    )
+    busy_watts: NonNegative = Field(0.0, description="power of a worker while it computes, W")
+    idle_watts: NonNegative = Field(0.0, description="power of a worker while it waits or sends, W; offline workers draw none")
+
+
+class SomeServers(Machines):
+    """The price of some servers, and their power."""
+
+    servers: tuple[Whole, ...] = Field((), description="only these servers, by number; absent: all")
+    watts: NonNegative = Field(0.0, description="power of a server, W; offline servers draw none")
+
+
+class Prices(Component):
+    """The prices of machines, traffic and electricity. They do not change a run; its summary then has cost and energy.
+
+    Of several entries that fit a machine the last one applies. Machines are paid until the end of the run, also while they
+    wait. Not modelled: minimum billing times, storage, discounts, the power of the network and of cooling.
+    """
+
+    workers: tuple[SomeWorkers, ...] = Field(
+        (), description="price and power of workers; absent: they are free", examples=[[{"per_hour": 3.0}]]
+    )
+    servers: tuple[SomeServers, ...] = Field((), description="price and power of servers; absent: they are free")
+    per_gb: Annotated[_Number | _Table, _by_form] = Field(
+        0.0,
+        description="price of a GB (10^9 bytes) sent over the network; with `network.regions`, sent from one region to another; or "
+        "a table of it from each region to each",
+    )
+    per_kwh: NonNegative = Field(0.0, description="price of a kWh, for machines whose electricity is paid separately")
+
+    @property
+    def have_power(self) -> bool:
+        """Return True if any machine draws power."""
+        drawn = [watts for some in self.workers for watts in (some.busy_watts, some.idle_watts)]
+        return any((*drawn, *(some.watts for some in self.servers)))
+
+    def check(self, workers: Place, servers: Place, groups: int, regions: int) -> None:
+        """Raise ValueError if a machine has no price, or a name has no machine.
+
+        Args:
+            workers, servers: groups and regions of all machines.
+            groups, regions: numbers of groups and regions; 0: there are none.
+        """
+        for kind, entries, size in (
+            ("workers", self.workers, len(workers.group)),
+            ("servers", self.servers, len(servers.group)),
+        ):
+            for entry in entries:
+                _known(kind, "groups", getattr(entry, "groups", ()), groups)
+                _known(kind, "regions", entry.regions, regions)
+                _known(kind, kind, getattr(entry, kind), size)
+        for kind, chosen in (("worker", self.of_workers(workers)), ("server", self.of_servers(servers))):
+            if len(without := np.flatnonzero(chosen < 0)) and getattr(self, f"{kind}s"):
+                raise ValueError(f"`{kind}s` has no price for {kind} {without[0]}: put an entry for all {kind}s first")
+        if isinstance(self.per_gb, tuple) and [len(row) for row in self.per_gb] != [regions] * regions:
+            expected = f"{regions} rows of {regions} numbers" if regions else "a number, as there are no `network.regions`"
+            raise ValueError(
+                f"`per_gb` has rows of {listed([str(len(row)) for row in self.per_gb])} numbers; expected {expected}"
+            )
+
+    def of_workers(self, place: Place) -> NDArray[np.int64]:
+        """Return the number of the entry that applies to each worker, -1 for none: [workers].
+
+        >>> prices = Prices(workers=[{"per_hour": 3}, {"per_hour": 1, "groups": [1]}])
+        >>> prices.of_workers(Place(np.array([0, 1]), np.array([0, 0]))).tolist()
+        [0, 1]
+        """
+        return _last([_fits(place, some.workers, some.groups, some.regions) for some in self.workers], len(place.group))
+
+    def of_servers(self, place: Place) -> NDArray[np.int64]:
+        """Return the number of the entry that applies to each server, -1 for none: [servers]."""
+        return _last([_fits(place, some.servers, (), some.regions) for some in self.servers], len(place.group))
+
+
+def _fits(place: Place, numbers: Sequence[int], groups: Sequence[int], regions: Sequence[int]) -> NDArray[np.bool_]:
+    """Return True for machines that an entry names: [machines]."""
+    named = ((np.arange(len(place.group)), numbers), (place.group, groups), (place.region, regions))
+    return np.logical_and.reduce([np.isin(own, wanted) if wanted else np.ones(len(own), bool) for own, wanted in named])
+
+
+def _last(fits: Sequence[NDArray[np.bool_]], machines: int) -> NDArray[np.int64]:
+    chosen = np.full(machines, -1)
+    for number, fitting in enumerate(fits):
+        chosen[fitting] = number
+    return chosen
+
+
+def _known(kind: str, of: str, numbers: Sequence[int], size: int) -> None:
+    """Raise ValueError if an entry names something that is not there."""
+    if max(numbers, default=-1) >= size:
+        there = f"there are {size}, numbered from 0" if size else "the cluster has none"
+        raise ValueError(f"`{kind}` names {max(numbers)} in `{of}`; {there}")
+
+
+def _read(path: Path) -> list[Step]:
+    """Return the steps of a price in a CSV file. Raises FredError."""
+    file = CSVFile(path)
+    if missing := [column for column in _COLUMNS if column not in file.header]:
+        raise FredError(f"{path} has no column `{missing[0]}`; it has {listed(file.header)}; expected {', '.join(_COLUMNS)}")
+    _, numbers = file.columns([], list(_COLUMNS))
+    begins, prices = (numbers[name] for name in _COLUMNS)
+    for row, (begin, price) in enumerate(zip(begins.tolist(), prices.tolist(), strict=True)):
+        if not (begin >= 0 and 0 <= price < np.inf):
+            raise FredError(f"{file.where(row)}: expected a time from 0 s on and a price; found {begin:g} and {price:g}")
+    return list(zip(begins.tolist(), prices.tolist(), strict=True))

@@ -1,0 +1,178 @@
+"""The cost and the energy of a run, from its schedule and the prices of its cluster."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.prices import Machines, Prices
+from fred.outcomes.spans import spans
+from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What
+
+PARTS = ("workers", "servers", "traffic", "electricity")  # of the cost
+COLUMNS = ("cost", "energy_kwh")  # of evaluations
+_HOUR = 3600.0 * NANOSECONDS  # ns
+_KWH = 1000.0 * _HOUR  # W ns
+_GB = 1e9
+_RUNNING = ("computing", "wasted")  # activities that take a worker's full power
+
+Floats = NDArray[np.float64]
+
+
+class Spent(NamedTuple):
+    """The cost and the energy until some moments of a run: arrays [moments]."""
+
+    parts: dict[str, Floats]  # by PARTS, in the currency of the prices
+    kwh: Floats | None  # None if no machine draws power
+
+    @property
+    def total(self) -> Floats:
+        """Return the cost, the sum of its parts."""
+        workers, servers, traffic, electricity = (self.parts[name] for name in PARTS)
+        return workers + servers + traffic + electricity
+
+
+def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spent:
+    """Return the cost and the energy until some moments.
+
+    Args:
+        schedule: schedule of a run with a clock.
+        cluster: cluster of that run, with prices.
+        times: the moments, ns, ascending [moments].
+        rows: number of rows of the schedule before each of them, whose messages are paid [moments].
+
+    >>> import fred
+    >>> cluster = fred.Cluster(workers=2, prices={"workers": [{"per_hour": 3.6, "busy_watts": 100}]})
+    >>> scenario = fred.scenario(
+    ...     cluster=cluster, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"seconds": 1800}
+    ... )
+    >>> schedule = fred.run(scenario).outcome("asgd").schedule
+    >>> found = spent(schedule, cluster, np.array([0, 1800 * 10**9]), np.array([0, len(schedule)]))
+    >>> found.total.tolist(), found.kwh.round(3).tolist()
+    ([0.0, 3.6], [0.0, 0.1])
+    """
+    prices = cluster.prices or Prices()
+    away, off = schedule.intervals.only(What.AWAY), schedule.intervals.only(What.SERVER_AWAY)
+    workers, servers, kwh = np.zeros(len(times)), np.zeros(len(times)), np.zeros(len(times))
+    activities = _busy(schedule) if prices.have_power else None
+    chosen = prices.of_workers(cluster.workers_place)
+    for number, some in enumerate(prices.workers):
+        own = chosen == number
+        there = _count(own, away.worker, away.begin_ns, away.end_ns)
+        workers += _paid(some, int(own.sum()), there, times)
+        kwh += _integral(there, ((0.0, some.idle_watts),), times) / _KWH
+        if activities is not None:
+            kwh += _integral(_count(own, *activities, opened=True), ((0.0, some.busy_watts - some.idle_watts),), times) / _KWH
+    chosen = prices.of_servers(cluster.servers_place) if schedule.on_servers else np.zeros(0, np.int64)
+    for number, served in enumerate(prices.servers):
+        own = chosen == number
+        there = _count(own, off.other, off.begin_ns, off.end_ns)
+        servers += _paid(served, int(own.sum()), there, times)
+        kwh += _integral(there, ((0.0, served.watts),), times) / _KWH
+    traffic = np.concatenate(([0.0], np.cumsum(_of_messages(schedule, cluster, prices))))[rows]
+    parts = dict(zip(PARTS, (workers, servers, traffic, prices.per_kwh * kwh), strict=True))
+    return Spent(parts, kwh if prices.have_power else None)
+
+
+class _Steps(NamedTuple):
+    """A number that changes in steps: times, ns, ascending, and its value from each of them on; times begin at 0."""
+
+    times: Ints
+    values: Floats
+
+    def at(self, times: Ints) -> Floats:
+        """Return the values at some times, ns."""
+        return self.values[np.searchsorted(self.times, times, "right") - 1]
+
+
+def _count(own: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints, opened: bool = False) -> _Steps:
+    """Return the number of machines that are outside their intervals; if `opened`, the number inside.
+
+    Args:
+        own: True for machines that count [machines].
+        machine, begin, end: number of a machine, and begin and end of an interval, ns [intervals].
+        opened: True to count machines inside.
+    """
+    theirs = own[machine] if len(own) else np.zeros(len(machine), bool)
+    begin, end, change = begin[theirs], end[theirs], 1.0 if opened else -1.0
+    times = np.concatenate(([0], begin, end))
+    changes = np.concatenate(([0.0 if opened else own.sum()], np.full(len(begin), change), np.full(len(end), -change)))
+    order = np.argsort(times, kind="stable")
+    return _Steps(times[order], np.cumsum(changes[order]))
+
+
+def _paid(some: Machines, number: int, there: _Steps, times: Ints) -> Floats:
+    """Return what machines cost until some times."""
+    paid = _Steps(np.zeros(1, np.int64), np.full(1, float(number))) if some.paid_while_away else there
+    return _integral(paid, some.steps, times) / _HOUR
+
+
+def _integral(number: _Steps, price: tuple[tuple[float, float], ...], times: Ints) -> Floats:
+    """Return the integral of a number times a price (by time, s) from 0 to some times, in units of the price x ns."""
+    begins = np.rint(NANOSECONDS * np.minimum([begin for begin, _ in price], times.max() / NANOSECONDS)).astype(np.int64)
+    priced = _Steps(begins, np.array([each for _, each in price]))
+    breaks = np.unique(np.concatenate(([0], number.times, priced.times, times)).clip(0, times.max(initial=0)))
+    pieces = number.at(breaks[:-1]) * priced.at(breaks[:-1]) * np.diff(breaks)
+    return np.concatenate(([0.0], np.cumsum(pieces)))[np.searchsorted(breaks, times)]
+
+
+def _busy(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
+    """Return the worker, begin and end of each activity at full power, ns."""
+    account = spans(schedule)
+    running = account[account["kind"].isin(_RUNNING)]
+    worker, begin, end = (running[name].to_numpy(np.int64) for name in ("worker", "begin_ns", "end_ns"))
+    return worker, begin, end
+
+
+def _of_messages(schedule: Schedule, cluster: Cluster, prices: Prices) -> Floats:
+    """Return the cost of each row's messages: [rows]."""
+    sent = schedule["bytes"] / _GB
+    regions = cluster.network.regions if cluster.network else None
+    if regions is None or not sent.any() or not np.any(prices.per_gb):
+        return sent * prices.per_gb if isinstance(prices.per_gb, float) else np.zeros(len(sent))
+    size = len(regions.bandwidth)
+    flat = prices.per_gb if isinstance(prices.per_gb, float) else 0.0
+    table = np.array(prices.per_gb) if isinstance(prices.per_gb, tuple) else flat * (1 - np.eye(size))
+    rows = np.flatnonzero(sent > 0)
+    served, pulled = schedule.is_on_servers(rows), schedule["verb"][rows] == Verb.PULL
+    each = np.zeros(len(sent))
+    each[rows[served]] = _with_servers(schedule, cluster, table, rows[served], pulled[served])
+    each[rows[~served & pulled]] = _between_workers(schedule, cluster, table, rows[~served & pulled])
+    if len(together := rows[~served & ~pulled]):
+        each[together] = _of_allreduces(cluster, table, float(sent[together].max()) * _GB)
+    return sent * each
+
+
+def _with_servers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints, down: NDArray[np.bool_]) -> Floats:
+    """Return the price of a GB in messages between workers and servers: [rows]. Servers that act as one share a message."""
+    own, theirs = cluster.workers_place.region[schedule["worker"][rows]], cluster.servers_place.region
+    if len(schedule.on_servers) > 1:
+        server = (schedule["replica"][rows] - schedule.on_servers.start).clip(0, len(theirs) - 1)
+    elif schedule.blocks == len(theirs):
+        server = schedule["block"][rows]
+    else:
+        return np.where(down, table[theirs].mean(axis=0)[own], table[:, theirs].mean(axis=1)[own])
+    return np.where(down, table[theirs[server], own], table[own, theirs[server]])
+
+
+def _between_workers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints) -> Floats:
+    """Return the price of a GB in models that workers send to each other: [rows]. Without receiver: the mean over all."""
+    region = cluster.workers_place.region
+    trips = schedule.intervals.only(What.TRIP)
+    known = trips.row != NONE
+    row, each = trips.row[known], table[region[trips.worker[known]], region[trips.other[known]]]
+    total, number = (np.bincount(row, weights, len(schedule)) for weights in (each, None))
+    usual = table[:, region].mean(axis=1)[region[schedule["worker"][rows]]]
+    return np.where(number[rows] > 0, total[rows] / np.maximum(number[rows], 1), usual)
+
+
+def _of_allreduces(cluster: Cluster, table: Floats, size: float) -> float:
+    """Return the mean price of a GB in an allreduce among all workers, each of which sends `size` bytes."""
+    network = cluster.network
+    if network is None or network.regions is None or cluster.size < 2:
+        return 0.0
+    members = np.bincount(cluster.workers_place.region, minlength=len(table)).tolist()
+    part = size / (2 * (cluster.size - 1))
+    return float((table * network.regions.shares(members, part, network.latency_without_table)).sum())

@@ -1,0 +1,65 @@
+"""The figure of time against cost, with the Pareto front."""
+
+import math
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fred.views.figures import FAINT, TARGET, Picture, caption, headline, legend, panels, style
+from fred.views.scales import far_apart, plain_logarithmic
+from fred.views.view import SCREEN, View, marks
+
+_LABELS = {
+    "target_seconds": "virtual time to the target, s",
+    "virtual_seconds": "virtual time, s",
+    "target_cost": "cost to the target",
+    "cost_total": "cost",
+    "target_energy_kwh": "energy to the target, kWh",
+    "energy_kwh": "energy, kWh",
+}
+_MOST = 6  # points of the front that are named
+
+
+def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, view: View = SCREEN) -> Picture:
+    """Draw the time and the cost of each point. Filled points are on the Pareto front, which a line joins.
+
+    Args:
+        points: the table from `outcomes.trade_offs.trade_off`.
+        title: title above the panel.
+        means: phrase that says over how many seeds the points are means; empty for one seed.
+        missed: number of points that missed the target, for the caption.
+        view: the width of the figure, and the colours of the runs.
+    """
+    front = points[points["front"]].sort_values("seconds")
+    with style(view):
+        figure, (axis,) = panels(1, (6.0, 3.9), view)
+        axis.step(front["seconds"], front["cost"], where="post", color=FAINT, linewidth=1, label=TARGET, zorder=1)
+        for name, (colour, _) in view.looks_of(dict.fromkeys(points["run"])).items():
+            own, shape = (
+                points[points["run"] == name],
+                {"marker": marks(colour).get("marker", "o"), "linestyle": "", "markersize": 5},
+            )
+            axis.plot(own["seconds"], own["cost"], color=colour, markerfacecolor="white", label=name, **shape)
+            best = own[own["front"]]
+            axis.plot(best["seconds"], best["cost"], color=colour, label=TARGET, **shape)
+        for which, column in (("x", "seconds"), ("y", "cost")):
+            if len(points) and far_apart(points[column]) and points[column].min() > 0:
+                plain_logarithmic(axis, which, math.log10(points[column].max() / points[column].min()))
+        axis.margins(0.12)  # for names to the left of points and below them
+        axis.set(xlabel=_LABELS[points.attrs["time"]], ylabel=_LABELS[points.attrs["cost"]])
+        _named(axis, front)
+        legend(figure, axis, view)
+        headline(figure, title, view)
+        left = f"{missed} more missed the target with some seed" if missed else ""
+        caption(figure, f"points: {means}" if means else "", "filled, on the line: no other is both faster and cheaper", left)
+    return figure
+
+
+def _named(axis: Axes, front: pd.DataFrame) -> None:
+    """Name the points of the front that are points of a sweep, by their values."""
+    if len(front) <= _MOST:
+        for _, each in front.iterrows():
+            values = str(each["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
+            place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "top"}  # where no point can be
+            axis.annotate(values, (each["seconds"], each["cost"]), (-5, -4), fontsize="small", parse_math=False, **place)

@@ -1,0 +1,426 @@
+"""Costs and energy: closed forms, interval by interval recomputed, and the same however a run is computed or stored."""
+
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import fred
+from fred.base.errors import FredError
+from fred.cluster.cluster import Cluster
+from fred.commands.cli import main
+from fred.outcomes.costs import Spent, spent
+from fred.outcomes.measures import summarise
+from fred.outcomes.trade_offs import not_dominated, trade_off
+from fred.running.execution import execute
+from fred.running.recording import Timing
+from fred.schedule.schedule import Schedule, Verb, What
+from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, same
+
+SECOND = {"name": "constant", "seconds": 1.0}
+HOUR = 3600 * 10**9  # ns
+
+
+def timed(algorithm: str, cluster: dict[str, Any], seconds: float, **more: Any) -> fred.Result:
+    """Run a scenario without a task."""
+    settings = {"cluster": cluster, "stop": {"seconds": seconds}, "algorithm": {"name": algorithm, "learning_rate": 0.1}}
+    return fred.run(fred.scenario(settings, **more))
+
+
+def at_end(schedule: Schedule, cluster: Cluster) -> Spent:
+    """Return everything that was spent."""
+    return spent(schedule, cluster, np.array([schedule.end_ns]), np.array([len(schedule)]))
+
+
+class TestClosedForms:
+    def test_machines_are_paid_by_the_hour_whatever_they_do(self):
+        prices = {"workers": [{"per_hour": 3.0}, {"per_hour": 0.6, "workers": [1, 2]}], "servers": [{"per_hour": 0.25}]}
+        cluster = {"workers": 5, "servers": 2, "compute": SECOND, "speeds": [1, 1, 0.1, 1, 1], "prices": prices}
+        for algorithm, servers in (("ssgd", 2), ("asgd", 2), ("allreduce-sgd", 0), ("d-psgd", 0)):
+            cost = timed(algorithm, cluster, 900).outcomes[0].summary["cost"]
+            assert cost["workers"] == pytest.approx(0.25 * (3 * 3.0 + 2 * 0.6), rel=1e-12)
+            assert cost["servers"] == pytest.approx(0.25 * servers * 0.25, rel=1e-12), "without servers none is paid"
+            assert cost["total"] == pytest.approx(sum(cost[part] for part in ("workers", "servers")), rel=1e-12)
+
+    def test_power_follows_the_busy_shares_of_synchronous_rounds(self):
+        """Rounds of 4 s: one worker computes all of the time, one half of it and two a quarter."""
+        power = {"busy_watts": 400, "idle_watts": 80}
+        prices = {"workers": [power], "servers": [{"watts": 50}], "per_kwh": 0.2}
+        cluster = {"workers": 4, "compute": SECOND, "speeds": [0.25, 0.5, 1, 1], "prices": prices}
+        summary = timed("ssgd", cluster, 400).outcomes[0].summary
+        watts = 400 + (400 + 80) / 2 + 2 * (400 + 3 * 80) / 4 + 50
+        assert summary["energy_kwh"] == pytest.approx(watts * 400 / 3.6e6, rel=1e-12)
+        assert summary["cost"]["electricity"] == pytest.approx(0.2 * summary["energy_kwh"], rel=1e-12)
+
+    def test_traffic_is_what_the_network_carried(self):
+        network = {"bandwidth": 1e6, "message_bytes": 250_000}
+        cluster = {"workers": 3, "compute": SECOND, "network": network, "prices": {"per_gb": 0.08}}
+        for algorithm in ("asgd", "allreduce-sgd", "d-psgd", "diloco"):
+            summary = timed(algorithm, cluster, 60).outcomes[0].summary
+            assert sum(summary["bytes"].values()) > 0
+            assert summary["cost"]["total"] == pytest.approx(0.08e-9 * sum(summary["bytes"].values()), rel=1e-9)
+            assert "energy_kwh" not in summary
+
+    def test_steps_of_a_spot_price_are_integrated_exactly_where_machines_are_there(self, tmp_path):
+        (tmp_path / "spot.csv").write_text("begin,per_hour\n0,3.6\n10,7.2\n25,0.36\n")
+        away = [{"name": "outage", "workers": [1], "begin": 8.0, "end": 20.0}]
+        entry = {"per_hour": str(tmp_path / "spot.csv")}
+        cluster = {"workers": 2, "compute": SECOND, "faults": away, "prices": {"workers": [entry]}}
+        each = {"all": 10 * 1.0 + 15 * 2.0 + 5 * 0.1, "away": 2 * 1.0 + 10 * 2.0}  # in 1/1000
+        found = timed("asgd", cluster, 30).outcomes[0].summary["cost"]["workers"]
+        assert found == pytest.approx((2 * each["all"] - each["away"]) / 1000, rel=1e-12)
+        entry["paid_while_away"] = True
+        found = timed("asgd", cluster, 30).outcomes[0].summary["cost"]["workers"]
+        assert found == pytest.approx(2 * each["all"] / 1000, rel=1e-12)
+
+    def test_kinds_and_regions(self):
+        """Two groups over two regions: a price for each pair, of which the last entry that fits counts."""
+        regions = {"bandwidth": [[1e9, 1e9], [1e9, 1e9]], "workers": [0, 1, 0, 1], "servers": 1}
+        entries = [{"per_hour": 1}, {"per_hour": 2, "regions": [1]}, {"per_hour": 4, "groups": [1]}]
+        entries.append({"per_hour": 8, "groups": [1], "regions": [1]})
+        prices = {"workers": entries, "servers": [{"per_hour": 16, "regions": [0]}, {"per_hour": 32, "regions": [1]}]}
+        groups = [{"workers": 2}, {"workers": 2, "speed": 2.0}]
+        cluster = {"groups": groups, "compute": SECOND, "network": {"regions": regions}, "prices": prices}
+        cost = timed("asgd", cluster, 3600).outcomes[0].summary["cost"]
+        assert (cost["workers"], cost["servers"]) == (pytest.approx(1 + 2 + 4 + 8), pytest.approx(32))
+
+
+class TestTrafficBetweenRegions:
+    BANDWIDTH = [[1e9, 1e8, 1e7], [1e8, 1e9, 1e8], [1e7, 1e8, 1e9]]
+    TABLE = np.array([[1.0, 20.0, 300.0], [40.0, 5.0, 600.0], [700.0, 80.0, 9.0]])
+
+    def found(self, algorithm: str, per_gb: Any = None, number: int = 1, **regions: Any) -> tuple[float, Schedule]:
+        network = {"regions": {"bandwidth": self.BANDWIDTH, **regions}, "message_bytes": 1_000_000}
+        prices = {"per_gb": self.TABLE.tolist() if per_gb is None else per_gb}
+        cluster = {"workers": 6, "servers": number, "compute": SECOND, "network": network, "prices": prices}
+        (outcome,) = timed(algorithm, cluster, 40).outcomes
+        return outcome.summary["cost"]["traffic"] * 1000, outcome.schedule  # per MB
+
+    @pytest.mark.parametrize("servers", [[0], [1], [2], [0, 2]])
+    def test_with_servers_which_each_have_a_part(self, servers):
+        found, schedule = self.found("asgd", number=len(servers), servers=servers)
+        pulls, pushes = (np.bincount(schedule["worker"][schedule.rows(verb)], minlength=6) for verb in (Verb.PULL, Verb.PUSH))
+        down, up = self.TABLE[servers].mean(axis=0), self.TABLE[:, servers].mean(axis=1)
+        assert found == pytest.approx(sum(pulls[w] * down[w // 2] + pushes[w] * up[w // 2] for w in range(6)), rel=1e-9)
+
+    def test_with_servers_that_hold_blocks_of_their_own(self):
+        run = make_run(
+            protocol={"name": "asynchronous", "clocks": "each"}, task=None, stop={"updates": 60}, cluster=self._blocks()
+        )
+        outcome = execute("run", run, 0)
+        expected = 0.0
+        for row in outcome.schedule:
+            worker, server = row.worker // 2, (0, 2)[row.block]
+            expected += row.bytes / 1e9 * (self.TABLE[server, worker] if row.verb == Verb.PULL else self.TABLE[worker, server])
+        assert outcome.summary["cost"]["traffic"] == pytest.approx(expected, rel=1e-9)
+
+    def _blocks(self) -> dict[str, Any]:
+        network = {"regions": {"bandwidth": self.BANDWIDTH, "servers": [0, 2]}, "message_bytes": 1_000_000}
+        return {"workers": 6, "servers": 2, "compute": SECOND, "network": network, "prices": {"per_gb": self.TABLE.tolist()}}
+
+    def test_local_servers_are_in_the_regions_of_their_workers(self):
+        found, schedule = self.found("halos", number=4, servers=[0, 1, 2, 0])
+        expected = 0.0
+        for row in schedule:
+            here, there = row.worker // 2, {9: 0}.get(row.replica, row.worker // 2)  # replica 9 is on the global server
+            expected += row.bytes / 1e6 * (self.TABLE[there, here] if row.verb == Verb.PULL else self.TABLE[here, there])
+        assert found == pytest.approx(expected, rel=1e-9)
+
+    def test_a_number_is_the_price_between_regions(self):
+        found, schedule = self.found("asgd", per_gb=2.0)
+        verbs = schedule.rows(Verb.PULL, Verb.PUSH)
+        assert found == pytest.approx(2.0 * (schedule["worker"][verbs] >= 2).sum(), rel=1e-9)
+
+    def test_rings_and_trees(self):
+        """Six workers: a ring passes three links inside regions and three between, by the fast links or back."""
+        found, schedule = self.found("allreduce-sgd")
+        megabytes = schedule["bytes"].sum() / 1e6
+        orders = [(0, 1, 2), (0, 2, 1)]  # with symmetric bandwidths both are as fast
+        between = [sum(self.TABLE[a, b] for a, b in zip(order, order[1:] + order[:1], strict=True)) for order in orders]
+        assert any(found == pytest.approx(megabytes * (15 + each) / 6, rel=1e-9) for each in between)
+        found, schedule = self.found("allreduce-sgd", collective="hierarchical")
+        whole = 2 * 3 + 2 * 2  # models in three trees of two, and in a ring of three
+        assert any(
+            found == pytest.approx(schedule["bytes"].sum() / 1e6 * (2 * 15 + 4 / 3 * each) / whole, rel=1e-6)
+            for each in between
+        )
+
+    def test_models_between_workers_by_sender_and_receiver(self):
+        found, schedule = self.found("ad-psgd")
+        trips = schedule.intervals.only(What.TRIP)
+        own = np.zeros(len(schedule))
+        for row, sender, receiver in zip(trips.row, trips.worker, trips.other, strict=True):
+            copies = (trips.row == row).sum()
+            own[row] += schedule["bytes"][row] / copies / 1e6 * self.TABLE[sender // 2, receiver // 2]
+        late = np.flatnonzero((schedule["bytes"] > 0) & ~np.isin(np.arange(len(schedule)), trips.row))  # not yet sent
+        assert len(late) <= 6
+        own[late] = [self.TABLE[worker // 2].mean() for worker in schedule["worker"][late]]
+        assert found == pytest.approx(own.sum(), rel=1e-9)
+
+
+def union(intervals: Iterable[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+    """Return intervals without overlaps, until the end of the run."""
+    found: list[tuple[int, int]] = []
+    for begin, over in sorted((max(0, begin), min(over, end)) for begin, over in intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], over)
+        elif over > begin:
+            found.append((begin, over))
+    return found
+
+
+def without(intervals: list[tuple[int, int]], holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of intervals outside others."""
+    points = sorted({point for interval in (*intervals, *holes) for point in interval})
+
+    def inside(a: int, b: int, some: list[tuple[int, int]]) -> bool:
+        return any(begin <= a and b <= over for begin, over in some)
+
+    return [(a, b) for a, b in pairwise(points) if inside(a, b, intervals) and not inside(a, b, holes)]
+
+
+def paid(intervals: list[tuple[int, int]], steps: Iterable[tuple[float, float]]) -> float:
+    """Return the price of intervals, ns, by an exact sum of integers for each step."""
+    begins = [(round(begin * 1e9), price) for begin, price in steps]
+    total = 0.0
+    for (begin, price), (over, _) in zip(begins, [*begins[1:], (2**62, 0.0)], strict=True):
+        total += price * sum(max(0, min(b, over) - max(a, begin)) for a, b in intervals)
+    return total / HOUR
+
+
+FAULTS = st.sampled_from(
+    [
+        [],
+        [{"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}],
+        [{"name": "sessions", "sessions": [[[0, 2], [3, 4]], [[1, 9]]], "length": 9.5}],
+        [
+            {"name": "outage", "workers": [0], "begin": 0.5, "end": 3.0},
+            {"name": "crashes", "mean_up": 4.0, "away": {"name": "constant", "seconds": 0.5}},
+        ],
+    ]
+)
+STEPS = st.just(1.5) | st.lists(st.integers(1, 9), min_size=1, max_size=5).map(
+    lambda lengths: [(float(sum(lengths[:number])) * 0.37, float(lengths[number])) for number in range(len(lengths))]
+)
+
+
+@given(CLUSTERS, PROTOCOLS, FAULTS, st.lists(STEPS, min_size=2, max_size=2), st.booleans(), st.integers(0, 3))
+def test_random_runs_cost_what_each_workers_intervals_cost(cluster, name, faults, prices, always, seed):
+    """All of it again from the table: each worker's activities as intervals, without `spans`."""
+    entries = [{"per_hour": prices[0], "busy_watts": 300.0, "idle_watts": 70.0}]
+    entries += [{"per_hour": prices[1], "busy_watts": 5.0, "workers": [0], "paid_while_away": always}]
+    priced = {"workers": entries, "servers": [{"per_hour": 0.5, "watts": 20.0}], "per_gb": 0.5}
+    cluster = cluster.model_copy(update={"faults": faults})
+    try:
+        protocol = fitting(name, cluster)
+        schedule = record(protocol, cluster, seconds=6.0, seed=seed)
+    except (FredError, ValueError):  # combinations that FRED refuses
+        assume(False)
+    assume(protocol.has_clock)
+    cluster = cluster.model_copy(update={"prices": priced})
+    found, end = at_end(schedule, cluster), schedule.end_ns
+    cost, joules = 0.0, 0.0
+    for worker in range(cluster.size):
+        entry = entries[0 if worker else 1]
+        beside = [each for each in zip(*schedule.intervals, strict=True) if each[4] == worker]
+        away = union([(begin, over) for what, begin, over, *_ in beside if what == What.AWAY], end)
+        running = [(b, o) for what, b, o, *_ in beside if what in (What.COMPUTING, What.LOST)]
+        rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+        rows = rows[schedule["worker"][rows] == worker]
+        running += zip(schedule["begin_ns"][rows].tolist(), schedule["end_ns"][rows].tolist(), strict=True)
+        there = without([(0, end)], away)
+        busy = sum(over - begin for begin, over in without(union(running, end), away))
+        steps = entry["per_hour"] if isinstance(entry["per_hour"], list) else [(0.0, entry["per_hour"])]
+        cost += paid([(0, end)] if entry.get("paid_while_away") else there, steps)
+        idle = sum(over - begin for begin, over in there) - busy
+        joules += (entry["busy_watts"] * busy + entry.get("idle_watts", 0.0) * idle) / 1e9
+    servers = cluster.servers if schedule.on_servers else 0
+    joules += 20.0 * servers * end / 1e9
+    assert found.parts["workers"] == pytest.approx([cost], rel=1e-9)
+    assert found.parts["servers"] == pytest.approx([0.5 * servers * end / HOUR], rel=1e-12)
+    assert found.parts["traffic"] == pytest.approx([0.5e-9 * schedule["bytes"].sum()], rel=1e-9)
+    assert found.kwh == pytest.approx(joules / 3.6e6, rel=1e-9)
+
+
+PRICES = {
+    "workers": [{"per_hour": [[0.0, 3.0], [0.4, 900.0]], "busy_watts": 400, "idle_watts": 80}],
+    "servers": [{"per_hour": 0.5}],
+    "per_gb": 0.09,
+}
+NETWORK = {"bandwidth": 1e5, "latency": {"name": "constant", "seconds": 0.01}}
+COMPUTE = {"name": "lognormal", "median": 0.1, "sigma": 0.4}
+WORKERS = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
+
+
+class TestRuns:
+    @pytest.mark.parametrize("algorithm", ["ssgd", "asgd", "local-sgd", "d-psgd"])
+    def test_inline_equals_replay_twice_the_same_and_the_last_evaluation_is_the_summary(self, algorithm):
+        cluster = {
+            **WORKERS,
+            "faults": [{"name": "crashes", "mean_up": 1.0, "away": {"name": "constant", "seconds": 0.3}}],
+            "prices": PRICES,
+        }
+        run = make_run(algorithm, cluster=cluster, stop={"seconds": 2.0})
+        one, again, inline = (execute("run", run, 3, each) for each in (False, False, True))
+        assert same(one, again)
+        assert same(one, inline)
+        assert summarise(one) == summarise(again) == summarise(inline)
+        last = one.metrics.iloc[-1]
+        assert (last["cost"], last["energy_kwh"]) == (one.summary["cost"]["total"], one.summary["energy_kwh"])
+        assert (np.diff(one.metrics[["cost", "energy_kwh"]], axis=0) > 0).all()
+
+    def test_prices_change_neither_timing_nor_arithmetic_and_runs_share_a_timing(self):
+        free, priced = (make_run(cluster={**WORKERS, **more}) for more in ({}, {"prices": PRICES}))
+        assert Timing.of(free, 0) == Timing.of(priced, 0)
+        one, other = (execute("run", run, 0) for run in (free, priced))
+        assert one.schedule_digest == other.schedule_digest
+        assert one.params_digest == other.params_digest
+        assert other.metrics.drop(columns=["cost", "energy_kwh"]).equals(one.metrics)
+        assert {name: value for name, value in other.summary.items() if name not in ("cost", "energy_kwh")} == one.summary
+
+    def test_without_prices_nothing_mentions_them(self, tmp_path):
+        folder = tmp_path / "out"
+        result = fred.run(fred.scenario(make_run(cluster=WORKERS).model_dump(mode="json")), out=folder)
+        assert not [name for name in (*result.summary, *result.metrics) if "cost" in name or "energy" in name]
+        for file in ("manifest.json", "summary.json"):
+            text = (folder / file).read_text()
+            assert not [word for word in ("price", "cost", "energy") if word in text]
+
+    def test_stored_and_read_and_run_again_the_same(self, tmp_path, capsys):
+        (tmp_path / "spot.csv").write_text("begin,per_hour\n0,3\n0.4,900\n")
+        entry = {"per_hour": "spot.csv", "busy_watts": 400, "idle_watts": 80}
+        cluster = {**WORKERS, "prices": {**PRICES, "workers": [entry]}}
+        whole = make_run(cluster={**WORKERS, "prices": PRICES}).model_dump(mode="json")
+        (tmp_path / "a.yaml").write_text(json.dumps({**whole, "protocol": "asynchronous", "cluster": cluster}))
+        folder = tmp_path / "out"
+        assert main(["run", str(tmp_path / "a.yaml"), "--out", str(folder)]) == 0
+        (tmp_path / "spot.csv").unlink()
+        made, read = fred.run(fred.load_result(folder).scenario), fred.load_result(folder)
+        assert made.summary.equals(read.summary)
+        assert made.metrics.equals(read.metrics)
+        assert made.summary["cost_total"][0] == make_cost(make_run(cluster={**WORKERS, "prices": PRICES}))
+        assert main(["verify", str(folder)]) == 0
+        capsys.readouterr()
+        assert main(["show", str(folder)]) == 0
+        assert "energy, kWh" in capsys.readouterr().out
+        page = (folder / "report.html").read_text()
+        assert all(word in page for word in ("cost of traffic", "energy, kWh", '"cost":"cost"'))
+
+    def test_a_run_without_a_clock_has_no_cost(self):
+        cluster = {"workers": 4, "prices": PRICES}
+        summary = execute("run", make_run(protocol={"name": "fixed-lag", "lag": 2}, cluster=cluster), 0).summary
+        assert set(summary["cost"].values()) == {None}
+        assert summary["energy_kwh"] is None
+
+
+def make_cost(run: Any) -> float:
+    """Return the whole cost of a run with seed 0."""
+    return float(execute("run", run, 0).summary["cost"]["total"])
+
+
+class TestTargets:
+    SETTINGS: dict[str, Any] = {
+        **make_run(cluster={**WORKERS, "prices": PRICES}).model_dump(mode="json", exclude={"protocol"}),
+        "stop": {"seconds": 6},
+        "evaluate": {"points": 60, "target_error": 0.3},
+        "seeds": [1, 2],
+        "sweep": {"over": {"cluster.workers": [1, 2, 4, 8]}, "best": "cost"},
+    }
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def result(cls) -> fred.Result:
+        names = ("asgd", "ssgd")
+        settings = {key: value for key, value in cls.SETTINGS.items() if key != "algorithm"}
+        return fred.run(
+            fred.scenario(settings, runs={name: {"algorithm": {"name": name, "learning_rate": 0.3}} for name in names})
+        )
+
+    def test_the_cheapest_way_to_a_target(self, result):
+        summary = result.summary
+        for _, row in summary.iterrows():
+            metrics = result.outcome(row["name"], row["seed"]).metrics
+            reached = metrics[metrics["error"] <= 0.3]
+            if len(reached):
+                first = (reached["cost"].iloc[0], reached["energy_kwh"].iloc[0])
+                assert (row["target_cost"], row["target_energy_kwh"]) == first
+        means = summary.groupby("name")["target_cost"].agg(lambda own: own.mean(skipna=False))
+        for run, point in zip(result.best["run"], result.best["point"], strict=True):
+            assert means[point] == means[means.index.str.startswith(run)].min()
+
+    def test_the_front_is_what_no_other_point_beats(self, result):
+        points = trade_off(result)
+        for _, one in points.iterrows():
+            beaten = ((points["seconds"] <= one["seconds"]) & (points["cost"] < one["cost"])) | (
+                (points["seconds"] < one["seconds"]) & (points["cost"] <= one["cost"])
+            )
+            assert one["front"] == (not beaten.any())
+        assert "cost" in result.pictures()
+        assert [axis.get_xlabel() for axis in result.plot("cost").axes] == ["virtual time to the target, s"]
+        across = result.with_its_best().plot("error", against=["cost", "energy"])
+        assert [axis.get_xlabel() for axis in across.axes] == ["cost", "energy, kWh"]
+
+    def test_fronts_of_random_points(self):
+        rng = np.random.default_rng(5)
+        for _ in range(200):
+            points = rng.integers(0, 6, (2, rng.integers(1, 12)))
+            beats = (points[:, :, None] <= points[:, None]).all(axis=0) & (points[:, :, None] < points[:, None]).any(axis=0)
+            assert (not_dominated(*points) == ~beats.any(axis=0)).all()
+
+    def test_a_sweep_without_prices_says_what_it_needs(self):
+        settings = {**self.SETTINGS, "cluster": WORKERS, "seeds": [1]}
+        for best, needed in (
+            ("cost", "`cluster.prices`"),
+            ("energy", "power, such as `busy_watts`"),
+            ("target_cost", "prices"),
+        ):
+            sweep = {"over": {"cluster.workers": [1, 2]}, "best": best}
+            with pytest.raises(FredError, match=needed):
+                fred.scenario({**settings, "sweep": sweep})
+        with pytest.raises(FredError, match="nothing has a cost"):
+            timed("asgd", {"workers": 2}, 5).plot("cost")
+
+
+@pytest.mark.parametrize(
+    ("prices", "said"),
+    [
+        ({"workers": [{"per_hour": -1}]}, "found -1; expected greater than or equal to 0"),
+        ({"workers": [{"per_hour": []}]}, "expected at least one step"),
+        ({"workers": [{"per_hour": [[1, 2]]}]}, "the first step begins at 1 s; expected 0"),
+        ({"workers": [{"per_hour": [[0, 2], [5, 1], [5, 2]]}]}, "the step at 5 s is not after the one before it"),
+        ({"workers": [{"per_hour": "no.csv"}]}, "cannot read no.csv"),
+        ({"workers": [{"workers": [0]}]}, "`prices`: `workers` has no price for worker 1: put an entry for all workers first"),
+        ({"workers": [{"workers": [4]}]}, "`workers` names 4 in `workers`; there are 4, numbered from 0"),
+        ({"workers": [{"groups": [0]}]}, "`workers` names 0 in `groups`; the cluster has none"),
+        ({"servers": [{"regions": [0]}]}, "`servers` names 0 in `regions`; the cluster has none"),
+        ({"servers": [{"servers": [1]}]}, "`servers` names 1 in `servers`; there are 1, numbered from 0"),
+        ({"per_gb": [[0.1]]}, "`per_gb` has rows of 1 numbers; expected a number, as there are no `network.regions`"),
+        ({"per_tb": 1}, "unknown key `per_tb`; did you mean `per_gb`?"),
+    ],
+)
+def test_refusals(prices, said):
+    with pytest.raises(FredError) as error:
+        timed("asgd", {"workers": 4, "prices": prices}, 5)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("begin,price\n0,1\n", "has no column `per_hour`; it has begin, price; expected begin, per_hour"),
+        ("begin,per_hour\n0,-1\n", "spot.csv:2: expected a time from 0 s on and a price; found 0 and -1"),
+        ("begin,per_hour\n10,1\n", "the first step begins at 10 s; expected 0"),
+    ],
+)
+def test_files_that_are_no_prices(text, said, tmp_path):
+    (tmp_path / "spot.csv").write_text(text)
+    with pytest.raises(FredError) as error:
+        timed("asgd", {"workers": 4, "prices": {"workers": [{"per_hour": str(tmp_path / "spot.csv")}]}}, 5)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
