@@ -30,7 +30,20 @@ def random_cluster(draws: Draws, workers: int, served: bool, clocked: bool) -> O
         cluster["network"] = _network(draws, cluster)
     if clocked and (faults := _faults(draws, workers, cluster.get("servers", 1) if served else 0)):
         cluster["faults"] = faults
+    if draws.has("prices"):
+        cluster["prices"] = _prices(draws)
     return cluster
+
+
+def _prices(draws: Draws) -> Options:
+    """Prices of machines and traffic, with or without power."""
+    workers = {"per_hour": draws.one(0.0, 3.0, [[0, 1.0], [0.5, 4.0]]), "paid_while_away": draws.one(True, False)}
+    power = draws.one({}, {"busy_watts": 400, "idle_watts": 80})
+    return {
+        "workers": [workers | power],
+        "servers": draws.one([], [{"per_hour": 0.5, "watts": 9}]),
+        "per_gb": draws.one(0, 0.09),
+    }
 
 
 def parts(draws: Draws, whole: int) -> list[int]:

@@ -266,7 +266,7 @@ class TestCurves:
         both = np.array([np.interp(x, each["updates"], each["error"]) for each in (one, other)])
         assert found["x"] == x.tolist()
         assert np.allclose(found["error"], [both.mean(0), both.min(0), both.max(0)], rtol=1e-4)
-        assert list(drawn["axes"]) == [axis for axis in page_curves.AXES if axis != "tokens"]
+        assert list(drawn["axes"]) == [axis for axis in page_curves.AXES if axis not in ("tokens", "cost", "energy_kwh")]
 
     def test_what_was_sent_grows_to_what_the_summary_counts(self):
         one = made("one run").outcomes[0]

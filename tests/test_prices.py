@@ -14,13 +14,15 @@ import fred
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands.cli import main
+from fred.diagnosis.ranking import Place, Ranking
 from fred.outcomes.costs import Spent, spent
 from fred.outcomes.measures import summarise
 from fred.outcomes.trade_offs import not_dominated, trade_off
 from fred.running.execution import execute
 from fred.running.recording import Timing
 from fred.schedule.schedule import Schedule, Verb, What
-from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, same
+from tests.test_planner import BACKUP, SYNC, few, plan
+from tests.worlds import CLUSTERS, PROTOCOLS, TASK, fitting, make_run, record, same
 
 SECOND = {"name": "constant", "seconds": 1.0}
 HOUR = 3600 * 10**9  # ns
@@ -424,3 +426,42 @@ def test_files_that_are_no_prices(text, said, tmp_path):
         timed("asgd", {"workers": 4, "prices": {"workers": [{"per_hour": str(tmp_path / "spot.csv")}]}}, 5)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+class TestPlan:
+    PRICED = Cluster(workers=4, compute={"name": "uniform", "low": 1, "high": 3}, prices={"workers": [{"per_hour": 36.0}]})
+
+    def test_the_ranking_has_the_costs_of_the_reported_seeds(self, monkeypatch):
+        monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
+        result, found = plan(self.PRICED, [SYNC, BACKUP], budget=40.0)
+        summary = result.summary.set_index(["name", "seed"])["target_cost"]
+        for place in found.places:
+            assert place.costs == tuple(summary[place.point, seed] for seed in (101, 102))
+            assert place.median_cost == pytest.approx(0.04 * place.median), "four workers, a hundredth each per second"
+        assert found.front == list(found.places[:1]), "where only machines cost, the first is the cheapest"
+        _, free = plan(self.PRICED.model_copy(update={"prices": None}), [SYNC], budget=40.0)
+        assert not free.front
+
+    def test_a_choice_between_time_and_cost(self):
+        places = [
+            Place(run, run, {}, 1, (), (time,), None, (cost,)) for run, time, cost in (("a", 1, 9), ("b", 2, 9), ("c", 3, 4))
+        ]
+        assert [place.run for place in Ranking(places, {}).front] == ["a", "c"]
+
+    def test_the_command_prints_and_draws_them(self, tmp_path, capsys, monkeypatch):
+        few(monkeypatch)
+        monkeypatch.setenv("COLUMNS", "250")
+        file, out = tmp_path / "mine.yaml", tmp_path / "out"
+        cluster = {"workers": 3, "compute": SECOND, "prices": {"workers": [{"per_hour": 36.0}]}}
+        whole = {"task": TASK, "cluster": cluster, "algorithm": {"name": "asgd", "learning_rate": 0.1}, "stop": {"seconds": 12}}
+        file.write_text(json.dumps({**whole, "evaluate": {"target_error": 0.5}}))
+        command = ["plan", str(file), "--seeds", "1", "--jobs", "1", "--out", str(out)]
+        assert main(command) == 0
+        said = capsys.readouterr().out
+        assert "median cost" in said
+        assert "median cost is" in said or "no system beats" in said
+        assert (out / "result" / "figures" / "cost.svg").is_file()
+        assert main([*command, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["front"][0] == told["ranking"][0]["run"]
+        assert told["ranking"][0]["median_cost"] == pytest.approx(0.03 * told["ranking"][0]["median"])

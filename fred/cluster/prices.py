@@ -136,8 +136,8 @@ class Prices(Component):
     servers: tuple[SomeServers, ...] = Field((), description="price and power of servers; absent: they are free")
     per_gb: Annotated[_Number | _Table, _by_form] = Field(
         0.0,
-        description="price of a GB (10^9 bytes) sent over the network; with `network.regions`, sent from one region to another; or "
-        "a table of it from each region to each",
+        description="price of a GB (10^9 bytes) sent over the network; with `network.regions`, only from one region to "
+        "another; or a table of it from each region to each",
     )
     per_kwh: NonNegative = Field(0.0, description="price of a kWh, for machines whose electricity is paid separately")
 

@@ -10,9 +10,10 @@ import numpy as np
 from fred.base.over_seeds import Mean, Verdict, intervals, verdict
 from fred.diagnosis.candidates import Candidate
 from fred.outcomes.tables import Tables
+from fred.outcomes.trade_offs import not_dominated
 
 _FEWEST_LOOKS = 10  # evaluations before the target needed to time it well
-_COLUMN = "target_seconds"
+_COLUMN, _COST = "target_seconds", "target_cost"
 _ALL = {"way": "ratio", "missing": 0}
 
 
@@ -28,6 +29,7 @@ class Place:
         edges: keys whose best value is at the edge of those tried.
         seconds: time to the target, s [seeds]; infinite if it was not reached.
         against: time relative to the first system, as from `against`; None for the first.
+        costs: cost to the target [seeds]; infinite if it was not reached; empty without prices.
     """
 
     run: str
@@ -37,6 +39,7 @@ class Place:
     edges: tuple[str, ...]
     seconds: tuple[float, ...]
     against: Mapping[str, Any] | None = None
+    costs: tuple[float, ...] = ()
 
     @property
     def reached(self) -> int:
@@ -46,7 +49,12 @@ class Place:
     @property
     def median(self) -> float:
         """Return the median time to the target, s; infinite if most seeds did not reach it."""
-        return float(np.quantile(self.seconds, 0.5, method="inverted_cdf"))
+        return _median(self.seconds)
+
+    @property
+    def median_cost(self) -> float:
+        """Return the median cost to the target; infinite if most seeds did not reach it."""
+        return _median(self.costs)
 
     @property
     def told_apart(self) -> bool:
@@ -66,6 +74,13 @@ class Ranking:
     places: Sequence[Place]
     unreached: Mapping[str, float]
 
+    @property
+    def front(self) -> list[Place]:
+        """Return the systems of which no other has both a lower median time and a lower median cost; none without prices."""
+        priced = [place for place in self.places if place.costs and place.median < math.inf]
+        best = not_dominated([place.median for place in priced], [place.median_cost for place in priced])
+        return [place for place, good in zip(priced, best, strict=True) if good]
+
 
 def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
     """Return the systems ranked by median time to the target, over the reported seeds.
@@ -78,9 +93,10 @@ def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
     best = tables.best
     if not len(best):
         return Ranking([], _lowest(tables, {each.run for each in tried}, measure))
-    seconds, natural = _seconds(tables), {each.run: each.natural for each in tried}
+    seconds, costs = (_to_target(tables, column) for column in (_COLUMN, _COST))
+    natural = {each.run: each.natural for each in tried}
     places = [
-        Place(run, point, values, points, _edges(tables, run, values, natural[run]), seconds[point])
+        Place(run, point, values, points, _edges(tables, run, values, natural[run]), seconds[point], None, costs.get(point, ()))
         for run, point, points in zip(best["run"], best["point"], best["points"], strict=True)
         for values in [tables.scenario.points[point].values]
     ]
@@ -120,10 +136,16 @@ def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
     return found
 
 
-def _seconds(tables: Tables) -> dict[str, tuple[float, ...]]:
-    """Return the times to the target, s [seeds], by reported point."""
+def _median(values: Sequence[float]) -> float:
+    return float(np.quantile(values, 0.5, method="inverted_cdf"))
+
+
+def _to_target(tables: Tables, name: str) -> dict[str, tuple[float, ...]]:
+    """Return a column of the summary [seeds], by reported point; infinite where the target was missed."""
     frame = tables.with_its_best().summary
-    column = frame[_COLUMN].astype(float).fillna(math.inf)
+    if name not in frame:
+        return {}
+    column = frame[name].astype(float).fillna(math.inf)
     return {str(point): tuple(own) for point, own in column.groupby(frame["name"])}
 
 

@@ -115,7 +115,7 @@ def sentences(answer: Answer) -> list[str]:
     measure = answer.question.measure.replace("_", " ")
     unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
     never = [f"Target not reached with all tuning seeds at any point: {unreached}."] if unreached else []
-    return [answer.sentence, *(f"But {doubt}." for doubt in answer.doubts), *never]
+    return [answer.sentence, *_of_the_front(answer.ranking), *(f"But {doubt}." for doubt in answer.doubts), *never]
 
 
 def as_json(answer: Answer) -> str:
@@ -143,13 +143,26 @@ def ranking_json(answer: Answer) -> dict[str, Any]:
         {
             **{"run": place.run, "settings": dict(place.values), "points": place.points, "at_the_edge": list(place.edges)},
             **{"median": place.median, "seconds": list(place.seconds), "reached": place.reached},
+            **({"median_cost": place.median_cost, "costs": list(place.costs)} if place.costs else {}),
             "against_first": None if place.against is None else {name: place.against[name] for name in _COMPARED},
         }
         for place in answer.ranking.places
     ]
     asked = {"target": answer.question.target, "budget": answer.question.budget}
     found = {"answer": answer.sentence, "ranking": places, "unreached": dict(answer.ranking.unreached)}
-    return {**asked, **found, "doubts": list(answer.doubts)}
+    front = {"front": [place.run for place in answer.ranking.front]} if answer.ranking.front else {}
+    return {**asked, **found, **front, "doubts": list(answer.doubts)}
+
+
+def _of_the_front(ranking: Ranking) -> list[str]:
+    """Return the systems between which time and cost leave a choice, in a sentence; nothing without prices."""
+    if not ranking.front:
+        return []
+    *_, cheapest = ranking.front
+    if len(ranking.front) == 1:
+        return [f"No other system is cheaper: its median cost is {cheapest.median_cost:,.4g}."]
+    words = ", ".join(f"{place.run} ({place.median:,.4g} s, {place.median_cost:,.4g})" for place in ranking.front)
+    return [f"By median time and cost, no system beats {words} in both; {cheapest.run} costs least."]
 
 
 def _lost_json(lost: Attribution, names: Names) -> dict[str, Any]:
@@ -195,6 +208,7 @@ def _largest(values: list[float]) -> list[int]:
 def _ranking(answer: Answer) -> Table:
     """Return the table with a row for each system that reached the target."""
     knobs = any(_knob(place) for place in answer.ranking.places)
+    priced = any(place.costs for place in answer.ranking.places)
     rows = []
     for rank, place in enumerate(answer.ranking.places):
         reached = [each for each in place.seconds if math.isfinite(each)]
@@ -202,10 +216,11 @@ def _ranking(answer: Answer) -> Table:
         median = f"{place.median:,.4g}" if math.isfinite(place.median) else f"> {answer.question.budget:,.4g}"
         against = "first" if rank == 0 else said(dict(place.against)) if place.against else NONE
         cells = [place.run, *([_knob(place)] if knobs else []), _rate(place), median, spread, against]
+        cells += [_cost(place)] if priced else []
         cells += [f"{place.reached} of {len(place.seconds)}", str(place.points)]
         rows.append([Cell(cell, strong=rank == 0) for cell in cells])
     headings = ["system", *(["best knob"] if knobs else []), "learning rate", "median, s", "least to largest"]
-    headings += ["relative to the first", "reached", "points"]
+    headings += ["relative to the first", *(["median cost"] if priced else []), "reached", "points"]
     title = f"time to {answer.question.aim}, within {answer.question.budget:,.4g} s"
     return Table(headings, rows, title, _of_the_ranking(answer), words=2 if knobs else 1)
 
@@ -238,6 +253,10 @@ def _knob(place: Place) -> str:
 
 def _rate(place: Place) -> str:
     return f"{place.values[RATE]:g}{'*' if RATE in place.edges else ''}"
+
+
+def _cost(place: Place) -> str:
+    return f"{place.median_cost:,.4g}" if place.costs and math.isfinite(place.median_cost) else NONE
 
 
 def _settings(place: Place) -> str:

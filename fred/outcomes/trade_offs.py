@@ -16,8 +16,8 @@ def trade_off(tables: Tables) -> pd.DataFrame:
     Points that are not finite for all seeds are left out, such as those that missed the target. If everything is free, the
     cost is the energy, kWh.
 
-    Columns: run, point (its name), seconds, cost, front (True if no other point is both faster and cheaper). The name of the
-    table's `attrs["time"]` and `attrs["cost"]` are the columns of the summary. Raises FredError if no run has prices.
+    Columns: run, point (its name), seconds, cost, front (True if no other point is both faster and cheaper). `attrs["time"]`
+    and `attrs["cost"]` are their columns of the summary. Raises FredError if no run has prices.
 
     Args:
         tables: the tables of the runs.
@@ -28,13 +28,19 @@ def trade_off(tables: Tables) -> pd.DataFrame:
     if not known:
         raise FredError("nothing has a cost: the scenario has no `cluster.prices`")
     cost = next((name for name in known if (summary[name].astype(float) > 0).any()), known[0])
-    means = summary.groupby("name", sort=False)[[time, cost]].agg(lambda own: own.astype(float).mean(skipna=False))
-    means = means[np.isfinite(means.astype(float)).all(axis=1)]
     points = tables.scenario.points
-    runs = [points[str(name)].of if name in points else str(name) for name in means.index]
-    seconds, paid = (means[name].to_numpy(np.float64) for name in (time, cost))
-    found = pd.DataFrame({"run": runs, "point": means.index.map(str), "seconds": seconds, "cost": paid})
-    found = found.assign(front=not_dominated(seconds, paid))
+    rows = [
+        {
+            "run": points[str(name)].of if name in points else str(name),
+            "point": str(name),
+            "seconds": means[0],
+            "cost": means[1],
+        }
+        for name, own in summary.groupby("name", sort=False)
+        if np.isfinite(means := own[[time, cost]].to_numpy(np.float64).mean(axis=0)).all()
+    ]
+    found = pd.DataFrame(rows, columns=["run", "point", "seconds", "cost"])
+    found = found.assign(front=not_dominated(found["seconds"], found["cost"]))
     found.attrs = {"time": time, "cost": cost}
     return found
 
