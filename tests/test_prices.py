@@ -71,7 +71,7 @@ class TestClosedForms:
     def test_steps_of_a_spot_price_are_integrated_exactly_where_machines_are_there(self, tmp_path):
         (tmp_path / "spot.csv").write_text("begin,per_hour\n0,3.6\n10,7.2\n25,0.36\n")
         away = [{"name": "outage", "workers": [1], "begin": 8.0, "end": 20.0}]
-        entry = {"per_hour": str(tmp_path / "spot.csv")}
+        entry: dict[str, Any] = {"per_hour": str(tmp_path / "spot.csv")}
         cluster = {"workers": 2, "compute": SECOND, "faults": away, "prices": {"workers": [entry]}}
         each = {"all": 10 * 1.0 + 15 * 2.0 + 5 * 0.1, "away": 2 * 1.0 + 10 * 2.0}  # in 1/1000
         found = timed("asgd", cluster, 30).outcomes[0].summary["cost"]["workers"]

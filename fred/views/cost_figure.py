@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from fred.views.figures import FAINT, TARGET, Picture, caption, headline, legend, panels, style
 from fred.views.scales import far_apart, plain_logarithmic
-from fred.views.view import SCREEN, View, marks
+from fred.views.view import COLOURS, MARKERS, SCREEN, View, lines
 
 _LABELS = {
     "target_seconds": "virtual time to the target, s",
@@ -18,7 +18,9 @@ _LABELS = {
     "target_energy_kwh": "energy to the target, kWh",
     "energy_kwh": "energy, kWh",
 }
+_DASHES = list(dict.fromkeys(dashes for _, dashes in lines()))
 _MOST = 6  # points of the front that are named
+_LETTER = 0.015  # width of a letter of a name, share of the panel's
 
 
 def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, view: View = SCREEN) -> Picture:
@@ -35,18 +37,16 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, vie
     with style(view):
         figure, (axis,) = panels(1, (6.0, 3.9), view)
         axis.step(front["seconds"], front["cost"], where="post", color=FAINT, linewidth=1, label=TARGET, zorder=1)
-        for name, (colour, _) in view.looks_of(dict.fromkeys(points["run"])).items():
-            own, shape = (
-                points[points["run"] == name],
-                {"marker": marks(colour).get("marker", "o"), "linestyle": "", "markersize": 5},
-            )
+        for name, look in view.looks_of(dict.fromkeys(points["run"])).items():
+            own, colour = points[points["run"] == name], look[0]
+            shape: dict[str, Any] = {"marker": _marker(*look), "linestyle": "", "markersize": 5}
             axis.plot(own["seconds"], own["cost"], color=colour, markerfacecolor="white", label=name, **shape)
             best = own[own["front"]]
             axis.plot(best["seconds"], best["cost"], color=colour, label=TARGET, **shape)
         for which, column in (("x", "seconds"), ("y", "cost")):
             if len(points) and far_apart(points[column]) and points[column].min() > 0:
                 plain_logarithmic(axis, which, math.log10(points[column].max() / points[column].min()))
-        axis.margins(0.12)  # for names to the left of points and below them
+        axis.margins(0.1)  # for names below points
         axis.set(xlabel=_LABELS[points.attrs["time"]], ylabel=_LABELS[points.attrs["cost"]])
         _named(axis, front)
         legend(figure, axis, view)
@@ -56,10 +56,18 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, vie
     return figure
 
 
+def _marker(colour: str, dashes: str) -> str:
+    """Return a marker by which runs of one colour differ, as lines do by their dashes."""
+    place = COLOURS.index(colour) if colour in COLOURS else 0
+    return MARKERS[(place + _DASHES.index(dashes)) % len(MARKERS)]
+
+
 def _named(axis: Axes, front: pd.DataFrame) -> None:
-    """Name the points of the front that are points of a sweep, by their values."""
+    """Name the points of the front that are points of a sweep, by their values: below them, where no other point can be."""
     if len(front) <= _MOST:
         for _, each in front.iterrows():
             values = str(each["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
-            place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "top"}  # where no point can be
-            axis.annotate(values, (each["seconds"], each["cost"]), (-5, -4), fontsize="small", parse_math=False, **place)
+            place = each["seconds"], each["cost"]
+            left = (axis.transData - axis.transAxes).transform(place)[0] > _LETTER * max(map(len, values.split("\n")))
+            shape: dict[str, Any] = {"textcoords": "offset points", "ha": "right" if left else "left", "va": "top"}
+            axis.annotate(values, place, (-5 if left else 5, -4), fontsize="small", parse_math=False, **shape)
