@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, field_validator
 
 from fred.base.errors import FredError
 from fred.base.words import listed
@@ -38,8 +38,9 @@ _by_form = Discriminator(
     lambda price: "[list]" if isinstance(price, list | tuple) else "[number]"
 )  # so that one error is reported
 _Number = Annotated[NonNegative, Tag("[number]")]
-_Steps = Annotated[tuple[Step, ...], Tag("[list]")]
-_Table = Annotated[tuple[tuple[NonNegative, ...], ...], Tag("[list]")]
+_TABLE = WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "number", "minimum": 0}}})
+_Steps = Annotated[tuple[Step, ...], Tag("[list]"), _TABLE]
+_Table = Annotated[tuple[tuple[NonNegative, ...], ...], Tag("[list]"), _TABLE]
 
 
 def _or_a_file(schema: dict[str, Any]) -> None:
@@ -60,8 +61,7 @@ class Machines(Component):
     per_hour: Annotated[_Number | _Steps, _by_form] = Field(
         0.0,
         description="price of a machine per hour, in any currency; or steps of a spot price, each the time from which it "
-        "holds, s, and the price; or a CSV file of them with the columns `begin` and `per_hour`",
-        examples=[[[0.0, 1.2], [3600.0, 0.9]]],
+        "holds, s, and the price, as [[0, 1.2], [3600, 0.9]]; or a CSV file of them with the columns `begin` and `per_hour`",
         json_schema_extra=_or_a_file,
     )
     regions: tuple[Whole, ...] = Field((), description="only machines in these regions of `network.regions`; absent: in all")
@@ -105,7 +105,7 @@ class Machines(Component):
         return self.per_hour if isinstance(self.per_hour, tuple) else ((0.0, self.per_hour),)
 
 
-class SomeWorkers(Machines):
+class PricedWorkers(Machines):
     """The price of some workers, and their power."""
 
     workers: tuple[Whole, ...] = Field((), description="only these workers, by number; absent: all")
@@ -116,7 +116,7 @@ class SomeWorkers(Machines):
     idle_watts: NonNegative = Field(0.0, description="power of a worker while it waits or sends, W; offline workers draw none")
 
 
-class SomeServers(Machines):
+class PricedServers(Machines):
     """The price of some servers, and their power."""
 
     servers: tuple[Whole, ...] = Field((), description="only these servers, by number; absent: all")
@@ -130,10 +130,10 @@ class Prices(Component):
     wait. Not modelled: minimum billing times, storage, discounts, the power of the network and of cooling.
     """
 
-    workers: tuple[SomeWorkers, ...] = Field(
+    workers: tuple[PricedWorkers, ...] = Field(
         (), description="price and power of workers; absent: they are free", examples=[[{"per_hour": 3.0}]]
     )
-    servers: tuple[SomeServers, ...] = Field((), description="price and power of servers; absent: they are free")
+    servers: tuple[PricedServers, ...] = Field((), description="price and power of servers; absent: they are free")
     per_gb: Annotated[_Number | _Table, _by_form] = Field(
         0.0,
         description="price of a GB (10^9 bytes) sent over the network; with `network.regions`, only from one region to "
