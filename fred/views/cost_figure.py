@@ -51,7 +51,7 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, vie
         _named(axis, front)
         legend(figure, axis, view)
         headline(figure, title, view)
-        left = f"{missed} more missed the target with some seed" if missed else ""
+        left = f"{missed} more missed the target{' with some seed' if means else ''}" if missed else ""
         caption(figure, f"points: {means}" if means else "", "filled, on the line: no other is both faster and cheaper", left)
     return figure
 
@@ -64,6 +64,7 @@ def _marker(colour: str, dashes: str) -> str:
 
 def _named(axis: Axes, front: pd.DataFrame) -> None:
     """Name the points of the front that are points of a sweep, by their values: below them, where no other point can be."""
+    axis.get_xlim(), axis.get_ylim()  # matplotlib sets limits late
     if len(front) <= _MOST:
         for _, each in front.iterrows():
             values = str(each["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
