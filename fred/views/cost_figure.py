@@ -26,6 +26,8 @@ _LETTER = 0.015  # width of a letter of a name, share of the panel's
 def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, view: View = SCREEN) -> Picture:
     """Draw the time and the cost of each point. Filled points are on the Pareto front, which a line joins.
 
+    On a screen, the points of the front have their values as names.
+
     Args:
         points: the table from `outcomes.trade_offs.trade_off`.
         title: title above the panel.
@@ -48,7 +50,8 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, vie
                 plain_logarithmic(axis, which, math.log10(points[column].max() / points[column].min()))
         axis.margins(0.1)  # for names below points
         axis.set(xlabel=_LABELS[points.attrs["time"]], ylabel=_LABELS[points.attrs["cost"]])
-        _named(axis, front)
+        if view.width is None and len(front) <= _MOST:
+            _named(axis, front)
         legend(figure, axis, view)
         headline(figure, title, view)
         left = f"{missed} more missed the target{' with some seed' if means else ''}" if missed else ""
@@ -65,10 +68,9 @@ def _marker(colour: str, dashes: str) -> str:
 def _named(axis: Axes, front: pd.DataFrame) -> None:
     """Name the points of the front that are points of a sweep, by their values: below them, where no other point can be."""
     axis.get_xlim(), axis.get_ylim()  # matplotlib sets limits late
-    if len(front) <= _MOST:
-        for _, each in front.iterrows():
-            values = str(each["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
-            place = each["seconds"], each["cost"]
-            left = (axis.transData - axis.transAxes).transform(place)[0] > _LETTER * max(map(len, values.split("\n")))
-            shape: dict[str, Any] = {"textcoords": "offset points", "ha": "right" if left else "left", "va": "top"}
-            axis.annotate(values, place, (-5 if left else 5, -4), fontsize="small", parse_math=False, **shape)
+    for _, each in front.iterrows():
+        values = str(each["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
+        place = each["seconds"], each["cost"]
+        left = (axis.transData - axis.transAxes).transform(place)[0] > _LETTER * max(map(len, values.split("\n")))
+        shape: dict[str, Any] = {"textcoords": "offset points", "ha": "right" if left else "left", "va": "top"}
+        axis.annotate(values, place, (-5 if left else 5, -4), fontsize="small", parse_math=False, **shape)
