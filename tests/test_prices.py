@@ -355,6 +355,14 @@ class TestTargets:
         for run, point in zip(result.best["run"], result.best["point"], strict=True):
             assert means[point] == means[means.index.str.startswith(run)].min()
 
+    def test_costs_are_compared_seed_by_seed(self, result):
+        pairs = result.paired.set_index("quantity")
+        assert pairs.loc["cost_to_target", "way"] == "ratio"
+        one, other = (result.called(run) for run in ("asgd", "ssgd"))
+        costs = result.summary.set_index(["name", "seed"])["target_cost"]
+        ratios = [costs[other, seed] / costs[one, seed] for seed in (1, 2)]
+        assert pairs.loc["cost_to_target", "mean"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
+
     def test_the_front_is_what_no_other_point_beats(self, result):
         points = trade_off(result)
         for _, one in points.iterrows():

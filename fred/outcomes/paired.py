@@ -40,6 +40,7 @@ _QUANTITIES = (
     _Quantity("error", "difference", ("error",)),
     _Quantity("gradient_norm", "ratio", ("gradient_norm",)),
     _Quantity("to_target", "ratio", ("target_seconds", "target_updates")),  # updates if there is no clock
+    _Quantity("cost_to_target", "ratio", ("target_cost",)),
     _Quantity("throughput", "ratio", ("throughput",)),
 )
 
@@ -52,12 +53,13 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
         baseline: the run that all others are compared with (for a swept run its best point); default: the scenario's
             `baseline`, or else the first run.
 
-    Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, throughput; if measured), way (`difference`
-    from the baseline for loss and error, `ratio` to it for the others), mean (geometric for ratios), low and high (its 95 %
-    interval, widened by Holm's method if several runs have that quantity; NaN with fewer than 5 seeds), lower (than the
-    baseline: `yes`, `no`, which means higher, or `open`), least and largest (over the seeds), seeds (number of pairs),
-    missing (pairs left out, since one of the two missed the target or has no finite number), variance_saved (by pairing: 1 -
-    the variance of the paired differences / the sum of both variances, of logarithms for ratios).
+    Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, cost_to_target, throughput; if measured), way
+    (`difference` from the baseline for loss and error, `ratio` to it for the others), mean (geometric for ratios), low
+    and high (its 95 % interval, widened by Holm's method if several runs have that quantity; NaN with fewer than 5
+    seeds), lower (than the baseline: `yes`, `no`, which means higher, or `open`), least and largest (over the seeds),
+    seeds (number of pairs), missing (pairs left out, since one of the two missed the target or has no finite number),
+    variance_saved (by pairing: 1 - the variance of the paired differences / the sum of both variances, of logarithms for
+    ratios).
 
     Raises FredError for an unknown baseline, or if no point of a sweep is the best.
 

@@ -13,6 +13,7 @@ _LABELS = {
     "error": "error, difference",
     "gradient_norm": "norm of the gradient, ratio",
     "to_target": "time or updates to the target, ratio",
+    "cost_to_target": "cost to the target, ratio",
     "throughput": "gradients per second, ratio",
 }
 

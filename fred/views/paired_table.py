@@ -12,7 +12,7 @@ ONE_SEED = (
     "runs with one seed: their differences say nothing about other seeds "
     f"(with {FEWEST_SEEDS} `seeds` or more there are intervals)"
 )
-_HEADINGS = {"to_target": "to target", "gradient_norm": "gradient norm"}
+_HEADINGS = {"to_target": "to target", "cost_to_target": "cost to target", "gradient_norm": "gradient norm"}
 _MOST_DECIMALS = 6
 _ROUNDING = 1e-6  # relative; an interval narrower than this is shown as one number
 
@@ -67,5 +67,5 @@ def _caption(pairs: pd.DataFrame) -> str:
     family = f", widened for {runs} comparisons in a column" if (runs := pairs["run"].nunique()) > 1 else ""
     interval = f"95 % interval over {number} seeds{family}" + (f"; fewer than {FEWEST_SEEDS}: range" if few.any() else "")
     brackets = f"range of {number} seeds, too few for an interval" if number < FEWEST_SEEDS else interval
-    missed = (pairs["quantity"] == "to_target") & (pairs["seeds"] == 0)
+    missed = pairs["quantity"].isin(["to_target", "cost_to_target"]) & (pairs["seeds"] == 0)
     return f"In brackets: {brackets}" + (f"; {NONE}: one of the two runs missed the target" if missed.any() else "")
