@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
-from fred.cluster.prices import Machines, Prices
+from fred.cluster.prices import Prices
 from fred.outcomes.spans import spans
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What
 
@@ -54,26 +54,37 @@ def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spen
     ([0.0, 3.6], [0.0, 0.1])
     """
     prices = cluster.prices or Prices()
-    away, off = schedule.intervals.only(What.AWAY), schedule.intervals.only(What.SERVER_AWAY)
-    workers, servers, kwh = np.zeros(len(times)), np.zeros(len(times)), np.zeros(len(times))
-    activities = _busy(schedule) if prices.have_power else None
-    chosen = prices.of_workers(cluster.workers_place)
+    (workers, of_workers), (servers, of_servers) = (of(schedule, cluster, prices, times) for of in (_of_workers, _of_servers))
+    kwh = (of_workers + of_servers) / _KWH
+    traffic = np.concatenate(([0.0], np.cumsum(_of_messages(schedule, cluster, prices))))[rows]
+    parts = dict(zip(PARTS, (workers / _HOUR, servers / _HOUR, traffic, prices.per_kwh * kwh), strict=True))
+    return Spent(parts, kwh if prices.have_power else None)
+
+
+def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
+    """Return the cost of workers, in the unit of prices x ns, and their energy, W ns, until some times: [times] each."""
+    away, cost, energy = schedule.intervals.only(What.AWAY), np.zeros(len(times)), np.zeros(len(times))
+    busy, chosen = _busy(schedule) if prices.have_power else None, prices.of_workers(cluster.workers_place)
     for number, some in enumerate(prices.workers):
         own = chosen == number
-        there = _count(own, away.worker, away.begin_ns, away.end_ns)
-        workers += _paid(some, int(own.sum()), there, times)
-        kwh += _integral(there, ((0.0, some.idle_watts),), times) / _KWH
-        if activities is not None:
-            kwh += _integral(_count(own, *activities, opened=True), ((0.0, some.busy_watts - some.idle_watts),), times) / _KWH
-    chosen = prices.of_servers(cluster.servers_place) if schedule.on_servers else np.zeros(0, np.int64)
-    for number, served in enumerate(prices.servers):
+        there = _outside(own, away.worker, away.begin_ns, away.end_ns)
+        cost += _integral(_all(own) if some.paid_while_away else there, some.steps, times)
+        energy += _integral(there, ((0.0, some.idle_watts),), times)
+        if busy is not None:
+            energy += _integral(_inside(own, *busy), ((0.0, some.busy_watts - some.idle_watts),), times)
+    return cost, energy
+
+
+def _of_servers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
+    """Return the cost of servers and their energy, as of workers; a protocol without servers pays for none."""
+    away, cost, energy = schedule.intervals.only(What.SERVER_AWAY), np.zeros(len(times)), np.zeros(len(times))
+    chosen = prices.of_servers(cluster.servers_place)
+    for number, some in enumerate(prices.servers if schedule.on_servers else ()):
         own = chosen == number
-        there = _count(own, off.other, off.begin_ns, off.end_ns)
-        servers += _paid(served, int(own.sum()), there, times)
-        kwh += _integral(there, ((0.0, served.watts),), times) / _KWH
-    traffic = np.concatenate(([0.0], np.cumsum(_of_messages(schedule, cluster, prices))))[rows]
-    parts = dict(zip(PARTS, (workers, servers, traffic, prices.per_kwh * kwh), strict=True))
-    return Spent(parts, kwh if prices.have_power else None)
+        there = _outside(own, away.other, away.begin_ns, away.end_ns)
+        cost += _integral(_all(own) if some.paid_while_away else there, some.steps, times)
+        energy += _integral(there, ((0.0, some.watts),), times)
+    return cost, energy
 
 
 class _Steps(NamedTuple):
@@ -87,26 +98,28 @@ class _Steps(NamedTuple):
         return self.values[np.searchsorted(self.times, times, "right") - 1]
 
 
-def _count(own: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints, opened: bool = False) -> _Steps:
-    """Return the number of machines that are outside their intervals; if `opened`, the number inside.
+def _all(own: NDArray[np.bool_]) -> _Steps:
+    """Return the number of machines that count, at all times."""
+    return _Steps(np.zeros(1, np.int64), np.full(1, float(own.sum())))
+
+
+def _inside(own: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints) -> _Steps:
+    """Return the number of machines that are inside one of their intervals.
 
     Args:
         own: True for machines that count [machines].
         machine, begin, end: number of a machine, and begin and end of an interval, ns [intervals].
-        opened: True to count machines inside.
     """
-    theirs = own[machine] if len(own) else np.zeros(len(machine), bool)
-    begin, end, change = begin[theirs], end[theirs], 1.0 if opened else -1.0
-    times = np.concatenate(([0], begin, end))
-    changes = np.concatenate(([0.0 if opened else own.sum()], np.full(len(begin), change), np.full(len(end), -change)))
+    begin, end = begin[own[machine]], end[own[machine]]
+    times, ones = np.concatenate(([0], begin, end)), np.ones(len(begin))
     order = np.argsort(times, kind="stable")
-    return _Steps(times[order], np.cumsum(changes[order]))
+    return _Steps(times[order], np.cumsum(np.concatenate(([0.0], ones, -ones))[order]))
 
 
-def _paid(some: Machines, number: int, there: _Steps, times: Ints) -> Floats:
-    """Return what machines cost until some times."""
-    paid = _Steps(np.zeros(1, np.int64), np.full(1, float(number))) if some.paid_while_away else there
-    return _integral(paid, some.steps, times) / _HOUR
+def _outside(own: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints) -> _Steps:
+    """Return the number of machines that are outside their intervals."""
+    inside = _inside(own, machine, begin, end)
+    return inside._replace(values=own.sum() - inside.values)
 
 
 def _integral(number: _Steps, price: tuple[tuple[float, float], ...], times: Ints) -> Floats:
@@ -128,16 +141,13 @@ def _busy(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
 
 def _of_messages(schedule: Schedule, cluster: Cluster, prices: Prices) -> Floats:
     """Return the cost of each row's messages: [rows]."""
-    sent = schedule["bytes"] / _GB
-    regions = cluster.network.regions if cluster.network else None
-    if regions is None or not sent.any() or not np.any(prices.per_gb):
-        return sent * prices.per_gb if isinstance(prices.per_gb, float) else np.zeros(len(sent))
-    size = len(regions.bandwidth)
-    flat = prices.per_gb if isinstance(prices.per_gb, float) else 0.0
-    table = np.array(prices.per_gb) if isinstance(prices.per_gb, tuple) else flat * (1 - np.eye(size))
-    rows = np.flatnonzero(sent > 0)
+    sent, regions = schedule["bytes"] / _GB, cluster.network.regions if cluster.network else None
+    if regions is None:  # a table needs regions
+        return np.asarray(sent * prices.per_gb, np.float64)
+    between = 1 - np.eye(len(regions.bandwidth))
+    table = np.array(prices.per_gb) if isinstance(prices.per_gb, tuple) else prices.per_gb * between
+    rows, each = np.flatnonzero(sent > 0), np.zeros(len(sent))
     served, pulled = schedule.is_on_servers(rows), schedule["verb"][rows] == Verb.PULL
-    each = np.zeros(len(sent))
     each[rows[served]] = _with_servers(schedule, cluster, table, rows[served], pulled[served])
     each[rows[~served & pulled]] = _between_workers(schedule, cluster, table, rows[~served & pulled])
     if len(together := rows[~served & ~pulled]):
