@@ -375,6 +375,18 @@ class TestTargets:
         across = result.with_its_best().plot("error", against=["cost", "energy"])
         assert [axis.get_xlabel() for axis in across.axes] == ["cost", "energy, kWh"]
 
+    def test_runs_without_prices_or_a_clock_are_no_points(self):
+        priced = {"workers": 4, "compute": COMPUTE, "prices": PRICES}
+        runs: dict[str, Any] = {"free": {"cluster": {**WORKERS, "prices": None}}, "paid": {"cluster": priced}}
+        runs |= {"other": {"cluster": priced, "algorithm": "ssgd"}}
+        runs |= {"clockless": {"cluster": priced, "protocol": {"name": "fixed-lag", "lag": 2}}}
+        for each in runs.values():
+            each["algorithm"] = {"name": each.get("algorithm", "asgd"), "learning_rate": 0.1}
+        result = fred.run(fred.scenario(stop={"updates": 20}, runs=runs))
+        assert trade_off(result)["point"].tolist() == ["paid", "other"]
+        assert "missed" not in "".join(text.get_text() for text in result.plot("cost").texts)
+        assert result.summary["cost_total"].isna().tolist() == [True, False, False, True]
+
     def test_fronts_of_random_points(self):
         rng = np.random.default_rng(5)
         for _ in range(200):

@@ -210,14 +210,18 @@ def cost(tables: Tables, view: View = SCREEN) -> Picture:
         tables: the tables of the runs; both count until the target, or without one until the end.
         view: the width, and the colours.
     """
-    points, names = trade_off(tables), {each.name for each in tables.outcomes}
-    title, means = tables.scenario.title, _over(tables.outcomes)
-    return cost_figure.cost(points, title, means, len(names) - len(points), coloured(tables, view))
+    points, priced = trade_off(tables), [each for each in tables.outcomes if _has_cost(each)]
+    missed = len({each.name for each in priced} - set(points["point"]))
+    return cost_figure.cost(points, tables.scenario.title, _over(priced), missed, coloured(tables, view))
 
 
 def _is_priced(tables: Tables) -> bool:
     """Return True if two runs, or points, have a time and a cost."""
-    return any(each.run.cluster.prices and each.has_clock for each in tables.outcomes) and len(trade_off(tables)) > 1
+    return any(map(_has_cost, tables.outcomes)) and len(trade_off(tables)) > 1
+
+
+def _has_cost(outcome: Outcome) -> bool:
+    return outcome.has_clock and outcome.run.cluster.prices is not None
 
 
 def workers_time(tables: Tables, view: View = SCREEN) -> Picture:
