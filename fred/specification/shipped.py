@@ -16,7 +16,7 @@ def names() -> list[str]:
     """Return the names of all shipped scenarios, those outside folders first.
     >>> from fred.specification import shipped
     >>> shipped.names()[:4]
-    ['fair-links', 'learning-rates', 'learning-rules', 'quickstart']
+    ['cost', 'fair-links', 'learning-rates', 'learning-rules']
     """
     found = [path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("**/*.yaml")]
     return sorted(found, key=lambda name: (name.count("/"), name))
