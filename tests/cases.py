@@ -126,6 +126,16 @@ ALGORITHMS: dict[str, Told] = {
     "cycle": _case(reached.pseudo_gradients, algorithm={"learning_rate": RATE / 2}, protocol={"group_size": 2}),
     "fedbuff": _case(reached.pseudo_gradients, algorithm={"server_rate": 0.8}, protocol={"buffer": 3, "period": 3}),
     "fedasync": _case(algorithm={"mixing": 0.7, "exponent": 0.6}, protocol={"period": 3}),
+    "fedavg": _case(reached.pseudo_gradients, reached.drops, protocol={"clients": 2, "spare": 1, "period": 3}),
+    "fedprox": _case(reached.pseudo_gradients, algorithm={"mu": 0.5}, protocol={"clients": 3, "period": 4}),
+    "fednova": _case(reached.pseudo_gradients, protocol={"period": 4}, cluster={"speeds": [1, 1, 0.5, 0.3]}),
+    "fedadam": _case(reached.pseudo_gradients, algorithm={"server_rate": 0.1, "tau": 0.1}, protocol={"period": 3}),
+    "fedyogi": _case(reached.pseudo_gradients, algorithm={"server_rate": 0.1, "tau": 0.1}, protocol={"period": 3}),
+    "scaffold": _case(
+        *(reached.pseudo_gradients, reached.drops),
+        algorithm={"server_rate": 0.8},
+        protocol={"clients": 2, "spare": 1, "period": 3, "late": "finish"},
+    ),
     "delayed-nesterov": _case(algorithm={"outer_rate": 0.5, "gathered": 3, "spread": 0.2}, protocol={"period": 3}),
     "halos": _case(
         *(reached.pseudo_gradients,),
@@ -225,6 +235,14 @@ PROTOCOLS: dict[str, Told] = {
     "elastic": _case(reached.pseudo_gradients, protocol={"period": 3}),
     "accumulating": _case(reached.pseudo_gradients, protocol={"n_push": 2, "n_fetch": 3}),
     "buffered": _case(reached.pseudo_gradients, protocol={"period": 2, "buffer": 3, "grace": 0.05}),
+    "client-rounds": _case(
+        *(reached.pseudo_gradients, reached.drops, reached.rounds_vary),
+        protocol={
+            **{"clients": 4, "spare": 1, "period": 3, "deadline": 0.5, "minimum": 2, "late": "finish"},
+            **{"sampling": "speed", "work": "speed", "normalized": True},
+        },
+        cluster={"workers": 6, "speeds": [1, 1, 1, 0.5, 0.5, 0.3]},
+    ),
     "local-sums": _case(reached.pseudo_gradients, reached.drops, protocol={"steps": 3, "bound": 9}),
     "batch-sums": _case(reached.rounds_alike, reached.drops, protocol={"steps": 3, "bound": 9}),
     "local-total": _case(reached.pseudo_gradients, reached.drops, protocol={"total": 7}),

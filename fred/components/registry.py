@@ -47,6 +47,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "buffered": "fred.protocols.buffered:Buffered",
         "outer-steps": "fred.protocols.outer_steps:OuterSteps",
         "gossip": "fred.protocols.gossip:Gossip",
+        "client-rounds": "fred.protocols.client_rounds:ClientRounds",
         **{name: f"{page.module}:{own}" for page in pages.known() for name, own in page.protocols.items()},
     },
     "cutoff": {

@@ -53,7 +53,9 @@ def remembers(server: Server) -> bool:
     return server.overrides("memory") or (server.codec is not None and server.codec.remembers)
 
 
-def sent(server: Server, memory: Any, params: Params, grads: Params, on_the_way: bool) -> tuple[Message, Any]:
+def sent(
+    server: Server, memory: Any, params: Params, grads: Params, on_the_way: bool, after: Params | None = None
+) -> tuple[Message, Any]:
     """Return a worker's message as the receiver decodes it, and the worker's memory afterwards.
 
     Args:
@@ -62,14 +64,20 @@ def sent(server: Server, memory: Any, params: Params, grads: Params, on_the_way:
         params: the parameters that the worker has read.
         grads: the worker's gradient, or the pseudo-gradient of its local steps.
         on_the_way: True if the message goes over the network; False if the worker itself steps with it, so it is not coded.
+        after: the parameters after local steps, of which `grads` is the pseudo-gradient; None: `grads` is a gradient.
     """
     if server.codec is None:
-        return server.send(memory, params, grads)
+        return _made(server, memory, params, grads, after)
     own, coded = memory or ((), {})
     if on_the_way:
         grads, coded = server.codec.sent(grads, coded)
-    message, own = server.send(own, params, grads)
+    message, own = _made(server, own, params, grads, after)
     return message, (own, coded) if memory else ()
+
+
+def _made(server: Server, memory: Any, params: Params, grads: Params, after: Params | None) -> tuple[Message, Any]:
+    """Return the algorithm's own message, and the worker's memory afterwards."""
+    return server.send(memory, params, grads) if after is None else server.send_steps(memory, params, grads, after)
 
 
 def updated(server: Server, update: Callable[[State], State], state: State, count: Scalar) -> State:

@@ -155,6 +155,11 @@ def on_device(examples: Examples) -> Arrays:
     return jax.device_put((examples.inputs, examples.answers))
 
 
+def memory_here() -> float:
+    """Return the memory of this machine, bytes; infinity if it is not known."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
+
+
 def check_memory(model: Model, data: Dataset, replicas: int) -> None:
     """Raise FredError if the replicas of a model and one gradient do not fit into this machine's memory.
 
@@ -171,8 +176,7 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
         return
     number = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
     needed = 4 * number * (replicas + 1)
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
-    if needed > there:
+    if needed > (there := memory_here()):
         raise FredError(
             f"the model has {number:,} parameters: {replicas} replica(s) and one gradient take {needed / 1e9:,.0f} GB, and "
             f"this machine has {there / 1e9:,.0f} GB; use a smaller model"

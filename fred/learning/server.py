@@ -224,6 +224,20 @@ class Server(Component):
         """
         return grads, memory
 
+    def send_steps(self, memory: Any, params: Params, grads: Params, after: Params) -> tuple[Message, Any]:
+        """Return a worker's message after local steps, and its new memory; by default, `send` makes it of `grads` alone.
+
+        Args:
+            memory: the worker's memory.
+            params: the model before the steps.
+            grads: the pseudo-gradient, a pytree like the model's parameters.
+            after: the parameters after the steps, like `state.params`, which `init` may have extended.
+
+        Returns:
+            A message with the same shapes as those of `send`.
+        """
+        return self.send(memory, params, grads)
+
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
         """Return a message's contribution to its round. It may depend on the state when the message arrives.
 

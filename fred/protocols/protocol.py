@@ -61,6 +61,11 @@ class Protocol(Component):
         """Return True if one message may be the sum of several gradients or pseudo-gradients."""
         return False
 
+    @property
+    def needs_examples(self) -> bool:
+        """Return True if the protocol depends on the number of each worker's examples (`sim.sizes.examples`)."""
+        return False
+
     def check(self, cluster: Cluster) -> None:
         """Raise ValueError for a `cluster` on which the protocol cannot run."""
 

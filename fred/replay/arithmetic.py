@@ -87,6 +87,8 @@ class Arithmetic:
         """Return each worker's memory before its first message; a single one if workers have no memory."""
         if not self.hooks.remembers:
             return [self.remember(model)]
+        if self.server.codec is None:
+            return [self.remember(model)] * self.workers
         words = streams.words(seed, "codec", np.arange(self.workers)[:, None], np.arange(2)).astype(np.uint32)
         return [self.remember(model, each) for each in words]
 
@@ -105,7 +107,7 @@ class Arithmetic:
         """Return which of the server's functions have to be called."""
         own = self.server.overrides
         synchronizes = own("synchronize") or self.server.average is not None
-        sends = own("send") or self.server.codec is not None
+        sends = own("send") or own("send_steps") or self.server.codec is not None
         return Hooks(sends, beside.remembers(self.server), own("contribute"), own("publish"), synchronizes)
 
     @property
@@ -163,11 +165,14 @@ class Arithmetic:
     @sealed
     def pseudo_gradient(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
         """Return the message made of a pseudo-gradient, split into blocks, and the worker's memory afterwards."""
-        start, end = (self.server.model(self.blocks.join(each)) for each in (before, after))
-        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, end), True)
+        first, last = self.blocks.join(before), self.blocks.join(after)
+        start, end = self.server.model(first), self.server.model(last)
+        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, end), True, last)
 
-    def _sent(self, memory: Any, params: Params, grads: Params, on_the_way: bool) -> tuple[Message, Any]:
-        message, memory = beside.sent(self.server, memory, params, grads, on_the_way)
+    def _sent(
+        self, memory: Any, params: Params, grads: Params, on_the_way: bool, after: Params | None = None
+    ) -> tuple[Message, Any]:
+        message, memory = beside.sent(self.server, memory, params, grads, on_the_way, after)
         return self.blocks.cut(message), memory
 
     def apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
@@ -272,11 +277,12 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
     def everything(state: State, memory: Any, whole: Scalar, fraction: Scalar) -> Any:
         model = server.model(state.params)
         message, _ = server.send(memory, model, model)
+        steps = server.send_steps(memory, model, model, state.params)
         joined = server.contribute(state, message, whole, whole)
         states = server.apply_update(state, message, whole, whole), server.apply_round(state, joined, whole, whole)
         met = server.synchronize(state, state.params, fraction, fraction)
         told = server.statistic(state) if server.has_statistic else None
-        return states, server.publish(state, whole), met, server.evaluated(state), told
+        return states, server.publish(state, whole), met, server.evaluated(state), told, steps
 
     state = jax.eval_shape(lambda params: beside.start(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)

@@ -24,7 +24,10 @@ class Stack:
         """Return a stack of these items, followed by `empty` items of zeros."""
         if len(items) + empty == 1:
             return cls(jax.device_put(items[0], may_alias=False), alone=True)  # a copy: the replay donates its buffers
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *items)
+        if all(item is items[0] for item in items):  # at once, since each operand of a concatenation takes time to compile
+            stacked = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], len(items), axis=0), items[0])
+        else:
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *items)
         if not empty:  # random keys, which an optimizer may hold, cannot be padded
             return cls(stacked, alone=False)
         return cls(jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stacked), alone=False)

@@ -1,6 +1,7 @@
 """Checks before a run: data, model and algorithm must fit each other, and users' functions must do what they should."""
 
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from fred.base.errors import FredError
 from fred.components import own_code, registry
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.keys import key_of
-from fred.learning.loss import Loss, check_memory, initial_params
+from fred.learning.loss import Loss, check_memory, initial_params, memory_here
 from fred.learning.loss_functions import LossFunction, usual
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Server, State
@@ -27,6 +28,7 @@ _HOOKS = {  # functions of a server, with their arguments
     "init": ("params", "workers"),
     "memory": ("params",),
     "send": ("memory", "params", "grads"),
+    "send_steps": ("memory", "params", "grads", "after"),
     "contribute": ("state", "message", "timestamp", "worker"),
     "apply_update": ("state", "message", "timestamp", "worker"),
     "apply_round": ("state", "total", "timestamp", "count"),
@@ -51,6 +53,8 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
     loss = Loss.of(task.model, task.loss, data, task.l2)
     do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
     _ = do.sizes  # as the algorithm counts them
+    if do.hooks.remembers:
+        check_memories(do, params)
     return do
 
 
@@ -75,6 +79,18 @@ def check_division(task: Task, data: Dataset, workers: int) -> None:
         raise FredError(f"`division: {task.division}` needs a class for each example, and these are sequences: take `divided`")
     if task.division in ("by-label", "dirichlet") and not data.classifies:
         raise FredError(f"`division: {task.division}` needs classes, and these data are values to predict: take `divided`")
+
+
+def check_memories(do: Arithmetic, params: Params) -> None:
+    """Raise FredError if the memories of all workers do not fit into this machine's."""
+    shapes = jax.tree.leaves(jax.eval_shape(do.remember, params))
+    each = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes)
+    if each * do.workers > (there := memory_here()):
+        raise FredError(
+            f"`{registry.name_of('algorithm', do.given)}` stores {each / 1e6:,.1f} MB for each of {do.workers:,} workers, "
+            f"{each * do.workers / 1e9:,.0f} GB in total, and this machine has {there / 1e9:,.0f} GB; use a smaller model, "
+            "fewer workers, or an algorithm and codec without memory"
+        )
 
 
 def check_target(run: Run, data: Dataset) -> None:

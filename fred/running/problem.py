@@ -34,14 +34,16 @@ class Problem:
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
+        parts = _parts(task, self.data, seed, run.cluster.size)
         self.sizes = self.arithmetic.sizes  # bytes of models and messages
+        if parts is not None and run.protocol.needs_examples:
+            self.sizes = self.sizes._replace(examples=tuple(np.diff(parts.begins).tolist()))
         self.examples, self.evaluation = _arrays(self.data)
         self._seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
         self._norm = run.evaluate.measures_gradient_norm
         of_tokens = self.data.tokens and isinstance(self.loss.function, CrossEntropy)
         self._of_tokens = Loss(task.model, CrossEntropy()) if of_tokens else None  # its exponential is the perplexity
         self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
-        parts = _parts(task, self.data, seed, run.cluster.size)
         workers, draws = run.cluster.size, task.model.draws
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers, parts, draws)
 

@@ -55,14 +55,21 @@ class Layout(NamedTuple):
         """Return one replica for each of the `workers`, and one on a server, which is the answer."""
         return cls(workers + 1, range(workers, workers + 1), range(workers, workers + 1))
 
+    @classmethod
+    def clients(cls) -> "Layout":
+        """Return two replicas: in the first, workers take their local steps one after the other; the second is on a server."""
+        return cls(2, range(1, 2), range(1, 2))
+
     def local(self, workers: int) -> bool:
         """Return True if each of the `workers` updates its own model, so that its gradients are not sent.
 
         >>> Layout.peers(3).local(3), Layout.centred(3).local(3), Layout.shared().local(3), Layout.central().local(3)
         (True, True, False, False)
+        >>> Layout.clients().local(3)
+        True
         """
         own = self.replicas - len(self.on_servers)
-        return own >= workers and self.replicas > 1
+        return self.replicas > 1 and (own >= workers or 0 < own < self.replicas)
 
     def models_only(self, workers: int) -> bool:
         """Return True if each of the `workers` has its own model and there is no other replica: only models are sent.
@@ -70,7 +77,7 @@ class Layout(NamedTuple):
         >>> Layout.peers(3).models_only(3), Layout.centred(3).models_only(3)
         (True, False)
         """
-        return self.local(workers) and self.replicas == workers
+        return self.local(workers) and self.replicas == workers and not self.on_servers
 
 
 class Size(NamedTuple):
@@ -98,6 +105,7 @@ class Sizes(NamedTuple):
     message: Size  # a worker's message: made of a gradient or a pseudo-gradient
     summable: bool = True  # messages can be summed on their way
     averages: tuple[int, ...] = ()  # of each average in turn; empty: those of a model
+    examples: tuple[int, ...] = ()  # number of each worker's own examples, if the protocol asks; empty: all have as many
 
     def average(self, number: int) -> int | None:
         """Return the bytes of the average of models with this `number`, from 0; None for the usual size.

@@ -250,6 +250,26 @@ class Simulation(Averaging):
             yield gradient.finished
             self.push(gradient, worker, NOTHING)
 
+    def take_steps(self, gradients: Sequence[Gradient], pseudo_gradient: Gradient, replica: int) -> None:
+        """Make local steps of a worker now, in a `replica` that several workers use one after the other.
+
+        The steps start from the model before `pseudo_gradient`, which then leads to the model after them. So a run holds no
+        model for each worker, and computes no steps of workers whose pseudo-gradients are dropped.
+
+        Args:
+            gradients: the worker's gradients, finished, in order; they are computed where the steps before have led.
+            pseudo_gradient: that of these steps.
+            replica: number of the replica.
+        """
+        worker = pseudo_gradient.worker
+        assert pseudo_gradient.source is not None
+        self.sync(worker, pseudo_gradient.source, replica=replica)
+        for gradient in gradients:
+            gradient.copy = self.read(worker, replica, sent=False)
+            self.push(gradient, replica, NOTHING)
+        pseudo_gradient.copy = self.read(worker, replica, sent=False)
+        self.record.watch(pseudo_gradient)  # under its own mailbox
+
     def publish(
         self,
         worker: int,

@@ -135,7 +135,7 @@ def _named(schedule: Schedule, cell: int) -> str:
     replica, block = divmod(cell, schedule.blocks)
     if replica in schedule.on_servers:
         whose = "of the server"
-    elif schedule.replicas == 1 or replica >= schedule.workers:
+    elif replica >= schedule.workers or schedule.replicas - len(schedule.on_servers) < schedule.workers:
         whose = "of all workers"
     else:
         whose = f"of worker {replica}"
