@@ -239,7 +239,7 @@ class _Machine(NamedTuple):
         if self.kind.how == How.SLOT:
             return carry.slots.item(operands["slot"]), carry
         remembers = self.do.hooks.remembers
-        memory = carry.memory.item(operands["sender"]) if remembers else ()
+        memory = _apart(carry.memory.item(operands["sender"]), operands["sender"]) if remembers else ()
         if self.kind.how == How.GRADIENT:
             sources, minibatch = self._sources(carry, operands["sources"]), operands["indices"]
             members, masked, count = self.kind.members, self.kind.masked, operands.get("count", 1)
@@ -290,6 +290,12 @@ _STEPS = {
     Op.BEGIN: _Machine.begin,
     Op.TURN: _Machine.turn,
 }
+
+
+def _apart(item: Any, index: jax.Array) -> Any:
+    """Return an item of a stack, as a copy: a loop that never runs makes XLA copy it, not the stack at the next `put`."""
+    never = jnp.minimum(index, 0)
+    return jax.lax.fori_loop(0, never, lambda _, item: jax.tree.map(jnp.zeros_like, item), item)
 
 
 def _put(stacks: tuple[Stack, ...], group: int, index: Any, item: Any) -> tuple[Stack, ...]:
