@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fred.base.errors import FredError
 from fred.running.execution import check, execute
-from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_shares
+from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_quantity, divide_by_shares
 from tests.philox import plain_word
 from tests.recompute import PlainSGD, largest_relative_error, recompute
 from tests.worlds import TASK, make_run
@@ -57,6 +57,22 @@ def test_shares_are_disjoint_all_there_is_and_nobody_has_nothing(labels, workers
     own = [part_of(parts, worker) for worker in range(workers)]
     assert sorted(chain.from_iterable(own)) == list(range(len(labels)))
     assert all(own)
+
+
+@given(
+    workers=st.integers(1, 9), more=st.integers(0, 40), concentration=st.sampled_from([0.01, 0.3, 1e6]), seed=st.integers(0, 99)
+)
+def test_parts_of_random_size_are_disjoint_all_there_is_and_none_is_empty(workers, more, concentration, seed):
+    parts = divide_by_quantity(seed, workers + more, workers, concentration)
+    own = [part_of(parts, worker) for worker in range(workers)]
+    assert sorted(chain.from_iterable(own)) == list(range(workers + more)) and all(own)
+
+
+@pytest.mark.parametrize("concentration", [0.2, 1.0, 10.0])
+def test_random_sizes_are_as_uneven_as_a_dirichlet_distribution_says(concentration):
+    """The expected sum of squared shares of n workers is (alpha + 1) / (n alpha + 1)."""
+    shares = [np.diff(divide_by_quantity(seed, 10_000, 5, concentration).begins) / 10_000 for seed in range(400)]
+    assert np.mean(np.square(shares).sum(1)) == pytest.approx((concentration + 1) / (5 * concentration + 1), rel=0.05)
 
 
 @pytest.mark.parametrize("concentration", [0.2, 1.0, 10.0])

@@ -39,10 +39,12 @@ class Task(Component):
     division: Division = Field(
         "shared",
         description="how examples are divided among workers: all workers share all examples, or each has a part: random, by "
-        "label, or with a random share of each class",
+        "label, random of random size, or with a random share of each class",
     )
     concentration: Annotated[float, Field(ge=0.01, le=1e6)] = Field(
-        0.5, description="alpha of `division: dirichlet`: the smaller it is, the fewer workers hold most of a class"
+        0.5,
+        description="alpha of `division: dirichlet` and `by-quantity`: the smaller it is, the fewer workers hold most of a "
+        "class, or of all examples",
     )
     replicas_start: Literal["equal", "apart"] = Field(
         "equal", description="whether workers' own models start from equal or different parameters"
