@@ -60,6 +60,7 @@ PICTURES = {
     ),
     "d-psgd": Drawn("systems/d-psgd", "disagreement", (), ("seeds=[1]", "stop={updates: 800}"), "updates"),
     "local-sgd": Drawn("systems/local-sgd", "workers-time", (), ("seeds=[1]",)),
+    "clients": Drawn("systems/clients", "error", ("all-100", "spare-30", "deadline"), ("seeds=[1]",)),
     "codecs": Drawn("systems/codecs", "error", ("as-it-is", "sign", "sign-feedback", "top-k-feedback"), ("seeds=[1]",)),
     "cost": Drawn("cost", "cost", (), ("seeds=[1]",)),
     "faults": Drawn("systems/faults", "pace", ("wait-for-all", "two-backups", "asynchronous"), (*_TIMING, "seeds=[1]")),
