@@ -6,13 +6,16 @@ import pytest
 import fred
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
+from fred.learning.data.dataset import loaded
 from fred.outcomes.outcome import Outcome
 from fred.protocols.client_rounds import ClientRounds
 from fred.running import checks
 from fred.running.execution import check, execute
 from fred.running.problem import Problem
+from fred.schedule.minibatches import divide
 from fred.schedule.schedule import Schedule, Verb
-from tests.worlds import TASK, make_run, record
+from tests.recompute import measured
+from tests.worlds import LAYERS, TASK, make_run, record
 
 SIX = {"workers": 6, "speeds": [1, 1, 1, 0.5, 0.3, 2], "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
 WHOLE_BATCH = {**TASK, "data": {**TASK["data"], "examples": 164}, "batch_size": 64, "sampling": "sequential"}
@@ -138,6 +141,34 @@ def test_steps_of_late_clients_are_not_computed_and_no_model_is_held_for_a_clien
     schedule = execute("run", run, 3).schedule
     assert schedule.counts()["dropped"] > 5 * schedule.counts()["gradients"] / 3
     assert schedule.replicas == 2 and len(schedule.rows(Verb.PUSH)) == schedule.counts()["gradients"]
+
+
+@pytest.mark.parametrize("task", [{**TASK, "division": "by-quantity"}, {**LAYERS, "division": "by-label"}, TASK])
+def test_each_client_has_a_loss_and_an_error_of_its_own(task):
+    protocol = rounds(clients=2, spare=2, period=3)
+    result = fred.run(fred.scenario(_run(protocol, task)))
+    frame, counts, schedule = (
+        result.by_worker("fedavg"),
+        result.outcome("fedavg").schedule.counts(),
+        result.outcomes[0].schedule,
+    )
+    assert frame["gradients"].sum() == counts["gradients"] and frame["dropped"].sum() == counts["dropped"] > 0
+    assert frame["gradients"].tolist() == np.bincount(schedule["worker"][schedule.rows(Verb.PUSH)], minlength=6).tolist()
+    if "division" not in task:
+        assert list(frame) == ["worker", "gradients", "dropped"]
+        return
+    data, final = loaded(result.outcomes[0].run.task.data, 0).train, result.outcomes[0].final
+    loss, error = measured(final, data.inputs, data.answers)
+    assert np.average(frame["loss"], weights=frame["examples"]) == pytest.approx(loss, rel=1e-5)
+    assert np.average(frame["error"], weights=frame["examples"]) == pytest.approx(error)
+    if task["division"] == "by-label":
+        own = divide(0, len(data), 6, data.answers).order[: frame["examples"][0]]
+        assert frame["error"][0] == pytest.approx(measured(final, data.inputs[own], data.answers[own])[1])
+
+
+def _run(protocol, task):
+    algorithm = {"name": "fedavg", "learning_rate": 0.1}
+    return {"task": task, "cluster": SIX, "algorithm": algorithm, "protocol": protocol, "stop": {"updates": 61}}
 
 
 def test_memories_that_do_not_fit_are_refused_in_one_line(monkeypatch):

@@ -99,6 +99,35 @@ class Result(Tables):
 
         return b_staleness(self.outcome(run, seed), every)
 
+    def by_worker(self, run: str, seed: int | None = None) -> pd.DataFrame:
+        """Return each worker's part in one run, and the final model's loss and error on its own examples.
+
+        Args:
+            run: its name.
+            seed: one of the scenario's; default: the first.
+
+        Columns: worker, gradients (that took part in an update), dropped (used in none); if the examples are divided
+        (`task.division`), also examples (number of its own), loss and error (means over these). Raises FredError for an
+        unknown run.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     task={"data": "digits", "model": "softmax", "division": "by-label"},
+        ...     cluster={"workers": 3, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     algorithm={"name": "fedavg", "learning_rate": 0.1},
+        ...     protocol={"clients": 1},
+        ...     stop={"seconds": 20},
+        ... )
+        >>> fred.run(scenario).by_worker("fedavg")[["worker", "gradients", "examples"]]
+           worker  gradients  examples
+        0       0         10       479
+        1       1         20       479
+        2       2          0       479
+        """
+        from fred.results.by_worker import by_worker  # imports jax
+
+        return by_worker(self.outcome(run, seed))
+
     def plot(
         self,
         figure: FigureName,

@@ -34,12 +34,12 @@ class Problem:
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
-        parts = _parts(task, self.data, seed, run.cluster.size)
+        self.parts = parts = _parts(task, self.data, seed, run.cluster.size)
         self.sizes = self.arithmetic.sizes  # bytes of models and messages
         if parts is not None and run.protocol.needs_examples:
             self.sizes = self.sizes._replace(examples=tuple(np.diff(parts.begins).tolist()))
         self.examples, self.evaluation = _arrays(self.data)
-        self._seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
+        self.seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
         self._norm = run.evaluate.measures_gradient_norm
         of_tokens = self.data.tokens and isinstance(self.loss.function, CrossEntropy)
         self._of_tokens = Loss(task.model, CrossEntropy()) if of_tokens else None  # its exponential is the perplexity
@@ -57,7 +57,7 @@ class Problem:
             states: states of the replicas that are the answer, in order.
         """
         do = self.arithmetic
-        asked = do.answer(states), self.evaluation, self._seen
+        asked = do.answer(states), self.evaluation, self.seen
         found = dict(zip(("loss", "error"), plain(self.loss.evaluate(*asked)).tolist(), strict=True))
         if self._of_tokens:
             nats = found["loss"] if self._of_tokens == self.loss else float(plain(self._of_tokens.evaluate(*asked))[0])
@@ -67,7 +67,7 @@ class Problem:
         if len(self.layout.answer) == 1:
             return found
         replicas = jax.vmap(lambda *blocks: do.blocks.join(blocks))(*(state.params for state in states))
-        own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged, self._seen)).tolist()
+        own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged, self.seen)).tolist()
         apart = float(plain(do.disagreement(replicas)))
         return {**found, "disagreement": apart, "replicas_loss": own_loss, "replicas_error": own_error}
 
