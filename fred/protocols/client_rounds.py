@@ -1,12 +1,11 @@
 """Rounds of federated learning: a sample of the available clients takes local steps from the server model.
 
-| option                  | source                                                                                        |
-|-------------------------|-----------------------------------------------------------------------------------------------|
-| `clients`, `period`     | McMahan et al. 2017, "Communication-efficient learning", arXiv:1602.05629, algorithm 1        |
-| `spare`, `deadline`     | Bonawitz et al. 2019, "Towards federated learning at scale", arXiv:1902.01046, section 2.2    |
-| `sampling: size`        | Li et al. 2020, "On the convergence of FedAvg on non-IID data", arXiv:1907.02189, section 3.3 |
-| `work`                  | Li et al. 2020, "FedProx", arXiv:1812.06127, section 3.2                                      |
-| `normalized`            | Wang et al. 2020, "FedNova", arXiv:2007.07481, eq. 8                                          |
+| class        | source                                                                                                     |
+|--------------|------------------------------------------------------------------------------------------------------------|
+| ClientRounds | McMahan et al. 2017, "Communication-efficient learning", arXiv:1602.05629, algorithm 1;                    |
+|              | `spare`, `deadline`, `minimum`: Bonawitz et al. 2019, "At scale", arXiv:1902.01046, section 2.2;           |
+|              | `sampling: size`: Li, Huang et al. 2020, arXiv:1907.02189, section 3.3; `work`: FedProx, arXiv:1812.06127; |
+|              | `normalized`: Wang et al. 2020, "FedNova", arXiv:2007.07481, eq. 8                                         |
 
 Example: ten minutes of a hundred clients; every round asks ten, and with `spare` five more.
     >>> import fred
