@@ -93,13 +93,14 @@ def test_samples_are_uniform_or_in_proportion_to_speed_and_have_nobody_twice():
         own = sampled(ClientRounds(clients=1, period=1, sampling=sampling), cluster)
         share = np.mean(np.array(own) >= 5)
         assert abs(share - expected) < 4 * np.sqrt(0.25 / len(own)), sampling
-    own = np.array(sampled(ClientRounds(clients=4, period=1), cluster)[:4000]).reshape(-1, 4)
-    assert (np.diff(np.sort(own)) > 0).all() and len(np.unique(own)) == 10
+    four = np.array(sampled(ClientRounds(clients=4, period=1), cluster)[:4000]).reshape(-1, 4)
+    assert (np.diff(np.sort(four)) > 0).all() and len(np.unique(four)) == 10
 
 
 def test_the_size_of_a_client_is_the_number_of_its_examples():
     task = {**TASK, "division": "dirichlet", "concentration": 0.2}
     run = make_run("fedavg", protocol=rounds(clients=2, sampling="size", work="size", period=6), cluster=SIX, task=task)
+    assert run.task is not None
     problem = Problem(run.task, run, 3)
     sizes = np.array(problem.sizes.examples)
     assert sizes.sum() == len(problem.data.train) and sizes.max() > 2 * sizes.min()
@@ -157,7 +158,9 @@ def test_each_client_has_a_loss_and_an_error_of_its_own(task):
     if "division" not in task:
         assert list(frame) == ["worker", "gradients", "dropped"]
         return
-    data, final = loaded(result.outcomes[0].run.task.data, 0).train, result.outcomes[0].final
+    given = result.outcomes[0].run.task
+    assert given is not None
+    data, final = loaded(given.data, 0).train, result.outcomes[0].final
     loss, error = measured(final, data.inputs, data.answers)
     assert np.average(frame["loss"], weights=frame["examples"]) == pytest.approx(loss, rel=1e-5)
     assert np.average(frame["error"], weights=frame["examples"]) == pytest.approx(error)
