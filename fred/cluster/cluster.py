@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from fred.base.errors import FredError
 from fred.cluster.contention import Contention, Load, NodeOf, started
+from fred.cluster.devices import Devices, Way
 from fred.cluster.durations import NANOSECONDS, check_median
 from fred.cluster.faults import Fault, FaultProcess
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
@@ -58,6 +60,9 @@ class Cluster(Component):
         (), description="multiple of `compute` that each worker takes: a list, or `i` (1, 2, 3, ...) or `sqrt(i)` of its number"
     )
     groups: tuple[Group, ...] = Field((), description="groups of workers, in the order of the workers' numbers")
+    devices: Devices | None = Field(
+        None, description="speeds and bandwidths of workers, from a table or distributions", examples=[{"kinds": [{}]}]
+    )
     servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal shards of the model")
     nodes: Count | tuple[Count, ...] = Field(
         1,
@@ -85,7 +90,7 @@ class Cluster(Component):
             self.network.regions.of_servers(self.servers)
         if self.groups and self.workers not in (None, grouped):
             raise ValueError(f"`groups` hold {grouped} workers, but `workers` says {self.workers}")
-        if (given := [name for name in ("groups", "speeds", "times") if getattr(self, name)])[1:]:
+        if (given := [name for name in ("groups", "speeds", "times", "devices") if getattr(self, name)])[1:]:
             raise ValueError(f"give one of {', '.join(f'`{name}`' for name in given)}")
         if self.speeds and len(self.speeds) != self.size:
             raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
@@ -94,6 +99,7 @@ class Cluster(Component):
         if self.size > MOST_WORKERS:
             raise ValueError(f"at most {MOST_WORKERS:,} workers can be simulated, not {self.size:,}")
         spread(self.nodes, self.size)
+        self._check_devices()
         try:
             self.fault_processes(0)
         except ValueError as error:
@@ -118,6 +124,39 @@ class Cluster(Component):
                 )
             except ValueError as error:
                 raise ValueError(f"`prices`: {error}") from error
+    def _check_devices(self) -> None:
+        """Raise ValueError if devices have bandwidths, and the network has no place for them."""
+        if self.devices is None or not self.devices.has_bandwidths:
+            return
+        if self.network is None:
+            raise ValueError("`devices` have bandwidths: give a `network`, too, such as `network: {}`")
+        if self.network.regions is not None:
+            raise ValueError("`network.regions` define bandwidths: leave them out of `devices`")
+        for way in ("upload", "download"):
+            self.devices.bandwidths(way, self.size)
+
+    def check_alike(self, what: str) -> None:
+        """Raise FredError if links have bandwidths of their own, which closed forms do not know.
+
+        Args:
+            what: clause that says what has a closed form.
+        """
+        if self.devices is not None and self.devices.has_bandwidths:
+            raise FredError(f"`devices` have bandwidths of their own, and {what}: leave the bandwidths out")
+
+    def bandwidths(self, way: Way) -> list[float | None]:
+        """Return the bandwidth of each worker's link in one direction, bytes/s; None: unlimited.
+
+        Args:
+            way: `upload` (from workers) or `download` (to workers).
+        """
+        network = self.network
+        if network is None:
+            return [None] * self.size
+        if self.devices is None:
+            return [network.effective.bandwidth] * self.size
+        own = self.devices.bandwidths(way, self.size)
+        return [network.effective.bandwidth if each is None else network.efficiency * each for each in own]
 
     def _check_numbers(self) -> None:
         """Raise ValueError if the network names a worker or server that is not there."""
@@ -172,6 +211,8 @@ class Cluster(Component):
 
     def worker_speeds(self) -> list[float]:
         """Return the speed of each worker: [workers]."""
+        if self.devices is not None:
+            return self.devices.speeds(self.size)
         if self.groups:
             return [group.speed for group in self.groups for _ in range(group.workers)]
         if self.times:

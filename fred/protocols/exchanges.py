@@ -92,6 +92,7 @@ class _Messages:
 
     def __init__(self, sim: Simulation, graph: list[list[int]], exchanges: int | Literal["global"]):
         self._sim, self._rounds = sim, 1 if exchanges == "global" else exchanges
+        sim.cluster.check_alike("`exchanges` need links alike")
         network, node_of = sim.network or Network(), sim.node_of.tolist()
         size = sim.sizes.model.whole / self._rounds
         self._kinds = [_Kind.of(network, size), _Kind.of(network.within or network, size)]  # between nodes, inside one

@@ -170,6 +170,8 @@ class Averaging(Sending):
         algorithm: Collective | None = None,
     ) -> Operation:
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
+        if not isinstance(self.links, FairLinks):
+            self.cluster.check_alike("collectives need links alike, or `network: {sharing: fair}`")
         asked, buckets = self.now if begin is None else begin, network.buckets
         spread, part = self._spread(network, workers), size // buckets
         cost = network.allgather(spread, part) if kind == "allgather" else network.allreduce(spread, part, algorithm)

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -218,7 +218,9 @@ class FairLinks(Links):
         yield lost
         yield self._flows.send(path, volume, weight, limit)
 
-    def _lay_cards(self, network: Network, workers: int) -> None:
+    def _lay_cards(
+        self, network: Network, workers: int, upload: Sequence[float | None], download: Sequence[float | None]
+    ) -> None:
         """Number the links: one for each direction of each worker's, server's and node's card."""
         self._capacities: list[float] = []  # bytes per ns
         self._window = network.window
@@ -226,13 +228,13 @@ class FairLinks(Links):
         self._slow: dict[int, tuple[Slowness, int]] = {}  # slowness and owner of links that slow down at times
         of_servers = self._server_bandwidths(network)
 
-        def of_workers(bandwidth: float | None) -> list[int]:
-            return [self._link(bandwidth, self._slow_workers, worker) for worker in range(workers)]
+        def of_workers(bandwidths: Sequence[float | None]) -> list[int]:
+            return [self._link(bandwidth, self._slow_workers, worker) for worker, bandwidth in enumerate(bandwidths)]
 
-        self._out, self._in = (of_workers(network.bandwidth) for _ in range(2))
+        self._out, self._in = of_workers(upload), of_workers(download)
         self._inner_out, self._inner_in = self._out, self._in
         if network.within is not None:
-            self._inner_out, self._inner_in = of_workers(network.within.bandwidth), of_workers(network.within.bandwidth)
+            self._inner_out, self._inner_in = (of_workers([network.within.bandwidth] * workers) for _ in range(2))
         self._inward, self._outward = (
             [self._link(bandwidth, self._slow_servers, server) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
         )

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from fred.cluster.cluster import Cluster
@@ -43,7 +43,7 @@ class Links(ABC):
         self._down: list[list[Callable[[], int]]] = []  # from each server
         self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each region, if given
         self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
-        self._lay_cards(network, cluster.size)
+        self._lay_cards(network, cluster.size, cluster.bandwidths("upload"), cluster.bandwidths("download"))
         self._draw_latencies(network, cluster.size, seed)
         if self._slow_servers is not None:
             self._up, self._down = (_slowed_all(self._slow_servers, draws) for draws in (self._up, self._down))
@@ -91,7 +91,9 @@ class Links(ABC):
         """
 
     @abstractmethod
-    def _lay_cards(self, network: Network, workers: int) -> None:
+    def _lay_cards(
+        self, network: Network, workers: int, upload: Sequence[float | None], download: Sequence[float | None]
+    ) -> None:
         """Create the links of each worker, server and node: one for each direction."""
 
     def _latency_between(self, sender: int, receiver: int) -> int:

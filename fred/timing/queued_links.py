@@ -1,6 +1,6 @@
 """The network during a run, with cards at which messages queue (`sharing: queue`)."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,7 +76,9 @@ class QueuedLinks(Links):
         if done > self._env._now:
             yield done - self._env._now
 
-    def _lay_cards(self, network: Network, workers: int) -> None:
+    def _lay_cards(
+        self, network: Network, workers: int, upload: Sequence[float | None], download: Sequence[float | None]
+    ) -> None:
         """Create the cards, which are combined where a message passes several at once."""
         # Where servers differ, a message to all of them travels as one message per server.
         differ = network.servers or self._slow_servers or len(set(self._region_of_server)) > 1
@@ -86,7 +88,7 @@ class QueuedLinks(Links):
         of_servers = self._server_bandwidths(network)
         within = network.within
         self._out, self._in = (
-            [card_of(network.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
+            [card_of(bandwidth, slow_workers, worker) for worker, bandwidth in enumerate(own)] for own in (upload, download)
         )
         self._inward, self._outward = (
             [self._of_server(server, bandwidth) for server, bandwidth in enumerate(of_servers)] for _ in range(2)

@@ -1,0 +1,141 @@
+"""Devices: the speed of each worker and the bandwidth of its link in both directions, from a table or distributions.
+
+Example: half as fast a device as the first, with a slower link; five workers have one of the two each.
+    >>> kinds = [{"speed": 1.0, "upload": 1e6, "download": 5e6}, {"speed": 0.5, "upload": 2e5, "download": 1e6}]
+    >>> devices = Devices(kinds=kinds)
+    >>> devices.speeds(5), devices.bandwidths("upload", 5)
+    ([0.5, 1.0, 0.5, 1.0, 0.5], [200000.0, 1000000.0, 200000.0, 1000000.0, 200000.0])
+    >>> fast = Devices(speed={"name": "uniform", "low": 1.0, "high": 2.0})
+    >>> [round(speed, 2) for speed in fast.speeds(3)], fast.bandwidths("upload", 3)
+    ([1.66, 1.11, 1.66], [None, None, None])
+"""
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationInfo, model_validator
+
+from fred.base import streams
+from fred.base.errors import FredError
+from fred.base.words import listed
+from fred.cluster.latency import AnyLatency, Positive
+from fred.cluster.speeds import Bandwidth
+from fred.components.component import Component
+from fred.components.input_path import InputPath
+from fred.traces.columns import CSVFile
+
+Way = Literal["upload", "download"]
+_COLUMNS = ("speed", "upload", "download")
+_MOST = 100_000  # kinds; all of them are stored in every manifest
+
+
+class Kind(Component):
+    """One kind of device."""
+
+    speed: Positive = Field(1.0, description="factor that divides compute times")
+    upload: Bandwidth | None = Field(None, description="bandwidth from it, bytes/s; absent: the network's")
+    download: Bandwidth | None = Field(None, description="bandwidth to it, bytes/s; absent: the network's")
+
+
+class Devices(Component):
+    """The devices of the workers: of `kinds` that a table lists, or with numbers drawn from distributions.
+
+    Collectives among workers with bandwidths of their own need `sharing: fair` in `network`. A file is a CSV with a line for
+    each kind and the columns `speed`, `upload` and `download` (bytes/s), or some of them. The draws do not depend on the run's
+    seed, so all seeds have the same devices.
+    """
+
+    kinds: tuple[Kind, ...] = Field((), description="kinds of devices; or give `file`, or distributions", examples=[[{}]])
+    file: InputPath | None = Field(None, description="CSV file of the kinds, relative to the scenario file")
+    assignment: Literal["drawn", "in-order"] = Field(
+        "drawn", description="kind of worker i: a random one, or the i-th, where further workers start over with the first"
+    )
+    speed: AnyLatency | None = Field(None, description="distribution of speeds, which divide compute times")
+    upload: AnyLatency | None = Field(None, description="distribution of bandwidths from workers, bytes/s")
+    download: AnyLatency | None = Field(None, description="distribution of bandwidths to workers, bytes/s")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+        if not isinstance(options, dict) or not options.get("file"):
+            return options
+        if options.get("kinds"):
+            raise ValueError("give `kinds` or `file`, not both")
+        path = InputPath.of(options["file"], info).located()
+        try:
+            return {"kinds": _kinds(path), **{key: value for key, value in options.items() if key != "file"}}
+        except FredError as error:
+            raise ValueError(str(error)) from error
+
+    @model_validator(mode="after")
+    def _some(self) -> "Devices":
+        drawn = [name for name in _COLUMNS if getattr(self, name) is not None]
+        if bool(self.kinds) == bool(drawn):
+            raise ValueError(f"expected `kinds`, a `file` of them, or distributions ({listed(_COLUMNS)}); and not both")
+        if len(self.kinds) > _MOST:
+            raise ValueError(f"{len(self.kinds):,} kinds of devices; expected at most {_MOST:,}")
+        return self
+
+    def speeds(self, workers: int) -> list[float]:
+        """Return the speed of each worker.
+
+        Args:
+            workers: number of workers.
+        """
+        if self.kinds:
+            return [self.kinds[kind].speed for kind in self._kinds_of(workers)]
+        return [1.0] * workers if self.speed is None else _drawn("speed", self.speed, workers)
+
+    def bandwidths(self, way: Way, workers: int) -> list[float | None]:
+        """Return the bandwidth of each worker's link in one direction, bytes/s; None for that of the network.
+
+        Args:
+            way: `upload` or `download`.
+            workers: number of workers.
+        """
+        if self.kinds:
+            return [getattr(self.kinds[kind], way) for kind in self._kinds_of(workers)]
+        law = getattr(self, way)
+        return [None] * workers if law is None else [*_drawn(way, law, workers)]
+
+    @property
+    def has_bandwidths(self) -> bool:
+        """Return True if any link has a bandwidth of its own."""
+        return any(each.upload or each.download for each in (self, *self.kinds))
+
+    def _kinds_of(self, workers: int) -> NDArray[np.int64]:
+        if self.assignment == "in-order":
+            return np.arange(workers) % len(self.kinds)
+        return (_uniforms("kind", workers) * len(self.kinds)).astype(np.int64)
+
+
+def _uniforms(what: str, workers: int) -> NDArray[np.float64]:
+    return streams.uniforms(0, f"device {what}", 0, 0, workers)
+
+
+def _drawn(what: str, law: Any, workers: int) -> list[float]:
+    """Return a draw for each worker. Raises ValueError unless all are positive and finite."""
+    found = law.sample(_uniforms(what, workers)).tolist()
+    if not all(0 < each < math.inf for each in found):
+        raise ValueError(f"the distribution of `{what}` has draws that are not positive and finite: choose another one")
+    return found
+
+
+def _kinds(path: Path) -> list[dict[str, float]]:
+    """Return the kinds in a CSV file. Raises FredError."""
+    file = CSVFile(path)
+    known = [name for name in _COLUMNS if name in file.header]
+    if not known:
+        raise FredError(f"{path} has the columns {listed(file.header)}; expected some of {', '.join(_COLUMNS)}")
+    _, numbers = file.columns([], known)
+    rows = [dict(zip(known, row, strict=True)) for row in zip(*(numbers[name].tolist() for name in known), strict=True)]
+    for place, row in enumerate(rows):
+        if not all(0 < number < math.inf for number in row.values()):
+            found = listed([f"{number:g}" for number in row.values()])
+            raise FredError(f"{file.where(place)}: expected positive numbers; found {found}")
+    if not rows:
+        raise FredError(f"{path} has no devices")
+    return rows
