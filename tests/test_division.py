@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fred
 from fred.base.errors import FredError
 from fred.running.execution import check, execute
+from fred.running.problem import Problem
 from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_quantity, divide_by_shares
 from tests.philox import plain_word
 from tests.recompute import PlainSGD, largest_relative_error, recompute
@@ -173,3 +175,20 @@ def test_a_share_of_the_examples_is_below_one(evaluate):
     with pytest.raises(FredError, match=r"`target_error` is \d+; expected a share of the examples, below 1, such as 0\.12"):
         check("run", make_run("asgd", task=TASK, evaluate=evaluate), 0)
     check("run", make_run("asgd", task={**REGRESSION, "model": "softmax"}, evaluate=evaluate), 0)
+
+
+def test_each_owner_keeps_its_examples(tmp_path):
+    inputs, answers = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
+    data = fred.arrays(tmp_path / "owned", (inputs, answers), (inputs, answers), owners=[5, 9, 5, 2, 9, 5])
+    plain = fred.arrays(tmp_path / "plain", (inputs, answers), (inputs, answers))
+    assert data.load(0).digest != plain.load(0).digest
+    run = make_run("asgd", task={**TASK, "data": data, "division": "by-owner"}, cluster={"workers": 3})
+    assert run.task is not None
+    parts = Problem(run.task, run, 0).parts
+    assert parts is not None and [part_of(parts, worker) for worker in range(3)] == [[3], [0, 2, 5], [1, 4]]
+    for workers, owned, message in ((2, data, "have 3 owners, and there are 2"), (3, plain, "name no owners")):
+        wrong = make_run("asgd", task={**TASK, "data": owned, "division": "by-owner"}, cluster={"workers": workers})
+        with pytest.raises(FredError, match=message):
+            check("run", wrong, 0)
+    with pytest.raises(FredError, match=r"owners are .*; expected a whole number for each of 6"):
+        fred.arrays(tmp_path / "wrong", (inputs, answers), (inputs, answers), owners=[1, 2])

@@ -104,7 +104,7 @@ class Devices(Component):
     @property
     def has_bandwidths(self) -> bool:
         """Return True if any link has a bandwidth of its own."""
-        return any(each.upload or each.download for each in (self, *self.kinds))
+        return any((self.upload, self.download, *(each.upload or each.download for each in self.kinds)))
 
     def _kinds_of(self, workers: int) -> NDArray[np.int64]:
         if self.assignment == "in-order":

@@ -75,6 +75,11 @@ def check_division(task: Task, data: Dataset, workers: int) -> None:
     """Raise FredError unless divided examples suffice for all workers and have the labels that the division needs."""
     if task.division != "shared" and len(data.train) < workers:
         raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
+    if task.division == "by-owner":
+        number = 0 if data.owners is None else len(np.unique(data.owners))
+        if number != workers:
+            found = "name no owners" if data.owners is None else f"have {number:,} owners, and there are {workers:,} workers"
+            raise FredError(f"`division: by-owner`: the data {found}: give `train_owners`, with as many owners as workers")
     if task.division in ("by-label", "dirichlet") and data.tokens:
         raise FredError(f"`division: {task.division}` needs a class for each example, and these are sequences: take `divided`")
     if task.division in ("by-label", "dirichlet") and not data.classifies:

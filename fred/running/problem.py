@@ -12,7 +12,7 @@ from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_d
 from fred.learning.loss_functions import CrossEntropy
 from fred.learning.server import State
 from fred.replay.arithmetic import Arithmetic
-from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_quantity, divide_by_shares
+from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_owner, divide_by_quantity, divide_by_shares
 from fred.specification.shape import Run, Task
 
 _JUDGEMENTS = 1 << 15  # examples at each point, summed over replicas
@@ -88,6 +88,9 @@ def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
         return None
     if task.division == "dirichlet":
         return divide_by_shares(seed, data.train.answers, workers, task.concentration)
+    if task.division == "by-owner":
+        assert data.owners is not None
+        return divide_by_owner(data.owners)
     if task.division == "by-quantity":
         return divide_by_quantity(seed, len(data.train), workers, task.concentration)
     return divide(seed, len(data.train), workers, data.train.answers if task.division == "by-label" else None)

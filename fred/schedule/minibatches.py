@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from fred.base import streams
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
-Division = Literal["shared", "divided", "by-label", "by-quantity", "dirichlet"]
+Division = Literal["shared", "divided", "by-label", "by-quantity", "by-owner", "dirichlet"]
 KEY_WORDS = 2  # 32-bit words in a JAX key
 
 
@@ -105,6 +105,21 @@ def divide_by_quantity(seed: int, examples: int, workers: int, concentration: fl
     more = np.rint(np.cumsum(draws) / draws.sum() * (examples - workers)).astype(np.int64)
     order, _ = divide(seed, examples, 1)
     return Parts(order, np.concatenate(([0], more + np.arange(1, workers + 1))))
+
+
+def divide_by_owner(owners: ArrayLike) -> Parts:
+    """Divide the examples into the parts of their owners, in the order of their numbers.
+
+    Args:
+        owners: number of the owner of each example [examples].
+
+    Example: three owners, of whom the second has two examples.
+        >>> order, begins = divide_by_owner([7, 12, 12, 3])
+        >>> order.tolist(), begins.tolist()
+        ([3, 0, 1, 2], [0, 1, 2, 4])
+    """
+    counts = np.unique(owners, return_counts=True)[1]
+    return Parts(np.argsort(owners, kind="stable").astype(np.int32), np.concatenate(([0], np.cumsum(counts))))
 
 
 def batch_indices(

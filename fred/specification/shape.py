@@ -39,7 +39,7 @@ class Task(Component):
     division: Division = Field(
         "shared",
         description="how examples are divided among workers: all workers share all examples, or each has a part: random, by "
-        "label, random of random size, or with a random share of each class",
+        "label, random of random size, that of its owner in the data, or with a random share of each class",
     )
     concentration: Annotated[float, Field(ge=0.01, le=1e6)] = Field(
         0.5,

@@ -15,6 +15,7 @@ from fred.components.input_path import InputPath, UnreadError
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 _NAMES = tuple(f"{part}_{what}" for part in ("train", "evaluation") for what in ("inputs", "answers"))
+_OWNERS = "train_owners"  # optional
 _MOST_CLASSES = 1 << 20  # larger integers are hardly classes, but identities or times
 
 
@@ -22,7 +23,8 @@ class Arrays(Data):
     """Your own arrays. Answers that are integers or booleans are classes; other answers are values to predict."""
 
     file: InputPath = Field(
-        description=f"NPZ file with {', '.join(_NAMES)}, relative to the scenario file; `fred.arrays` writes one",
+        description=f"NPZ file with {', '.join(_NAMES)} (and {_OWNERS}, if they have any), relative to the scenario file; "
+        "`fred.arrays` writes one",
         examples=["examples.npz"],
     )
     digest: str = Field("", description="SHA-256 of the file; filled in by FRED, so that a manifest shows if it has changed")
@@ -51,7 +53,12 @@ class Arrays(Data):
             raise FredError(f"data `arrays`: {self.file}: {error}") from None
 
 
-def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tuple[ArrayLike, ArrayLike]) -> Arrays:
+def arrays(
+    file: str | Path,
+    train: tuple[ArrayLike, ArrayLike],
+    evaluation: tuple[ArrayLike, ArrayLike],
+    owners: ArrayLike | None = None,
+) -> Arrays:
     """Write training and evaluation examples to an NPZ file, and return the data for a scenario: `task={"data": ...}`.
 
     Answers are class numbers (or booleans) [n], or values [n, outputs]. The name gets the ending .npz if it has another one.
@@ -62,6 +69,7 @@ def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tup
         file: path of the file. A file of examples with this name is replaced, but no other file.
         train: inputs [n, ...] and answers [n] or [n, outputs] for training.
         evaluation: inputs [m, ...] and answers of the same kinds for evaluation.
+        owners: whole number of the owner of each training example [n], for `task.division: by-owner`; None: no owners.
 
     Returns:
         The data component, for a scenario.
@@ -78,6 +86,8 @@ def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tup
         named = dict(zip(_NAMES, map(np.asarray, (*train, *evaluation)), strict=True))
     except ValueError as error:
         raise FredError(f"`train` and `evaluation`: expected (inputs, answers) each, as arrays: {error}") from None
+    if owners is not None:
+        named[_OWNERS] = np.asarray(owners)
     _dataset(named)
     path = Path(file)
     path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
@@ -89,7 +99,7 @@ def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tup
 
 def _are_examples(path: Path) -> bool:
     try:
-        return set(inputs.arrays(path)) == set(_NAMES)
+        return set(inputs.arrays(path)) - {_OWNERS} == set(_NAMES)
     except FredError:
         return False
 
@@ -104,10 +114,11 @@ def _dataset(named: Mapping[str, NDArray[Any]]) -> Dataset:
     train, evaluation = (
         Examples(_float(named[f"{part}_inputs"]), _answers(f"{part}_answers", named)) for part in ("train", "evaluation")
     )
+    owners = named.get(_OWNERS)
     if train.answers.dtype.kind == "i":
         classes = [each.answers for each in (train, evaluation) if each.answers.dtype.kind == "i"]  # others: see below
-        return Dataset(train, evaluation, outputs=1 + max(int(each.max(initial=0)) for each in classes))
-    return Dataset(train, evaluation, outputs=train.answers.shape[-1])
+        return Dataset(train, evaluation, outputs=1 + max(int(each.max(initial=0)) for each in classes), owners=owners)
+    return Dataset(train, evaluation, outputs=train.answers.shape[-1], owners=owners)
 
 
 def _float(array: NDArray[Any]) -> NDArray[np.float32]:

@@ -50,6 +50,7 @@ class Dataset:
         train: examples from which minibatches are drawn.
         evaluation: examples on which loss and error are measured.
         outputs: number of classes, or of values per example.
+        owners: whole number of the owner of each training example [n], for `division: by-owner`; None: no owners.
 
     The constructor raises FredError for arrays that do not fit together:
 
@@ -67,10 +68,14 @@ class Dataset:
     train: Examples
     evaluation: Examples
     outputs: int  # classes, or values per example
+    owners: NDArray | None = None  # of training examples
 
     def __post_init__(self) -> None:
         """Raise FredError for arrays that do not fit together."""
         self._check_kinds()
+        if self.owners is not None and (self.owners.shape != (len(self.train),) or self.owners.dtype.kind not in "iu"):
+            found = f"{list(self.owners.shape)} {self.owners.dtype}"
+            raise FredError(f"owners are {found}; expected a whole number for each of {len(self.train)} training examples")
         for name, part in (("training", self.train), ("evaluation", self.evaluation)):
             if len(part.inputs) != len(part.answers) or not len(part):
                 expected = "as many answers as inputs" if len(part.inputs) != len(part.answers) else "at least one of each"
@@ -119,6 +124,8 @@ class Dataset:
             for array in (part.inputs, part.answers):
                 sha.update(f"{array.dtype.str} {array.shape}".encode())
                 sha.update(np.ascontiguousarray(array).tobytes())
+        if self.owners is not None:
+            sha.update(self.owners.astype("<i8").tobytes())
         return sha.hexdigest()
 
 
