@@ -5,7 +5,7 @@
 | ClientRounds | McMahan et al. 2017, "Communication-efficient learning", arXiv:1602.05629, algorithm 1;                    |
 |              | `spare`, `deadline`, `minimum`: Bonawitz et al. 2019, "At scale", arXiv:1902.01046, section 2.2;           |
 |              | `sampling: size`: Li, Huang et al. 2020, arXiv:1907.02189, section 3.3; `work`: FedProx, arXiv:1812.06127; |
-|              | `normalized`: Wang et al. 2020, "FedNova", arXiv:2007.07481, eq. 8                                         |
+|              | `normalized`: Wang et al. 2020, "FedNova", arXiv:2007.07481, section 5                                     |
 
 Example: ten minutes of a hundred clients; every round asks ten, and with `spare` five more.
     >>> import fred
@@ -50,7 +50,7 @@ class ClientRounds(Protocol):
 
     A round samples `clients` of the available clients without replacement, and `spare` more. It ends with the first `clients`
     pseudo-gradients, or at the `deadline` with those that have arrived, but at least `minimum`. Later ones are dropped. A late
-    client aborts its steps (`late: interrupt`), or finishes and sends them in vain (`late: finish`); only then it may be
+    client aborts its steps (`late: interrupt`), or finishes and sends them all the same (`late: finish`); only then it may be
     sampled again.
 
     The size of a client is the number of its own examples (`task.division`), its speed the mean number of gradients per

@@ -87,7 +87,7 @@ def divide_by_quantity(seed: int, examples: int, workers: int, concentration: fl
     """Divide the examples into disjoint random parts, whose sizes a Dirichlet distribution draws.
 
     Every worker gets at least one example. The smaller the concentration, the more the sizes differ [Li et al. 2022,
-    arXiv:2102.02079, section 4.3].
+    arXiv:2102.02079: quantity skew].
 
     Args:
         seed: the run's seed.

@@ -4,7 +4,7 @@
 |----------|------------------------------------------------------------------------------------------------------------------|
 | fedavg   | McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017, arXiv:1602.05629, algorithm 1                              |
 | fedprox  | Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020, arXiv:1812.06127, eq. 2 and algorithm 2                        |
-| fednova  | Wang, Liu, Liang, Joshi, Poor 2020, arXiv:2007.07481, eq. 8, for local SGD without momentum: a_i = (1, ..., 1)   |
+| fednova  | Wang, Liu, Liang, Joshi, Poor 2020, arXiv:2007.07481, section 5, for local SGD without momentum                  |
 """
 
 from __future__ import annotations
