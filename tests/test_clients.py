@@ -14,6 +14,7 @@ from fred.running.execution import check, execute
 from fred.running.problem import Problem
 from fred.schedule.minibatches import divide
 from fred.schedule.schedule import Schedule, Verb
+from fred.views.perfetto import _named
 from tests.recompute import measured
 from tests.worlds import LAYERS, TASK, make_run, record
 
@@ -194,3 +195,8 @@ def test_rounds_that_cannot_be_are_refused(options, message):
 def test_the_layout_of_clients_is_local_but_sends_no_models():
     layout = fred.Layout.clients()
     assert layout.local(2) and layout.local(1000) and not layout.models_only(2)
+
+
+def test_the_model_in_which_clients_take_their_steps_is_of_all_workers():
+    schedule = outcome("fedavg", rounds(clients=2), 21).schedule
+    assert [_named(schedule, cell) for cell in (0, 1)] == ["of all workers", "of the server"]
