@@ -124,6 +124,7 @@ class Cluster(Component):
                 )
             except ValueError as error:
                 raise ValueError(f"`prices`: {error}") from error
+
     def _check_devices(self) -> None:
         """Raise ValueError if devices have bandwidths, and the network has no place for them."""
         if self.devices is None or not self.devices.has_bandwidths:
