@@ -13,6 +13,7 @@ from fred.base.errors import FredError
 from fred.cluster.contention import Contention, Load, NodeOf, started
 from fred.cluster.devices import Devices, Way
 from fred.cluster.durations import NANOSECONDS, check_median
+from fred.cluster.failures import Failures
 from fred.cluster.faults import Fault, FaultProcess
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
@@ -72,13 +73,16 @@ class Cluster(Component):
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="temporary slowdowns")
     network: Network | None = Field(None, description="links between workers and servers; absent: messages take no time")
     faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field((), description="crashes, offline times and lost messages")
+    failures: Failures | None = Field(
+        None, description="failures that stop the whole job, which goes back to its last checkpoint; absent: none"
+    )
     prices: Prices | None = Field(None, description="prices and power of machines, price of traffic; absent: runs have no cost")
 
     @model_serializer(mode="wrap")
-    def _without_prices(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave absent prices out, so that files of clusters without prices do not mention them."""
-        options: dict[str, Any] = written(self)
-        return options if self.prices else {name: option for name, option in options.items() if name != "prices"}
+    def _without_absent(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave absent failures and prices out, so that files of clusters without them do not mention them."""
+        absent = [name for name in ("failures", "prices") if getattr(self, name) is None]
+        return {name: option for name, option in written(self).items() if name not in absent}
 
     @model_validator(mode="after")
     def _consistent(self) -> "Cluster":
@@ -104,6 +108,8 @@ class Cluster(Component):
             self.fault_processes(0)
         except ValueError as error:
             raise ValueError(f"`faults`: {error}") from error
+        if self.failures is not None:
+            self._check_failures(self.failures)
         try:
             self.loads(0)
             self.link_loads("workers", 0)
@@ -169,6 +175,18 @@ class Cluster(Component):
         if max(named, default=0) >= self.servers:
             raise ValueError(f"`network.servers` names server {max(named)}; there are {self.servers}, numbered from 0")
 
+    def _check_failures(self, failures: Failures) -> None:
+        if self.faults:
+            raise ValueError(
+                "give `failures`, which stop the whole job, or `faults`, which the protocol bears: leave one of them out"
+            )
+        if failures.checkpoint.pause and self.network and self.network.sharing == "fair":
+            raise ValueError("`failures.checkpoint.pause` needs `network.sharing: queue`; or write it meanwhile, with `write`")
+        try:
+            failures.check(self.size, self.node_of, self.region_of)
+        except ValueError as error:
+            raise ValueError(f"`failures`: {error}") from error
+
     def _check_latencies(self) -> None:
         members = list(zip(self.latencies(), self.worker_speeds(), strict=True))
         for latency, speed in {(id(latency), speed): (latency, speed) for latency, speed in members}.values():
@@ -203,6 +221,11 @@ class Cluster(Component):
         return Place(
             np.zeros(self.servers, np.int64), np.array(regions.of_servers(self.servers) if regions else [0] * self.servers)
         )
+
+    @property
+    def region_of(self) -> tuple[int, ...]:
+        """Return the region of each worker; empty if there are no regions."""
+        return self.network.regions.of(self.size) if self.network and self.network.regions else ()
 
     def latencies(self) -> list[Latency]:
         """Return the compute time of each worker at speed 1: [workers]."""

@@ -10,7 +10,7 @@ from fred.base import cached
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.components import registry
-from fred.outcomes import costs, spans, staleness
+from fred.outcomes import costs, job_time, spans, staleness
 from fred.outcomes.outcome import Outcome
 from fred.schedule.schedule import NONE, UNENDING, WAYS, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Run
@@ -40,6 +40,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "ended_by": _ended_by(outcome, counts),
         **timing,
         **_spent(outcome),
+        **({"failures": job_time.of_failures(schedule)} if run.cluster.failures else {}),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured and diverged is None else None,  # else meaningless
         **{name: _finite(metrics[name].iloc[-1]) if name in metrics else None for name in _SOMETIMES},

@@ -25,9 +25,9 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
 
     Simultaneous activities count in this order:
 
-    1. away: offline;
+    1. away: offline, or the whole job has failed and does not work yet;
     2. computing a gradient, including one in flight at the end of the run;
-    3. wasted on a gradient that was dropped or lost in a crash;
+    3. wasted on a gradient that was dropped or lost in a crash, or on anything that a failure of the job undid;
     4. network: messages of servers from sending to arrival; messages to servers from the end of the gradient on; models between
        workers, for sender and receiver; collectives, once all awaited workers are available;
     5. waiting: all other time.
@@ -156,6 +156,8 @@ class _Table:
         for name in ("time_ns", "end_ns"):
             np.maximum.at(last, schedule["worker"][known], schedule[name][known].clip(max=schedule.end_ns))
         beside = schedule.intervals
+        if (of_all := beside.what >= What.SAVING).any():
+            last = last.clip(min=beside.end_ns[of_all].max())
         for whose, some in ((beside.worker, beside.what != What.UNFINISHED), (beside.other, beside.what == What.TRIP)):
             shown = some & (whose >= 0) & (whose < self._workers)
             np.maximum.at(last, whose[shown], beside.end_ns[shown].clip(max=schedule.end_ns))
@@ -166,13 +168,14 @@ class _Table:
         """Return all activities of one kind, which may overlap with those of others."""
         schedule = self._schedule
         if kind == _AWAY:
-            return self._placed(self._away.worker, self._away.begin_ns, self._away.end_ns, kind)
+            away = self._placed(self._away.worker, self._away.begin_ns, self._away.end_ns, kind)
+            return _Pieces.joined((away, self._of_all(kind, What.DETECTING, What.REPAIRING, What.LOADING)))
         if kind == _COMPUTING:
             used = self._of_rows(schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns", kind)
             return _Pieces.joined((used, self._beside(What.COMPUTING, kind)))
         if kind == _WASTED:
             dropped = self._of_rows(schedule.rows(Verb.DROP), "begin_ns", "end_ns", kind)
-            return _Pieces.joined((dropped, self._beside(What.LOST, kind)))
+            return _Pieces.joined((dropped, self._beside(What.LOST, kind), self._of_all(kind, What.UNDONE)))
         return _Pieces.joined((self._down(), self._up(), self._together(), *self._trips()))
 
     def _down(self) -> _Pieces:
@@ -261,6 +264,15 @@ class _Table:
         """Return the intervals of this kind, which are stored next to the schedule's rows."""
         found = self._schedule.intervals.only(what)
         return self._placed(found.worker, found.begin_ns, found.end_ns, kind, found.row, other)
+
+    def _of_all(self, kind: int, *whats: What) -> _Pieces:
+        """Return the intervals of the whole job of these kinds, for each worker."""
+        beside, workers = self._schedule.intervals, np.arange(self._workers)
+        found = np.isin(beside.what, whats)
+        each = np.repeat(workers, found.sum())
+        return self._placed(
+            each, np.tile(beside.begin_ns[found], len(workers)), np.tile(beside.end_ns[found], len(workers)), kind
+        )
 
     def _placed(
         self,

@@ -17,6 +17,8 @@ from fred.schedule.layout import Sizes
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 from fred.timing.recorder import Listener, Recorder
+from fred.timing.restarts import Restarts
+from fred.timing.restorable import Restorable
 from fred.timing.simulation import Simulation
 
 
@@ -69,14 +71,19 @@ class Timing(NamedTuple):
 
     def recorder(self, listener: Listener | None = None) -> Recorder:
         """Return an empty recorder for the schedule."""
-        return Recorder(self.cluster.size, self.protocol.layout(self.cluster), **dict(self.limits), listener=listener)
+        kind = Recorder if self.cluster.failures is None else Restorable
+        limits: dict[str, Any] = dict(self.limits)
+        return kind(self.cluster.size, self.protocol.layout(self.cluster), **limits, listener=listener)
 
     def recorded(self, recorder: Recorder) -> Schedule:
         """Run the simulation with an empty `recorder`, and return the schedule."""
         with _representable():
             simulation = Simulation(self.cluster, recorder, self.seed, self.sizes)
-            self.protocol.start(simulation)
-            simulation.run(self.seconds)
+            if isinstance(recorder, Restorable) and self.cluster.failures is not None:
+                Restarts(simulation, recorder, self.cluster.failures, self.protocol.start).run(self.seconds)
+            else:
+                self.protocol.start(simulation)
+                simulation.run(self.seconds)
             return simulation.schedule()
 
 
@@ -125,15 +132,21 @@ class Recording:
         watch.over(schedule.end_ns)
         return schedule
 
-    def up_to(self, seconds: float = math.inf, rows: float = math.inf, statistics: Sequence[float] = ()) -> Schedule:
+    def up_to(
+        self, seconds: float = math.inf, rows: float = math.inf, since: int = 0, statistics: Sequence[float] = ()
+    ) -> Schedule:
         """Record the run up to a moment, or to the first update at or after a row; timing gets the same statistics as before.
 
         Args:
             seconds: limit on virtual time, s; infinity: no limit.
             rows: limit on rows of the schedule.
+            since: time from which it counts, ns, if failures may undo earlier rows.
             statistics: the statistics that the protocol received, in order.
         """
-        return self.timing._replace(limits=(("rows", rows),), seconds=seconds).schedule(_Told(statistics))
+        limits: tuple[tuple[str, float], ...] = (("rows", rows),)
+        if self.timing.cluster.failures is not None:
+            return self.timing._replace(limits=(*limits, ("rows_from", since)), seconds=seconds).schedule()
+        return self.timing._replace(limits=limits, seconds=seconds).schedule(_Told(statistics))
 
 
 class _Told(Listener):

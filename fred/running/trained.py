@@ -8,11 +8,13 @@ import jax
 from fred.cluster.durations import NANOSECONDS
 from fred.learning.models.model import Params
 from fred.learning.server import State
+from fred.outcomes.job_time import undone
 from fred.outcomes.outcome import Named
 from fred.replay.interpreter import Interpreter
 from fred.replay.machine import replay, states_at
 from fred.running.cadence import Points
 from fred.running.checkpoints import Checkpoint, Following, Measured
+from fred.running.interpreted import interpreted
 from fred.running.problem import Problem, plain
 from fred.running.recording import Recording
 from fred.running.timings import Timings
@@ -44,7 +46,9 @@ def trained(run: Run, task: Task, seed: int, inline: bool, following: Following,
     """
     problem = Problem(task, run, seed)
     recording = Recording(run, seed, problem.sizes)
-    if inline or run.protocol.needs_values:
+    if inline and run.cluster.failures is not None:
+        schedule, measured, params = _row_by_row(run, recording, problem, following)
+    elif inline or run.protocol.needs_values:
         schedule, measured, params = _inline(run, recording, problem, following)
     else:
         schedule, measured, params = _replayed(run, recording, problem, following, timings)
@@ -72,13 +76,34 @@ def _replayed(
         before = mark.phase
         following.progress(len(measured) / len(points.rows))
         if _target_reached(run, measured):
-            rows, at = int(points.rows[number]), float(points.seconds[number])
-            if rows < len(schedule) or at < schedule.end_ns / NANOSECONDS:
-                schedule = recording.up_to(at) if recording.cadence.unit == "seconds" else recording.up_to(rows=rows)
+            schedule = _up_to(recording, schedule, points, number)
             break
         if following.save and len(measured) < len(points.rows) and following.due():
             following.save(Checkpoint(list(measured), mark.snapshot()))
     return schedule, measured, do.answer(states)
+
+
+def _up_to(recording: Recording, schedule: Schedule, points: Points, number: int) -> Schedule:
+    """Return the schedule up to this point, at which the target was reached; recorded again, unless it ends there."""
+    rows, at = int(points.rows[number]), float(points.seconds[number])
+    if rows == len(schedule) and at >= schedule.end_ns / NANOSECONDS:
+        return schedule
+    if recording.cadence.unit == "seconds" and not undone(schedule, at):
+        return recording.up_to(at)
+    return recording.up_to(rows=rows, since=int(schedule["time_ns"][rows - 1]))
+
+
+def _row_by_row(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
+    """Record, then compute row by row: until the recording is over, a failure may undo any work."""
+    schedule = recording.schedule()
+    points, measured = recording.cadence.points(schedule), Measured()
+    for number, states in enumerate(interpreted(problem, schedule, points.rows)):
+        measured.append(problem.measure(states))
+        following.progress(len(measured) / len(points.rows))
+        if _target_reached(run, measured):
+            schedule = _up_to(recording, schedule, points, number)
+            break
+    return schedule, measured, problem.arithmetic.answer(states)
 
 
 def _inline(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:

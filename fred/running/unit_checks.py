@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 from fred.base import inputs
 from fred.components.input_path import UnreadError
 from fred.outcomes.costs import COLUMNS
+from fred.outcomes.job_time import STATES
 from fred.outcomes.outcome import Named
 from fred.outcomes.spans import KINDS
 from fred.schedule.bounds import check_bounds
@@ -80,6 +81,13 @@ class _Cost(_Strict):
     electricity: Real | None
 
 
+class _Failures(_Strict):
+    number: Whole
+    goodput: Real | None
+    seconds_between: Real | None
+    time: dict[Literal["training", *STATES], Real | None]  # type: ignore[valid-type]
+
+
 class _Target(_Strict):
     loss: float | None = None
     error: float | None = None
@@ -114,6 +122,7 @@ class Summary(_Strict):
     workers_time: dict[Literal[KINDS], Real | None]  # type: ignore[valid-type]
     cost: _Cost | None = None
     energy_kwh: Real | None = None
+    failures: _Failures | None = None  # only if the cluster has any
     loss: float | None
     error: float | None
     perplexity: float | None

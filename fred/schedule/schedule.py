@@ -91,6 +91,11 @@ class What(IntEnum):
     SERVER_AWAY = 5
     COMPUTING = 6  # until the end of the run or earlier: a gradient without any row yet, or with rows for some blocks only
     SENDING = 7  # until the end of the run, or a crash: a message to servers that never arrives; starts at the gradient's end
+    SAVING = 8  # the whole job stops to make a checkpoint
+    UNDONE = 9  # the whole job's work that a failure undid, since the checkpoint to which it went back
+    DETECTING = 10  # the job has failed, which is not noticed yet; `worker`: the first one that failed
+    REPAIRING = 11  # it waits until all workers have a machine
+    LOADING = 12  # machines join and load the checkpoint
 
 
 class Intervals(NamedTuple):

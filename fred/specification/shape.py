@@ -223,6 +223,7 @@ class Run(Component):
             raise ValueError("this protocol has no clock, so it has no crashes: `cluster.faults` must be empty")
         if not layout.on_servers and any(fault.strikes_servers for fault in self.cluster.faults):
             raise ValueError("this protocol has no servers that could fail: leave server faults out of `cluster.faults`")
+        self._fails(layout)
         self._ends()
         unit, spacing = self.evaluate.spacing(self.stop)
         if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:
@@ -251,6 +252,23 @@ class Run(Component):
     def has_target(self) -> bool:
         """Return True if the run has a target."""
         return bool(self.targets)
+
+    def _fails(self, layout: Layout) -> None:
+        """Raise ValueError if the job may fail and cannot go back to a checkpoint."""
+        if self.cluster.failures is None:
+            return
+        if not self.protocol.has_clock:
+            raise ValueError("this protocol has no clock, so nothing fails in it: leave out `cluster.failures`")
+        if self.protocol.needs_values:
+            raise ValueError(
+                "this protocol's timing depends on what is learned, also from work that a failure undoes: "
+                "leave out `cluster.failures`"
+            )
+        if layout.replicas > 1:
+            raise ValueError(
+                "in this protocol workers have models of their own, but a checkpoint holds one model: "
+                "use `cluster.faults`, which it bears without a checkpoint"
+            )
 
     def _codes(self, layout: Layout) -> None:
         """Raise ValueError if the protocol does not send the messages that the codec encodes, or changes them."""

@@ -43,7 +43,8 @@ class Links(ABC):
         self._down: list[list[Callable[[], int]]] = []  # from each server
         self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each region, if given
         self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
-        self._lay_cards(network, cluster.size, cluster.bandwidths("upload"), cluster.bandwidths("download"))
+        self._bandwidths = cluster.bandwidths("upload"), cluster.bandwidths("download")
+        self.clear()
         self._draw_latencies(network, cluster.size, seed)
         if self._slow_servers is not None:
             self._up, self._down = (_slowed_all(self._slow_servers, draws) for draws in (self._up, self._down))
@@ -95,6 +96,16 @@ class Links(ABC):
         self, network: Network, workers: int, upload: Sequence[float | None], download: Sequence[float | None]
     ) -> None:
         """Create the links of each worker, server and node: one for each direction."""
+
+    def clear(self) -> None:
+        """Forget all messages under way."""
+        self._again = 0
+        self._late.clear()
+        self._lay_cards(self._network, len(self._node_of), *self._bandwidths)
+
+    def pause(self, lasts: int) -> None:
+        """Delay all messages under way by `lasts` ns."""
+        raise NotImplementedError
 
     def _latency_between(self, sender: int, receiver: int) -> int:
         """Return the latency of a message between two servers, ns."""

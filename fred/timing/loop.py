@@ -1,7 +1,7 @@
 """SimPy's event loop, faster in three places: timeouts, stepping through events, and resuming a process."""
 
 from collections.abc import Callable, Generator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from inspect import isgenerator
 from numbers import Integral
 from typing import Any, Protocol
@@ -156,6 +156,15 @@ class Loop(simpy.Environment):
         event._ok, event._value = True, None  # as simpy.Environment.run does for its own `until`
         event.callbacks.append(lambda _: action())
         self.schedule(event, URGENT, time - self._now)
+
+    def pause(self, lasts: int) -> None:
+        """Delay all events by `lasts` ns, except later ones that were set with `at`."""
+        queue, now = self._queue, self._now
+        queue[:] = [
+            (time if rank == URGENT and time > now else time + lasts, rank, number, event)
+            for time, rank, number, event in queue
+        ]
+        heapify(queue)
 
     def happen(self, events: int, until: Ends) -> bool:
         """Process up to `events` events, or until `until` is full. Return False if no event is left."""

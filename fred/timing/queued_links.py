@@ -76,6 +76,23 @@ class QueuedLinks(Links):
         if done > self._env._now:
             yield done - self._env._now
 
+    def pause(self, lasts: int) -> None:
+        lists = (
+            self._out,
+            self._in,
+            self._inner_out,
+            self._inner_in,
+            self._inward,
+            self._outward,
+            self._leaving,
+            self._entering,
+        )
+        regional = (*self._to, *self._from) if self._region_of else ()
+        cards = {id(card): card for own in (*lists, *regional, [*self._between.values()]) for card in own}  # each once
+        for card in cards.values():
+            if card.free_at > self._env._now:
+                card.free_at += lasts
+
     def _lay_cards(
         self, network: Network, workers: int, upload: Sequence[float | None], download: Sequence[float | None]
     ) -> None:

@@ -38,6 +38,11 @@ class Sending(World):
         self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
         self._published = [(NONE, self.sizes.model.whole)] * self.workers  # row and bytes of each worker's last `publish`
 
+    def halt(self, seconds: float, waiting: dict[str, str]) -> None:
+        super().halt(seconds, waiting)
+        if self.links is not None:
+            self.links.clear()
+
     def send(
         self, gradient: Gradient, server: int | None = None, size: int | None = None, block: int | None = None
     ) -> Iterable[Wait]:

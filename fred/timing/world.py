@@ -148,8 +148,7 @@ class World:
 
         Raises FredError on a standstill.
         """
-        if seconds < math.inf:
-            self.env.at(round(seconds * NANOSECONDS), self._time_is_over)
+        self._end_at(seconds)
         thresholds = gc.get_threshold()
         gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of processes' garbage: up to a third of the time
         try:
@@ -157,6 +156,22 @@ class World:
                 self._go_on(seconds)
         finally:
             gc.set_threshold(*thresholds)
+
+    def halt(self, seconds: float, waiting: dict[str, str]) -> None:
+        """End all processes; the run still ends after `seconds`.
+
+        Args:
+            seconds: limit on virtual time, s; infinity: no limit.
+            waiting: what is waited for from now on, by the name of who waits.
+        """
+        self.env._queue.clear()
+        self._processes.clear()
+        self._waiting = dict(waiting)
+        self._end_at(seconds)
+
+    def _end_at(self, seconds: float) -> None:
+        if seconds < math.inf:
+            self.env.at(round(seconds * NANOSECONDS), self._time_is_over)
 
     def schedule(self) -> Schedule:
         """Return the schedule recorded so far."""

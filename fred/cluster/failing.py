@@ -1,0 +1,133 @@
+"""The failures of one run: when the job fails next, and when all its workers have a machine again."""
+
+from collections import Counter
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import groupby
+from typing import NamedTuple
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS, NEVER, durations
+from fred.cluster.failures import Failures
+from fred.cluster.latency import Latency
+
+
+class Outage(NamedTuple):
+    """The time from a failure until the job goes on, in ns."""
+
+    worker: int  # the first one that failed
+    detected: int
+    complete: int  # all workers have a machine; NEVER: there are not enough
+    loaded: int
+
+
+class _Failure(NamedTuple):
+    """Workers that fail together, and when their machines are repaired if a crew begins at a given time, ns."""
+
+    workers: list[int]
+    repaired: Callable[[int], int] | None  # None: nothing is broken
+
+
+class Failing:
+    """The failures of one run, and its machines: those of the workers, spares, and machines under repair.
+
+    The times of failures count the time during which machines can fail: `resume` tells when it begins again.
+
+    Args:
+        failures: causes of failures, and what it takes to go on.
+        cluster: number of workers, their nodes and regions.
+        seed: seed of the run.
+
+    Example: two workers fail after 10 s and 16 s; their machines are back 5 s later.
+        >>> cluster = Cluster(workers=2, failures={"recorded": [(1, 10, 15), (0, 16, 21)], "checkpoint": {"every_updates": 1}})
+        >>> failing = Failing(cluster.failures, cluster, seed=0)
+        >>> failing.resume(0)
+        >>> when = failing.next()
+        >>> when / 1e9, failing.fail(when).complete / 1e9
+        (10.0, 15.0)
+    """
+
+    def __init__(self, failures: Failures, cluster: Cluster, seed: int):
+        self._failures = failures
+        self._domains = [cause.domains(cluster.node_of, cluster.region_of) for cause in failures.causes]
+        self._up = [self._draws(seed, f"failure {i} up", cause.times, i) for i, cause in enumerate(failures.causes)]
+        self._repair = [
+            self._draws(seed, f"failure {i} repair", cause.repair, i) if cause.repair else []
+            for i, cause in enumerate(failures.causes)
+        ]
+        self._coming = [(draw(), i, j) for i, up in enumerate(self._up) for j, draw in enumerate(up)]  # heap, by time exposed
+        heapify(self._coming)
+        self._recorded = _together(failures)  # last first
+        self._exposed = self._since = 0  # time exposed before the job last went on, ns; when that was
+        self._detect, self._join, self._load = (
+            durations(seed, f"failures {name}", [latency], [1.0])[0]
+            for name, latency in (("detect", failures.detect), ("join", failures.join), ("load", failures.load))
+        )
+        self._machines = list(range(cluster.size))  # of each worker
+        self._free = [(0, cluster.size + spare) for spare in range(failures.spares)]  # heap: when a machine is free, its number
+        self._crews = [0] * (failures.crews or 0)  # heap: when each crew is free
+        self._failed = Counter[int]()  # number of failures of each machine
+
+    def resume(self, now: int) -> None:
+        """Let machines fail again from `now` on, ns."""
+        self._since = now
+        while self._recorded and self._recorded[-1][1] <= now:  # it failed and came back while the job waited
+            self._recorded.pop()
+
+    def next(self) -> int:
+        """Return when the job fails next, ns; NEVER if it does not."""
+        drawn = self._since + self._coming[0][0] - self._exposed if self._coming else NEVER
+        return min(drawn, self._next_recorded())
+
+    def fail(self, now: int) -> Outage:
+        """Let the next machines fail `now`, ns; return when the job goes on."""
+        failure = self._strike(now)
+        detected = complete = now + self._detect()
+        if failure.repaired is None:
+            return Outage(failure.workers[0], detected, detected, detected + self._load())
+        self._send_to_repair(failure, detected)
+        for worker in failure.workers:
+            if not self._free:
+                return Outage(failure.workers[0], detected, NEVER, NEVER)
+            free, self._machines[worker] = heappop(self._free)
+            complete = max(complete, free)
+        return Outage(failure.workers[0], detected, complete, complete + self._join() + self._load())
+
+    def _next_recorded(self) -> int:
+        return max(self._recorded[-1][0], self._since) if self._recorded else NEVER
+
+    def _strike(self, now: int) -> _Failure:
+        """Return the next failure, and draw when its cause strikes the same workers again."""
+        recorded = self._next_recorded() <= now
+        self._exposed += now - self._since
+        if recorded:
+            _, up, workers = self._recorded.pop()
+            return _Failure(workers, lambda begin: max(begin, up))
+        exposed, cause, domain = self._coming[0]
+        heapreplace(self._coming, (exposed + max(1, self._up[cause][domain]()), cause, domain))
+        workers = self._domains[cause][domain].tolist()
+        repair = self._repair[cause][domain] if self._repair[cause] else None
+        return _Failure(workers, repair and (lambda begin: begin + repair()))
+
+    def _send_to_repair(self, failure: _Failure, now: int) -> None:
+        """Repair broken machines that are not retired, as soon as a crew is free; note when they can be used again."""
+        assert failure.repaired is not None
+        repaired = failure.repaired(max(now, self._crews[0]) if self._crews else now)
+        if self._crews:
+            heapreplace(self._crews, repaired)
+        for worker in failure.workers:
+            machine = self._machines[worker]
+            self._failed[machine] += 1
+            if self._failed[machine] != self._failures.retire_after:
+                heappush(self._free, (repaired, machine))
+
+    def _draws(self, seed: int, purpose: str, latency: Latency, cause: int) -> list[Callable[[], int]]:
+        number = len(self._domains[cause])
+        return durations(seed, purpose, [latency] * number, [1.0] * number)
+
+
+def _together(failures: Failures) -> list[tuple[int, int, list[int]]]:
+    """Return recorded failures, last first: when they are down and up, ns, and the workers that fail together."""
+    times = sorted((round(down * NANOSECONDS), round(up * NANOSECONDS), worker) for worker, down, up in failures.recorded)
+    groups = groupby(times, key=lambda each: each[:2])
+    return [(down, up, sorted({worker for _, _, worker in some})) for (down, up), some in groups][::-1]

@@ -1,0 +1,172 @@
+"""Machines that fail and stop the job, which starts again from its last checkpoint.
+
+Each cause of failure strikes a worker, a node, a region, or several of them at once. All its workers fail together.
+
+Example: four workers, of which one fails every two hours; a checkpoint every ten minutes keeps the others' work.
+    >>> failures = Failures(
+    ...     causes=[{"mean_up": 28800.0, "repair": {"name": "constant", "seconds": 3600.0}}],
+    ...     checkpoint={"every_seconds": 600.0, "pause": 20.0},
+    ...     load={"name": "constant", "seconds": 60.0},
+    ...     spares=1,
+    ... )
+    >>> [domain.tolist() for domain in failures.causes[0].domains(np.array([0, 0, 1, 1]), ())]
+    [[0], [1], [2], [3]]
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationInfo, model_validator
+
+from fred.base.errors import FredError
+from fred.base.words import listed
+from fred.cluster.contention import Dwell
+from fred.cluster.durations import check_median
+from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency, NonNegative, Positive
+from fred.components.component import Component, Count, Whole
+from fred.components.input_path import InputPath
+from fred.traces.columns import CSVFile
+
+_AT_ONCE = Constant(seconds=0.0)
+_MOST = 100_000  # recorded failures; all of them are stored in every manifest
+_COLUMNS = ("worker", "down", "up")
+_Recorded = tuple[Whole, NonNegative, NonNegative]  # worker, down and up, s
+
+
+class Cause(Component):
+    """A cause of failures: machines that fail as one, the time until they fail, and the time to repair them.
+
+    Two causes of the same machines compete. So early and late failures together make a bathtub curve: a Weibull time with a
+    shape below 1, and another one with a shape above 1.
+    """
+
+    of: Literal["workers", "nodes", "regions"] = Field("workers", description="machines that fail")
+    together: Count = Field(1, description="number of neighbours that fail as one, such as the nodes of a rack")
+    mean_up: Dwell | None = Field(None, description="mean of an exponential time until each fails, s", examples=[86400.0])
+    up: AnyLatency | None = Field(None, description="time until each fails, s, instead of `mean_up`")
+    repair: AnyLatency | None = Field(
+        None, description="time to repair, s; absent: nothing is broken, and the same machines start again at once"
+    )
+
+    @model_validator(mode="after")
+    def _times(self) -> "Cause":
+        if (self.mean_up is None) == (self.up is None):
+            raise ValueError("give `mean_up`, for exponential times, or their distribution as `up`")
+        for latency in (self.up, self.repair):
+            if latency is not None:
+                check_median(latency, 1.0)
+        return self
+
+    @property
+    def times(self) -> Latency:
+        """Return the distribution of the time until a failure."""
+        return self.up if self.mean_up is None else Exponential(scale=self.mean_up)  # type: ignore[return-value]
+
+    def domains(self, node_of: NDArray[np.int64], region_of: Sequence[int]) -> list[NDArray[np.int64]]:
+        """Return the workers of each domain: those that fail as one.
+
+        Args:
+            node_of: node of each worker.
+            region_of: region of each worker; empty: there are none.
+        """
+        owners = {"workers": np.arange(len(node_of)), "nodes": node_of, "regions": np.asarray(region_of, np.int64)}[self.of]
+        group = np.unique(owners, return_inverse=True)[1] // self.together
+        return [np.flatnonzero(group == number) for number in range(int(group.max(initial=-1)) + 1)]
+
+
+class Checkpoint(Component):
+    """Checkpoints of the parameters and of the whole state of the optimizer, to which a job returns after a failure."""
+
+    every_updates: Count | None = Field(None, description="updates between two checkpoints", examples=[100])
+    every_seconds: Positive | None = Field(None, description="time between two checkpoints, s, instead of `every_updates`")
+    pause: NonNegative = Field(0.0, description="time for which the job stops to make one, s")
+    write: NonNegative = Field(0.0, description="further time until it can be used, s, during which the job goes on")
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> "Checkpoint":
+        if (self.every_updates is None) == (self.every_seconds is None):
+            raise ValueError("give `every_updates` or `every_seconds`")
+        return self
+
+
+class Failures(Component):
+    """Failures that stop the whole job. It starts again from its last checkpoint, once all workers have a machine.
+
+    A failure is detected, and broken machines wait for a repair crew. Each broken machine is replaced by a spare, or else by
+    the first machine that is repaired. Then all load the checkpoint. Repaired machines that nobody waits for become spares.
+
+    Machines can fail while they compute, checkpoint and load; not while the job waits for a machine.
+    """
+
+    causes: tuple[Cause, ...] = Field((), description="causes of failures, which act independently of each other")
+    file: InputPath | None = Field(None, description="CSV file of recorded failures, `worker,down,up` in s")
+    recorded: tuple[_Recorded, ...] = Field(
+        (), description="recorded failures: worker, down and up, s", examples=[[[0, 60, 90]]]
+    )
+    checkpoint: Checkpoint = Field(description="when checkpoints are made", examples=[{"every_updates": 100}])
+    detect: AnyLatency = Field(_AT_ONCE, description="time until a failure is noticed, s")
+    load: AnyLatency = Field(_AT_ONCE, description="time to start again and load a checkpoint, s")
+    spares: Whole = Field(0, description="machines that stand by, each for one worker")
+    join: AnyLatency = Field(
+        _AT_ONCE, description="time until a replacement can load, s: 0 for hot spares, minutes for cold ones"
+    )
+    crews: Count | None = Field(None, description="number of repairs at the same time; absent: no limit")
+    retire_after: Count | None = Field(
+        None, description="number of failures after which a machine is not repaired; absent: never"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+        if not isinstance(options, dict) or not options.get("file"):
+            return options
+        if options.get("recorded"):
+            raise ValueError("give `recorded` or `file`, not both")
+        path = InputPath.of(options["file"], info).located()
+        try:
+            return {**{key: value for key, value in options.items() if key != "file"}, "recorded": _recorded(CSVFile(path))}
+        except FredError as error:
+            raise ValueError(str(error)) from error
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Failures":
+        if not self.causes and not self.recorded:
+            raise ValueError("needs `causes` of failures, or a `file` of recorded ones")
+        if len(self.recorded) > _MOST:
+            raise ValueError(f"{len(self.recorded):,} recorded failures; expected at most {_MOST:,}")
+        for worker, down, up in self.recorded:
+            if up <= down:
+                raise ValueError(f"worker {worker} is up at {up:g} s, which is not after it was down at {down:g} s")
+        for latency in (self.detect, self.load, self.join):
+            check_median(latency, 1.0)
+        given = [name for name in ("spares", "crews", "retire_after", "join") if name in self.model_fields_set]
+        if given and not any(cause.repair for cause in self.causes) and not self.recorded:
+            raise ValueError(f"`{given[0]}` needs a cause with `repair`: without it, the same machines start again at once")
+        return self
+
+    def check(self, workers: int, node_of: NDArray[np.int64], region_of: Sequence[int]) -> None:
+        """Raise ValueError if a cause names machines that this cluster does not have."""
+        if self.recorded and (worker := max(worker for worker, _, _ in self.recorded)) >= workers:
+            raise ValueError(f"there are {workers} workers, numbered from 0; `recorded` names {worker}")
+        if not region_of and any(cause.of == "regions" for cause in self.causes):
+            raise ValueError("`of: regions` needs `network.regions`")
+
+
+def _recorded(file: CSVFile) -> list[tuple[int, float, float]]:
+    """Return the failures in a file. Raises FredError."""
+    if missing := [column for column in _COLUMNS if column not in file.header]:
+        raise FredError(
+            f"{file.path} has no column `{missing[0]}`; it has {listed(file.header)}; expected {', '.join(_COLUMNS)}"
+        )
+    _, numbers = file.columns([], _COLUMNS)
+    found = list(zip(*(numbers[name].tolist() for name in _COLUMNS), strict=True))
+    for row, (worker, down, up) in enumerate(found):
+        if not (worker >= 0 and worker.is_integer() and 0 <= down < up < math.inf):
+            raise FredError(
+                f"{file.where(row)}: expected a worker's number, a time down from 0 s on, and a later time up; "
+                f"found {worker:g}, {down:g} and {up:g}"
+            )
+    return [(int(worker), down, up) for worker, down, up in found]

@@ -1,0 +1,61 @@
+"""The time of a job that fails and goes back to checkpoints: what it was used for, and how often it failed."""
+
+from typing import Any
+
+from fred.cluster.durations import NANOSECONDS
+from fred.schedule.schedule import Schedule, What, exact_sum
+
+STATES = {  # of the job, by the interval that tells; the rest of the time it trains
+    "saving": What.SAVING,
+    "undone": What.UNDONE,
+    "detecting": What.DETECTING,
+    "repairing": What.REPAIRING,
+    "loading": What.LOADING,
+}
+
+
+def of_failures(schedule: Schedule) -> dict[str, Any]:
+    """Return the number of failures, the mean time between them, s, and the share of each state in the job's time.
+
+    Training is work that lasts: its share is the goodput, also called the effective training time ratio. Work after the last
+    checkpoint counts as training until a failure undoes it.
+
+    Args:
+        schedule: schedule of a run whose cluster has `failures`.
+
+    Example: the failure at 2.5 s undoes everything after 1 s, since the checkpoint of 2 s is not written yet.
+        >>> import fred
+        >>> failures = {"recorded": [[0, 2.5, 4.0]], "checkpoint": {"every_updates": 1, "write": 1.0}}
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 1, "compute": {"name": "constant", "seconds": 1.0}, "failures": failures},
+        ...     algorithm={"name": "ssgd", "learning_rate": 0.1},
+        ...     stop={"seconds": 10},
+        ... )
+        >>> found = of_failures(fred.run(scenario).outcomes[0].schedule)
+        >>> found["number"], found["goodput"], found["time"]["undone"], found["time"]["repairing"]
+        (1, 0.7, 0.15, 0.15)
+    """
+    intervals = schedule.intervals
+    lengths = intervals.end_ns - intervals.begin_ns
+    spent = {name: exact_sum(lengths[intervals.what == what]) for name, what in STATES.items()}
+    end = schedule.end_ns
+    number = int((intervals.what == What.DETECTING).sum())
+    seconds = end / NANOSECONDS
+    training = end - sum(spent.values())
+    return {
+        "number": number,
+        "goodput": training / end if end else None,
+        "seconds_between": seconds / number if number else None,
+        "time": {name: each / end if end else None for name, each in {"training": training, **spent}.items()},
+    }
+
+
+def undone(schedule: Schedule, at: float) -> bool:
+    """Return True if a failure undid the work that was done at a time, s.
+
+    Args:
+        schedule: schedule of a run.
+        at: virtual time, s.
+    """
+    lost, time = schedule.intervals.only(What.UNDONE), round(at * NANOSECONDS)
+    return bool(((lost.begin_ns < time) & (time < lost.end_ns)).any())

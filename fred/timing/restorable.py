@@ -1,0 +1,118 @@
+"""A recorder that goes back to a checkpoint: rows after it leave the schedule, as the work that they stand for is lost."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from fred.schedule.layout import Layout
+from fred.schedule.schedule import NONE, UNENDING, Schedule, What
+from fred.timing.copies import Gradient
+from fred.timing.recorder import Recorder
+
+
+class Kept(NamedTuple):
+    """A point of the recording to which `restore` goes back.
+
+    Args:
+        time, over: when the checkpoint began, and when the job went on, ns.
+        lengths: of rows and intervals, bytes.
+        counts: updates of blocks, applied gradients, and mailboxes.
+        clocks: of each block of each replica.
+        steps: of each worker: number of gradients that its next one follows.
+        begun: worker and beginning (ns) of gradients that were being computed, which are lost too.
+    """
+
+    time: int
+    over: int
+    lengths: tuple[int, int]
+    counts: tuple[int, int, int]
+    clocks: list[int]
+    steps: list[int]
+    begun: list[tuple[int, int]]
+
+
+class Restorable(Recorder):
+    """A recorder whose schedule holds only work that is never lost; lost time is in intervals.
+
+    Args:
+        workers, layout, limits: as of `Recorder`.
+        rows_from: time from which the limit on rows counts, ns: rows before it may still be lost.
+    """
+
+    def __init__(self, workers: int, layout: Layout, *, rows_from: int = 0, **limits: Any):
+        super().__init__(workers, layout, **limits)
+        self.rows_from, self._wanted_then = rows_from, self._bytes_wanted
+        self._bytes_wanted = UNENDING
+        self.updated: Callable[[], None] = lambda: None  # called after each update of a block
+        self._of_job: list[list[int]] = []  # intervals of the whole job
+        self._none_begun = list(self.latest)
+
+    def arm(self) -> None:
+        """Let the limit on rows count from now on."""
+        self._bytes_wanted = self._wanted_then
+
+    @property
+    def between_rounds(self) -> bool:
+        """Return True if no round is open."""
+        return not any(self._joined)
+
+    def checkpoint(self, now: int, over: int) -> Kept:
+        """Return the present point, at `now`; the job goes on at `over`, ns."""
+        unused = {(each.worker, each.step): each for each in self._in_flight() if not each.applied}
+        steps = [_first_unused(worker, step, unused) for worker, step in enumerate(self.steps)]
+        begun = [(each.worker, each.begin) for each in unused.values() if each.begin < now < each.end]
+        lengths, counts = (len(self._rows), len(self._intervals)), (self.changes, self.gradients, self._mailboxes)
+        return Kept(now, over, lengths, counts, list(self.clocks), steps, begun)
+
+    def restore(self, kept: Kept) -> None:
+        """Go back: everything recorded since then is lost."""
+        rows, intervals = kept.lengths
+        del self._rows[rows:], self._intervals[intervals:]
+        self.changes, self.gradients, self._mailboxes = kept.counts
+        self.clocks[:], self.steps[:] = kept.clocks, kept.steps
+        self.latest[:] = self._none_begun
+        self._unsettled, self._joined = [], [[] for _ in self._joined]
+        self._of_job += [[What.LOST, begin, kept.time, worker] for worker, begin in kept.begun]
+        kept.begun.clear()  # once only, however often the job goes back
+
+    def of_job(self, what: What, begin: int, end: int, worker: int = NONE) -> None:
+        """Record an interval of the whole job, ns."""
+        self._of_job.append([what, begin, end, worker])
+
+    def lose(self, since: int, now: int) -> None:
+        """Record that the job has failed at `now`: its work `since` the last checkpoint, ns, is undone."""
+        while self._of_job and self._of_job[-1][0] == What.SAVING and self._of_job[-1][1] >= since:
+            self._of_job.pop()
+        for each in reversed(self._of_job):  # it may fail while it loads
+            if each[2] <= now:
+                break
+            each[2] = now
+        self.of_job(What.UNDONE, since, now)
+
+    def pause(self, now: int, lasts: int) -> None:
+        """Delay all gradients that are being computed, ns."""
+        for each in self._in_flight():
+            if each.end > now:
+                each.begin += lasts if each.begin >= now else 0
+                each.end += lasts
+                each.ready = tuple(end + lasts if end > now else end for end in each.ready)
+
+    def schedule(self, end_ns: int, standstill: str = "", others: Iterable[tuple[int, ...]] = ()) -> Schedule:
+        """Return the schedule of everything that was not lost, until the simulation stopped at `end_ns`."""
+        found = [
+            (what, begin, min(end, end_ns), NONE, worker, NONE)
+            for what, begin, end, worker in self._of_job
+            if begin < min(end, end_ns) or (what == What.DETECTING and begin <= end_ns)  # each failure counts
+        ]
+        return super().schedule(end_ns, standstill, (*others, *found))
+
+    def _changed(self, cell: int) -> None:
+        super()._changed(cell)
+        if not self.full:
+            self.updated()
+
+
+def _first_unused(worker: int, step: int, unused: dict[tuple[int, int], Gradient]) -> int:
+    """Return the step after the worker's last gradient that was used: later ones are computed again, with their minibatches."""
+    while (worker, step - 1) in unused:
+        step -= 1
+    return step
