@@ -1,4 +1,4 @@
-"""The first time that a worker or server is offline, for timelines and replays."""
+"""The first time that a worker or server is offline, or that the job fails, for timelines and replays."""
 
 from collections.abc import Collection
 
@@ -12,7 +12,9 @@ def first_absence(schedule: Schedule, workers: Collection[int] | None = None) ->
         schedule: schedule of a run with a clock.
         workers: workers to consider; default: all.
     """
-    away, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.SERVER_AWAY))
-    whose = zip(away.begin_ns.tolist(), away.worker.tolist(), strict=True)
+    away, failed, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.DETECTING, What.SERVER_AWAY))
+    whose = zip(
+        (*away.begin_ns.tolist(), *failed.begin_ns.tolist()), (*away.worker.tolist(), *failed.worker.tolist()), strict=True
+    )
     found = [(when, who) for when, who in whose if workers is None or who in workers]
     return min(found + [(when, -1) for when in servers.begin_ns.tolist()], default=None)

@@ -121,7 +121,8 @@ class Scenario(Component):
         perplexed = any(run.task.has_perplexity for run in swept if run.task is not None)
         targeted, prices = any(run.has_target for run in swept), [run.cluster.prices for run in swept if run.cluster.prices]
         powered = any(each.have_power for each in prices)
-        return Criterion.of(self.best, learned, targeted, with_norm, perplexed, bool(prices), powered)
+        failing = any(run.cluster.failures is not None for run in swept)
+        return Criterion.of(self.best, learned, targeted, with_norm, perplexed, bool(prices), powered, failing)
 
     @field_validator("title", "comment")
     @classmethod

@@ -23,7 +23,11 @@ _OF_TARGETS = (  # need a target
     *("target_updates", "target_seconds", "target_cost", "target_energy_kwh"),
     *("target_loss", "target_error", "target_gradient_norm"),
 )
-_HIGHER_IS_BETTER = ("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing")
+_OF_FAILURES = ("failures_number", "failures_goodput", "failures_seconds_between")  # need failures
+_HIGHER_IS_BETTER = (
+    *("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing"),
+    *("failures_goodput", "failures_seconds_between"),
+)
 COLUMNS = (  # all numeric columns of the summary
     *("loss", "error", "throughput", "updates", "virtual_seconds", "target_updates", "target_seconds"),
     *(f"gradients_{what}" for what in ("computed", "applied", "dropped", "in_flight")),
@@ -36,6 +40,7 @@ COLUMNS = (  # all numeric columns of the summary
     *("target_loss", "target_error", "target_gradient_norm", "workers", "seed"),
     *(f"cost_{what}" for what in ("total", "workers", "servers", "traffic", "electricity")),
     *("energy_kwh", "target_cost", "target_energy_kwh"),
+    *_OF_FAILURES,
 )
 _OF_ENDS = {  # criterion -> column at the target, column at the end
     "seconds": ("target_seconds", "virtual_seconds"),
@@ -79,6 +84,7 @@ class Criterion(NamedTuple):
         perplexed: bool = True,
         priced: bool = True,
         powered: bool = True,
+        failing: bool = False,
     ) -> "Criterion":
         """Return the criterion of this name; by default the loss, or without a task the throughput.
 
@@ -92,6 +98,7 @@ class Criterion(NamedTuple):
             perplexed: True if some swept run has a perplexity.
             priced: True if some swept run has prices.
             powered: True if some swept run's machines draw power.
+            failing: True if the job may fail in some swept run.
         """
         best = best or ("loss" if learned else "throughput")
         *way, name = best.split()
@@ -103,6 +110,7 @@ class Criterion(NamedTuple):
         missing = "`evaluate.gradient_norm`" if column == "gradient_norm" and not with_norm else missing
         missing = "`cluster.prices`" if not priced and "cost" in column else missing
         missing = "power, such as `busy_watts`, in `cluster.prices`" if not powered and "energy" in column else missing
+        missing = "`cluster.failures`" if column in _OF_FAILURES and not failing else missing
         return cls(best, column, way == ["highest"] if way else column in _HIGHER_IS_BETTER, missing)
 
 
