@@ -25,6 +25,7 @@ from fred.replay.hooks import Hooks
 from fred.schedule.layout import Layout, Sizes, size_in_bytes
 
 _SMALL = 1 << 14  # numbers in a gradient
+_EXPENSIVE = 1 << 25  # parameters x predictions in a minibatch; about 3 ms
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -54,15 +55,27 @@ class Arithmetic:
     blocks: Blocks
     workers: int
     batch_size: int
+    predictions: int  # in a minibatch: examples, or tokens
     local: bool  # workers update their own models, so their gradients are not sent
     given: Server = field(compare=False)  # the server with its learning rate
 
     @classmethod
-    def of(cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch_size: int) -> "Arithmetic":
-        """Return the arithmetic for a model with parameters of these shapes."""
+    def of(
+        cls,
+        server: Server,
+        loss: Loss,
+        params: Params,
+        layout: Layout,
+        workers: int,
+        batch_size: int,
+        tokens: int | None = None,
+    ) -> "Arithmetic":
+        """Return the arithmetic for a model with parameters of these shapes; `tokens`: those in a minibatch of sequences."""
         blocks = Blocks.of(params, layout)
         local = layout.local(workers)
-        return cls(_without_rate(server, blocks, workers), loss, blocks, workers, batch_size, local, server)
+        return cls(
+            _without_rate(server, blocks, workers), loss, blocks, workers, batch_size, tokens or batch_size, local, server
+        )
 
     def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
         """Return the initial state of each block of each replica; replicas start from `models`, cyclically."""
@@ -102,13 +115,18 @@ class Arithmetic:
         """Return True if a gradient is so small that computing it in two steps costs more than storing it."""
         return self.blocks.size <= _SMALL and not self.hooks.remembers
 
+    @property
+    def expensive(self) -> bool:
+        """Return True if a gradient takes so long that one batch of a round's gradients saves no time."""
+        return self.blocks.size * self.predictions >= _EXPENSIVE
+
     @cached_property
     def hooks(self) -> Hooks:
         """Return which of the server's functions have to be called."""
         own = self.server.overrides
         synchronizes = own("synchronize") or self.server.average is not None
         sends = own("send") or own("send_steps") or self.server.codec is not None
-        return Hooks(sends, beside.remembers(self.server), own("contribute"), own("publish"), synchronizes)
+        return Hooks(sends, beside.remembers(self.server), own("contribute"), own("publish"), synchronizes, self.expensive)
 
     @property
     def sizes(self) -> Sizes:

@@ -11,6 +11,7 @@ class Hooks(NamedTuple):
     contributes: bool = False
     publishes: bool = False
     synchronizes: bool = False
+    apart: bool = False  # a gradient takes so long that a round's are computed one by one, not as one batch
 
     @property
     def plain(self) -> bool:

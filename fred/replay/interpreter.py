@@ -83,12 +83,16 @@ class Interpreter:
     def commit(self, row: Row, cell: int) -> None:
         """Execute a COMMIT: replica <- apply_round(replica, weight x sum of the round).
 
-        The mean of gradients at the current version, each used for the first time, is computed as one batch.
+        The mean of gradients at the current version, each used for the first time, is computed as one batch, unless a gradient
+        takes long. Then they are added in the order of the workers.
         """
         joined = self.memory.rounds.pop(cell, [])
         weight = row.weight
         fresh = all(each.message is None and each.clock == row.timestamp for each in joined)
-        if joined and fresh and weight == 1.0 / len(joined):
+        mean = joined and fresh and weight == 1.0 / len(joined)
+        if mean and self._arithmetic.hooks.apart:
+            joined.sort(key=_by_worker)
+        if mean and not self._arithmetic.hooks.apart:
             total, weight = self._part(self._flat(joined), row.block), 1.0
         elif joined:
             total = reduce(self._do["add"], [self._joined(each) for each in joined])
@@ -204,7 +208,7 @@ class Interpreter:
 
     def _flat(self, joined: list[Joined]) -> Message:
         """Return the mean gradient of a round, computed as one batch in the order of the workers."""
-        members = sorted(joined, key=lambda each: (each.row.worker, each.row.step))
+        members = sorted(joined, key=_by_worker)
         size = padded(len(members), self._arithmetic.workers)
         rows = members + members[-1:] * (size - len(members))
         minibatch = np.array([(each.row.worker, each.row.step, each.ordinal) for each in rows]).T
@@ -223,6 +227,10 @@ class Interpreter:
         """Return the sum of an empty round."""
         shape = self._shapes()[self._arithmetic.blocks.place(block)[0]]
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+
+
+def _by_worker(each: Joined) -> tuple[int, int]:
+    return each.row.worker, each.row.step
 
 
 def _key(row: Row) -> tuple[int, ...]:

@@ -136,11 +136,14 @@ class _Lowering:
         self._flat_rounds(commits[flat], members[flat])
 
     def _flat_rounds(self, commits: Ints, members: Ints) -> None:
-        """Emit rounds computed as one batch, with members in the order of workers, not of arrival."""
+        """Emit rounds that can be one batch, with members in the order of workers, not of arrival."""
         ledger, flat = self._schedule.ledger, self._uses.flat
         gradients = self._uses.origin[flat]
         sort = np.lexsort((ledger.steps[gradients], ledger.workers[gradients], self._uses.update[flat]))
         gradients = gradients[sort]
+        if self._hooks.apart and len(commits):
+            self._sums_of(commits, members, gradients)
+            return
         begins = np.cumsum(members) - members
         sizes = np.array([padded(count, self._schedule.workers) for count in members.tolist()], np.int64)
         for size in np.unique(sizes):
@@ -154,6 +157,18 @@ class _Lowering:
             self._code.emit(
                 kind, commits[own], _ITSELF, **state, weight=weight, count=members[own], sources=sources, minibatch=minibatch
             )
+
+    def _sums_of(self, commits: Ints, members: Ints, gradients: Ints) -> None:
+        """Emit rounds as sums of these gradients, each computed by itself."""
+        ((_, _, state),) = self._states(commits)
+        round_of = np.repeat(np.arange(len(commits)), members)
+        place = np.arange(len(gradients)) - (np.cumsum(members) - members)[round_of]
+        rows, each = commits[round_of], {name: array[round_of] for name, array in state.items()}
+        each |= {"opens": place == 0, "sender": self._schedule.ledger.workers[gradients]}
+        each |= {"sources": self._versions.read[rows][:, None], "minibatch": self._minibatches(gradients[:, None])}
+        self._code.emit(Kind(Op.ADD, How.GRADIENT), rows, place - members.max(), **each)
+        weight = self._schedule["weight"][commits]
+        self._code.emit(Kind(Op.COMMIT, How.SUM), commits, _ITSELF, **state, weight=weight, count=members)
 
     def _mixes(self) -> None:
         mixes = self._versions.mixes

@@ -75,7 +75,7 @@ class Program:
 class _Batch(NamedTuple):
     kind: Kind
     rows: Ints
-    within: int
+    within: int | Ints
     operands: Operands
 
 
@@ -85,8 +85,8 @@ class Code:
     def __init__(self) -> None:
         self._batches: list[_Batch] = []
 
-    def emit(self, kind: Kind, rows: Ints, within: int, **operands: NDArray) -> None:
-        """Add instructions for these rows; `within` orders the instructions of one row."""
+    def emit(self, kind: Kind, rows: Ints, within: int | Ints, **operands: NDArray) -> None:
+        """Add instructions for these rows; `within`, of all or of each, orders the instructions of one row."""
         if len(rows):
             self._batches.append(_Batch(kind, rows, within, operands))
 

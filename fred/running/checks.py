@@ -51,7 +51,7 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
         check_whole_matrices(run.algorithm, layout)
     check_division(task, data, run.cluster.size)
     loss = Loss.of(task.model, task.loss, data, task.l2)
-    do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
+    do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size, task.tokens)
     _ = do.sizes  # as the algorithm counts them
     if do.hooks.remembers:
         check_memories(do, params)

@@ -33,7 +33,8 @@ class Problem:
         self.layout = run.protocol.layout(run.cluster)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
-        self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
+        shapes = self.params, self.layout, run.cluster.size, task.batch_size, task.tokens
+        self.arithmetic = Arithmetic.of(run.algorithm, self.loss, *shapes)
         self.parts = parts = _parts(task, self.data, seed, run.cluster.size)
         self.sizes = self.arithmetic.sizes  # bytes of models and messages
         if parts is not None and run.protocol.needs_examples:
