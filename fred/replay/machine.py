@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,21 @@ class Carry(NamedTuple):
     memory: Stack  # memory of each worker
 
 
+class Progress(Protocol):
+    """The progress of a replay."""
+
+    @property
+    def phase(self) -> int:
+        """Return the number of completed phases."""
+
+    @property
+    def carry(self) -> Carry:
+        """Return the values that evaluations read."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the progress as copies of the arrays."""
+
+
 class Mark(NamedTuple):
     """The progress of a replay: the number of completed phases, and everything that the rest needs."""
 
@@ -60,20 +75,48 @@ def replay(
 
     A mark's arrays are donated when the next one is requested: take a snapshot to keep them.
     """
-    run, chunks = compiled(arithmetic, program.kinds), Chunks(program, batches)
-    phase, carry = 0, start(program, arithmetic, models, examples, batches.seed)
-    if resumed:
-        phase, carry = resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry)
-    chunk = Chunk(phase, phase)
+    loop = Loop(program, arithmetic, examples, batches)
+    at = loop.start(models, resumed)
     for mark in program.marks[passed:].tolist():
-        while phase < mark:
-            if phase == chunk.end:
-                chunk = chunks.after(phase)
-            end = min(mark, chunk.end)
-            with _said(arithmetic, program.kinds, (carry, chunk.operands)):
-                carry = run(carry, examples, chunk.operands, chunk.offsets, phase - chunk.begin, end - chunk.begin)
-            phase = end
-        yield Mark(phase, carry)
+        at = loop.to(at, mark)
+        yield at
+
+
+class Loop:
+    """The compiled loop of a program with its operands.
+
+    Args:
+        program: the program.
+        arithmetic: effects of its instructions.
+        examples: training examples.
+        batches: their minibatches.
+    """
+
+    def __init__(self, program: Program, arithmetic: Arithmetic, examples: Arrays, batches: Minibatches):
+        self._program, self._arithmetic, self._examples, self._seed = program, arithmetic, examples, batches.seed
+        self._run, self._chunks = compiled(arithmetic, program.kinds), Chunks(program, batches)
+        self._chunk = Chunk(0, 0)
+
+    def start(self, models: Sequence[Params], resumed: Snapshot | None) -> Mark:
+        """Return the progress before the first instruction, or that of a snapshot."""
+        carry = start(self._program, self._arithmetic, models, self._examples, self._seed)
+        if not resumed:
+            return Mark(0, carry)
+        return Mark(resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry))
+
+    def to(self, at: Mark, end: int) -> Mark:
+        """Execute the phases before `end`, and return the progress; the arrays of `at` are donated."""
+        phase, carry = at
+        while phase < end:
+            if not self._chunk.begin <= phase < self._chunk.end:
+                self._chunk = self._chunks.after(phase)
+            chunk = self._chunk
+            upto = min(end, chunk.end)
+            with _said(self._arithmetic, self._program.kinds, (carry, chunk.operands)):
+                bounds = chunk.offsets, phase - chunk.begin, upto - chunk.begin
+                carry = self._run(carry, self._examples, chunk.operands, *bounds)
+            phase = upto
+        return Mark(phase, carry)
 
 
 def _said(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> AbstractContextManager[None]:
@@ -118,7 +161,7 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
     )
 
 
-def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic, replicas: Sequence[int]) -> list[State]:
+def states_at(program: Program, number: int, mark: Progress, arithmetic: Arithmetic, replicas: Sequence[int]) -> list[State]:
     """Return the states of these replicas at the program's mark of this number: for each block, stacked over the replicas."""
     blocks = arithmetic.blocks
     result = []

@@ -33,7 +33,7 @@ class Taking:
         for leaf in parts:
             if id(leaf) not in self._numbers:
                 self._numbers[id(leaf)] = len(self.arrays)
-                self.arrays.append(_plain(leaf))
+                self.arrays.append(np.array(plain(leaf)))
         return [self._numbers[id(leaf)] for leaf in parts]
 
 
@@ -51,19 +51,19 @@ class Restoring:
 
     def _leaf(self, number: int, like: Any) -> jax.Array:
         if number not in self._made:
-            self._made[number] = _array(self._arrays[number], like)
+            self._made[number] = array_like(self._arrays[number], like)
         return self._made[number]
 
 
-def _plain(leaf: Any) -> NDArray:
-    """Return a copy that a file can hold; for random keys, their data."""
-    leaf = jnp.asarray(leaf)  # a user's own leaf may be a plain number
-    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+def plain(leaf: Any) -> NDArray:
+    """Return an array that a file can hold, perhaps the memory of this one; for random keys, their data."""
+    leaf = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)  # a user's own leaf may be a plain number
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _array(found: NDArray, like: Any) -> jax.Array:
+def array_like(found: NDArray, like: Any) -> jax.Array:
     """Return a copy of a stored array, with the type of `like`. Raises ValueError if it does not fit."""
-    like, given = like if hasattr(like, "dtype") else jnp.asarray(like), jnp.array(found)
+    like, given = like if hasattr(like, "dtype") else jnp.asarray(like), jax.device_put(np.array(found))
     whole = jax.random.wrap_key_data(given, impl=jax.random.key_impl(like)) if _is_key(like) else given
     if (whole.shape, whole.dtype) != (like.shape, like.dtype):
         raise ValueError(f"an array of {whole.dtype} {whole.shape}; expected {like.dtype} {like.shape}")

@@ -61,7 +61,8 @@ def run(
         progress: called with run, seed and the fraction done.
         out: folder to which units are written as they finish; units finished there before, even by an interrupted run, are
             not computed again. By default results stay in memory.
-        jobs: number of units computed at a time, each in its own process; needs `out`.
+        jobs: number of processes, of which each computes units; with fewer units than processes, several may share the
+            gradients of one; needs `out`.
         dask: address of the scheduler of a Dask cluster that computes the units; needs `out`.
         fresh: True to compute everything again, without cached results and compiled programs.
         file: file of the scenario, recorded in the folder, which then refuses results of other scenarios.
@@ -236,9 +237,9 @@ def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
     if how.dask:
         on_dask(units, stage, how.progress, how.dask)
     elif how.jobs > 1 and len(units) > 1:
-        parallel.in_processes(units, stage, how.progress, min(how.jobs, len(units)))
+        parallel.in_processes(units, stage, how.progress, how.jobs)
     else:
-        parallel.one_by_one(units, stage, how.progress)
+        parallel.one_by_one(units, stage, how.progress, how.jobs)
 
 
 def _files_of(units: Iterable[Unit], stage: Path) -> list[str]:

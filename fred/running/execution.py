@@ -46,6 +46,7 @@ def execute(
     inline: bool = False,
     following: Following | None = None,
     timings: Timings | None = None,
+    cores: int = 1,
 ) -> Computed:
     """Execute one run with one seed; the result is bitwise the same whatever else runs. Raises FredError.
 
@@ -58,6 +59,7 @@ def execute(
         inline: compute during the simulation of timing.
         following: callbacks for progress and checkpoints, and the checkpoint from which to resume; None: none.
         timings: cache of schedules, for runs with the same timing; None: the schedule is recorded.
+        cores: largest number of processes for this run; a replay uses several if its gradients take long enough.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -70,10 +72,10 @@ def execute(
     (1.0, True)
     """
     with blamed(name, run):
-        return _execute(name, run, seed, inline, following or Following(), timings or Timings())
+        return _execute(name, run, seed, inline, following or Following(), timings or Timings(), cores)
 
 
-def _execute(name: str, run: Run, seed: int, inline: bool, following: Following, timings: Timings) -> Computed:
+def _execute(name: str, run: Run, seed: int, inline: bool, following: Following, timings: Timings, cores: int) -> Computed:
     if run.task is None:
         recording = Recording(run, seed)
         schedule = timings.schedule(recording)
@@ -82,7 +84,7 @@ def _execute(name: str, run: Run, seed: int, inline: bool, following: Following,
         )
     from fred.running.trained import trained  # imports jax
 
-    done = trained(run, run.task, seed, inline, following, timings)
+    done = trained(run, run.task, seed, inline, following, timings, cores)
     metrics = _metrics(run, done.schedule, done.points, done.measured)
     return Computed(name, seed, run, done.schedule, metrics, done.initial, done.final, done.data)
 

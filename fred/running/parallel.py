@@ -18,23 +18,26 @@ from fred.running.unit import Unit
 _LOOK = 0.2  # seconds between two checks of the other processes' progress
 
 
-def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
+def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns, cores: int = 1) -> None:
     """Compute units one after the other in this process.
 
     Args:
         units: units to compute, grouped by timing.
         stage: the unfinished result folder.
         progress: called with run, seed and the fraction done.
+        cores: largest number of processes for each unit.
     """
     shared = Timings(stage / timings.FOLDER)
     for unit in timings.in_order(units):
         progress(unit.name, unit.seed, 0.0)
-        work.do(unit, stage, partial(progress, unit.name, unit.seed), timings=shared)
+        work.do(unit, stage, partial(progress, unit.name, unit.seed), timings=shared, cores=cores)
         progress(unit.name, unit.seed, 1.0)
 
 
 def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int) -> None:
     """Compute units in `jobs` processes, including this one, which computes while the others start. Stop at the first failure.
+
+    Processes without a unit help this one with its unit.
 
     Args:
         units: units to compute, grouped by timing; each process begins at a different one, and skips those that another
@@ -48,17 +51,18 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
     if any(unit.own for unit in units):
         pool.end()  # they may hold older versions of the user's modules
     order, ordered = Order.of(units), timings.in_order(units)
-    packed = [cloudpickle.dumps(_of_process(ordered, k, jobs)) for k in range(1, jobs)]
+    number = min(jobs, len(units))
+    packed = [cloudpickle.dumps(_of_process(ordered, k, number)) for k in range(1, number)]
     with _Watched(units, stage, progress):
         try:
-            _among_others(ordered, stage, pool.submit(_share, [(order, each, stage) for each in packed]))
+            _among_others(ordered, stage, pool.submit(_share, [(order, each, stage) for each in packed]), jobs)
         except BaseException:
             pool.end()
             raise
-    one_by_one([unit for unit in units if not stored.holds(unit, stage / unit.folder)], stage, progress)
+    one_by_one([unit for unit in units if not stored.holds(unit, stage / unit.folder)], stage, progress, jobs)
 
 
-def _among_others(units: Sequence[Unit], stage: Path, told: Sequence[Future[str]]) -> None:
+def _among_others(units: Sequence[Unit], stage: Path, told: Sequence[Future[str]], jobs: int) -> None:
     """Compute units that no other process is computing, until all have ended. Raises the first FredError that one reports."""
     shared = Timings(stage / timings.FOLDER)
     for unit in units:
@@ -66,7 +70,7 @@ def _among_others(units: Sequence[Unit], stage: Path, told: Sequence[Future[str]
             if each.done():
                 _check(each.result())
         with suppress(work.TakenError):
-            work.do(unit, stage, patience=0, timings=shared)
+            work.do(unit, stage, patience=0, timings=shared, cores=jobs - sum(not each.done() for each in told))
     for each in as_completed(told):
         _check(each.result())
 

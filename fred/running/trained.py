@@ -10,8 +10,9 @@ from fred.learning.models.model import Params
 from fred.learning.server import State
 from fred.outcomes.job_time import undone
 from fred.outcomes.outcome import Named
+from fred.replay.cores import replay
 from fred.replay.interpreter import Interpreter
-from fred.replay.machine import replay, states_at
+from fred.replay.machine import states_at
 from fred.running.cadence import Points
 from fred.running.checkpoints import Checkpoint, Following, Measured
 from fred.running.interpreted import interpreted
@@ -33,7 +34,7 @@ class Trained(NamedTuple):
     data: str  # SHA-256
 
 
-def trained(run: Run, task: Task, seed: int, inline: bool, following: Following, timings: Timings) -> Trained:
+def trained(run: Run, task: Task, seed: int, inline: bool, following: Following, timings: Timings, cores: int = 1) -> Trained:
     """Record a run's schedule and train its models. Raises FredError.
 
     Args:
@@ -43,6 +44,7 @@ def trained(run: Run, task: Task, seed: int, inline: bool, following: Following,
         inline: compute during the simulation of timing.
         following: callbacks for progress and checkpoints, and the checkpoint from which to resume.
         timings: cache of schedules, for runs with the same timing.
+        cores: largest number of processes that replay the run.
     """
     problem = Problem(task, run, seed)
     recording = Recording(run, seed, problem.sizes)
@@ -51,13 +53,13 @@ def trained(run: Run, task: Task, seed: int, inline: bool, following: Following,
     elif inline or run.protocol.needs_values:
         schedule, measured, params = _inline(run, recording, problem, following)
     else:
-        schedule, measured, params = _replayed(run, recording, problem, following, timings)
+        schedule, measured, params = _replayed(run, recording, problem, following, timings, cores)
     points = recording.cadence.points(schedule)
     return Trained(schedule, points, measured, _initial(problem), _named(params), problem.data.digest)
 
 
 def _replayed(
-    run: Run, recording: Recording, problem: Problem, following: Following, timings: Timings
+    run: Run, recording: Recording, problem: Problem, following: Following, timings: Timings, cores: int
 ) -> tuple[Schedule, Measured, Params]:
     """Record, then replay. If the target is reached early, record the schedule again up to that point."""
     schedule = timings.schedule(recording)
@@ -65,7 +67,7 @@ def _replayed(
     program = timings.program(schedule, points.rows, do)
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     passed = len(measured)
-    marks = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed)
+    marks = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed, cores)
     before = -1
     for number, mark in enumerate(marks, start=passed):
         if mark.phase == before:  # nothing has happened since

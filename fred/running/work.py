@@ -40,6 +40,7 @@ def do(
     tell: Callable[[float], None] = lambda share: None,
     patience: float = _PATIENCE,
     timings: Timings | None = None,
+    cores: int = 1,
 ) -> None:
     """Compute a unit, from its last checkpoint on, and move its outcome to its place in `stage`, unless it is there.
 
@@ -51,6 +52,7 @@ def do(
         tell: called with the fraction done.
         patience: time to wait for another process that is about to end, s.
         timings: cache of schedules, for units with the same timing; None: the schedule is recorded.
+        cores: largest number of processes for this unit.
     """
     own, place = stage / folder_of(unit), stage / unit.folder
     if stored.holds(unit, place):
@@ -58,20 +60,20 @@ def do(
     with _alone(own, patience):
         if not stored.holds(unit, place):
             with _leaving_checkpoints_only(own):
-                _compute(unit, own, place, tell, timings or Timings())
+                _compute(unit, own, place, tell, timings or Timings(), cores)
         shutil.rmtree(own, ignore_errors=True)
 
 
-def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None], timings: Timings) -> None:
+def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None], timings: Timings, cores: int) -> None:
     done = own / "done"
     shutil.rmtree(done, ignore_errors=True)
     done.mkdir()
     (own / _TOLD).write_text("0")
-    compute(unit, done, _Diary(unit, own, tell).following(), timings)
+    compute(unit, done, _Diary(unit, own, tell).following(), timings, cores)
     put(done, place)
 
 
-def compute(unit: Unit, folder: Path, following: Following, timings: Timings) -> None:
+def compute(unit: Unit, folder: Path, following: Following, timings: Timings, cores: int = 1) -> None:
     """Compute a unit and write its outcome to an empty folder. Raises FredError.
 
     Args:
@@ -79,9 +81,10 @@ def compute(unit: Unit, folder: Path, following: Following, timings: Timings) ->
         folder: an existing empty folder.
         following: callbacks for progress and checkpoints.
         timings: cache of schedules, for units with the same timing.
+        cores: largest number of processes for this unit.
     """
     began = time.monotonic()
-    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following, timings)
+    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following, timings, cores)
     if unit.data not in (None, outcome.data_digest):
         raise FredError(f"{unit.folder}: the data have changed since the run began (their digest differs); run it again")
     if changed := {name for name, _ in environment.describe().items() ^ unit.environment.items()}:

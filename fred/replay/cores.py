@@ -1,0 +1,266 @@
+"""One replay on several cores: helper processes compute gradients, or the replicas of some workers, with the same bits.
+
+The replay starts alone. If its first gradients take long enough, helper processes start next to it, each with its compiled
+functions. Once all are ready, the rest is divided among them (`plan.py`). If one of them ends, the replay goes on alone from
+its last mark.
+"""
+
+import os
+import pickle
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import jax
+import numpy as np
+
+from fred.learning.loss import Arrays
+from fred.learning.models.model import Params
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.executor import Executor, Reached, Side
+from fred.replay.interpreter import jitted
+from fred.replay.machine import Loop, Mark
+from fred.replay.phases import How, Op, Program
+from fred.replay.plan import Plan, plan_of
+from fred.replay.shared import SharedValues, cleared, new_memory
+from fred.replay.snapshot import Snapshot
+from fred.replay.tasks import tasks_of
+from fred.schedule.minibatches import Minibatches
+
+LEAST_GRADIENT = 0.002  # seconds; handing over parameters and a gradient takes about 1 ms
+LEAST_REST = 20.0  # seconds that the rest takes alone; a helper starts in about 5 s
+AT_ONCE = False  # True to wait for helpers before the first instruction, for tests
+STRETCH = 20_000  # instructions that are planned at a time
+_SLICE = 0.3  # seconds between two looks at helpers that start
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from fred.replay.cores import help_out; help_out{numbers}"
+
+
+class LostError(Exception):
+    """An error: another process of the replay has ended."""
+
+
+def replay(
+    program: Program,
+    arithmetic: Arithmetic,
+    models: Sequence[Params],
+    examples: Arrays,
+    batches: Minibatches,
+    resumed: Snapshot | None = None,
+    passed: int = 0,
+    cores: int = 1,
+) -> Iterator[Mark | Reached]:
+    """Execute the program as `machine.replay` does, in up to `cores` processes if that saves time, and yield each mark."""
+    loop, pace = Loop(program, arithmetic, examples, batches), _Pace(program)
+    at, number = loop.start(models, resumed), passed
+    with Helpers(cores - 1, Side(program, arithmetic, models[0], examples, batches)) as helpers:
+        while number < len(program.marks):
+            mark = int(program.marks[number])
+            if at.phase < mark and helpers.ready():
+                reached: Mark | Reached = at
+                for reached in helpers.work(at, number):
+                    if reached.number is not None:
+                        number = reached.number + 1
+                        yield reached
+                at = reached if isinstance(reached, Mark) else reached.whole()
+                continue
+            at = pace.some(loop, at, mark) if helpers.number else loop.to(at, mark)
+            if pace.known and not helpers.running:
+                helpers.start() if pace.slow(at.phase) else helpers.end()
+            if at.phase >= mark:
+                number += 1
+                yield at
+
+
+class _Pace:
+    """The speed of a replay by one process, measured until the helpers are ready."""
+
+    def __init__(self, program: Program):
+        counts = [kind.members * (kind.op in (Op.BEGIN, Op.TURN) or kind.how == How.GRADIENT) for kind in program.kinds]
+        self._gradients = program.offsets @ np.array(counts, np.int64)  # before each phase
+        self._number, self._seconds = 1, 0.0  # of gradients in the next slice; of each
+        self._compiled = False
+
+    @property
+    def known(self) -> bool:
+        """Return True if a slice took long enough to be measured, or helpers are needed at once."""
+        return self._seconds > 0 or AT_ONCE
+
+    def some(self, loop: Loop, at: Mark, end: int) -> Mark:
+        """Execute some of the phases before `end`, and measure them."""
+        if AT_ONCE and not self._compiled:
+            self._compiled = True
+            return at
+        upto = int(np.searchsorted(self._gradients, self._gradients[at.phase] + self._number))
+        upto, began = min(end, max(at.phase + 1, upto)), time.perf_counter()
+        after = jax.block_until_ready(loop.to(at, upto))
+        took, count = time.perf_counter() - began, int(self._gradients[upto] - self._gradients[at.phase])
+        if not self._compiled:
+            self._compiled = True
+        elif took < _SLICE and not self._seconds:
+            self._number *= 2
+        else:
+            self._seconds, self._number = took / max(1, count), max(1, round(count * _SLICE / took))
+        return after
+
+    def slow(self, phase: int) -> bool:
+        """Return True if the rest, from this phase on, takes long enough to start helpers."""
+        rest = (self._gradients[-1] - self._gradients[phase]) * self._seconds
+        return AT_ONCE or (self._seconds >= LEAST_GRADIENT and rest >= LEAST_REST)
+
+
+class Helpers:
+    """The other processes of a replay; none at first, and none after one of them has ended.
+
+    Args:
+        number: number of processes to start.
+        side: the run.
+    """
+
+    def __init__(self, number: int, side: Side):
+        self.number, self._side = number, side
+        self.running: list[_Helper] = []
+        self._idle = 0  # processes that are ready
+        self._files: list[int] = []  # shared memory, and the run as the processes receive it
+
+    def __enter__(self) -> "Helpers":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.end()
+
+    def start(self) -> None:
+        """Start the processes, unless the run cannot be sent to them."""
+        import cloudpickle
+
+        try:
+            packed = cloudpickle.dumps(self._side)
+        except (pickle.PicklingError, TypeError, ValueError):
+            self.end()
+            return
+        memory, run = self._files = [new_memory(), new_memory()]
+        os.ftruncate(run, len(packed))
+        with open(run, "wb", closefd=False) as file:
+            file.write(packed)
+        for number in range(1, self.number + 1):
+            program = _PROGRAM.format(path=sys.path, numbers=(memory, run, os.getpid(), number))
+            self.running.append(_Helper([sys.executable, "-c", program], self._files))
+
+    def ready(self) -> bool:
+        """Return True if all processes wait for work."""
+        try:
+            while self._idle < len(self.running) and self.running[self._idle].answered():
+                self._idle += 1
+        except LostError:
+            self.end()
+        return bool(self.running) and self._idle == len(self.running)
+
+    def work(self, at: Mark, number: int) -> Iterator[Reached]:
+        """Execute the next stretch of the program together, and yield each mark. Stop if one of the processes has ended."""
+        program = self._side.program
+        instructions = program.offsets.sum(axis=1)
+        end = int(np.searchsorted(instructions, instructions[at.phase] + STRETCH))
+        stretch = at.phase, min(len(instructions) - 1, max(at.phase + 1, end)), number
+        plan, shapes = planned(self._side, stretch, 1 + self.number), self._side.shapes()
+        cleared(self._files[0], plan, shapes)
+        self._idle = 0
+        try:
+            for helper in self.running:
+                helper.do((*stretch, 1 + self.number))
+            yield from Executor(self._side, plan, SharedValues(plan, shapes, self._files[0], 0), 0, self._check).run(at.carry)
+            while not self.ready() and self.running:
+                time.sleep(0.001)
+        except LostError:
+            self.end()
+
+    def end(self) -> None:
+        """End all processes, whatever they do."""
+        for helper in self.running:
+            helper.end()
+        for file in self._files:
+            os.close(file)
+        self.number, self.running, self._files = 0, [], []
+
+    def _check(self) -> None:
+        if any(helper.process.poll() is not None for helper in self.running):
+            raise LostError
+
+
+class _Helper:
+    """One helper process, with a pipe in each direction."""
+
+    def __init__(self, command: list[str], files: list[int]):
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, pass_fds=files, start_new_session=True)
+        assert self.process.stdin and self.process.stdout
+        self._orders, self._reports = self.process.stdin, self.process.stdout
+
+    def answered(self) -> bool:
+        """Return True if the process has reported that it is ready, and take its report."""
+        if not select.select([self._reports], [], [], 60.0 if AT_ONCE else 0.0)[0]:
+            return False
+        if not self._reports.read(1):
+            raise LostError
+        return True
+
+    def do(self, order: tuple[int, ...]) -> None:
+        """Tell the process what to do."""
+        try:
+            pickle.dump(order, self._orders)
+            self._orders.flush()
+        except OSError as error:
+            raise LostError from error
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self._orders, self._reports):
+            with suppress(OSError):
+                pipe.close()
+
+
+def help_out(memory: int, run: int, parent: int, number: int) -> None:
+    """Run a helper process: report that it is ready, receive a stretch of the program, do its tasks; until the parent ends.
+
+    Args:
+        memory: descriptor of the shared memory.
+        run: descriptor of a file with the pickled run.
+        parent: id of the parent process.
+        number: number of this process, from 1.
+    """
+    reports = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a user's own code may print
+    side: Side = pickle.loads(os.pread(run, os.fstat(run).st_size, 0))
+    shapes = side.shapes()
+    _warmed(side)
+
+    def check() -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    while True:
+        os.write(reports, b".")
+        try:
+            *stretch, processes = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        plan = planned(side, stretch, processes)
+        for _ in Executor(side, plan, SharedValues(plan, shapes, memory, number), number, check).run():
+            pass
+
+
+def planned(side: Side, stretch: Sequence[int], processes: int) -> Plan:
+    do = side.arithmetic
+    return plan_of(tasks_of(side.program, do.blocks.count, do.hooks, *stretch), processes)
+
+
+def _warmed(side: Side) -> None:
+    """Compile a gradient, which takes longest, before the process is needed."""
+    do = side.arithmetic
+    sources = [state.params for state in do.start([side.model], 1)]
+    memory = do.remember(side.model) if do.hooks.remembers else ()
+    jax.block_until_ready(jitted(do)["message"](sources, side.examples, np.zeros(do.width, np.int32), memory, 1))

@@ -1,0 +1,271 @@
+"""One process's part of a plan: it does its tasks, each with the function that the interpreter uses, and so with its bits."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.base import cached
+from fred.learning.loss import Arrays
+from fred.learning.models.model import Params
+from fred.learning.server import Message, State
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.interpreter import jitted
+from fred.replay.machine import Carry, Mark
+from fred.replay.phases import How, Op, Program
+from fred.replay.plan import Plan
+from fred.replay.shared import Shapes, SharedValues
+from fred.replay.snapshot import Snapshot
+from fred.replay.stack import Stack
+from fred.replay.tasks import MESSAGES, START, Do, Place, Point, Task
+from fred.schedule.minibatches import Minibatches
+
+_AHEAD = 32  # own tasks among which the next one is chosen
+_PAUSE = 0.0005  # seconds between two looks for values of other processes
+_LOOK = 0.1  # seconds between two looks for dead processes
+_FIELDS = {"parameters": "registers", "rest": "states", "sum": "sums", "kept": "kept", "message": "slots", "memory": "memory"}
+
+
+class Side(NamedTuple):
+    """Everything that a process needs to know of a run."""
+
+    program: Program
+    arithmetic: Arithmetic
+    model: Params
+    examples: Arrays
+    batches: Minibatches
+
+    def shapes(self) -> Shapes:
+        """Return, for each kind of value, one of that shape."""
+        do = self.arithmetic
+        kept, message, totals = do.shapes(self.examples)
+        zeros = {("kept", 0): kept, ("message", 0): message} | {("sum", group): each for group, each in enumerate(totals)}
+        found = {shape: Stack.zeros(like, 1).values for shape, like in zeros.items()}
+        found["memory", 0] = do.remember(self.model)
+        for block, state in enumerate(do.start([self.model], 1)):
+            group, _ = do.blocks.place(block)
+            found["parameters", group], found["rest", group] = state.params, _rest(state)
+        return found
+
+    def minibatch(self, each: Task) -> NDArray[np.int32]:
+        """Return the examples of a gradient."""
+        numbers = self.program.operands[each.kind]["minibatch"][each.which]
+        return self.batches.indices(*numbers.T).reshape(-1)
+
+
+class Executor:
+    """The tasks of one process, which it does as soon as their values are there, the most urgent one first.
+
+    Args:
+        side: the run.
+        plan: what each process does.
+        shared: values that cross.
+        own: number of this process.
+        check: called while it waits for others; raises an error if one of them has ended.
+    """
+
+    def __init__(self, side: Side, plan: Plan, shared: SharedValues, own: int, check: Callable[[], None]):
+        self._side, self._plan, self._shared, self._own, self._check = side, plan, shared, own, check
+        self._do, self._tasks = jitted(side.arithmetic), plan.tasks.tasks
+        self._blocks, self._nothing = side.arithmetic.blocks.count, side.shapes()
+        self._values: dict[int, Any] = {}
+        self._left = [0] * len(plan.tasks.maker)  # tasks of this process that have yet to read the value
+        for number in plan.own[own]:
+            for value in self._tasks[number].reads:
+                self._left[value] += 1
+
+    def run(self, carry: Carry | None = None) -> Iterator["Reached"]:
+        """Do all tasks and yield each mark. `carry`: the values to start from, in the process that has them."""
+        if carry is not None:
+            for place, value in self._plan.tasks.initial.items():
+                self._made(value, _stack(carry, place).item(place.number))
+        waiting = list(self._plan.own[self._own])
+        while waiting:
+            number = self._next(waiting)
+            task = self._tasks[number]
+            read = [self._read(value) for value in task.reads]
+            if task.do == Do.MARK:
+                assert carry is not None
+                yield Reached(self._side, self._plan.tasks.points[number], dict(zip(task.reads, read, strict=True)), carry)
+            else:
+                results = self._results(task, read)
+                if task.do in MESSAGES:
+                    jax.block_until_ready(results)  # no queue, in which an urgent update would have to wait
+                for value, tree in zip(task.writes, results, strict=False):
+                    self._made(value, tree)
+            waiting.remove(number)
+
+    def _next(self, waiting: list[int]) -> int:
+        """Return the most urgent task that can be done: the first in the order of the program. Wait until there is one."""
+        candidates, looked = sorted(waiting[:_AHEAD]), time.monotonic()
+        while True:
+            for number in candidates:
+                if self._possible(self._tasks[number]):
+                    return number
+            time.sleep(_PAUSE)
+            if time.monotonic() - looked > _LOOK:
+                looked = time.monotonic()
+                self._check()
+
+    def _possible(self, task: Task) -> bool:
+        """Return True if all that a task reads is there, and slots are free for what it writes."""
+        read = all(
+            value in self._values or (not self._is_made_here(value) and self._shared.there(value)) for value in task.reads
+        )
+        return read and all(self._shared.free(value) for value in task.writes if value in self._plan.crossings)
+
+    def _is_made_here(self, value: int) -> bool:
+        maker = self._plan.tasks.maker[value]
+        return (0 if maker == START else self._plan.process[maker]) == self._own
+
+    def _read(self, value: int) -> Any:
+        if value not in self._values:
+            self._values[value] = self._shared.read(value)
+        self._left[value] -= 1
+        return self._values[value] if self._left[value] else self._values.pop(value)
+
+    def _made(self, value: int, tree: Any) -> None:
+        if value in self._plan.crossings:
+            self._shared.write(value, tree)
+        if self._left[value]:
+            self._values[value] = tree
+
+    def _results(self, task: Task, read: list[Any]) -> Sequence[Any]:
+        """Return the values that a task writes."""
+        operands = {name: array[task.which] for name, array in self._side.program.operands[task.kind].items()}
+        if task.do in MESSAGES:
+            return self._message(task, read, operands)
+        if task.do == Do.MIX:
+            return (self._mix(read, operands["weights"]),)
+        if task.do == Do.ADD:
+            return (self._add(task, read, operands),)
+        return self._update(task, read, operands)
+
+    def _message(self, task: Task, read: list[Any], operands: dict[str, Any]) -> tuple[Message, Any]:
+        """Return a message, and the worker's memory afterwards."""
+        memory = read.pop() if len(task.writes) > 1 else ()
+        if task.do == Do.DIFFERENCE:
+            return self._do["pseudo_gradient"](read[: self._blocks], read[self._blocks :], memory)
+        if task.do == Do.FINISH:
+            return halves(self._side.arithmetic)["finish"](read[0], self._side.examples, memory)
+        count, options = 1, {}
+        if task.kind.op == Op.COMMIT:
+            count, options = int(operands["count"]), {"members": task.kind.members, "masked": task.kind.masked}
+        return self._do["message"](read, self._side.examples, self._side.minibatch(task), memory, count, **options)
+
+    def _mix(self, read: list[Params], weights: NDArray[np.float64]) -> Params:
+        mixed = self._do["scale"](read[0], np.float32(weights[0]))
+        for params, weight in zip(read[1:], weights[1:], strict=False):
+            mixed = self._do["add_scaled"](mixed, params, np.float32(weight))
+        return mixed
+
+    def _add(self, task: Task, read: list[Any], operands: dict[str, Any]) -> Message:
+        message, *rest = read
+        part = self._part(message, task.block)
+        if len(rest) > 1:
+            state = self._state(rest[-2:], operands)
+            part = self._do["contribute"](state, part, int(operands["timestamp"]), int(operands["worker"]))
+        if task.kind.weighted:
+            part = self._do["scale"](part, np.float32(operands["weight"]))
+        return self._do["add"](rest[0], part) if len(rest) % 2 else part
+
+    def _update(self, task: Task, read: list[Any], operands: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
+        """Return the parameters and the rest of a state after a change."""
+        state, more = self._state(read, operands), read[2:]
+        if task.do == Do.APPLY:
+            message = self._part(more[0], task.block)
+            state = self._do["apply"](state, message, int(operands["timestamp"]), int(operands["worker"]))
+        elif task.do == Do.COMMIT:
+            total = self._nothing["sum", task.kind.group]
+            if more:
+                total = more[0] if task.kind.how == How.SUM else self._part(more[0], task.block)
+            state = self._do["commit"](state, total, np.float32(operands["weight"]), int(operands["count"]))
+        elif task.do == Do.SYNC:
+            weights = np.float32(operands["keep"]), np.float32(operands["weight"])
+            state = self._do["synchronize"](state, more[0], *weights)
+        else:
+            params, state = self._do["publish"](state, int(operands["worker"]))
+            state = state.replace(params=params)
+        return state.params, _rest(state)
+
+    def _state(self, read: list[Any], operands: dict[str, Any]) -> State:
+        return State(params=read[0], clock=np.int32(operands["clock"]), **read[1])
+
+    def _part(self, message: Message, block: int) -> Message:
+        """Return the part of a message that belongs to a block."""
+        return message[0].values if self._blocks == 1 else self._do["block"](message, block)
+
+
+class Reached:
+    """The progress of a replay by several processes at a mark; its values are never written again.
+
+    Args:
+        side: the run.
+        point: the mark, and the values there.
+        values: these values.
+        before: the values that the processes started from, some of which may be untouched.
+    """
+
+    def __init__(self, side: Side, point: Point, values: dict[int, Any], before: Carry):
+        self._side, self._point, self._values, self._before = side, point, values, before
+        self.number, self.phase = point.number, point.phase
+
+    @cached_property
+    def carry(self) -> Carry:
+        """Return the values without gradients that have been begun."""
+        known: dict[tuple[str, int], dict[int, Any]] = {}
+        for place, value in self._point.values.items():
+            known.setdefault(place.shape, {})[place.number] = self._values[value]
+        return self._carry(known)
+
+    def whole(self) -> Mark:
+        """Return the same progress with all values, for a replay by one process."""
+        side, begin = self._side, halves(self._side.arithmetic)["begin"]
+        kept = {
+            slot: begin([self._values[value] for value in begun.reads], side.examples, side.minibatch(begun))
+            for slot, begun in self._point.begun.items()
+        }
+        old = {place.number: self._values[value] for place, value in self._point.values.items() if place.kind == "kept"}
+        return Mark(self.phase, self.carry._replace(kept=_stacked(self._before.kept, old | kept)))
+
+    def snapshot(self) -> Snapshot:
+        """Return the progress as copies of the arrays."""
+        return self.whole().snapshot()
+
+    def _carry(self, known: dict[tuple[str, int], dict[int, Any]]) -> Carry:
+        def filled(name: str) -> Any:
+            before = getattr(self._before, _FIELDS[name])
+            if isinstance(before, Stack):
+                return _stacked(before, known.get((name, 0), {}))
+            return tuple(_stacked(each, known.get((name, group), {})) for group, each in enumerate(before))
+
+        return Carry(**{field: filled(name) for name, field in _FIELDS.items()})
+
+
+@cached.code(64)
+def halves(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
+    """Return the two halves of a gradient, compiled; an unfinished gradient is stored between them."""
+    return {"begin": jax.jit(arithmetic.begin), "finish": jax.jit(arithmetic.finish)}
+
+
+def _rest(state: State) -> dict[str, Any]:
+    """Return a state without parameters and clock."""
+    return {name: value for name, value in vars(state).items() if name not in ("params", "clock")}
+
+
+def _stack(carry: Carry, place: Place) -> Stack:
+    found = getattr(carry, _FIELDS[place.kind])
+    return found if isinstance(found, Stack) else found[place.group]
+
+
+def _stacked(before: Stack, changed: dict[int, Any]) -> Stack:
+    """Return a copy of a stack with these items replaced."""
+    leaves = jax.tree.leaves(before)
+    if not leaves or leaves[0].size == 0:
+        return before
+    count = 1 if before.alone else leaves[0].shape[0]
+    return Stack.of([changed[number] if number in changed else before.item(number) for number in range(count)])

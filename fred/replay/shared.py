@@ -1,0 +1,126 @@
+"""Memory that several processes share: values that cross between them, with marks of who has written and copied each.
+
+The memory has no name, only an open file, so nothing is left behind however a process ends. A value is copied on both sides:
+JAX may alias NumPy's memory, so a buffer in use must never be written.
+"""
+
+import mmap
+import os
+import tempfile
+import threading
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.replay.plan import Plan
+from fred.replay.snapshot import array_like, plain
+
+_LINE = 64  # bytes of a cache line
+_LOCK = threading.Lock()
+Shapes = dict[tuple[str, int], Any]  # a value of each shape
+
+
+class SharedValues:
+    """The slots of one plan, as one process sees them.
+
+    Args:
+        plan: the plan, whose crossing values have slots.
+        shapes: for each kind of value, one of that shape.
+        file: descriptor of the shared file (`cleared`).
+        own: number of this process.
+    """
+
+    def __init__(self, plan: Plan, shapes: Shapes, file: int, own: int):
+        self._plan, self._shapes, self._own = plan, shapes, own
+        self._slots, size = _layout(plan, shapes)
+        self._map = mmap.mmap(file, size)
+        processes, slots = len(plan.own), sum(plan.slots.values())
+        numbers = np.frombuffer(self._map, np.int64, (1 + processes) * slots).reshape(1 + processes, slots)
+        self._written, self._copied = numbers[0], numbers[1:]  # the value in each slot plus 1; the one each process has copied
+
+    def there(self, value: int) -> bool:
+        """Return True if another process has written the value."""
+        return bool(self._written[self._number(value)] == value + 1)
+
+    def free(self, value: int) -> bool:
+        """Return True if all readers of the value that had the slot before have copied it."""
+        before = self._plan.crossings[value].before
+        if before is None:
+            return True
+        slot = self._number(value)
+        return all(self._copied[reader, slot] == before + 1 for reader in self._plan.crossings[before].readers)
+
+    def write(self, value: int, tree: Any) -> None:
+        """Write a value into its slot, which is free."""
+        for view, leaf in zip(self._views(value), jax.tree.leaves(tree), strict=True):
+            view[...] = plain(leaf)
+        _in_order()
+        self._written[self._number(value)] = value + 1
+
+    def read(self, value: int) -> Any:
+        """Return a copy of a value that is there."""
+        _in_order()
+        leaves, structure = jax.tree.flatten(self._shapes[self._plan.tasks.shapes[value]])
+        found = [array_like(view, leaf) for view, leaf in zip(self._views(value), leaves, strict=True)]
+        _in_order()
+        self._copied[self._own, self._number(value)] = value + 1
+        return jax.tree.unflatten(structure, found)
+
+    def _number(self, value: int) -> int:
+        return self._slots[self._plan.tasks.shapes[value]].first + self._plan.crossings[value].slot
+
+    def _views(self, value: int) -> list[NDArray[Any]]:
+        """Return the arrays in the slot of a value."""
+        slots = self._slots[self._plan.tasks.shapes[value]]
+        at = slots.begin + self._plan.crossings[value].slot * slots.size
+        return [np.ndarray(dims, dtype, self._map, at + offset) for dims, dtype, offset in slots.fields]
+
+
+def new_memory() -> int:
+    """Return the descriptor of an empty file without a name, in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("fred")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def cleared(file: int, plan: Plan, shapes: Shapes) -> None:
+    """Give a shared file the size for a plan, filled with zeros. No process may have it mapped."""
+    os.ftruncate(file, 0)
+    os.ftruncate(file, _layout(plan, shapes)[1])
+
+
+class _Slots(NamedTuple):
+    """The slots for values of one shape."""
+
+    first: int  # number of the first one
+    begin: int  # its first byte
+    size: int  # bytes of each
+    fields: list[tuple[tuple[int, ...], Any, int]]  # arrays: shape, type, and first byte within the slot
+
+
+def _layout(plan: Plan, shapes: Shapes) -> tuple[dict[tuple[str, int], _Slots], int]:
+    """Return the slots for values of each shape, and the bytes of the whole memory, which begins with the marks."""
+    found, number = {}, 0
+    at = _rounded(8 * (1 + len(plan.own)) * sum(plan.slots.values())) or _LINE
+    for shape, count in plan.slots.items():
+        fields, size = [], 0
+        for leaf in map(plain, jax.tree.leaves(shapes[shape])):
+            fields.append((leaf.shape, leaf.dtype, size))
+            size += _rounded(leaf.nbytes)
+        found[shape] = _Slots(number, at, size, fields)
+        number, at = number + count, at + count * size
+    return found, at
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _LINE) * _LINE
+
+
+def _in_order() -> None:
+    """Keep accesses to memory before this call ahead of those after it, as a lock does on every processor."""
+    for _ in range(2):
+        with _LOCK:
+            pass

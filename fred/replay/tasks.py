@@ -1,0 +1,288 @@
+"""Program -> tasks: what each instruction reads and writes, so that several processes can share the work. No JAX.
+
+A register, a server's state, a round's sum, a message and a worker's memory are places. Each write to a place makes a new
+value, with a number of its own. So tasks depend on each other through values alone, and any order and any process that has
+the values computes the same bits. A gradient is a task of its own, apart from the update that uses it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fred.replay.hooks import Hooks
+from fred.replay.phases import How, Kind, Op, Program
+
+START = -1  # makes the values that exist before the first task
+_MEMBERS = 8  # gradients that are computed ahead of their use, for each process
+
+
+class Do(Enum):
+    """What a task does."""
+
+    GRADIENT = auto()  # message <- parameters of all blocks[, memory]
+    FINISH = auto()  # message <- gradient begun before the first task[, memory]
+    DIFFERENCE = auto()  # message <- parameters before, parameters after[, memory]
+    APPLY = auto()  # parameters, rest <- parameters, rest, message
+    ADD = auto()  # sum <- message[, sum][, parameters, rest]
+    COMMIT = auto()  # parameters, rest <- parameters, rest[, sum, or message]
+    MIX = auto()  # parameters <- parameters of several
+    SYNC = auto()  # parameters, rest <- parameters, rest, parameters
+    PUBLISH = auto()  # parameters, rest <- parameters, rest
+    MARK = auto()  # reads everything that is needed from here on
+
+
+MESSAGES = {Do.GRADIENT, Do.FINISH, Do.DIFFERENCE}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value is stored: a kind of place, its group of blocks, and its number."""
+
+    kind: str  # parameters, rest, sum, message, memory, kept
+    group: int
+    number: int
+
+    @property
+    def shape(self) -> tuple[str, int]:
+        """Return what values of the same shapes have in common."""
+        return self.kind, self.group
+
+
+class Task(NamedTuple):
+    """One task. Tasks are numbered in the order of the program."""
+
+    do: Do
+    reads: tuple[int, ...]  # values
+    writes: tuple[int, ...]
+    kind: Kind = Kind(Op.STORE)
+    which: int = 0  # of the instructions of its kind
+    block: int = 0
+    sender: int = 0  # of a message
+    replica: int = 0  # that an update changes
+
+
+@dataclass
+class Point:
+    """A mark: the values of all places there, as far as they are still needed, and the gradients begun."""
+
+    number: int | None  # None: it only closes a stretch of the program
+    phase: int
+    values: dict[Place, int]
+    begun: dict[int, Task]  # by slot
+
+
+@dataclass
+class Tasks:
+    """All tasks from a phase of a program on, in the order of the program; and their values."""
+
+    tasks: list[Task] = field(default_factory=list)
+    shapes: list[tuple[str, int]] = field(default_factory=list)  # of each value
+    maker: list[int] = field(default_factory=list)  # task that writes each value, or START
+    initial: dict[Place, int] = field(default_factory=dict)
+    points: dict[int, Point] = field(default_factory=dict)  # by task
+    replicas: int = 1
+
+    def readers(self) -> list[list[int]]:
+        """Return the tasks that read each value, ascending."""
+        found: list[list[int]] = [[] for _ in self.maker]
+        for number, task in enumerate(self.tasks):
+            for value in dict.fromkeys(task.reads):
+                found[value].append(number)
+        return found
+
+    def order(self, processes: int) -> list[int]:
+        """Return all tasks in an order in which each follows those it needs, with messages as early as possible.
+
+        A message is not made before the one that is used a fixed number of messages earlier, so that few are stored.
+        """
+        early = [float(START)] * len(self.tasks)
+        messages: list[int] = []
+        for number, task in enumerate(self.tasks):
+            early[number] = number
+            if task.do in MESSAGES:
+                made = [self.maker[value] for value in task.reads]
+                early[number] = max((early[maker] for maker in made if maker != START), default=START)
+                ahead = _MEMBERS * processes
+                if len(messages) >= ahead:
+                    early[number] = max(early[number], messages[-ahead])
+                messages.append(number)
+        return sorted(range(len(self.tasks)), key=lambda number: (early[number], number))
+
+
+def tasks_of(program: Program, blocks: int, hooks: Hooks, first: int = 0, end: int | None = None, passed: int = 0) -> Tasks:
+    """Return the tasks of a program's phases from `first` to `end`, without the marks that have been passed.
+
+    If the program goes on behind these phases, a mark without a number closes them. `blocks`: number of blocks of each
+    replica. `hooks`: functions of the server that have to be called.
+    """
+    tracing = _Tracing(program, blocks, hooks)
+    tracing.run(first, len(program.offsets) - 1 if end is None else end, passed)
+    return tracing.found
+
+
+class _Tracing:
+    """A walk through a program's instructions, with the current value of each place."""
+
+    def __init__(self, program: Program, blocks: int, hooks: Hooks):
+        self._program, self._hooks = program, hooks
+        self._blocks, self._layers = blocks, len(program.registers) > 1 or blocks == 1
+        self._current: dict[Place, int] = {}
+        self._begun: dict[int, Task] = {}  # by slot
+        self.found = Tasks(replicas=program.replica_registers.shape[1] // blocks)
+
+    def run(self, first: int, end: int, passed: int) -> None:
+        """Trace the instructions of these phases, and the marks."""
+        marks = [each for each in enumerate(self._program.marks.tolist()) if each[0] >= passed and each[1] <= end]
+        for phase, kind, index in _instructions(self._program, first, end):
+            while marks and marks[0][1] <= phase:
+                self._mark(*marks.pop(0))
+            self._follow(kind, index)
+        for mark in marks:
+            self._mark(*mark)
+        if end < len(self._program.offsets) - 1:
+            self._mark(None, end)
+        self._forget_the_dead()
+
+    def _mark(self, number: int | None, phase: int) -> None:
+        for place in self._replicas(number):
+            self._read(place)
+        self.found.points[len(self.found.tasks)] = Point(number, phase, dict(self._current), dict(self._begun))
+        self.found.tasks.append(Task(Do.MARK, (), ()))
+
+    def _replicas(self, number: int | None) -> list[Place]:
+        """Return the places of all replicas at a mark: parameters, and the rest of the state."""
+        found: list[Place] = []
+        for cell, register in enumerate([] if number is None else self._program.replica_registers[number].tolist()):
+            group, _ = self._place(cell % self._blocks)
+            own = cell // self._blocks if self._layers else cell
+            found += [Place("parameters", group, register), Place("rest", group, own)]
+        return found
+
+    def _forget_the_dead(self) -> None:
+        """Restrict each mark to the replicas, and to values that are read later."""
+        last = [START] * len(self.found.maker)
+        for number, task in enumerate(self.found.tasks):
+            for value in task.reads:
+                last[value] = number
+        for at, point in reversed(self.found.points.items()):
+            replicas = set(self._replicas(point.number))
+            point.values = {
+                place: value
+                for place, value in point.values.items()
+                if place in replicas or last[value] > at or point.number is None
+            }
+            sources = [value for begun in point.begun.values() for value in begun.reads]
+            reads = dict.fromkeys([*point.values.values(), *sources])
+            self.found.tasks[at] = Task(Do.MARK, tuple(reads), ())
+            if point.number is None:  # the program goes on, and may read all of them
+                last = [at if value in reads else each for value, each in enumerate(last)]
+
+    def _place(self, block: int) -> tuple[int, int]:
+        """Return the group of a block, and its number there."""
+        return (block, 0) if self._layers else (0, block)
+
+    def _read(self, place: Place) -> int:
+        if place not in self._current:
+            self._current[place] = self.found.initial[place] = self._value(place, START)
+        return self._current[place]
+
+    def _value(self, place: Place, maker: int) -> int:
+        self.found.maker.append(maker)
+        self.found.shapes.append(place.shape)
+        return len(self.found.maker) - 1
+
+    def _task(self, task: Task, *places: Place) -> None:
+        """Add a task that writes to these places."""
+        written = tuple(self._value(place, len(self.found.tasks)) for place in places)
+        self.found.tasks.append(task._replace(writes=written))
+        self._current.update(zip(places, written, strict=True))
+
+    def _registers(self, registers: Sequence[int]) -> tuple[int, ...]:
+        """Return the values in these registers, one for each block."""
+        return tuple(self._read(Place("parameters", self._place(block)[0], own)) for block, own in enumerate(registers))
+
+    def _follow(self, kind: Kind, index: int) -> None:
+        operands = {name: array[index].tolist() for name, array in self._program.operands[kind].items()}
+        message = self._message(kind, index, operands)
+        if kind.op == Op.STORE:
+            self._current[Place("message", 0, operands["slot"])] = message[0]
+        elif kind.op == Op.BEGIN:
+            self._begin(kind, index, operands["kept"], operands["sources"])
+        elif kind.op == Op.COLLECT:
+            for block in range(self._blocks):
+                group, within = self._place(block)
+                self._add(kind, index, block, Place("sum", group, within), message, operands["opens"][block], ())
+        elif kind.op == Op.MIX:
+            sources = operands["sources"][: operands["count"]]
+            reads = tuple(self._read(Place("parameters", kind.group, source)) for source in sources)
+            self._task(Task(Do.MIX, reads, (), kind, index), Place("parameters", kind.group, operands["into"]))
+        else:
+            self._update(kind, index, operands, message)
+        if kind.op == Op.TURN:
+            self._begin(kind, index, operands["begun"], operands["sources"])
+
+    def _begin(self, kind: Kind, index: int, kept: int, sources: Sequence[int]) -> None:
+        self._begun[kept] = Task(Do.GRADIENT, self._registers(sources), (), kind, index)
+
+    def _message(self, kind: Kind, index: int, operands: dict[str, Any]) -> tuple[int, ...]:
+        """Return the value that is an instruction's message, if it has one, and add the task that makes it."""
+        if kind.how == How.SLOT:
+            return (self._read(Place("message", 0, operands["slot"])),)
+        if kind.how in (How.NOTHING, How.SUM):
+            return ()
+        sender = operands.get("sender", 0)
+        memory = (Place("memory", 0, sender),) if self._hooks.remembers else ()
+        remembered = tuple(self._read(place) for place in memory)
+        if kind.how == How.DIFFERENCE:
+            reads = self._registers(operands["sources"]) + self._registers(operands["ends"])
+            task = Task(Do.DIFFERENCE, reads, (), kind, index)
+        elif kind.how == How.GRADIENT:
+            task = Task(Do.GRADIENT, self._registers(operands["sources"]), (), kind, index)
+        elif operands["kept"] in self._begun:
+            task = self._begun.pop(operands["kept"])
+        else:
+            task = Task(Do.FINISH, (self._read(Place("kept", 0, operands["kept"])),), (), kind, index)
+        place = Place("message", 0, START)  # of no slot
+        self._task(task._replace(reads=task.reads + remembered, sender=sender), place, *memory)
+        return (self._current.pop(place),)
+
+    def _update(self, kind: Kind, index: int, operands: dict[str, Any], message: tuple[int, ...]) -> None:
+        """Add the task of an instruction that reads and, except for an ADD, changes a block of a replica."""
+        group, cell = kind.group, operands["cell"]
+        block = group if self._layers else operands["block"]
+        rest = Place("rest", group, cell)
+        state = self._read(Place("parameters", group, operands["source"])), self._read(rest)
+        if kind.op == Op.ADD:
+            needed = state if self._hooks.contributes else ()
+            self._add(kind, index, block, Place("sum", group, cell), message, operands["opens"], needed)
+            return
+        do, more = _DOES[kind.op], message
+        if kind.op == Op.COMMIT and kind.how == How.SUM:
+            more = (self._read(Place("sum", group, cell)),)
+        elif kind.op == Op.SYNC:
+            more = (self._read(Place("parameters", group, operands["other"])),)
+        replica = cell if self._layers else cell // self._blocks
+        task = Task(do, state + more, (), kind, index, block, replica=replica)
+        self._task(task, Place("parameters", group, operands["into"]), rest)
+
+    def _add(
+        self, kind: Kind, index: int, block: int, total: Place, message: tuple[int, ...], opens: bool, state: tuple[int, ...]
+    ) -> None:
+        before = () if opens else (self._read(total),)
+        replica = total.number if self._layers else total.number // self._blocks
+        self._task(Task(Do.ADD, message + before + state, (), kind, index, block, replica=replica), total)
+
+
+_DOES = {Op.APPLY: Do.APPLY, Op.TURN: Do.APPLY, Op.COMMIT: Do.COMMIT, Op.SYNC: Do.SYNC, Op.PUBLISH: Do.PUBLISH}
+
+
+def _instructions(program: Program, first: int, end: int) -> Iterator[tuple[int, Kind, int]]:
+    """Yield the instructions of these phases in order: phase, kind, and index among those of its kind."""
+    offsets = program.offsets[first : end + 1]
+    phases, kinds = np.nonzero(np.diff(offsets, axis=0))  # in the order of phases, then of kinds
+    for phase, k in zip(phases.tolist(), kinds.tolist(), strict=True):
+        for index in range(offsets[phase, k], offsets[phase + 1, k]):
+            yield first + phase, program.kinds[k], index

@@ -1,0 +1,218 @@
+"""One replay by several processes: the plan by itself, the bits, and processes that end."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fred.cluster.cluster import Cluster
+from fred.components import registry
+from fred.replay import cores
+from fred.replay.hooks import Hooks
+from fred.replay.lower import lower
+from fred.replay.plan import plan_of
+from fred.replay.tasks import MESSAGES, START, tasks_of
+from fred.running import trained
+from fred.running.checkpoints import Checkpoint, Following
+from fred.running.execution import execute
+from tests.cases import CASES, SEED
+from tests.together import Together
+from tests.worlds import COMPUTE, LAYERS, fitting, make_run, record, same
+
+CLUSTER = Cluster(workers=8, compute=COMPUTE, servers=1)
+_APART = Hooks(apart=True)
+REPLAYED = [case for case in CASES if case.run.task is not None and not case.run.protocol.needs_values]
+FEW = [
+    case for case in REPLAYED if case.name in ("asgd", "ssgd", "local-sgd", "ad-psgd", "diloco", "psp-sgd", "top-k", "easgd")
+]
+
+
+def plans(processes):
+    """Yield the plan of a short run of each protocol."""
+    for name in sorted(registry.REGISTRY["protocol"]):
+        protocol = fitting(name, CLUSTER)
+        if not protocol.needs_values:
+            schedule = record(protocol, CLUSTER, gradients=60)
+            program = lower(schedule, np.array([0, len(schedule) // 2, len(schedule)]), (0,) * schedule.blocks, _APART)
+            yield name, plan_of(tasks_of(program, schedule.blocks, _APART), processes)
+
+
+class Doing:
+    """The tasks of a plan, done in a random order that its values and slots permit."""
+
+    def __init__(self, plan, rng):
+        self.plan, self.rng = plan, rng
+        self.there: list[set[int]] = [set() for _ in plan.own]  # values in each process
+        self.written, self.copied = {}, {}  # the value in each slot; the one that each process has copied
+        for value, maker in enumerate(plan.tasks.maker):
+            if maker == START:
+                self.publish(0, value)
+
+    def slot(self, value):
+        return self.plan.tasks.shapes[value], self.plan.crossings[value].slot
+
+    def publish(self, own, value):
+        self.there[own].add(value)
+        if value in self.plan.crossings:
+            self.written[self.slot(value)] = value
+
+    def free(self, value):
+        before = self.plan.crossings[value].before if value in self.plan.crossings else None
+        readers = () if before is None else self.plan.crossings[before].readers
+        return all(self.copied.get((self.slot(value), reader)) == before for reader in readers)
+
+    def known(self, own, value):
+        if value in self.there[own]:
+            return True
+        crosses = value in self.plan.crossings and own in self.plan.crossings[value].readers
+        return crosses and self.written.get(self.slot(value)) == value
+
+    def possible(self, own, number):
+        task = self.plan.tasks.tasks[number]
+        return all(self.known(own, value) for value in task.reads) and all(map(self.free, task.writes))
+
+    def one(self, waiting):
+        """Do one task, of the first eight of each process; return False if none is possible."""
+        found = [(own, n) for own, mine in enumerate(waiting) for n in mine[:8] if self.possible(own, n)]
+        if not found:
+            return False
+        own, number = found[self.rng.integers(len(found))]
+        for value in self.plan.tasks.tasks[number].reads:
+            if value not in self.there[own]:
+                self.copied[self.slot(value), own] = value
+                self.there[own].add(value)
+        for value in self.plan.tasks.tasks[number].writes:
+            self.publish(own, value)
+        waiting[own].remove(number)
+        return True
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 8])
+def test_no_plan_stands_still_in_any_order(processes):
+    for name, plan in plans(processes):
+        doing, waiting = Doing(plan, np.random.default_rng(0)), [list(own) for own in plan.own]
+        while any(waiting):
+            assert doing.one(waiting), name
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_the_gradients(processes):
+    for name, plan in plans(processes):
+        made = Counter(plan.process[n] for n, task in enumerate(plan.tasks.tasks) if task.do in MESSAGES)
+        assert max(made.values()) <= 1.6 * made.total() / processes, name
+        assert 1 <= plan.speed_up <= processes, name
+
+
+def test_of_workers_with_replicas_no_message_crosses():
+    schedule = record(fitting("local-steps", CLUSTER), CLUSTER, gradients=60)
+    tasks = tasks_of(lower(schedule, np.array([len(schedule)])), 1, Hooks())
+    plan = plan_of(tasks, 2)
+    assert plan.crossings and not [value for value in plan.crossings if tasks.shapes[value][0] == "message"]
+    assert len(plan.crossings) < len(tasks.maker) / 2
+
+
+def test_one_process_hands_nothing_over():
+    assert all(not plan.crossings and plan.speed_up == pytest.approx(1) for _, plan in plans(1))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in FEW else pytest.mark.slow, id=case.name) for case in REPLAYED]
+)
+@pytest.mark.parametrize(("processes", "stretch"), [(2, 10**9), (3, 40)])
+def test_several_processes_leave_the_same_bits(case, processes, stretch, monkeypatch):
+    alone = execute(case.name, case.run, SEED)
+    together = Together(processes, stretch)
+    monkeypatch.setattr(trained, "replay", together)
+    assert same(alone, execute(case.name, case.run, SEED))
+    assert together.counts[1] >= 0.3 * together.counts[0]
+
+
+@pytest.mark.parametrize("name", [case.name for case in FEW])
+def test_a_run_goes_on_alone_and_together_from_each_checkpoint(name, monkeypatch):
+    (case,) = [case for case in FEW if case.name == name]
+    monkeypatch.setattr(trained, "replay", Together(2, 50))
+    found, whole = list[Checkpoint](), execute(name, case.run, SEED)
+    execute(name, case.run, SEED, following=Following(save=found.append))
+    assert found
+    assert all(same(whole, execute(name, case.run, SEED, following=Following(resumed=each))) for each in found)
+    monkeypatch.undo()
+    assert all(same(whole, execute(name, case.run, SEED, following=Following(resumed=each))) for each in found)
+
+
+RUN = make_run("asgd", task=LAYERS, stop={"gradients": 400}, evaluate={"points": 5})
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(cores, "AT_ONCE", True)
+
+
+def children():
+    """Return the processes that this one has started."""
+    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    return {int(each) for each in found.read_text().split()}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_helper_processes_compute_the_same_and_leave_nothing(at_once):
+    before, told = children(), list[int]()
+    following = Following(progress=lambda _: told.append(len(children() - before)))
+    assert same(execute("run", RUN, 1), execute("run", RUN, 1, following=following, cores=3))
+    assert max(told) == 2
+    assert children() <= before
+    gc.collect()
+    links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert not [link for link in links if "memfd:fred" in link]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+@pytest.mark.parametrize("point", [1, 3])
+def test_a_run_goes_on_without_a_helper_that_is_killed(at_once, point):
+    before, told = children(), list[float]()
+
+    def kill(share):
+        told.append(share)
+        if len(told) == point + 1:
+            for helper in children() - before:
+                os.kill(helper, signal.SIGKILL)
+
+    assert same(execute("run", RUN, 1), execute("run", RUN, 1, following=Following(progress=kill), cores=2))
+    assert children() <= before
+
+
+KILLED = """
+import os, fred
+from fred.replay import cores
+from fred.running.checkpoints import Checkpoint, Following
+from fred.running.execution import execute
+from tests.test_cores import RUN, children
+cores.AT_ONCE = True
+def told(share):
+    if share > 0.3:
+        print(*children(), flush=True)
+        os.kill(os.getpid(), 9)
+execute("run", RUN, 1, following=Following(progress=told), cores=3)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_helpers_end_with_their_parent():
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
+    helpers = [int(each) for each in done.stdout.split()]
+    assert len(helpers) == 2, done.stderr
+    deadline = time.monotonic() + 5
+    while any(Path(f"/proc/{each}").exists() for each in helpers):
+        assert time.monotonic() < deadline, "a helper outlives its parent"
+        time.sleep(0.05)
+
+
+def test_a_run_of_fast_gradients_stays_alone(monkeypatch):
+    monkeypatch.setattr(cores.Helpers, "start", lambda self: pytest.fail("it started helpers"))
+    assert same(execute("run", RUN, 1), execute("run", RUN, 1, cores=2))

@@ -1,0 +1,67 @@
+"""Replays by several executors in threads of one process, which take no time to start, for tests of `fred.replay.cores`."""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fred.replay import cores
+from fred.replay.executor import Executor, Reached, Side
+from fred.replay.machine import Loop, Mark
+from fred.replay.shared import SharedValues, cleared, new_memory
+
+
+class Together:
+    """A function like `fred.replay.cores.replay`, for a fixed number of executors.
+
+    `counts`: gradients, and those that an executor other than the first computes.
+    """
+
+    def __init__(self, processes: int, stretch: int = 10**9, stop_after: int = 10**9):
+        self.processes, self.stretch, self.stop_after = processes, stretch, stop_after
+        self.counts = [0, 0]
+
+    def __call__(self, program, arithmetic, models, examples, batches, resumed=None, passed=0, _=1) -> Iterator[Mark | Reached]:
+        side, loop = Side(program, arithmetic, models[0], examples, batches), Loop(program, arithmetic, examples, batches)
+        at, number, stretches = loop.start(models, resumed), passed, 0
+        while number < len(program.marks):
+            if stretches == self.stop_after:
+                at = loop.to(at, int(program.marks[number]))
+                number += 1
+                yield at
+                continue
+            instructions = program.offsets.sum(axis=1)
+            end = max(at.phase + 1, int((instructions <= instructions[at.phase] + self.stretch).sum()) - 1)
+            stretch = at.phase, min(len(instructions) - 1, end), number
+            for reached in self._stretch(side, stretch, at):
+                if reached.number is not None:
+                    number = reached.number + 1
+                    yield reached
+            at, stretches = reached.whole(), stretches + 1
+
+    def _stretch(self, side: Side, stretch: Sequence[int], at: Mark) -> Iterator[Reached]:
+        plan, shapes, memory = cores.planned(side, stretch, self.processes), side.shapes(), new_memory()
+        gradients = [plan.process[n] for n, task in enumerate(plan.tasks.tasks) if task.do.name in ("GRADIENT", "FINISH")]
+        self.counts[0] += len(gradients)
+        self.counts[1] += sum(process > 0 for process in gradients)
+        cleared(memory, plan, shapes)
+        broken: list[Any] = []
+
+        def check() -> None:
+            if broken:
+                raise broken[0]
+
+        def help_out(own: int) -> None:
+            try:
+                assert not list(Executor(side, plan, SharedValues(plan, shapes, memory, own), own, check).run())
+            except BaseException as error:
+                broken.append(error)
+
+        threads = [threading.Thread(target=help_out, args=(own,), daemon=True) for own in range(1, self.processes)]
+        for thread in threads:
+            thread.start()
+        yield from Executor(side, plan, SharedValues(plan, shapes, memory, 0), 0, check).run(at.carry)
+        for thread in threads:
+            thread.join()
+        os.close(memory)
+        check()
