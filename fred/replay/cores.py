@@ -68,7 +68,7 @@ def replay(
                 at = reached if isinstance(reached, Mark) else reached.whole()
                 continue
             at = pace.some(loop, at, mark) if helpers.number else loop.to(at, mark)
-            if pace.known and not helpers.running:
+            if pace.known and helpers.number and not helpers.running:
                 helpers.start() if pace.slow(at.phase) else helpers.end()
             if at.phase >= mark:
                 number += 1
