@@ -206,7 +206,7 @@ def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
         action="store_true",
         help="compute gradients during the simulation instead of replaying the schedule afterwards",
     )
-    run.add_argument("--jobs", type=shared_options.jobs, metavar="N", help="number of worker processes; `all`: one per core")
+    run.add_argument("--jobs", type=shared_options.jobs, metavar="N", help="number of processes; `all`: one per core")
     run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the Dask cluster whose scheduler has this address")
     run.add_argument("--no-report", dest="report", action="store_false", help="do not write the HTML report, report.html")
     run.add_argument(
