@@ -18,8 +18,8 @@ from fred.protocols.local_steps import LocalSteps
 from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.protocol import Protocol
 from fred.protocols.synchronous import Synchronous
-from fred.replay import cores, machine
-from fred.replay.plan import plan_of
+from fred.replay import helpers, machine
+from fred.replay.division import plan_of
 from fred.replay.tasks import tasks_of
 from fred.systems.diloco import DiLoCo
 from fred.systems.sasgd import SASGD
@@ -47,7 +47,7 @@ def _compared(name: str, work: Work, server: Server, protocol: Protocol | None, 
     case = Case(work, 8, workers(8), server, gradients, protocol)
     run = case.program, case.arithmetic, [case.params], case.examples, case.batches
     alone, own, _ = _times(lambda: machine.replay(*run))
-    together, *busy = _times(lambda: cores.replay(*run, cores=2))
+    together, *busy = _times(lambda: helpers.replay(*run, cores=2))
     yield Row(f"one process / two: {name}", alone / together, "x", limit, at_least=True)
     yield Row("  the same in CPU time of the busier process", own / max(busy), "x")
     yield Row("  one process", alone, "s")

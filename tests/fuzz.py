@@ -1,6 +1,7 @@
-"""Three seeded fuzzers, `make fuzz`: python -m tests.fuzz [schema] [refusal] [whole] [--count N] [--first SEED] [--jobs N].
+"""Four seeded fuzzers, `make fuzz`: python -m tests.fuzz [schema] [sharing] [refusal] [whole] [--count N] [--first SEED] [--jobs N].
 
 `schema`: valid runs of whatever the editors' schema of scenarios allows, replayed and inline: the same bits?
+`sharing`: the same runs, replayed by one to three executors: the same bits?
 `refusal`: scenario files with random mistakes in them: refused in one FredError within seconds, or valid and runnable?
 `whole`: random valid scenario files through the command line, in every way that should not matter: the same, and lawful? At
 the end: which pairs of features were met.
@@ -15,16 +16,19 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 from fred.base.errors import FredError
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
+from fred.running import trained
 from fred.running.execution import check, execute
 from fred.specification.loading import load
 from tests import conftest, pairs  # noqa: F401  conftest: tells all processes where JAX keeps what it has compiled
 from tests.from_schema import random_run
 from tests.mutations import mutated
 from tests.patience import TooSlow, within
+from tests.together import Together
 from tests.whole import whole
 
 SECONDS = 300  # for one scenario, on a machine that may stall
@@ -49,6 +53,22 @@ def disagreement(seed: int) -> str:
     return ", ".join(differing)
 
 
+def sharing(seed: int) -> str:
+    """Return the difference between a random run replayed by one process and by one to three executors; empty if none."""
+    with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
+        run, number = random_run(seed, Path(scratch))
+        try:
+            alone = execute("run", run, number)
+        except FredError:
+            return ""
+        for processes in (1, 2, 3):
+            with mock.patch.object(trained, "replay", Together(processes, stretch=10 ** (seed % 3 + 1))):
+                together = execute("run", run, number)
+            if alone.params_digest != together.params_digest or not alone.metrics.equals(together.metrics):
+                return f"{processes} executors"
+    return ""
+
+
 def refusal(seed: int) -> str:
     """Return the fault in the refusal or run of a mutated scenario file; empty if there is none."""
     with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
@@ -71,6 +91,7 @@ def refusal(seed: int) -> str:
 
 CHECKS: dict[str, tuple[Callable[[int], str | list[pairs.Features]], int]] = {  # and how many, usually
     "schema": (disagreement, 1_000),
+    "sharing": (sharing, 300),
     "refusal": (refusal, 10_000),
     "whole": (whole, 3_000),
 }

@@ -14,10 +14,10 @@ import pytest
 
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.replay import cores
+from fred.replay import helpers
+from fred.replay.division import plan_of
 from fred.replay.hooks import Hooks
 from fred.replay.lower import lower
-from fred.replay.plan import plan_of
 from fred.replay.tasks import MESSAGES, START, tasks_of
 from fred.running import trained
 from fred.running.checkpoints import Checkpoint, Following
@@ -151,7 +151,7 @@ RUN = make_run("asgd", task=LAYERS, stop={"gradients": 400}, evaluate={"points":
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(cores, "AT_ONCE", True)
+    monkeypatch.setattr(helpers, "AT_ONCE", True)
 
 
 def children():
@@ -189,11 +189,11 @@ def test_a_run_goes_on_without_a_helper_that_is_killed(at_once, point):
 
 KILLED = """
 import os, fred
-from fred.replay import cores
+from fred.replay import helpers
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
 from tests.test_cores import RUN, children
-cores.AT_ONCE = True
+helpers.AT_ONCE = True
 def told(share):
     if share > 0.3:
         print(*children(), flush=True)
@@ -214,5 +214,5 @@ def test_helpers_end_with_their_parent():
 
 
 def test_a_run_of_fast_gradients_stays_alone(monkeypatch):
-    monkeypatch.setattr(cores.Helpers, "start", lambda self: pytest.fail("it started helpers"))
+    monkeypatch.setattr(helpers.Helpers, "start", lambda self: pytest.fail("it started helpers"))
     assert same(execute("run", RUN, 1), execute("run", RUN, 1, cores=2))

@@ -1,18 +1,18 @@
-"""Replays by several executors in threads of one process, which take no time to start, for tests of `fred.replay.cores`."""
+"""Replays by several executors in threads of one process, which take no time to start, for tests of `fred.replay.helpers`."""
 
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fred.replay import cores
+from fred.replay import helpers
 from fred.replay.executor import Executor, Reached, Side
 from fred.replay.machine import Loop, Mark
 from fred.replay.shared import SharedValues, cleared, new_memory
 
 
 class Together:
-    """A function like `fred.replay.cores.replay`, for a fixed number of executors.
+    """A function like `fred.replay.helpers.replay`, for a fixed number of executors.
 
     `counts`: gradients, and those that an executor other than the first computes.
     """
@@ -40,7 +40,7 @@ class Together:
             at, stretches = reached.whole(), stretches + 1
 
     def _stretch(self, side: Side, stretch: Sequence[int], at: Mark) -> Iterator[Reached]:
-        plan, shapes, memory = cores.planned(side, stretch, self.processes), side.shapes(), new_memory()
+        plan, shapes, memory = helpers.planned(side, stretch, self.processes), side.shapes(), new_memory()
         gradients = [plan.process[n] for n, task in enumerate(plan.tasks.tasks) if task.do.name in ("GRADIENT", "FINISH")]
         self.counts[0] += len(gradients)
         self.counts[1] += sum(process > 0 for process in gradients)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.replay.plan import Plan
+from fred.replay.division import Plan
 from fred.replay.snapshot import array_like, plain
 
 _LINE = 64  # bytes of a cache line

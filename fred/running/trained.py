@@ -10,7 +10,7 @@ from fred.learning.models.model import Params
 from fred.learning.server import State
 from fred.outcomes.job_time import undone
 from fred.outcomes.outcome import Named
-from fred.replay.cores import replay
+from fred.replay.helpers import replay
 from fred.replay.interpreter import Interpreter
 from fred.replay.machine import states_at
 from fred.running.cadence import Points

@@ -1,7 +1,7 @@
 """One replay on several cores: helper processes compute gradients, or the replicas of some workers, with the same bits.
 
 The replay starts alone. If its first gradients take long enough, helper processes start next to it, each with its compiled
-functions. Once all are ready, the rest is divided among them (`plan.py`). If one of them ends, the replay goes on alone from
+functions. Once all are ready, `division.py` divides the rest among them. If one of them ends, the replay goes on alone from
 its last mark.
 """
 
@@ -21,11 +21,11 @@ import numpy as np
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.replay.arithmetic import Arithmetic
+from fred.replay.division import Plan, plan_of
 from fred.replay.executor import Executor, Reached, Side
 from fred.replay.interpreter import jitted
 from fred.replay.machine import Loop, Mark
 from fred.replay.phases import How, Op, Program
-from fred.replay.plan import Plan, plan_of
 from fred.replay.shared import SharedValues, cleared, new_memory
 from fred.replay.snapshot import Snapshot
 from fred.replay.tasks import tasks_of
@@ -36,7 +36,7 @@ LEAST_REST = 20.0  # seconds that the rest takes alone; a helper starts in about
 AT_ONCE = False  # True to wait for helpers before the first instruction, for tests
 STRETCH = 20_000  # instructions that are planned at a time
 _SLICE = 0.3  # seconds between two looks at helpers that start
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from fred.replay.cores import help_out; help_out{numbers}"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from fred.replay.helpers import help_out; help_out{numbers}"
 
 
 class LostError(Exception):
