@@ -14,7 +14,7 @@ import numpy as np
 from fred.replay.tasks import MESSAGES, START, Do, Tasks
 from fred.replay.versions import assign_slots
 
-_UPDATE, _CROSSING = 0.05, 0.05  # costs of an update and of handing over a value, in gradients
+_UPDATE, _CROSSING = 0.1, 0.05  # costs of an update, with the copy for others, and of reading a value, in gradients
 _COST = {Do.GRADIENT: 1.0, Do.FINISH: 1.0, Do.MARK: 0.0}
 
 
@@ -46,8 +46,8 @@ class Plan:
 
     @property
     def speed_up(self) -> float:
-        """Return the predicted speed-up against one process."""
-        alone = sum(_COST.get(task.do, _UPDATE) for task in self.tasks.tasks)
+        """Return the predicted speed-up against one process, of which only the gradients are counted."""
+        alone = sum(_COST.get(task.do, 0.0) for task in self.tasks.tasks)
         return alone / self.duration if self.duration else 1.0
 
 
