@@ -54,6 +54,11 @@ def time_of(schedule: Schedule) -> dict[str, float]:
     return {name: round(share * schedule.end_ns / NANOSECONDS, 9) for name, share in found.items() if share}
 
 
+def failing_of(cluster: Cluster, seed: int = 0) -> Failing:
+    assert cluster.failures is not None
+    return Failing(cluster.failures, cluster, seed)
+
+
 class TestByHand:
     def test_work_since_the_checkpoint_is_done_again(self):
         job = failures((0, 3.5, 5.0), checkpoint={"every_updates": 2})
@@ -63,7 +68,9 @@ class TestByHand:
         assert schedule.counts() == {"updates": 4, "gradients": 8, "dropped": 0, "in_flight": 0}
 
     def test_the_way_back_takes_its_time(self):
-        way = {name: {"name": "constant", "seconds": each} for name, each in (("detect", 0.25), ("join", 0.5), ("load", 2.0))}
+        way: dict[str, Any] = {
+            name: {"name": "constant", "seconds": each} for name, each in (("detect", 0.25), ("join", 0.5), ("load", 2.0))
+        }
         schedule = record("allreduce", failures((0, 1.5, 3.0), **way), {"updates": 2})
         assert updates(schedule) == [1, 6.5]
         assert time_of(schedule) == {"training": 2, "undone": 0.5, "detecting": 0.25, "repairing": 1.25, "loading": 2.5}
@@ -106,7 +113,7 @@ class TestByHand:
 
     def test_a_rack_fails_as_one(self):
         job = {"causes": [{"of": "nodes", "together": 2, "mean_up": 50.0, "repair": SECOND}], "checkpoint": EVERY, "spares": 4}
-        failing = Failing(Cluster(workers=8, nodes=4, failures=job).failures, Cluster(workers=8, nodes=4), seed=0)
+        failing = failing_of(Cluster(workers=8, nodes=4, failures=job))
         assert [domain.tolist() for domain in failing._domains[0]] == [[0, 1, 2, 3], [4, 5, 6, 7]]
         failing.resume(0)
         outage = failing.fail(failing.next())
@@ -131,7 +138,9 @@ class TestByHand:
 class TestClosedForms:
     @staticmethod
     def goodput(every: int, mean_up: float, seconds: float, pause: float, load: float = 0.0, detect: float = 0.0) -> float:
-        times = {name: {"name": "constant", "seconds": each} for name, each in (("load", load), ("detect", detect))}
+        times: dict[str, Any] = {
+            name: {"name": "constant", "seconds": each} for name, each in (("load", load), ("detect", detect))
+        }
         job = drawn(mean_up, checkpoint={"every_updates": every, "pause": pause}, **times)
         return len(updates(record("asynchronous", job, {"seconds": seconds}, workers=1))) / seconds
 
@@ -163,7 +172,7 @@ class TestClosedForms:
     def test_machines_with_spares_are_a_birth_death_process(self, workers, spares, crews):
         mean_up, repair = 100.0, 20.0
         cluster = Cluster(workers=workers, failures=drawn(mean_up, repair, spares=spares, crews=crews))
-        failing, now, waited = Failing(cluster.failures, cluster, seed=1), 0, 0
+        failing, now, waited = failing_of(cluster, seed=1), 0, 0
         for _ in range(40_000):
             failing.resume(now)
             outage = failing.fail(failing.next())
@@ -181,7 +190,7 @@ class TestClosedForms:
         cluster = Cluster(workers=1, failures={"causes": [{"up": up} for up in times], "checkpoint": EVERY})
         firsts = []
         for seed in range(2000):
-            failing = Failing(cluster.failures, cluster, seed)
+            failing = failing_of(cluster, seed)
             failing.resume(0)
             firsts.append(failing.next() / NANOSECONDS)
         survive = np.exp(-((np.array([5, 50, 100]) / 400) ** 0.5) - (np.array([5, 50, 100]) / 100) ** 5)
@@ -241,7 +250,7 @@ class TestEveryProtocol:
     def test_messages_under_way_are_lost(self):
         network = {"latency": {"name": "constant", "seconds": 0.4}, "bandwidth": 1e6, "message_bytes": 100_000}
         for sharing in ("queue", "fair"):
-            machines = {"network": {**network, "sharing": sharing}}
+            machines: dict[str, Any] = {"network": {**network, "sharing": sharing}}
             schedule = record("asynchronous", failures((0, 2.3, 3.0)), {"updates": 6}, workers=1, **machines)
             assert updates(schedule) == pytest.approx([2, 5, 7, 9, 11, 13])
 
@@ -316,6 +325,6 @@ def test_a_stored_result_is_read_again(tmp_path: Path):
 
 def test_nothing_fails_for_ever():
     cluster = Cluster(workers=1, failures=failures((0, 1, 2)))
-    failing = Failing(cluster.failures, cluster, seed=0)
+    failing = failing_of(cluster)
     failing.resume(3 * NANOSECONDS)
     assert failing.next() == NEVER

@@ -61,21 +61,12 @@ class Arithmetic:
 
     @classmethod
     def of(
-        cls,
-        server: Server,
-        loss: Loss,
-        params: Params,
-        layout: Layout,
-        workers: int,
-        batch_size: int,
-        tokens: int | None = None,
+        cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch: int, tokens: int | None = None
     ) -> "Arithmetic":
         """Return the arithmetic for a model with parameters of these shapes; `tokens`: those in a minibatch of sequences."""
         blocks = Blocks.of(params, layout)
-        local = layout.local(workers)
-        return cls(
-            _without_rate(server, blocks, workers), loss, blocks, workers, batch_size, tokens or batch_size, local, server
-        )
+        plain, local = _without_rate(server, blocks, workers), layout.local(workers)
+        return cls(plain, loss, blocks, workers, batch, tokens or batch, local, server)
 
     def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
         """Return the initial state of each block of each replica; replicas start from `models`, cyclically."""

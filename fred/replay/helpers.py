@@ -254,6 +254,13 @@ def help_out(memory: int, run: int, parent: int, number: int) -> None:
 
 
 def planned(side: Side, stretch: Sequence[int], processes: int) -> Plan:
+    """Return the plan of a stretch of the program.
+
+    Args:
+        side: the run.
+        stretch: first phase, the phase after the last one, and number of the first mark.
+        processes: number of processes, with the run's own.
+    """
     do = side.arithmetic
     return plan_of(tasks_of(side.program, do.blocks.count, do.hooks, *stretch), processes)
 
