@@ -19,6 +19,7 @@ from fred.running.execution import execute
 from fred.running.recording import Recording
 from fred.schedule.bounds import check_bounds
 from fred.schedule.schedule import Schedule, Verb
+from fred.specification.sweep import _OF_FAILURES
 from tests.cases import CASES, Case
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
 from tests.worlds import COMPUTE, make_run, same
@@ -321,6 +322,7 @@ def test_a_stored_result_is_read_again(tmp_path: Path):
     (row,) = fred.load_result(tmp_path / "result").summary.to_dict("records")
     assert row["failures_number"] == 1
     assert {f"failures_time_{state}" for state in STATES} <= row.keys()
+    assert {column for column in row if str(column).startswith("failures_")} == set(_OF_FAILURES)
 
 
 def test_nothing_fails_for_ever():

@@ -332,5 +332,7 @@ def test_the_account_of_a_shorter_run_is_the_beginning_of_a_longer_ones(seed):
 
 def test_random_scenarios_have_intervals_of_every_kind():
     schedules = [random_timing(seed).schedule for seed in range(150)]
-    assert {what for schedule in schedules for what in schedule.intervals.what.tolist()} == set(What)
+    assert {what for schedule in schedules for what in schedule.intervals.what.tolist()} == {
+        each for each in What if each < What.SAVING
+    }  # the others: failures
     assert any(schedule.standstill for schedule in schedules)

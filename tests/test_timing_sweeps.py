@@ -94,7 +94,14 @@ def test_what_no_point_can_have_is_refused_with_its_line(tmp_path, best, missing
 
 def test_the_columns_that_can_be_chosen_are_all_numbers_of_a_summary():
     targets = {"asgd": {"target_loss": 0.5}, "ssgd": {"target_gradient_norm": 0.5}, "d-psgd": {"target_error": 0.5}}
-    runs = [make_run(name, evaluate=evaluate) for name, evaluate in targets.items()]
+    power = {"busy_watts": 400, "idle_watts": 80}
+    machines = {
+        "workers": 2,
+        "prices": {"workers": [power | {"per_hour": 1.0}], "per_kwh": 0.2},
+        "failures": {"causes": [{"mean_up": 9.0}], "checkpoint": {"every_updates": 1}},
+    }
+    runs = [make_run(name, cluster=machines, evaluate=evaluate) for name, evaluate in targets.items() if name != "d-psgd"]
+    runs.append(make_run("d-psgd", evaluate=targets["d-psgd"]))
     summaries = pd.json_normalize([summarise(execute("run", run, 1)) for run in runs], sep="_")
     words = {"name", "algorithm", "protocol", "ended_by", "standstill", "staleness_by_block"}
     assert {column for column in summaries if not str(column).startswith("digests_")} - words == set(COLUMNS)

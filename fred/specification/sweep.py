@@ -23,7 +23,10 @@ _OF_TARGETS = (  # need a target
     *("target_updates", "target_seconds", "target_cost", "target_energy_kwh"),
     *("target_loss", "target_error", "target_gradient_norm"),
 )
-_OF_FAILURES = ("failures_number", "failures_goodput", "failures_seconds_between")  # need failures
+_OF_FAILURES = (  # need failures
+    *("failures_number", "failures_goodput", "failures_seconds_between"),
+    *(f"failures_time_{state}" for state in ("training", "saving", "undone", "detecting", "repairing", "loading")),
+)
 _HIGHER_IS_BETTER = (
     *("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing"),
     *("failures_goodput", "failures_seconds_between"),
