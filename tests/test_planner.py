@@ -12,12 +12,12 @@ from fred.cluster.cluster import Cluster
 from fred.commands.cli import main
 from fred.diagnosis import question
 from fred.diagnosis.attribution import COMPUTING, Attribution, of_rounds
-from fred.diagnosis.candidates import POINTS, RATE, Candidate, of_cluster, that_apply
+from fred.diagnosis.candidates import POINTS, RATE, of_cluster, that_apply
 from fred.diagnosis.question import Question
-from fred.diagnosis.ranking import Place, against, doubts, ranked
+from fred.diagnosis.ranking import Place, against, doubts
 from fred.protocols.synchronous import Synchronous
-from fred.results import experiment
 from fred.specification.loading import load, scenario
+from tests.planning import BACKUP, SYNC, few, plan
 from tests.worlds import TASK, record
 
 ONE = np.zeros(32, np.int64)
@@ -131,17 +131,6 @@ class TestCandidates:
         assert "allreduce" in [each.run for each in of_cluster(Cluster(workers=4, network={"latency": constant(1.0)}))]
 
 
-def plan(cluster: Cluster, tried: list[Candidate], budget: float, target: float = 0.5):
-    """The result and the ranking of some systems."""
-    asking = Question(cluster, TASK, {"target_error": target}, budget, (1, 2))
-    result = experiment.run(scenario(asking.document(tried)))
-    return result, ranked(result, tried, "error")
-
-
-SYNC = Candidate("sync", "ssgd", "protocol.late", ("finish",))
-BACKUP = Candidate("backup-workers", "ssgd", "protocol.backup_workers", (1,), (1,))
-
-
 class TestRanking:
     @pytest.fixture(autouse=True)
     def _few_points(self, monkeypatch):
@@ -214,14 +203,6 @@ cluster: {workers: 8, nodes: 2, compute: {name: trace, file: example}}
 algorithm: {name: ssgd, learning_rate: 0.1}
 stop: {seconds: 20}
 """
-
-
-def few(monkeypatch):
-    monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
-    monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
-    monkeypatch.setattr(
-        "fred.diagnosis.candidates.of_cluster", lambda cluster: [Candidate("sync", "ssgd"), Candidate("asgd", "asgd")]
-    )
 
 
 def test_the_command_says_who_was_first_and_leaves_a_scenario_to_go_on_from(tmp_path, capsys, monkeypatch):

@@ -21,7 +21,7 @@ from fred.outcomes.trade_offs import not_dominated, trade_off
 from fred.running.execution import execute
 from fred.running.recording import Timing
 from fred.schedule.schedule import Schedule, Verb, What
-from tests.test_planner import BACKUP, SYNC, few, plan
+from tests.planning import BACKUP, SYNC, few, plan
 from tests.worlds import CLUSTERS, PROTOCOLS, TASK, fitting, make_run, record, same
 
 SECOND = {"name": "constant", "seconds": 1.0}

@@ -51,7 +51,12 @@ _OF_ENDS = {  # criterion -> column at the target, column at the end
     "cost": ("target_cost", "cost_total"),
     "energy": ("target_energy_kwh", "energy_kwh"),
 }
-_WORDS = {"cost_total": "cost", "energy_kwh": "energy, kWh", "target_energy_kwh": "energy to the target, kWh"}
+_WORDS = {
+    "failures_goodput": "goodput",
+    "cost_total": "cost",
+    "energy_kwh": "energy, kWh",
+    "target_energy_kwh": "energy to the target, kWh",
+}
 _NAMES = ("seconds", "cost", "energy", *COLUMNS)
 _WAYS = ("lowest", "highest")
 

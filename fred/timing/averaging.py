@@ -229,7 +229,7 @@ class Averaging(Sending):
         for begin, end in zip(ready, _ends(ready, lasts), strict=True):
             if end > now or lasts == 0:
                 over = max(0, now - (end - lasts))
-                yield Part(max(begin, now), 1 - over / lasts if over else 1.0)
+                yield Part(max(begin, now), 1 - over / lasts if lasts else 1.0)
 
     def _together(self, cost: Cost, workers: Sequence[int], asked: int, awaited: Collection[int]) -> Cost:
         """Return the cost of a collective operation, including slow links and offline workers."""

@@ -1,0 +1,28 @@
+"""Small plans, shared by tests of plans and of prices."""
+
+from fred.cluster.cluster import Cluster
+from fred.diagnosis.candidates import Candidate
+from fred.diagnosis.question import Question
+from fred.diagnosis.ranking import ranked
+from fred.results import experiment
+from fred.specification.loading import scenario
+from tests.worlds import TASK
+
+
+def plan(cluster: Cluster, tried: list[Candidate], budget: float, target: float = 0.5):
+    """The result and the ranking of some systems."""
+    asking = Question(cluster, TASK, {"target_error": target}, budget, (1, 2))
+    result = experiment.run(scenario(asking.document(tried)))
+    return result, ranked(result, tried, "error")
+
+
+SYNC = Candidate("sync", "ssgd", "protocol.late", ("finish",))
+BACKUP = Candidate("backup-workers", "ssgd", "protocol.backup_workers", (1,), (1,))
+
+
+def few(monkeypatch):
+    monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
+    monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
+    monkeypatch.setattr(
+        "fred.diagnosis.candidates.of_cluster", lambda cluster: [Candidate("sync", "ssgd"), Candidate("asgd", "asgd")]
+    )
