@@ -13,8 +13,8 @@ import fred  # before jax
 from benchmarks.common import Row, medians
 from benchmarks.whole import Timed, timed
 from fred.learning.models.model import Params
+from fred.replay.helpers import replay
 from fred.replay.lower import lower
-from fred.replay.machine import replay
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.schedule.schedule import Verb

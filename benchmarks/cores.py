@@ -46,7 +46,7 @@ def rows() -> Iterator[Row]:
 def _compared(name: str, work: Work, server: Server, protocol: Protocol | None, gradients: int, limit: float) -> Iterator[Row]:
     case = Case(work, 8, workers(8), server, gradients, protocol)
     run = case.program, case.arithmetic, [case.params], case.examples, case.batches
-    alone, own, _ = _times(lambda: machine.replay(*run))
+    alone, own, _ = _times(lambda: helpers.replay(*run))
     together, *busy = _times(lambda: helpers.replay(*run, cores=2))
     yield Row(f"one process / two: {name}", alone / together, "x", limit, at_least=True)
     yield Row("  the same in CPU time of the busier process", own / max(busy), "x")

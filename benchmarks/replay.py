@@ -27,9 +27,10 @@ from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Exponential
 from fred.replay.arithmetic import Arithmetic
+from fred.replay.helpers import replay
 from fred.replay.interpreter import Interpreter, jitted
 from fred.replay.lower import lower
-from fred.replay.machine import Mark, compiled, replay
+from fred.replay.machine import Progress, compiled
 from fred.replay.phases import Op, Program
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import Schedule
@@ -186,7 +187,7 @@ class Case:
 
         return jax.lax.fori_loop(0, len(into), mix, rows)
 
-    def _marks(self) -> Iterator[Mark]:
+    def _marks(self) -> Iterator[Progress]:
         return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches)
 
     def replay(self) -> None:

@@ -15,8 +15,9 @@ import pytest
 from fred.components import registry
 from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import Outcome
+from fred.replay.helpers import replay
 from fred.replay.lower import lower
-from fred.replay.machine import replay, states_at
+from fred.replay.machine import states_at
 from fred.running import checkpoints
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute

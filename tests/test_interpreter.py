@@ -11,9 +11,10 @@ from fred.learning.loss import Loss
 from fred.learning.loss_functions import SquaredError
 from fred.learning.models.model import Model
 from fred.replay.arithmetic import Arithmetic
+from fred.replay.helpers import replay
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
-from fred.replay.machine import replay, states_at
+from fred.replay.machine import states_at
 from fred.schedule.layout import Layout
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import NONE, Row, Schedule, Verb

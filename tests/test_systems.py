@@ -17,8 +17,9 @@ from fred.learning.loss import initial_params
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_models
 from fred.protocols.synchronous import Synchronous
+from fred.replay.helpers import replay
 from fred.replay.lower import lower
-from fred.replay.machine import replay, states_at
+from fred.replay.machine import states_at
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.running.problem import Problem, _initial_seeds

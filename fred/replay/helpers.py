@@ -53,7 +53,11 @@ def replay(
     passed: int = 0,
     cores: int = 1,
 ) -> Iterator[Mark | Reached]:
-    """Execute the program as `machine.replay` does, in up to `cores` processes if that saves time, and yield each mark."""
+    """Execute the program from these models on, and yield each of its marks; or resume another replay that `passed` some.
+
+    Up to `cores` processes take part if that saves time. A mark's arrays are donated when the next one is requested: take a
+    snapshot to keep them.
+    """
     loop, pace = Loop(program, arithmetic, examples, batches), _Pace(program)
     at, number = loop.start(models, resumed), passed
     with Helpers(cores - 1, Side(program, arithmetic, models[0], examples, batches)) as helpers:

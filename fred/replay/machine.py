@@ -1,6 +1,6 @@
 """Program -> parameters: one compiled loop per kind of instruction, nested in a loop over phases."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -60,26 +60,6 @@ class Mark(NamedTuple):
         """Return the progress as copies of the arrays."""
         taking = Taking()
         return Snapshot({"phase": self.phase, "carry": taking.leaves(self.carry)}, taking.arrays)
-
-
-def replay(
-    program: Program,
-    arithmetic: Arithmetic,
-    models: Sequence[Params],
-    examples: Arrays,
-    batches: Minibatches,
-    resumed: Snapshot | None = None,
-    passed: int = 0,
-) -> Iterator[Mark]:
-    """Execute the program from these models on, and yield each of its marks; or resume another replay that `passed` some.
-
-    A mark's arrays are donated when the next one is requested: take a snapshot to keep them.
-    """
-    loop = Loop(program, arithmetic, examples, batches)
-    at = loop.start(models, resumed)
-    for mark in program.marks[passed:].tolist():
-        at = loop.to(at, mark)
-        yield at
 
 
 class Loop:
