@@ -146,7 +146,7 @@ class Cluster(Component):
         """Raise FredError if links have bandwidths of their own, which closed forms do not know.
 
         Args:
-            what: clause that says what has a closed form.
+            what: clause that names the operation with a closed form.
         """
         if self.devices is not None and self.devices.has_bandwidths:
             raise FredError(f"`devices` have bandwidths of their own, and {what}: leave the bandwidths out")

@@ -34,7 +34,7 @@ class Failing:
     The times of failures count the time during which machines can fail: `resume` tells when it begins again.
 
     Args:
-        failures: causes of failures, and what it takes to go on.
+        failures: causes of failures, and times until the job goes on.
         cluster: number of workers, their nodes and regions.
         seed: seed of the run.
 

@@ -96,7 +96,7 @@ class Failures(Component):
     """Failures that stop the whole job. It starts again from its last checkpoint, once all workers have a machine.
 
     A failure is detected, and broken machines wait for a repair crew. Each broken machine is replaced by a spare, or else by
-    the first machine that is repaired. Then all load the checkpoint. Repaired machines that nobody waits for become spares.
+    the first machine that is repaired. Then all load the checkpoint. Repaired machines that replace none become spares.
 
     Machines can fail while they compute, checkpoint and load; not while the job waits for a machine.
     """

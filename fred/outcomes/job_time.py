@@ -1,4 +1,4 @@
-"""The time of a job that fails and goes back to checkpoints: what it was used for, and how often it failed."""
+"""The time of a job that fails and goes back to checkpoints: its share in each state, and the number of failures."""
 
 from typing import Any
 

@@ -112,7 +112,7 @@ class Executor:
                 self._check()
 
     def _possible(self, task: Task) -> bool:
-        """Return True if all that a task reads is there, and slots are free for what it writes."""
+        """Return True if all that a task reads is there, and slots are free for the values that it writes."""
         read = all(
             value in self._values or (not self._is_made_here(value) and self._shared.there(value)) for value in task.reads
         )

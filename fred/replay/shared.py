@@ -1,4 +1,4 @@
-"""Memory that several processes share: values that cross between them, with marks of who has written and copied each.
+"""Memory that several processes share: values that cross between them, with marks of the processes that wrote and copied each.
 
 The memory has no name, only an open file, so nothing is left behind however a process ends. A value is copied on both sides:
 JAX may alias NumPy's memory, so a buffer in use must never be written.

@@ -162,7 +162,7 @@ class World:
 
         Args:
             seconds: limit on virtual time, s; infinity: no limit.
-            waiting: what is waited for from now on, by the name of who waits.
+            waiting: events that are awaited from now on, by the name of the waiting process.
         """
         self.env._queue.clear()
         self._processes.clear()
