@@ -14,6 +14,7 @@ import pytest
 
 from fred.cluster.cluster import Cluster
 from fred.components import registry
+from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
 from fred.replay.division import plan_of
 from fred.replay.hooks import Hooks
@@ -189,6 +190,7 @@ def test_a_run_goes_on_without_a_helper_that_is_killed(at_once, point):
 
 KILLED = """
 import os, fred
+from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
@@ -216,3 +218,29 @@ def test_helpers_end_with_their_parent():
 def test_a_run_of_fast_gradients_stays_alone(monkeypatch):
     monkeypatch.setattr(helpers.Helpers, "start", lambda self: pytest.fail("it started helpers"))
     assert same(execute("run", RUN, 1), execute("run", RUN, 1, cores=2))
+
+
+def test_a_round_that_is_one_batch_stays_alone(monkeypatch):
+    """Nothing of it can be shared, however long it takes."""
+    monkeypatch.setattr(helpers, "LEAST_GRADIENT", 0.0)
+    monkeypatch.setattr(helpers, "LEAST_REST", 0.0)
+    monkeypatch.setattr(helpers, "_SLICE", 0.0)
+    started = []
+    monkeypatch.setattr(helpers.Helpers, "start", lambda self: started.append(self.number) or self.end())
+    execute("run", next(case.run for case in CASES if case.name == "ssgd"), SEED, cores=2)
+    assert not started
+    execute("run", next(case.run for case in CASES if case.name == "asgd"), SEED, cores=2)
+    assert started == [1]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_the_predicted_speed_up_is_that_of_independent_gradients(workers):
+    """Workers that never meet: n gradients and their updates beside each other, on so many processes as there are."""
+    cluster = Cluster(workers=workers, compute=COMPUTE, servers=1)
+    protocol = LocalSteps(period=1000)
+    schedule = record(protocol, cluster, gradients=40 * workers)
+    program = lower(schedule, np.array([0, len(schedule)]), (0,) * schedule.blocks, _APART)
+    tasks = tasks_of(program, schedule.blocks, _APART)
+    for processes in (1, 2, workers):
+        most = Counter(int((worker + 0.5) / workers * processes) for worker in range(workers)).most_common(1)[0][1]
+        assert plan_of(tasks, processes).speed_up == pytest.approx(workers / most / 1.1, rel=0.1)

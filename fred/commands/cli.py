@@ -207,6 +207,9 @@ def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
         help="compute gradients during the simulation instead of replaying the schedule afterwards",
     )
     run.add_argument("--jobs", type=shared_options.jobs, metavar="N", help="number of processes; `all`: one per core")
+    run.add_argument(
+        "--explain", action="store_true", help="run nothing: print whether several processes would share each run, and how fast"
+    )
     run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the Dask cluster whose scheduler has this address")
     run.add_argument("--no-report", dest="report", action="store_false", help="do not write the HTML report, report.html")
     run.add_argument(
@@ -225,6 +228,8 @@ def _run(options: argparse.Namespace) -> int:
             "`fred scenarios` lists these, `fred new FILE` starts one of your own"
         )
     only = tuple(dict.fromkeys(options.only))
+    if options.explain:
+        return _explain(only, options)
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
     with signals.saying(lambda: staging.left(out)):
         outcome = _into(out, only, options)
@@ -235,6 +240,23 @@ def _run(options: argparse.Namespace) -> int:
         printing.print_summary(outcome, out, options.quiet)
         sys.stdout.flush()
     return 0
+
+
+def _explain(only: tuple[str, ...], options: argparse.Namespace) -> int:
+    from fred.commands.explain import explain
+    from fred.running.units import doubts_of
+    from fred.specification.loading import load
+    from fred.specification.shipped import located
+
+    scenario = load(located(options.scenario), _settings(options), options.imports)
+    for line in doubts_of(scenario, only):
+        print(f"fred: {line}", file=sys.stderr)
+    explain(scenario, only)
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> list[str]:
+    return options.set + ([f"seeds={options.seed}", "until=null"] if options.seed else [])
 
 
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
@@ -251,7 +273,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     from fred.specification.loading import load
     from fred.specification.shipped import located
 
-    settings = options.set + ([f"seeds={options.seed}", "until=null"] if options.seed else [])
+    settings = _settings(options)
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
     for line in (*doubts_of(scenario, only), *replaced(scenario, out)):

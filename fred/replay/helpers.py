@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
@@ -32,6 +33,7 @@ from fred.replay.tasks import tasks_of
 from fred.schedule.minibatches import Minibatches
 
 LEAST_GRADIENT = 0.002  # seconds; handing over parameters and a gradient takes about 1 ms
+LEAST_SPEED_UP = 1.1  # of a plan
 LEAST_REST = 20.0  # seconds that the rest takes alone; a helper starts in about 5 s
 AT_ONCE = False  # True to wait for helpers before the first instruction, for tests
 STRETCH = 20_000  # instructions that are planned at a time
@@ -73,7 +75,7 @@ def replay(
                 continue
             at = pace.some(loop, at, mark) if helpers.number else loop.to(at, mark)
             if pace.known and helpers.number and not helpers.running:
-                helpers.start() if pace.slow(at.phase) else helpers.end()
+                helpers.start() if pace.slow(at.phase) and helpers.gain(at.phase, number) else helpers.end()
             if at.phase >= mark:
                 number += 1
                 yield at
@@ -83,15 +85,14 @@ class _Pace:
     """The speed of a replay by one process, measured until the helpers are ready."""
 
     def __init__(self, program: Program):
-        counts = [kind.members * (kind.op in (Op.BEGIN, Op.TURN) or kind.how == How.GRADIENT) for kind in program.kinds]
-        self._gradients = program.offsets @ np.array(counts, np.int64)  # before each phase
-        self._number, self._seconds = 1, 0.0  # of gradients in the next slice; of each
+        self._gradients = gradients_before(program)
+        self._number, self.seconds = 1, 0.0  # of gradients in the next slice; of each
         self._compiled = False
 
     @property
     def known(self) -> bool:
         """Return True if a slice took long enough to be measured, or helpers are needed at once."""
-        return self._seconds > 0 or AT_ONCE
+        return self.seconds > 0 or AT_ONCE
 
     def some(self, loop: Loop, at: Mark, end: int) -> Mark:
         """Execute some of the phases before `end`, and measure them."""
@@ -104,16 +105,16 @@ class _Pace:
         took, count = time.perf_counter() - began, int(self._gradients[upto] - self._gradients[at.phase])
         if not self._compiled:
             self._compiled = True
-        elif took < _SLICE and not self._seconds:
+        elif took < _SLICE and not self.seconds:
             self._number *= 2
         else:
-            self._seconds, self._number = took / max(1, count), max(1, round(count * _SLICE / took))
+            self.seconds, self._number = took / max(1, count), max(1, round(count * _SLICE / took))
         return after
 
     def slow(self, phase: int) -> bool:
         """Return True if the rest, from this phase on, takes long enough to start helpers."""
-        rest = (self._gradients[-1] - self._gradients[phase]) * self._seconds
-        return AT_ONCE or (self._seconds >= LEAST_GRADIENT and rest >= LEAST_REST)
+        rest = (self._gradients[-1] - self._gradients[phase]) * self.seconds
+        return AT_ONCE or (self.seconds >= LEAST_GRADIENT and rest >= LEAST_REST)
 
 
 class Helpers:
@@ -135,6 +136,11 @@ class Helpers:
 
     def __exit__(self, *_: Any) -> None:
         self.end()
+
+    def gain(self, phase: int, mark: int) -> bool:
+        """Return True if the plan is faster than one process; a round that is computed as one batch has nothing to share."""
+        phases = phase, stretch(self._side.program, phase), mark
+        return AT_ONCE or planned(self._side, phases, 1 + self.number).speed_up >= LEAST_SPEED_UP
 
     def start(self) -> None:
         """Start the processes, unless the run cannot be sent to them."""
@@ -164,16 +170,13 @@ class Helpers:
 
     def work(self, at: Mark, number: int) -> Iterator[Reached]:
         """Execute the next stretch of the program together, and yield each mark. Stop if one of the processes has ended."""
-        program = self._side.program
-        instructions = program.offsets.sum(axis=1)
-        end = int(np.searchsorted(instructions, instructions[at.phase] + STRETCH))
-        stretch = at.phase, min(len(instructions) - 1, max(at.phase + 1, end)), number
-        plan, shapes = planned(self._side, stretch, 1 + self.number), self._side.shapes()
+        phases = at.phase, stretch(self._side.program, at.phase), number
+        plan, shapes = planned(self._side, phases, 1 + self.number), self._side.shapes()
         cleared(self._files[0], plan, shapes)
         self._idle = 0
         try:
             for helper in self.running:
-                helper.do((*stretch, 1 + self.number))
+                helper.do((*phases, 1 + self.number))
             yield from Executor(self._side, plan, SharedValues(plan, shapes, self._files[0], 0), 0, self._check).run(at.carry)
             while not self.ready() and self.running:
                 time.sleep(0.001)
@@ -249,24 +252,51 @@ def help_out(memory: int, run: int, parent: int, number: int) -> None:
     while True:
         os.write(reports, b".")
         try:
-            *stretch, processes = pickle.load(sys.stdin.buffer)
+            *phases, processes = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        plan = planned(side, stretch, processes)
+        plan = planned(side, phases, processes)
         for _ in Executor(side, plan, SharedValues(plan, shapes, memory, number), number, check).run():
             pass
 
 
-def planned(side: Side, stretch: Sequence[int], processes: int) -> Plan:
+def stretch(program: Program, phase: int) -> int:
+    """Return the phase up to which the program is planned from this one on."""
+    instructions = program.offsets.sum(axis=1)
+    end = int(np.searchsorted(instructions, instructions[phase] + STRETCH))
+    return min(len(instructions) - 1, max(phase + 1, end))
+
+
+def gradients_before(program: Program) -> NDArray[np.int64]:
+    """Return the number of gradients before each phase [phases + 1]."""
+    counts = [kind.members * (kind.op in (Op.BEGIN, Op.TURN) or kind.how == How.GRADIENT) for kind in program.kinds]
+    return program.offsets @ np.array(counts, np.int64)
+
+
+def planned(side: Side, phases: Sequence[int], processes: int) -> Plan:
     """Return the plan of a stretch of the program.
 
     Args:
         side: the run.
-        stretch: first phase, the phase after the last one, and number of the first mark.
+        phases: first phase, the phase after the last one, and number of the first mark.
         processes: number of processes, with the run's own.
     """
     do = side.arithmetic
-    return plan_of(tasks_of(side.program, do.blocks.count, do.hooks, *stretch), processes)
+    return plan_of(tasks_of(side.program, do.blocks.count, do.hooks, *phases), processes)
+
+
+def seconds_of_a_gradient(side: Side, models: Sequence[Params]) -> float:
+    """Return the time of a gradient as a replay measures it, s; 0 if the run ends before.
+
+    Args:
+        side: the run.
+        models: initial models.
+    """
+    loop, pace = Loop(side.program, side.arithmetic, side.examples, side.batches), _Pace(side.program)
+    at, end = loop.start(models, None), len(side.program.offsets) - 1
+    while not pace.known and at.phase < end:
+        at = pace.some(loop, at, end)
+    return pace.seconds
 
 
 def _warmed(side: Side) -> None:
