@@ -226,7 +226,12 @@ def test_a_round_that_is_one_batch_stays_alone(monkeypatch):
     monkeypatch.setattr(helpers, "LEAST_REST", 0.0)
     monkeypatch.setattr(helpers, "_SLICE", 0.0)
     started = []
-    monkeypatch.setattr(helpers.Helpers, "start", lambda self: started.append(self.number) or self.end())
+
+    def start(self):
+        started.append(self.number)
+        self.end()
+
+    monkeypatch.setattr(helpers.Helpers, "start", start)
     execute("run", next(case.run for case in CASES if case.name == "ssgd"), SEED, cores=2)
     assert not started
     execute("run", next(case.run for case in CASES if case.name == "asgd"), SEED, cores=2)

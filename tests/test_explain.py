@@ -47,6 +47,7 @@ def test_it_refuses_what_trains_nothing(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["asgd", "local-sgd"])
 def test_more_processes_are_never_predicted_to_be_much_slower(name):
     run = next(case.run for case in CASES if case.name == name)
+    assert run.task is not None
     found = sharing(run, run.task, SEED)
     speeds = [found.speed_ups[number] for number in PROCESSES]
     assert found.gradients > 0
