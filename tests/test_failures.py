@@ -20,6 +20,8 @@ from fred.running.recording import Recording
 from fred.schedule.bounds import check_bounds
 from fred.schedule.schedule import Schedule, Verb
 from fred.specification.sweep import _OF_FAILURES
+from fred.views.summary_table import summary_table
+from fred.views.timeline import timeline
 from tests.cases import CASES, Case
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
 from tests.worlds import COMPUTE, make_run, same
@@ -129,6 +131,20 @@ class TestByHand:
         assert failing.summary["failures"]["number"] > 0
         assert failing.params_digest == plain.params_digest
         assert failing.summary["virtual_seconds"] > plain.summary["virtual_seconds"]
+
+    def test_the_timeline_has_the_states_of_the_job(self) -> None:
+        job = failures((0, 2.5, 4.0), checkpoint={"every_updates": 1, "pause": 0.25}, detect=SECOND, load=SECOND)
+        schedule = record("synchronous", job, {"seconds": 10}, workers=3)
+        figure = timeline(
+            {("job",): schedule, ("no job",): record("synchronous", {}, {"seconds": 10}, workers=3, failures=None)}
+        )
+        assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["0", "1", "2", "job"]
+        assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == ["0", "1", "2"]
+        drawn = {each.get_label(): each.get_path().vertices[::5, 0] for each in figure.axes[0].patches}  # where bars begin
+        assert drawn["job: detecting"].tolist() == [2.5]
+        assert drawn["job: repairing"].tolist() == [3.5]
+        assert drawn["job: loading"].tolist() == [4.0]
+        assert drawn["job: saving"].tolist()[:2] == [1.0, 6.0]  # that of 2.25 s is undone
 
     def test_workers_are_away_or_their_work_is_wasted(self):
         schedule = record("allreduce", failures((0, 3.5, 5.0), checkpoint={"every_updates": 2}), {"updates": 4})
@@ -323,6 +339,10 @@ def test_a_stored_result_is_read_again(tmp_path: Path):
     assert row["failures_number"] == 1
     assert {f"failures_time_{state}" for state in STATES} <= row.keys()
     assert {column for column in row if str(column).startswith("failures_")} == set(_OF_FAILURES)
+    table = summary_table(fred.load_result(tmp_path / "result").summary, printed=False)
+    shown = dict(zip(table.columns, table.cells[0], strict=True))
+    assert (shown["failures"].text, shown["goodput, %"].text) == ("1", "80")  # 0.5 s undone, 1.5 s of repair
+    assert (shown["undone, %"].text, shown["repairing, %"].text) == ("5", "15")
 
 
 def test_nothing_fails_for_ever():

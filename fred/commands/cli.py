@@ -229,7 +229,9 @@ def _run(options: argparse.Namespace) -> int:
         )
     only = tuple(dict.fromkeys(options.only))
     if options.explain:
-        return _explain(only, options)
+        from fred.commands.explain import explain
+
+        return explain(options.scenario, _settings(options), only, options.imports)
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
     with signals.saying(lambda: staging.left(out)):
         outcome = _into(out, only, options)
@@ -239,19 +241,6 @@ def _run(options: argparse.Namespace) -> int:
         pool.end()  # inside this `with`, so that an interrupt reports the complete result
         printing.print_summary(outcome, out, options.quiet)
         sys.stdout.flush()
-    return 0
-
-
-def _explain(only: tuple[str, ...], options: argparse.Namespace) -> int:
-    from fred.commands.explain import explain
-    from fred.running.units import doubts_of
-    from fred.specification.loading import load
-    from fred.specification.shipped import located
-
-    scenario = load(located(options.scenario), _settings(options), options.imports)
-    for line in doubts_of(scenario, only):
-        print(f"fred: {line}", file=sys.stderr)
-    explain(scenario, only)
     return 0
 
 

@@ -1,12 +1,16 @@
 """`fred run --explain`: whether several processes would share a run, and how much faster they would be. Nothing is run."""
 
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
 from fred.base.errors import FredError
 from fred.replay.helpers import LEAST_GRADIENT, LEAST_REST
 from fred.running.sharing import PROCESSES, Sharing, sharing
+from fred.running.units import doubts_of
 from fred.specification.blame import blamed
-from fred.specification.loading import Scenario
+from fred.specification.loading import Scenario, load
+from fred.specification.shipped import located
 from fred.views.table import NONE, Table, show, terminal
 
 _CAPTION = (
@@ -17,23 +21,27 @@ _CAPTION = (
 )
 
 
-def explain(scenario: Scenario, only: Collection[str]) -> None:
+def explain(file: Path, settings: Sequence[str], only: Collection[str], modules: Sequence[str]) -> int:
     """Print, for each run with its first seed, what several processes would gain; of a sweep only the first point.
 
-    Raises FredError if no run trains anything.
+    Return the exit code. Raises FredError, also if no run trains anything.
 
     Args:
-        scenario: the scenario.
+        file: the scenario, or the name of one that comes with FRED.
+        settings: settings to override, `KEY.PATH=VALUE`.
         only: names of runs; none: all.
+        modules: modules with classes of the user's own.
     """
+    scenario = load(located(file), settings, modules)
+    for line in doubts_of(scenario, only):
+        print(f"fred: {line}", file=sys.stderr)
     rows = list(_rows(scenario, only))
     if all(found is None for _, found, _ in rows):
         raise FredError("`--explain` says what several processes would gain in training, and no run has a `task`")
     columns = ("run", "gradients", "ms each", "seconds", "shared", *(f"{number} processes" for number in PROCESSES))
-    show(
-        Table(columns, [[name, *_cells(found, why)] for name, found, why in rows], "One run by several processes", _CAPTION),
-        terminal(),
-    )
+    cells = [[name, *_cells(found, why)] for name, found, why in rows]
+    show(Table(columns, cells, "One run by several processes", _CAPTION), terminal())
+    return 0
 
 
 def _rows(scenario: Scenario, only: Collection[str]) -> Iterator[tuple[str, Sharing | None, str]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.outcomes.job_time import STATES
 from fred.schedule.schedule import WAYS
 from fred.views.table import NONE, Cell, Table
 
@@ -58,6 +59,10 @@ COLUMNS = (
     Column("cost_electricity", "cost of electricity", printed=False),
     Column("target_energy_kwh", "energy to target, kWh", printed=False),
     Column("energy_kwh", "energy, kWh"),
+    Column("failures_number", "failures"),
+    Column("failures_seconds_between", "s between failures", printed=False),
+    Column("failures_goodput", "goodput, %", factor=100.0),
+    *(Column(f"failures_time_{state}", f"{state}, %", printed=False, factor=100.0) for state in STATES),
 )
 
 

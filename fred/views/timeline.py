@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
 from fred.outcomes.absences import first_absence
+from fred.outcomes.job_time import STATES
 from fred.outcomes.spans import spans
-from fred.schedule.schedule import Schedule, Verb
+from fred.schedule.schedule import Schedule, Verb, What
 from fred.views.figures import Picture, caption, on_top, style, titled
-from fred.views.view import OF_TIME, SCREEN, View
+from fred.views.view import OF_A_JOB, OF_TIME, SCREEN, View
 
 WORKERS = 16  # number of workers shown by default
 PANELS = 12
@@ -54,10 +55,16 @@ def timeline(schedules: Schedules, said: str = "", view: View = SCREEN) -> Pictu
             _draw(axis, schedules[names], own, shown)
             titled(axis, names, width=int(10.5 * figure.get_figwidth()))
         axes[-1].set_xlabel("virtual time, s")
-        handles = [Patch(color=colour) for colour in (*OF_TIME.values(), _UPDATE)]
-        on_top(figure, handles, [*(kind.replace("_", " ") for kind in OF_TIME), "update"])
+        colours = {**OF_TIME, **_states(schedules), "update": _UPDATE}
+        on_top(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
         caption(figure, said, _sampled(schedules, view), f"{left_out} more timings are not shown" if left_out > 0 else "")
     return figure
+
+
+def _states(schedules: Schedules) -> dict[str, str]:
+    """Return the colours of the states in which some job is, because machines fail."""
+    there = set[int]().union(*(np.unique(each.intervals.what).tolist() for each in schedules.values()))
+    return {f"job: {state}": OF_A_JOB[state] for state, what in STATES.items() if what in there}
 
 
 def _sampled(schedules: Schedules, view: View) -> str:
@@ -121,11 +128,23 @@ def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tup
         bars = _outline(begin[own], stop[own], where[own], 0.72)
         bars.set(facecolor=colour, edgecolor="white", linewidth=min(0.4, 6 / len(workers)), label=kind)
         axis.add_artist(bars)
+    under = _draw_job(axis, schedule, len(workers))
     _mark(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, shown)
     labelled = _labelled(workers)
-    axis.set_yticks(labelled, [str(worker) for worker in workers[labelled]])
-    axis.set(ylabel="worker", xlim=shown, ylim=(len(workers) - 0.4, -1.8))
+    axis.set_yticks([*labelled, *under], [*(str(worker) for worker in workers[labelled]), *["job"] * len(under)])
+    axis.set(ylabel="worker", xlim=shown, ylim=(len(workers) - 0.4 + 1.2 * len(under), -1.8))
     axis.grid(False)
+
+
+def _draw_job(axis: Axes, schedule: Schedule, workers: int) -> list[float]:
+    """Draw the states of a job whose machines fail, below the workers. Return the place of this row, if there is one."""
+    place, found = workers + 0.2, schedule.intervals
+    for state, what in STATES.items():
+        begin, end = (each[found.what == what] / NANOSECONDS for each in (found.begin_ns, found.end_ns))
+        bars = _outline(begin, end, np.full(len(begin), place), 0.72)
+        bars.set(facecolor=OF_A_JOB[state], edgecolor="none", label=f"job: {state}")
+        axis.add_artist(bars)
+    return [place] if (found.what >= What.SAVING).any() else []
 
 
 def _labelled(workers: NDArray[np.int64]) -> NDArray[np.int64]:

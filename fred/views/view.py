@@ -10,6 +10,7 @@ from fred.components import registry
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
 MARKERS = "os^DvPX*<>"  # of lines in these colours, which distinguish them in grey
 OF_TIME = {"computing": "#56B4E9", "wasted": "#D55E00", "network": "#CC79A7", "waiting": "#D0D0D0", "away": "#5B5B5B"}
+OF_A_JOB = {"saving": "#009E73", "undone": "#D55E00", "detecting": "#E69F00", "repairing": "#5B5B5B", "loading": "#0072B2"}
 WIDTHS = {"one": 3.5, "two": 7.2}  # in, of one and of two columns of a paper
 AXES = {  # name -> column of the metrics, label
     "updates": ("updates", "updates"),
