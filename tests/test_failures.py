@@ -140,11 +140,11 @@ class TestByHand:
         )
         assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["0", "1", "2", "job"]
         assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == ["0", "1", "2"]
-        drawn = {each.get_label(): each.get_path().vertices[::5, 0] for each in figure.axes[0].patches}  # where bars begin
-        assert drawn["job: detecting"].tolist() == [2.5]
-        assert drawn["job: repairing"].tolist() == [3.5]
-        assert drawn["job: loading"].tolist() == [4.0]
-        assert drawn["job: saving"].tolist()[:2] == [1.0, 6.0]  # that of 2.25 s is undone
+        begins = {each.get_label(): np.asarray(each.get_path().vertices)[::5, 0].tolist() for each in figure.axes[0].patches}
+        assert begins["job: detecting"] == [2.5]
+        assert begins["job: repairing"] == [3.5]
+        assert begins["job: loading"] == [4.0]
+        assert begins["job: saving"][:2] == [1.0, 6.0]  # that of 2.25 s is undone
 
     def test_workers_are_away_or_their_work_is_wasted(self):
         schedule = record("allreduce", failures((0, 3.5, 5.0), checkpoint={"every_updates": 2}), {"updates": 4})
