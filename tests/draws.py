@@ -12,7 +12,7 @@ FAMILIES = (
     *("latencies", "traces", "groups", "speeds", "nodes", "contention", "network", "cards", "levels", "slow links", "flows"),
     *("collectives", "crashes", "outages", "losses", "servers", "clocks", "gates", "other protocols"),
     *("optimizers", "rates", "averages", "examples", "cadences", "targets", "limits"),
-    *("sweeps", "seeds", "several runs", "titles", "other losses", "codecs", "sequences", "prices"),
+    *("sweeps", "seeds", "several runs", "titles", "other losses", "codecs", "sequences", "prices", "failures"),
 )
 
 

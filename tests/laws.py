@@ -21,6 +21,12 @@ _OF_INTERVALS: dict[int, str] = {
     What.COLLECTIVE: "network",
     What.SENDING: "network",
 }
+_OF_THE_JOB: dict[int, str] = {
+    What.UNDONE: "wasted",
+    What.DETECTING: "away",
+    What.REPAIRING: "away",
+    What.LOADING: "away",
+}
 Stretches = list[tuple[str, int]]  # kind, end, ns
 
 
@@ -178,7 +184,7 @@ def _last(schedule: Schedule, rows: list[Row], worker: int) -> int:
     """Until when it is known what a worker does."""
     known = [schedule.end_ns if schedule.standstill else 0]
     for what, _, end, _, own, other in zip(*schedule.intervals, strict=True):
-        if (own == worker and what != What.UNFINISHED) or (other == worker and what == What.TRIP):
+        if (own == worker and what != What.UNFINISHED) or (other == worker and what == What.TRIP) or what >= What.SAVING:
             known.append(end)
     known += [moment for row in rows if row.worker == worker for moment in (row.time_ns, row.end_ns)]
     return max(min(int(moment), schedule.end_ns) for moment in known)
@@ -202,6 +208,8 @@ def _goings(schedule: Schedule, rows: list[Row], worker: int) -> Iterable[tuple[
             yield "network", begin, end
         elif own == worker and what in _OF_INTERVALS:
             yield _OF_INTERVALS[what], begin, end
+        elif what in _OF_THE_JOB:
+            yield _OF_THE_JOB[what], begin, end
 
 
 def _check_end(outcome: Outcome, summary: dict[str, Any]) -> None:

@@ -35,6 +35,25 @@ def random_cluster(draws: Draws, workers: int, served: bool, clocked: bool) -> O
     return cluster
 
 
+def failures(draws: Draws, cluster: Options) -> Options:
+    """Draw failures of the whole job, which goes back to a checkpoint; without repair, nothing is broken."""
+    broken = draws.one(True, True, False)
+    causes = [_cause(draws, cluster, broken) for _ in range(draws.one(1, 1, 2))]
+    often = draws.one({"every_updates": draws.between(1, 10)}, {"every_seconds": draws.real(0.1, 1)})
+    queued = cluster.get("network", {}).get("sharing") != "fair"
+    pause = draws.one({}, {"pause": 0.03}) if queued else {}
+    found: Options = {"causes": causes, "checkpoint": often | pause | draws.one({}, {"write": 0.1})}
+    for name in draws.some("detect", "load", *(["join"] if broken else [])):
+        found[name] = latency(draws, 0.1)
+    return found | (draws.one({}, {"spares": draws.between(1, 3)}, {"crews": 1}) if broken else {})
+
+
+def _cause(draws: Draws, cluster: Options, broken: bool) -> Options:
+    of = draws.one("workers", "nodes", *(["regions"] if cluster.get("network", {}).get("regions") else []))
+    up = draws.one({"mean_up": draws.one(3.0, 10.0)}, {"up": {"name": "weibull", "scale": 5.0, "shape": 0.7}})
+    return {"of": of, "together": draws.one(1, 1, 2), **up, **({"repair": latency(draws, 0.2)} if broken else {})}
+
+
 def _prices(draws: Draws) -> Options:
     """Prices of machines and traffic, with or without power."""
     workers = {"per_hour": draws.one(0.0, 3.0, [[0, 1.0], [0.5, 4.0]]), "paid_while_away": draws.one(True, False)}

@@ -5,7 +5,7 @@ from typing import Any
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from tests.draws import Draws
-from tests.random_clusters import COLLECTIVES, latency, random_cluster
+from tests.random_clusters import COLLECTIVES, failures, latency, random_cluster
 
 ALGORITHMS = tuple(registry.REGISTRY["algorithm"])
 PROTOCOLS = tuple(registry.REGISTRY["protocol"])
@@ -52,8 +52,10 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
     protocol = draws.one(*PROTOCOLS) if draws.has("other protocols") else server.protocol
     protocol = draws.one(protocol, *GATED) if gates else protocol
     workers = draws.one(1, 2, 4, 8, 16) if protocol == "group-averaging" else draws.one(1, 2, 3, 4, 5, 8, 16)
-    served = bool(registry.lookup("protocol", protocol).model_validate({}).layout(Cluster(workers=workers)).on_servers)
-    cluster = random_cluster(draws, workers, served, protocol not in CLOCKLESS)
+    layout = registry.lookup("protocol", protocol).model_validate({}).layout(Cluster(workers=workers))
+    cluster = random_cluster(draws, workers, bool(layout.on_servers), protocol not in CLOCKLESS)
+    if layout.replicas == 1 and protocol not in CLOCKLESS and "faults" not in cluster and draws.has("failures"):
+        cluster["failures"] = failures(draws, cluster)
     held = server.has_statistic and task is not None
     run = {
         "cluster": cluster,

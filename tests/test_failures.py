@@ -15,6 +15,7 @@ from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.failing import Failing
 from fred.outcomes.job_time import STATES, of_failures
 from fred.outcomes.spans import shares, spans
+from fred.results.verify import verify
 from fred.running.execution import execute
 from fred.running.recording import Recording
 from fred.schedule.bounds import check_bounds
@@ -23,6 +24,9 @@ from fred.specification.sweep import _OF_FAILURES
 from fred.views.summary_table import summary_table
 from fred.views.timeline import timeline
 from tests.cases import CASES, Case
+from tests.draws import Draws
+from tests.laws import check_laws
+from tests.random_clusters import failures as random_failures
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
 from tests.worlds import COMPUTE, make_run, same
 
@@ -242,6 +246,21 @@ class TestEveryProtocol:
         check_bounds(replayed.schedule, cluster.size, cluster.servers, run.protocol.layout(cluster))
         assert sum(replayed.summary["failures"]["time"].values()) == pytest.approx(1.0)
 
+    @pytest.mark.parametrize("case", ONE_MODEL.values(), ids=list(ONE_MODEL))
+    def test_random_failures_leave_the_same_bits_and_keep_the_laws(self, case: Case):
+        failed = 0
+        for seed in range(4):
+            job = random_failures(Draws(seed), {"workers": case.run.cluster.size})
+            cluster = Cluster.model_validate(
+                case.run.cluster.model_copy(update={"faults": ()}).model_dump() | {"failures": job}
+            )
+            run = case.run.model_copy(update={"cluster": cluster})
+            replayed, inline = execute("run", run, seed), execute("run", run, seed, inline=True)
+            assert same(replayed, inline)
+            check_laws(replayed)
+            failed += replayed.summary["failures"]["number"]
+        assert failed
+
     @pytest.mark.parametrize("protocol", ["asynchronous", "synchronous"])
     def test_another_program_finds_the_same_parameters(self, protocol):
         job = drawn(2.0, checkpoint={"every_updates": 3})
@@ -333,12 +352,14 @@ def test_a_stored_result_is_read_again(tmp_path: Path):
         cluster={"workers": 2, "compute": SECOND, "failures": failures((0, 3.5, 5.0))},
         algorithm={"name": "ssgd", "learning_rate": 0.1},
         stop={"seconds": 10},
+        runs={"recorded": {}, "restarted": {"cluster": {"failures": drawn(4.0) | {"recorded": []}}}},
     )
     fred.run(scenario, out=tmp_path / "result")
-    (row,) = fred.load_result(tmp_path / "result").summary.to_dict("records")
+    row, _ = fred.load_result(tmp_path / "result").summary.to_dict("records")
     assert row["failures_number"] == 1
     assert {f"failures_time_{state}" for state in STATES} <= row.keys()
     assert {column for column in row if str(column).startswith("failures_")} == set(_OF_FAILURES)
+    assert verify(tmp_path / "result")[0] == 0  # the manifest names all options, also those that only repairs use
     table = summary_table(fred.load_result(tmp_path / "result").summary, printed=False)
     shown = dict(zip(table.columns, table.cells[0], strict=True))
     assert (shown["failures"].text, shown["goodput, %"].text) == ("1", "80")  # 0.5 s undone, 1.5 s of repair

@@ -142,7 +142,8 @@ class Failures(Component):
                 raise ValueError(f"worker {worker} is up at {up:g} s, which is not after it was down at {down:g} s")
         for latency in (self.detect, self.load, self.join):
             check_median(latency, 1.0)
-        given = [name for name in ("spares", "crews", "retire_after", "join") if name in self.model_fields_set]
+        usual = type(self).model_fields  # a manifest names these, too
+        given = [name for name in ("spares", "crews", "retire_after", "join") if getattr(self, name) != usual[name].default]
         if given and not any(cause.repair for cause in self.causes) and not self.recorded:
             raise ValueError(f"`{given[0]}` needs a cause with `repair`: without it, the same machines start again at once")
         return self
