@@ -191,6 +191,7 @@ ALGORITHMS: dict[str, Told] = {
 
 PROTOCOLS: dict[str, Told] = {
     "synchronous": _case(reached.drops, protocol={"backup_workers": 1, "late": "interrupt"}),
+    "synchronous, elastic": _case(reached.rounds_vary, protocol={"timeout": 0.05}, cluster={"faults": [CRASHES]}),
     "asynchronous": _case(
         *(reached.cut, reached.stale), protocol={"clocks": "each", "pulls": "at-once"}, cluster={"servers": 3}
     ),

@@ -215,7 +215,10 @@ def _protocol_options(
             **{"gradients": draws.between(1, workers), "blocks_percent": draws.one(40, 70, 100)},
             **draws.one({}, {"late_blocks": "keep"}) | draws.one({}, {"push_timeout": 0.05}, {"pull_timeout": 0.05}),
         },
-        "synchronous": {"backup_workers": draws.between(0, workers - 1), **draws.one({}, {"late": "interrupt"})},
+        "synchronous": {
+            **{"backup_workers": draws.between(0, workers - 1), "timeout": draws.one(None, 0.0, 0.3)},
+            **draws.one({}, {"late": "interrupt"}),
+        },
         "stale-synchronous": {"bound": draws.one(0, 1, 2, 3, None), "cache": draws.one(True, False), **cut},
         "cutoff": {
             "rule": draws.one(

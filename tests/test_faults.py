@@ -51,6 +51,75 @@ def pushed(schedule: Schedule, worker: int) -> list[float]:
     return (schedule["time_ns"][rows][schedule["worker"][rows] == worker] / NANOSECONDS).tolist()
 
 
+class Elastic:
+    """Elastic rounds, simulated from moment to moment: an independent program."""
+
+    def __init__(self, times: list[float], outages: list[tuple[int, float, float]], timeout: float, spare: int):
+        self.times, self.outages, self.timeout, self.spare = times, outages, timeout, spare
+        self.version, self.rounds = 0, list[float]()
+        self.present, self.absent = set[int](), set[int]()
+        self.ends: dict[int, tuple[float, int]] = {}  # of gradients: when, and at which version
+        self.checks: list[tuple[float, int]] = []  # when somebody who has gone may be left out
+        for worker in range(len(times)):
+            self.leaves(worker, 0.0) if self.away(worker, 0.0) else self.begins(worker, 0.0)
+
+    def away(self, worker: int, now: float) -> bool:
+        return any(who == worker and begin <= now < end for who, begin, end in self.outages)
+
+    def begins(self, worker: int, now: float) -> None:
+        self.ends[worker] = now + self.times[worker], self.version
+
+    def leaves(self, worker: int, now: float) -> None:
+        self.ends.pop(worker, None)
+        self.checks.append((now + self.timeout, worker))
+
+    def run(self, until: float) -> list[float]:
+        boundaries = sorted({(moment, worker) for worker, *span in self.outages for moment in span if moment > 0})
+        there = {worker: not self.away(worker, 0.0) for worker in range(len(self.times))}
+        while True:
+            ends = min(((end, worker) for worker, (end, _) in self.ends.items()), default=(until, -1))
+            now, kind, worker = min(
+                (*ends[:1], 2, ends[1]),
+                *((at, 0, who) for at, who in boundaries),
+                *((at, 1, who) for at, who in self.checks),
+                (until, 3, -1),
+            )
+            if kind == 3 or now >= until:
+                return self.rounds
+            if kind == 0:
+                boundaries.remove((now, worker))
+                if there[worker] != (not self.away(worker, now)):
+                    there[worker] = not there[worker]
+                    self.leaves(worker, now) if not there[worker] else self.returns(worker, now)
+            elif kind == 1:
+                self.checks.remove((now, worker))
+                if self.away(worker, now):
+                    self.absent.add(worker)
+                    self.looks(now)
+            else:
+                _, version = self.ends.pop(worker)
+                if version == self.version:
+                    self.present.add(worker)
+                    self.looks(now)
+                else:
+                    self.begins(worker, now)
+
+    def returns(self, worker: int, now: float) -> None:
+        self.absent.discard(worker)
+        if worker not in self.present:
+            self.begins(worker, now)
+
+    def looks(self, now: float) -> None:
+        """Complete the round if it waits for no more than the spare workers."""
+        if self.present and len(self.times) - len(self.present | self.absent) <= self.spare:
+            self.rounds.append(now)
+            self.version += 1
+            waiting, self.present = self.present, set()
+            for worker in waiting:
+                if not self.away(worker, now):
+                    self.begins(worker, now)
+
+
 class TestByHand:
     def test_who_crashes_loses_its_gradient_and_begins_anew(self):
         away = {"name": "outage", "workers": [1], "begin": 2.5, "end": 4.25}
@@ -83,6 +152,37 @@ class TestByHand:
             record(Synchronous(), cluster(away), gradients=20)
         stands_still = record(Synchronous(), cluster(away), seconds=20)
         assert stands_still.standstill.startswith("nothing can happen any more after 2 s: worker 0 waits for round 1")
+
+    @pytest.mark.parametrize(
+        ("timeout", "rounds"),
+        [
+            (None, [(1, 3), (2, 3), (7.25, 3), (8.25, 3)]),
+            (0.0, [(1, 3), (2, 3), (3, 2), (4, 2), (5, 2), (6, 2), (7.25, 3), (8.25, 3)]),
+            (1.5, [(1, 3), (2, 3), (4, 2), (5, 2), (6, 2), (7.25, 3), (8.25, 3)]),
+            (4.0, [(1, 3), (2, 3), (7.25, 3), (8.25, 3)]),
+        ],
+    )
+    def test_elastic_rounds_go_on_without_who_is_away(self, timeout, rounds):
+        away = {"name": "outage", "workers": [2], "begin": 2.5, "end": 6.25}
+        schedule = record(Synchronous(timeout=timeout), cluster(away), seconds=9)
+        commits = schedule.rows(Verb.COMMIT)
+        sizes = np.diff(np.searchsorted(schedule.rows(Verb.ADD), commits), prepend=0)
+        assert list(zip(schedule["time_ns"][commits] / NANOSECONDS, sizes, strict=True)) == rounds
+
+    @given(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 900), st.integers(1, 400)), max_size=6),
+        st.sampled_from([0.0, 0.3, 2.0]),
+        st.integers(0, 2),
+    )
+    def test_elastic_rounds_are_those_of_another_program(self, drawn, timeout, spare):
+        begins = [(worker, at / 100 + 0.0037 * (place + 1), lasts / 100) for place, (worker, at, lasts) in enumerate(drawn)]
+        outages = [(worker, begin, begin + lasts + 0.00053) for worker, begin, lasts in begins]  # nothing at the same time
+        faults = [{"name": "outage", "workers": [worker], "begin": begin, "end": end} for worker, begin, end in outages]
+        times = [1.0, 1.0103, 1.1007, 1.7]
+        machines = Cluster(workers=4, compute=SECOND, speeds=[1 / each for each in times], faults=faults)
+        schedule = record(Synchronous(timeout=timeout, backup_workers=spare), machines, seconds=15.0001)
+        found = (schedule["time_ns"][schedule.rows(Verb.COMMIT)] / NANOSECONDS).tolist()
+        assert found == pytest.approx(Elastic(times, outages, timeout, spare).run(until=15.0001), abs=1e-6)
 
     def test_overlapping_absences_are_one(self):
         both = [

@@ -25,6 +25,8 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.latency import NonNegative
 from fred.components.component import Whole
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
@@ -36,26 +38,36 @@ class Synchronous(Protocol):
 
     N is the number of workers minus `backup_workers`. A late worker finishes its gradient, which is dropped on arrival, and
     then reads the newest version (`late: finish`, as in the paper). With `late: interrupt` it aborts its gradient as soon as
-    the round is complete.
+    the round is complete. With a `timeout` rounds are elastic: workers that are away do not count, so an update averages fewer
+    gradients, until they are back.
     """
 
     faults: ClassVar[str] = (
-        "A returning worker reads the newest model; a round waits until it has N gradients, so backup workers stand in."
+        "A returning worker reads the newest model. A round waits until it has N gradients, so backup workers stand in; "
+        "with a `timeout` it goes on without workers that are away."
     )
 
     backup_workers: Whole = Field(0, description="b: number of workers for which a round does not wait")
     late: Literal["finish", "interrupt"] = Field("finish", description="what a late worker does with its gradient")
+    timeout: NonNegative | None = Field(
+        None, description="time after which rounds go on without a worker that has gone offline, s; absent: they wait for it"
+    )
 
     def check(self, cluster: Cluster) -> None:
         if self.backup_workers >= cluster.size:
             raise ValueError(f"`backup_workers` ({self.backup_workers}) must be below the number of workers ({cluster.size})")
 
     def start(self, sim: Simulation) -> None:
-        server = _Server(sim, sim.workers - self.backup_workers, interrupts=self.late == "interrupt")
+        server = _Server(sim, self.backup_workers, interrupts=self.late == "interrupt")
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, server, worker))
+            sim.work(worker, partial(self._work, sim, server, worker), partial(self._gone, sim, server, worker))
+
+    def _gone(self, sim: Simulation, server: "_Server", worker: int) -> None:
+        if self.timeout is not None:
+            sim.later(round(self.timeout * NANOSECONDS), partial(server.leave_out, worker))
 
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
+        server.absent.discard(worker)
         while True:
             gradient = None
             if worker in server.present:  # it has crashed since it sent its gradient
@@ -78,18 +90,30 @@ class Synchronous(Protocol):
 class _Server:
     """The server, which collects the gradients of one round after another."""
 
-    def __init__(self, sim: Simulation, needed: int, interrupts: bool):
+    def __init__(self, sim: Simulation, spare: int, interrupts: bool):
         self._sim = sim
-        self._needed = needed  # gradients per round
+        self._spare = spare  # workers for which a round does not wait
         self._interrupts = interrupts
         self.present: set[int] = set()  # workers whose gradients have arrived in this round
+        self.absent: set[int] = set()  # workers that rounds leave out
         self.released = sim.env.event()  # triggered when the open round is committed
 
     def accept(self, gradient: Gradient) -> bool:
         """Add the gradient to the open round; return True if that completed the round."""
         self._sim.add(gradient)
         self.present.add(gradient.worker)
-        if len(self.present) < self._needed:
+        return self._completed()
+
+    def leave_out(self, worker: int) -> None:
+        """Go on without a worker, if it is still offline."""
+        if self._sim.back(worker, self._sim.now) > self._sim.now:
+            self.absent.add(worker)
+            self._completed()
+
+    def _completed(self) -> bool:
+        """Commit the open round if it waits for nobody; return True if it did."""
+        awaited = self._sim.workers - len(self.present) - sum(worker not in self.present for worker in self.absent)
+        if awaited > self._spare or not self.present:
             return False
         self._sim.commit()
         if self._interrupts and len(self.present) < self._sim.workers:

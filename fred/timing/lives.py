@@ -25,14 +25,18 @@ class Lives:
         self._env, self._faults, self._lose, self._updates = env, faults, lose, updates
         self._wasted: dict[int, tuple[int, int]] = {}  # each worker: number of updates, and crashes since then
         self._processes: dict[int, simpy.Process | None] = {}  # None: offline
+        self._gone: dict[int, Callable[[], None]] = {}  # called when the worker goes offline
         self._others: dict[int, list[simpy.Process]] = {}  # sending processes, which end with the main process
         self._held: dict[int, dict[int, Gradient]] = {}  # unused gradients, by step
         self.expected = 0  # crashes and returns still scheduled
 
-    def start(self, worker: int, process: _Process) -> None:
+    def start(self, worker: int, process: _Process, gone: Callable[[], None]) -> None:
         """Start `process` of `worker` once the worker is available; call it again after each crash, when the worker rejoins."""
+        self._gone[worker] = gone
         self._processes[worker], self._others[worker], self._held[worker] = None, [], {}
-        self._come_back(worker, process, self._faults.back("worker", worker, 0))
+        if (back := self._faults.back("worker", worker, 0)) > 0:
+            gone()
+        self._come_back(worker, process, back)
 
     def lives(self, worker: int) -> bool:
         """Return True if `worker` has a main process, which a crash ends together with all that it is sending."""
@@ -75,6 +79,7 @@ class Lives:
         self._others[worker] = []
         for gradient in list(self._held[worker].values()):
             self._lose(gradient)
+        self._gone[worker]()
         self._come_back(worker, process, back)
 
     def _check_progress(self, worker: int) -> None:

@@ -74,7 +74,7 @@ class World:
             self._lives.share(worker, process)
         return process
 
-    def work(self, worker: int, process: Callable[[], Process]) -> None:
+    def work(self, worker: int, process: Callable[[], Process], gone: Callable[[], None] = lambda: None) -> None:
         """Start a worker's main process. A crash ends it and loses its gradients; it starts again when the worker rejoins.
 
         Gradients of a worker without a main process are only delayed: each is computed again from the same copy.
@@ -82,11 +82,12 @@ class World:
         Args:
             worker: its number, from 0.
             process: called once for each life of the worker; returns the process.
+            gone: called whenever the worker goes offline.
         """
         if self._lives is None:
             self._processes[worker] = self.env.process(process())
         else:
-            self._lives.start(worker, process)
+            self._lives.start(worker, process, gone)
 
     def interrupt(self, worker: int) -> None:
         """Interrupt the main process of `worker`, if the worker is available: `simpy.Interrupt` is raised where it waits."""
