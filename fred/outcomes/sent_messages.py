@@ -18,9 +18,9 @@ def messages(schedule: Schedule) -> pd.DataFrame:
     (of the schedule: the row that uses it or, for a model, sends it; NONE: none), sender and receiver (a worker; the block
     on a server; NONE: all servers, or several workers), bytes (NONE: unknown).
 
-    Messages from servers last from sending to arrival, messages to servers from the end of the gradient to its use. Models
-    between workers last from sending to arrival; in sequential exchanges, the time starts when the last
-    awaited sender has begun.
+    Messages from servers last from sending to arrival. Messages to servers last from the end of the gradient to its use, or to
+    their arrival if the protocol records that they were held until their use. Models between workers last from sending to
+    arrival; in sequential exchanges, the time starts when the last awaited sender has begun.
 
     Args:
         schedule: schedule of a run with a clock, `result.outcome(run).schedule`.
@@ -47,13 +47,19 @@ def _up(schedule: Schedule) -> pd.DataFrame:
     """Return the messages that servers have used or dropped."""
     rows = _of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
     begin, end = schedule["end_ns"][rows], schedule["time_ns"][rows]
+    sending = schedule.intervals.only(What.SENDING)
+    held = sending.row != NONE
+    of_row = np.searchsorted(rows, sending.row[held])
+    begin[of_row], end[of_row] = sending.begin_ns[held], sending.end_ns[held]
     sizes = schedule["bytes"][rows]
     return _table(_TO_SERVERS, begin, end, True, rows, schedule["worker"][rows], _server(schedule, rows), sizes)
 
 
 def _never_used(schedule: Schedule) -> pd.DataFrame:
     """Return the messages that never arrive at servers."""
-    _, begin, end, _, worker, _ = schedule.intervals.only(What.SENDING)
+    _, begin, end, row, worker, _ = schedule.intervals.only(What.SENDING)
+    never = row == NONE
+    begin, end, worker = begin[never], end[never], worker[never]
     return _table(_TO_SERVERS, begin, end, False, NONE, worker, NONE, NONE)
 
 

@@ -90,7 +90,7 @@ class What(IntEnum):
     AWAY = 4  # a worker is offline
     SERVER_AWAY = 5
     COMPUTING = 6  # until the end of the run or earlier: a gradient without any row yet, or with rows for some blocks only
-    SENDING = 7  # until the end of the run, or a crash: a message to servers that never arrives; starts at the gradient's end
+    SENDING = 7  # a message to servers that never arrives, until the run's end or a crash; or one that `row` uses later
     SAVING = 8  # the whole job stops to make a checkpoint
     UNDONE = 9  # the whole job's work that a failure undid, since the checkpoint to which it went back
     DETECTING = 10  # the job has failed, which is not noticed yet; `worker`: the first one that failed
@@ -104,7 +104,7 @@ class Intervals(NamedTuple):
     what: Ints
     begin_ns: Ints
     end_ns: Ints  # UNENDING: never; of what is in transit at the end of the run: that end
-    row: Ints  # UNFINISHED, COLLECTIVE: the row concerned; TRIP: row that published the model; NONE: none
+    row: Ints  # UNFINISHED, COLLECTIVE, SENDING: the row concerned; TRIP: row that published the model; NONE: none
     worker: Ints  # TRIP: the sender; NONE: several workers
     other: Ints  # TRIP: the receiver; SERVER_AWAY: the server
 
