@@ -136,6 +136,13 @@ ALGORITHMS: dict[str, Told] = {
         algorithm={"server_rate": 0.8},
         protocol={"clients": 2, "spare": 1, "period": 3, "late": "finish"},
     ),
+    "fedcompass": _case(
+        *(reached.pseudo_gradients, reached.stale_in_rounds, reached.rounds_vary),
+        algorithm={"server_rate": 0.8, "exponent": 0.6},
+        protocol={"period": 6, "lateness": 1.2},
+        cluster={"speeds": [1, 1, 0.5, 0.3]},
+        stop={"gradients": 200},
+    ),
     "delayed-nesterov": _case(algorithm={"outer_rate": 0.5, "gathered": 3, "spread": 0.2}, protocol={"period": 3}),
     "halos": _case(
         *(reached.pseudo_gradients,),
@@ -243,6 +250,12 @@ PROTOCOLS: dict[str, Told] = {
             **{"sampling": "speed", "work": "speed", "normalized": True},
         },
         cluster={"workers": 6, "speeds": [1, 1, 1, 0.5, 0.5, 0.3]},
+    ),
+    "arrival-groups": _case(
+        *(reached.pseudo_gradients, reached.rounds_vary),
+        protocol={"period": 5, "lateness": 1.1, "speeds": "known", "decay": 0.5},
+        cluster={"speeds": [1, 1, 0.5, 0.3]},
+        stop={"gradients": 200},
     ),
     "local-sums": _case(reached.pseudo_gradients, reached.drops, protocol={"steps": 3, "bound": 9}),
     "batch-sums": _case(reached.rounds_alike, reached.drops, protocol={"steps": 3, "bound": 9}),

@@ -145,7 +145,7 @@ def _outer(draws: Draws) -> dict[str, dict[str, Any]]:
         "palsgd": {"strength": draws.one(0.0, 0.5)},
         "edit": draws.one({}, {"warm_up": 1, "temperature": 0.1, "longest": 0.1, "deviations": 0.5}),
         "delayed-nesterov": draws.one({}, {"gathered": draws.between(1, 3), "spread": 0.2}),
-        "fedasync": {"exponent": draws.one(0.0, 0.5)},
+        **{name: {"exponent": draws.one(0.0, 0.5)} for name in ("fedasync", "fedcompass")},
         "cgad": {"cutoff": draws.between(1, 9)},
         "heloco": draws.one({}, {"agreeing": 0.9, "most": 0.2, "turn": 2.0}),
     }
@@ -238,6 +238,10 @@ def _protocol_options(
         "buffered": {
             **{"period": draws.between(1, 5), "buffer": draws.between(1, workers + 1)},
             **{"paced": draws.one(True, False), "grace": draws.one(None, None, 0.05)},
+        },
+        "arrival-groups": {
+            **{"period": draws.between(1, 9), "lateness": draws.one(1.0, 1.5, 3.0), "decay": draws.one(0.0, 0.1, 0.9)},
+            **draws.one({}, {"least": 1}, {"first": draws.between(1, 9)}, {"speeds": "known"}),
         },
         "outer-steps": {
             **{"period": draws.between(1, 5), "pulls": draws.one(0.0, 0.0, 0.5)},

@@ -59,6 +59,20 @@ class PlainFedYogi(PlainFedAdam):
         return v - (1 - self.its.beta_2) * d**2 * np.sign(v - d**2)
 
 
+class PlainFedCompass(PlainFedAvg):
+    """Li et al. 2024: shares by the number of updates that a pseudo-gradient has missed."""
+
+    stale = 0
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        self.stale += staleness > 0
+        return {k: m / (1 + staleness) ** self.its.exponent for k, m in message.items()}
+
+    @property
+    def reached(self) -> bool:
+        return self.given.replica == 0 or (self.rounds > 3 and self.stale > 3)
+
+
 class PlainSCAFFOLD(PlainFedAvg):
     """Karimireddy et al. 2020, algorithm 1, option II."""
 
@@ -113,4 +127,5 @@ PLAIN = {
     "fedadam": PlainFedAdam,
     "fedyogi": PlainFedYogi,
     "scaffold": PlainSCAFFOLD,
+    "fedcompass": PlainFedCompass,
 }
