@@ -1,1 +1,1 @@
-"""What to send, and when: systems that send seldom, little or late, on links of four widths, with and without stragglers."""
+"""Study: which low-communication system is best on which links, with equal and with unequal workers?"""

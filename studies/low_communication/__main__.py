@@ -1,4 +1,4 @@
-"""`python -m studies.low_communication [--report]`: measure all cases (about half an hour on two cores), and write the page."""
+"""`python -m studies.low_communication [--report]`: measure all cases (about an hour on two cores), and write the page."""
 
 from studies import command
 from studies.low_communication import page

@@ -1,4 +1,4 @@
-"""What the systems' papers say of them, in few words, as who is ahead of whom, or is not behind; and whether it is so here."""
+"""Claims of the systems' papers, each as one system's loss against another's, and verdicts on them."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -6,20 +6,19 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 from fred.base.over_seeds import Verdict
-from studies.low_communication.compared import MARGIN, against
+from studies.low_communication.compared import KINDS, MARGIN, against, keys
 
 
 class Claim(NamedTuple):
-    """One system beside another.
+    """One system compared with another.
 
     Args:
         says: the claim, as it can be measured here.
-        paper: that it is from, on arXiv.
-        system: of which it is said.
-        other: with which it is compared.
+        paper: its source, on arXiv.
+        system: the system it is about.
+        other: the system with which it is compared.
         relation: `ahead`: its loss is lower; `even`: its loss is as good, within the margin.
-        stragglers: in which cases.
-        megabits: at which bandwidths.
+        kinds: in which cases, at all bandwidths.
     """
 
     says: str
@@ -27,21 +26,17 @@ class Claim(NamedTuple):
     system: str
     other: str
     relation: Literal["ahead", "even"]
-    stragglers: Sequence[bool] = (False, True)
-    megabits: Sequence[int] = (50, 230, 1000, 5000)
+    kinds: Sequence[tuple[str, str]] = KINDS[:2]
 
     def verdicts(self, losses: pd.DataFrame) -> list[Verdict]:
-        """Return the verdict of each case of the claim.
+        """Return the verdict of each case of the claim; they are a family.
 
         Args:
-            losses: one row for each case, system, seed and time.
+            losses: as `final` returns them.
         """
         bound = 0.0 if self.relation == "ahead" else MARGIN
-        return [
-            difference.below(bound)
-            for (stragglers, megabits), difference in against(losses, self.system, self.other, bound).items()
-            if stragglers in self.stragglers and megabits in self.megabits
-        ]
+        found = against(losses, self.system, self.other, keys(self.kinds), bound)
+        return [difference.below(bound) for difference in found.values()]
 
     def judged(self, verdicts: Sequence[Verdict]) -> str:
         """Return whether the claim holds in all of these cases, in none, or in some.
@@ -49,8 +44,6 @@ class Claim(NamedTuple):
         Args:
             verdicts: of the cases.
         """
-        if not verdicts:
-            return "not measured"
         good, bad = verdicts.count(Verdict.YES), verdicts.count(Verdict.NO)
         if len(verdicts) in (good, bad):
             return "agrees" if good else "disagrees"
@@ -58,21 +51,25 @@ class Claim(NamedTuple):
 
 
 CLAIMS = (
-    Claim("DiLoCo on slow links is ahead of an allreduce at every step", "2311.08105", "diloco", "sync", "ahead", (False,)),
+    Claim("DiLoCo on slow links is ahead of an allreduce at every step", "2311.08105", "diloco", "sync", "ahead", KINDS[:1]),
     Claim("Streaming with four bits learns as well as DiLoCo", "2501.18512", "streaming", "diloco", "even"),
     Claim(
-        "SparseLoCo, of 2 bits and some per cent of numbers, surpasses DiLoCo", "2508.15706", "sparseloco", "diloco", "ahead"
+        "SparseLoCo, with 2 bits of some per cent of all numbers, surpasses DiLoCo",
+        "2508.15706",
+        "sparseloco",
+        "diloco",
+        "ahead",
     ),
     Claim("DeMo is as good as Adam with whole gradients", "2411.19870", "demo", "sync", "even"),
     Claim("NoLoCo is faster than DiLoCo", "2506.10911", "noloco", "diloco", "ahead"),
-    Claim("A-EDiT is ahead of who counts steps where one is slow", "2412.07210", "a-edit", "diloco", "ahead", (True,)),
+    Claim("A-EDiT is ahead of counting steps where one is slow", "2412.07210", "a-edit", "diloco", "ahead", KINDS[1:]),
     Claim(
-        "Delayed Nesterov surpasses rounds in time where one is slow",
+        "Delayed Nesterov with paced workers surpasses rounds in time where one is slow",
         "2401.09135",
-        "delayed-nesterov",
+        "delayed-nesterov-paced",
         "diloco",
         "ahead",
-        (True,),
+        KINDS[1:],
     ),
     Claim("Decoupled DiLoCo learns as well as DiLoCo", "2604.21428", "decoupled", "diloco", "even"),
 )

@@ -1,5 +1,6 @@
 """Systems compared on one case: over the seeds, with intervals."""
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -7,17 +8,48 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-import fred
 from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
 from fred.learning.data.language import Bigrams
-from studies.low_communication.cases import HERE
+from studies.low_communication.cases import BIGRAMS, MEGABITS, NARROW
+from studies.low_communication.systems import SYSTEMS
 
-SYSTEMS = ("sync", "demo", "diloco", "streaming", "sparseloco", "noloco", "a-edit", "delayed-nesterov", "decoupled")
-SHOWN = (*SYSTEMS[:6], "noloco-mean", *SYSTEMS[6:])  # with the mean of all workers' models, which nobody has
-CASE = ["stragglers", "megabits"]
-BUDGETS = (150, 300)  # s; settings were chosen by the loss at the second
 MARGIN = 0.01  # nats: a loss that is higher by less is as good
-TARGET = 0.25  # nats above the least loss: about a quarter of what it is at the start
+KINDS = (
+    ("alike", "tuned"),
+    ("one slow", "tuned"),
+    ("one slow", "unforeseen"),
+)  # of cases: workers, and how settings were chosen
+
+
+class Key(NamedTuple):
+    """A case of the tables.
+
+    Args:
+        megabits: per second, of each worker's link.
+        workers: `alike` or `one slow`.
+        way: how settings were chosen: `tuned`, `unforeseen` or `one setting`.
+    """
+
+    megabits: int
+    workers: str
+    way: str
+
+    @property
+    def said(self) -> str:
+        """Return the workers and the way in words; where all are alike, settings are tuned there."""
+        return self.workers if self.way == "tuned" and self.workers == "alike" else f"{self.workers}, {self.way}"
+
+
+def keys(kinds: Iterable[tuple[str, str]] = KINDS, megabits: Iterable[int] = MEGABITS) -> Iterator[Key]:
+    """Yield the cases that are measured, kind by kind.
+
+    Args:
+        kinds: workers and ways.
+        megabits: of links.
+    """
+    widths = tuple(megabits)
+    every = (Key(width, *kind) for kind in kinds for width in widths)
+    yield from (key for key in every if key != (NARROW, "one slow", "tuned"))
 
 
 class Difference(NamedTuple):
@@ -47,90 +79,80 @@ class Difference(NamedTuple):
 
 
 @lru_cache
-def _entropy(seed: int) -> float:
-    task = next(iter(fred.load(HERE / "scenario.yaml").runs.values())).task
-    assert task is not None and isinstance(task.data, Bigrams)
-    return task.data.entropy(seed)
+def least(seed: int) -> float:
+    """Return the least possible loss on the bigrams, nats.
+
+    Args:
+        seed: of the run.
+    """
+    data = {key: value for key, value in BIGRAMS["data"].items() if key != "name"}
+    return Bigrams(**data).entropy(seed)
 
 
 def above(losses: pd.DataFrame) -> pd.DataFrame:
-    """Return the losses with a column of their distance from the least possible loss, nats.
+    """Return the losses, less the least possible one on bigrams; on the grammar that is not known, and they stay as they are.
 
     Args:
         losses: one row for each case, system, seed and time.
     """
-    return losses.assign(above=losses["loss"] - losses["seed"].map(_entropy))
+    lowest = np.where(losses["megabits"] == NARROW, 0.0, losses["seed"].map(least))
+    return losses.assign(loss=losses["loss"] - lowest, mean_loss=losses["mean_loss"] - lowest)
 
 
-def values(own: pd.DataFrame, system: str, seconds: float) -> NDArray[np.float64]:
-    """Return a system's distance from the least loss in a case [seeds].
+def final(losses: pd.DataFrame) -> pd.DataFrame:
+    """Return the losses at the end of each run, indexed by case and system, in the order of seeds.
 
     Args:
-        own: the case's rows.
-        system: which.
-        seconds: when, s.
+        losses: one row for each case, system, seed and time.
     """
-    rows = own[(own["system"] == system) & (own["seconds"] == seconds)]
-    return rows.sort_values("seed")["above"].to_numpy(float)
+    by_run = losses.sort_values("seconds").groupby([*Key._fields, "system", "seed"], sort=True).last()
+    return by_run.reset_index("seed").sort_index(kind="stable")
 
 
-def against(losses: pd.DataFrame, system: str, other: str, bound: float = 0.0) -> dict[tuple[bool, int], Difference]:
+def ends(losses: pd.DataFrame, key: Key, system: str, column: str = "loss") -> NDArray[np.float64]:
+    """Return a system's losses at the end of a case's runs [seeds].
+
+    Args:
+        losses: as `final` returns them.
+        key: the case.
+        system: which.
+        column: `loss`, or `mean_loss` of the mean of all models.
+    """
+    return np.asarray(losses.loc[(*key, system), column], float)
+
+
+def against(losses: pd.DataFrame, system: str, other: str, cases: Iterable[Key], bound: float = 0.0) -> dict[Key, Difference]:
     """Return one system's loss less another's in each case, at the end; the cases are a family.
 
     Args:
-        losses: one row for each case, system, seed and time, with what the loss is above the least.
+        losses: as `final` returns them.
         system: the one.
         other: the other.
+        cases: where.
         bound: what the differences are compared with.
     """
-    means = {
-        (bool(own["stragglers"].iloc[0]), int(own["megabits"].iloc[0])): Mean.over(
-            values(own, system, BUDGETS[-1]) - values(own, other, BUDGETS[-1])
-        )
-        for _, own in losses.groupby(CASE, sort=False)
-    }
+    means = {key: Mean.over(ends(losses, key, system) - ends(losses, key, other)) for key in cases}
     return dict(zip(means, map(Difference, means.values(), intervals(list(means.values()), [bound])), strict=True))
 
 
-def chosen(own: pd.DataFrame) -> str:
-    """The best on the seeds that settings were chosen on.
+def best(losses: pd.DataFrame, key: Key) -> str:
+    """Return the system with the least mean loss in a case.
 
     Args:
-        own: one case's rows.
+        losses: as `final` returns them.
+        key: the case.
     """
-    some = own[own["system"].isin(SYSTEMS)]
-    return str(some.sort_values("tuning_loss", kind="stable")["system"].iloc[0])
+    return min(SYSTEMS, key=lambda system: float(np.nan_to_num(ends(losses, key, system), nan=np.inf).mean()))
 
 
-def beside(own: pd.DataFrame, best: str) -> dict[str, Verdict]:
-    """Return whether each other system is as good as the best one, within the margin, on the reported seeds: a family.
+def beside(losses: pd.DataFrame, key: Key) -> dict[str, Verdict]:
+    """Return whether each other system is as good as the best one of a case, within the margin: a family.
 
     Args:
-        own: one case's rows.
-        best: a system.
+        losses: as `final` returns them.
+        key: the case.
     """
-    at_its_end = values(own, best, BUDGETS[-1])
-    means = {each: Mean.over(values(own, each, BUDGETS[-1]) - at_its_end) for each in SYSTEMS if each != best}
-    ends = intervals(list(means.values()), [MARGIN])
-    return {system: verdict(interval, high=MARGIN) for system, interval in zip(means, ends, strict=True)}
-
-
-def seconds_to(own: pd.DataFrame, system: str, target: float = TARGET) -> NDArray[np.float64]:
-    """Return the time at which a system's loss first reached the target, s [seeds], interpolated; infinite if it never did.
-
-    Args:
-        own: one case's rows.
-        system: which.
-        target: above the least loss, nats.
-    """
-    curves = own[own["system"] == system].pivot(index="seed", columns="seconds", values="above")
-    times = curves.columns.to_numpy(float)
-    return np.array([_crossing(times, curve, target) for curve in curves.to_numpy(float)])
-
-
-def _crossing(times: NDArray[np.float64], curve: NDArray[np.float64], target: float) -> float:
-    there = np.flatnonzero(curve <= target)
-    if not len(there):
-        return np.inf
-    last = there[0]
-    return float(np.interp(target, curve[[last, last - 1]], times[[last, last - 1]])) if last else float(times[0])
+    first = best(losses, key)
+    means = {each: Mean.over(ends(losses, key, each) - ends(losses, key, first)) for each in SYSTEMS if each != first}
+    found = intervals(list(means.values()), [MARGIN])
+    return {system: verdict(interval, high=MARGIN) for system, interval in zip(means, found, strict=True)}

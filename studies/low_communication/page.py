@@ -1,37 +1,22 @@
 """The page and its figure, from the losses that were measured."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-import fred
 from fred.base.over_seeds import Mean, Verdict
 from reproductions.common import table
-from studies.asynchrony.measure import ROOT
-from studies.low_communication.cases import HERE, LEARNERS, availability, heard, heard_without_failures
+from studies.low_communication.cases import HERE, LEARNERS, NARROW, availability, heard, heard_without_failures
 from studies.low_communication.claims import CLAIMS
-from studies.low_communication.compared import (
-    BUDGETS,
-    CASE,
-    MARGIN,
-    SHOWN,
-    SYSTEMS,
-    TARGET,
-    above,
-    against,
-    beside,
-    chosen,
-    seconds_to,
-    values,
-)
+from studies.low_communication.compared import KINDS, MARGIN, Key, above, against, beside, best, ends, final, keys
+from studies.low_communication.facts import facts
 from studies.low_communication.figure import draw
-from studies.low_communication.measure import GOODPUT, LOSSES
+from studies.low_communication.measure import GOODPUT, KEPT, LOSSES, POINTS, ROOT, TRIED
+from studies.low_communication.systems import SYSTEMS
 
 QUESTION = "Which low-communication system where?"
 PAGE, FIGURE = LOSSES.with_suffix(".md"), LOSSES.with_suffix(".svg")
-_MARKS = ("\\*", "†")  # of rates and of periods at the ends of what was tried
 _OF_GOODPUT = (
     "learners",
     "each there, closed form",
@@ -46,66 +31,68 @@ _OF_GOODPUT = (
 
 
 def write() -> str:
-    """The figure and the page; its path, from the repository on."""
+    """Write the figure and the page; return its path, from the repository on."""
     losses = pd.read_csv(LOSSES)
     draw(above(losses)).save(FIGURE)
-    PAGE.write_text(text(losses, pd.read_csv(GOODPUT)), encoding="utf-8")
+    PAGE.write_text(text(losses, pd.read_csv(TRIED), pd.read_csv(GOODPUT)), encoding="utf-8")
     return str(PAGE.relative_to(ROOT))
 
 
-def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
-    """The page.
+def text(losses: pd.DataFrame, tried: pd.DataFrame, goodput: pd.DataFrame) -> str:
+    """Return the page.
 
     Args:
         losses: one row for each case, system, seed and time.
+        tried: one row for each case, system and point that was tried.
         goodput: one row for each run and seed.
     """
-    losses = above(losses)
-    cases, tuned = ([_named(*case) for case, _ in _cases(some)] for some in (losses, losses[~losses["stragglers"]]))
+    losses = final(above(losses))
     tables = {
-        "home": table(("Mbit/s", "workers", "best", "as good", "open", *_budgets()), home_rows(losses)),
+        "home": table(("Mbit/s", "workers", "best", "loss", "as good", "open", "one setting for all"), home_rows(losses)),
         "claims": table(("the papers' claim", "arXiv", *Verdict, "here"), claim_rows(losses)),
-        "differences": table(("system", *cases), difference_rows(losses)),
-        "times": table(("system", *cases), time_rows(losses)),
-        "losses": table(("system", *cases), loss_rows(losses)),
-        "settings": table(("system", *tuned), setting_rows(losses)),
+        "systems": table(("system", "idea", "knobs"), system_rows()),
+        "momenta": table(("system", *(f"{key.megabits:,}, {key.workers}" for key in keys(KINDS[:2]))), momentum_rows(tried)),
         "goodput": table(_OF_GOODPUT, goodput_rows(goodput)),
     }
-    at_edges = sum(_MARKS[0] in cell for row in setting_rows(losses) for cell in row)
-    words: dict[str, object] = {"edges": at_edges, "choices": len(tuned) * len(SYSTEMS), "target": TARGET, "margin": MARGIN}
-    words |= {"first": BUDGETS[0], "last": BUDGETS[-1]}
-    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **words)
+    for number, kind in enumerate(KINDS):
+        tables |= {
+            f"losses_{number}": table(("system", *_widths(kind)), loss_rows(losses, kind)),
+            f"differences_{number}": table(("system", *_widths(kind)), difference_rows(losses, kind)),
+        }
+    for number, workers in enumerate(("alike", "one slow")):
+        tables[f"settings_{number}"] = table(("system", *_widths((workers, "tuned"))), setting_rows(tried, workers))
+    numbers: dict[str, object] = {"margin": MARGIN, "points": POINTS, "kept": KEPT}
+    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **numbers, **facts(losses, tried))
 
 
-def _cases(losses: pd.DataFrame) -> Iterator[tuple[tuple[bool, int], pd.DataFrame]]:
-    for _, own in losses.groupby(CASE, sort=False):
-        yield (bool(own["stragglers"].iloc[0]), int(own["megabits"].iloc[0])), own
-
-
-def _named(stragglers: bool, megabits: int) -> str:
-    return f"{megabits:,}{', stragglers' if stragglers else ''}"
-
-
-def _budgets() -> list[str]:
-    return [f"its loss at {seconds} s" for seconds in BUDGETS]
+def _widths(kind: tuple[str, str]) -> list[str]:
+    return [f"{key.megabits:,}" for key in keys([kind])]
 
 
 def home_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Each case: which system to choose.
+    """Yield for each case which system to choose.
 
     Args:
-        losses: one row for each case, system, seed and time, with what the loss is above the least.
+        losses: as `final` returns them; on bigrams above the least possible loss.
     """
-    for (stragglers, megabits), own in _cases(losses):
-        best = chosen(own)
-        found = [f"{values(own, best, seconds).mean():.3f}" for seconds in BUDGETS]
-        who, verdicts = "one slow" if stragglers else "alike", beside(own, best)
+    for key in keys():
+        first, verdicts = best(losses, key), beside(losses, key)
         others = [", ".join(each for each in verdicts if verdicts[each] == one) for one in (Verdict.YES, Verdict.OPEN)]
-        yield [f"{megabits:,}", who, f"**{best}**", *(names or "none" for names in others), *found]
+        found = f"{ends(losses, key, first).mean():.3f}"
+        yield [f"{key.megabits:,}", key.said, f"**{first}**", found, *(names or "none" for names in others), _one(losses, key)]
+
+
+def _one(losses: pd.DataFrame, key: Key) -> str:
+    """Return the system that is best with one setting for all cases, and its loss."""
+    if key.way == "unforeseen" or key.megabits == NARROW:
+        return "–"
+    same = key._replace(way="one setting")
+    first = best(losses, same)
+    return f"{first}, {ends(losses, same, first).mean():.3f}"
 
 
 def claim_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Each claim: in how many cases it holds, does not hold, or is open.
+    """Yield for each claim in how many cases it holds, does not hold, or is open.
 
     Args:
         losses: as above.
@@ -116,75 +103,92 @@ def claim_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
         yield [f"{claim.says} ({claim.system} / {claim.other})", claim.paper, *counts, claim.judged(verdicts)]
 
 
-def difference_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Each system's loss less DiLoCo's.
+def system_rows() -> Iterator[list[object]]:
+    """Yield each system's idea and its knobs."""
+    for name, system in SYSTEMS.items():
+        yield [f"`{name}`", system.about, "; ".join(f"{knob} {_values(own)}" for knob, own in system.knobs.items())]
+
+
+def _values(values: Sequence[object]) -> str:
+    if len(values) > 5:
+        return f"{values[0]:g} to {values[-1]:g}"
+    return ", ".join(_said(each) for each in values)
+
+
+def _said(value: object) -> str:
+    return " / ".join(f"{each:g}" for each in value) if isinstance(value, tuple) else f"{value:g}"
+
+
+def difference_rows(losses: pd.DataFrame, kind: tuple[str, str]) -> Iterator[list[object]]:
+    """Yield each system's loss less DiLoCo's at all bandwidths.
 
     Args:
         losses: as above.
+        kind: workers, and how settings were chosen.
     """
-    for system in SHOWN:
-        if system != "diloco":
-            yield [system, *(each.said for each in against(losses, system, "diloco").values())]
-
-
-def loss_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Each system's loss above the least, at both budgets.
-
-    Args:
-        losses: as above.
-    """
-    for system in SHOWN:
-        yield [system, *(" / ".join(f"{values(own, system, at).mean():.3f}" for at in BUDGETS) for _, own in _cases(losses))]
-
-
-def time_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Each system's median seconds to the target.
-
-    Args:
-        losses: as above.
-    """
-    found = [{system: _median(seconds_to(own, system)) for system in SHOWN} for _, own in _cases(losses)]
-    for system in SHOWN:
-        yield [system, *(_bold(each[system], min(each[one] for one in SYSTEMS)) for each in found)]
-
-
-def _median(seconds: NDArray[np.float64]) -> float:
-    return float(np.quantile(seconds, 0.5, method="inverted_cdf"))
-
-
-def _bold(value: float, best: float) -> str:
-    return "–" if np.isinf(value) else f"**{value:.0f}**" if value <= 1.1 * best else f"{value:.0f}"
-
-
-def setting_rows(losses: pd.DataFrame) -> Iterator[list[str]]:
-    """Each system's best point where all are alike, with marks where its rate or its period is the least or the largest.
-
-    Args:
-        losses: as above.
-    """
-    tuned, tried = losses[~losses["stragglers"]], _tried()
-    points = tuned.drop_duplicates(["megabits", "system"]).set_index(["megabits", "system"])["point"]
     for system in SYSTEMS:
-        own = (_knobs(str(points[(megabits, system)])) for (_, megabits), _ in _cases(tuned))
-        yield [system, *(_setting(knobs, tried[system]) for knobs in own)]
+        if system != "diloco":
+            yield [system, *(each.said for each in against(losses, system, "diloco", keys([kind])).values())]
 
 
-def _knobs(point: str) -> list[str]:
-    """The rate, and perhaps the period, of `streaming` without the delay that goes with it."""
-    return [knob.partition("=")[2].partition("-")[0] for knob in point.split(",")]
+def loss_rows(losses: pd.DataFrame, kind: tuple[str, str]) -> Iterator[list[object]]:
+    """Yield each system's loss at all bandwidths, and that with one setting for all cases.
+
+    Args:
+        losses: as above.
+        kind: workers, and how settings were chosen.
+    """
+    for system, own in SYSTEMS.items():
+        yield [system, *(_loss(losses, key, system, "loss") for key in keys([kind]))]
+        if own.own_models:
+            yield [f"{system}, mean model", *(_loss(losses, key, system, "mean_loss") for key in keys([kind]))]
 
 
-def _tried() -> dict[str, list[list[float]]]:
-    """The rates of each system's points, and their periods."""
-    points: dict[str, list[list[float]]] = {system: [] for system in SYSTEMS}
-    for name, point in fred.load(HERE / "scenario.yaml").points.items():
-        points[point.of].append([float(knob) for knob in _knobs(name.partition(",")[2])])
-    return {system: [list(values) for values in zip(*own, strict=True)] for system, own in points.items()}
+def _loss(losses: pd.DataFrame, key: Key, system: str, column: str) -> str:
+    found = f"{ends(losses, key, system, column).mean():.3f}"
+    if key.way == "unforeseen" or key.megabits == NARROW:
+        return found
+    return f"{found} / {ends(losses, key._replace(way='one setting'), system, column).mean():.3f}"
 
 
-def _setting(knobs: list[str], tried: list[list[float]]) -> str:
-    ends = [float(knob) in (min(some), max(some)) for knob, some in zip(knobs, tried, strict=True)]
-    return " / ".join(knob + mark * end for knob, mark, end in zip(knobs, _MARKS, ends, strict=False))
+def momentum_rows(tried: pd.DataFrame) -> Iterator[list[object]]:
+    """Yield for each system with an outer momentum what the best point of each momentum has more than the best of all.
+
+    Args:
+        tried: one row for each case, system and point that was tried.
+    """
+    for system, known in SYSTEMS.items():
+        if "outer" in known.knobs and not known.if_alike:
+            own = tried[tried["system"] == system]
+            yield [system, *(_by_momentum(own, key) for key in keys(KINDS[:2]))]
+
+
+def _by_momentum(own: pd.DataFrame, key: Key) -> str:
+    case = own[(own["workers"] == key.workers) & (own["megabits"] == key.megabits)]
+    least = case.groupby("momentum")["first_loss"].min()
+    return " / ".join(f"{each:.3f}" for each in least - least.min())
+
+
+def setting_rows(tried: pd.DataFrame, workers: str) -> Iterator[list[object]]:
+    """Yield each system's chosen setting, with the knobs whose least or largest value it has.
+
+    Args:
+        tried: one row for each case, system and point that was tried.
+        workers: `alike` or `one slow`.
+    """
+    chosen = tried[tried["chosen"] & (tried["workers"] == workers)]
+    cells = {(row["system"], row["megabits"]): _setting(row) for row in chosen.to_dict("records")}
+    for system in SYSTEMS:
+        yield [system, *(cells[system, key.megabits] for key in keys([(workers, "tuned")]))]
+
+
+_KNOBS = ("rate", "period", "every", "momentum", "outer_rate", "memory", "kept", "temperature", "longest")
+
+
+def _setting(row: Mapping[Hashable, Any]) -> str:
+    edges = row["edges"].split() if isinstance(row["edges"], str) else []
+    at_end = {"momentum" if edge == "outer" else edge for edge in edges}
+    return " / ".join(f"{row[knob]:g}" + "\\*" * (knob in at_end) for knob in _KNOBS if pd.notna(row[knob]))
 
 
 def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
