@@ -52,7 +52,8 @@ def _one_setting(losses: pd.DataFrame) -> dict[str, object]:
 def _choices(tried: pd.DataFrame) -> dict[str, object]:
     """Return how often each momentum was chosen, and how often a knob's least or largest value."""
     found: dict[str, object] = {}
-    chosen = tried[tried["chosen"]]
+    twice = (tried["workers"] == "alike") & tried["system"].isin([name for name, own in SYSTEMS.items() if own.if_alike])
+    chosen = tried[tried["chosen"] & ~twice]
     with_momentum = chosen[chosen["system"].isin([name for name, own in SYSTEMS.items() if "outer" in own.knobs])]
     found["choices_momentum"] = len(with_momentum)
     counts = with_momentum["momentum"].value_counts()
@@ -65,6 +66,7 @@ def _choices(tried: pd.DataFrame) -> dict[str, object]:
         "at_edges": sum(map(bool, edges)),
         "rates_at_edges": sum("rate" in each for each in edges),
     }
+    found["periods_at_edges"] = sum("period" in each or "every" in each for each in edges)
     return found
 
 
