@@ -1,5 +1,6 @@
 """The study of asynchrony: every system has as many points, theory keeps its bounds, and the page says what was measured."""
 
+import json
 import math
 
 import numpy as np
@@ -8,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from studies.asynchrony import page, theory
-from studies.asynchrony.cases import FIXED, WORKERS, Case
-from studies.asynchrony.compared import ALONE, CASE, FRESH, SYSTEMS, WAITING, Ratio, ratio, together
-from studies.asynchrony.measure import TIMES
+import fred
+from studies.asynchrony import measure, page, rows, theory
+from studies.asynchrony.cases import FIXED, IN_PROPORTION, WORKERS, Case, laws, learned, main_cases, other_cases
+from studies.asynchrony.compared import CASE, Ratio, pooled, ratio, together
+from studies.asynchrony.measure import TIMES, TUNING
+from studies.asynchrony.systems import FIRST, FREE, FRESH, POINTS, ROUNDS, STALE, SYSTEMS, system
+from studies.asynchrony.units import Units
+from studies.tuning import REPORTED, search
+from studies.tuning import TUNING as TUNING_SEEDS
 
 SECONDS = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=64)
+MEASURED = pytest.mark.skipif(not TUNING.is_file(), reason="the study has not been run: python -m studies.asynchrony")
 
 
 @given(SECONDS, st.floats(0.0, 1000.0))
@@ -23,79 +30,155 @@ def test_waiting_for_the_best_m_costs_no_more_than_the_logarithm_that_theory_all
     assert of_m == pytest.approx(sorted(seconds)[m - 1] * (1 + noise / m))
 
 
-@pytest.mark.parametrize("times", FIXED)
-def test_every_system_is_tuned_on_as_many_points_of_the_same_cluster(times):
-    scenario = Case(times, "digits", messages=True).scenario()
-    points = pd.Series([point.of for point in scenario.points.values()]).value_counts()
-    assert set(points.index) == set(SYSTEMS) and set(points) == {48}
-    clusters = {run.cluster.model_dump_json() for run in scenario.runs.values()}
-    assert len(clusters) == 1
-    cluster = next(iter(scenario.runs.values())).cluster
-    assert [1 / speed for speed in cluster.worker_speeds()] == pytest.approx(FIXED[times].tolist()) and cluster.size == WORKERS
-    assert not set(scenario.seeds) & set(scenario.report_seeds or ())
+@pytest.mark.parametrize("workers", [8, 32, 128])
+def test_every_system_is_tuned_on_as_many_points(workers):
+    for name in SYSTEMS:
+        knobs = system(name, workers).knobs(workers)
+        values = [list(each) for each in knobs.values()]
+        assert all(each in (sorted(each), sorted(each, reverse=True)) and len(set(each)) == len(each) for each in values)
+        found = search(lambda points: [sum(point) for point in points], knobs, POINTS)
+        assert len(found) == POINTS
+        sizes = knobs.get("backup_workers", ())
+        assert not sizes or workers - max(sizes) == 2, "m = 1 is a system of its own"
+    assert min(system("ringmaster", workers).knobs(workers)["threshold"]) == 2
+    assert not set(TUNING_SEEDS) & set(REPORTED)
+
+
+def test_the_groups_are_those_of_the_two_questions():
+    assert set(FRESH) | set(STALE) == set(ROUNDS) | set(FREE) == set(SYSTEMS)
+    assert not set(FRESH) & set(STALE) and not set(ROUNDS) & set(FREE)
+    assert FIRST not in ROUNDS and FIRST not in STALE
+    assert set(FREE) - set(STALE) == {"rennala", FIRST}
+
+
+@pytest.mark.parametrize("case", [*main_cases(messages=True), *other_cases()], ids=lambda case: case.name)
+def test_a_case_has_its_workers_times_and_a_target(case):
+    run = next(iter(fred.scenario(case.settings, runs={"run": system("asgd").run({"learning_rate": 0.1})}).runs.values()))
+    assert run.cluster.size == case.workers and run.evaluate.target_error == case.learned.target
+    if case.times in FIXED:
+        assert [1 / speed for speed in run.cluster.worker_speeds()] == pytest.approx(FIXED[case.times](case.workers).tolist())
+    assert run.stop.seconds / run.evaluate.every_seconds == pytest.approx(case.looks) and case.looks >= 400
+    assert case.tuning_looks in (case.looks, case.looks // 4)
+
+
+def test_noise_in_proportion_to_n_is_much_noise_with_32_workers():
+    assert learned(IN_PROPORTION, WORKERS) == learned("much noise", WORKERS)
+    assert learned(IN_PROPORTION, 128).noise == pytest.approx(4 * learned("much noise", 128).noise)
+
+
+def test_m_sync_of_the_first_gradient_is_ringmaster_with_a_threshold_of_one():
+    settings = Case("worker i takes sqrt(i) s", "much noise", workers=8).settings | {"stop": {"seconds": 20}}
+    runs = {
+        "first": system(FIRST, 8).run({"learning_rate": 0.2}),
+        "ringmaster": system("ringmaster", 8).run({"learning_rate": 0.2, "threshold": 1}),
+    }
+    one, other = fred.run(fred.scenario(settings, seeds=[1], runs=runs)).summary["error"]
+    assert one == other
+
+
+def test_runs_are_stored_and_a_shorter_run_finds_the_same_time(tmp_path):
+    case = Case("all take 1 s", "little noise", workers=8)
+    path = tmp_path / "units.csv"
+    units, settings = Units(case, path), {"learning_rate": 1.47}
+    assert units.scores("sync", [settings], [1])[0, 0] == pytest.approx(
+        units.seconds("sync", settings, [1])[0], abs=case.budget / 100
+    )
+    poor = {"learning_rate": 0.1}
+    assert units.scores("sync", [poor], [1]) > case.budget / 2 and units.seconds("sync", poor, [1]) == [math.inf]
+    stored = path.read_text()
+    again = Units(case, path)
+    assert again.scores("sync", [settings, poor], [1]).tolist() == units.scores("sync", [settings, poor], [1]).tolist()
+    assert path.read_text() == stored and len(stored.splitlines()) == 5
+
+
+def test_a_case_is_resumed_and_its_tables_hold_every_system(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "DONE", tmp_path)
+    monkeypatch.setattr(measure, "POINTS", 2)
+    monkeypatch.setattr(measure, "IN_THEORY", ("sync", "rennala"))
+    times, tuning = measure.of_case(Case("all take 1 s", "little noise", workers=8))
+    assert times.groupby("system")["seed"].apply(list).to_dict() == {name: list(REPORTED) for name in ("sync", "rennala")}
+    assert tuning["points"].tolist() == [2, 2]
+    monkeypatch.setattr(Units, "_run", None)
+    again, _ = measure.of_case(Case("all take 1 s", "little noise", workers=8))
+    pd.testing.assert_frame_equal(times, again)
 
 
 def test_a_ratio_is_told_only_where_its_interval_excludes_one_and_both_or_the_slower_got_there():
     slow, fast = np.array([2.0, 2.2, 2.4, 2.1, 1.9]), np.ones(5)
     told = Ratio.between(slow, fast, 10.0)
     assert told.logarithm.value == pytest.approx(math.log(math.prod(slow)) / 5) and 0 < told.interval[0] < told.interval[1]
-    assert (told.verdict, Ratio.between(fast, slow, 10.0).verdict, Ratio.between(slow, slow[::-1], 10.0).verdict) == (
-        "asynchronous",
-        "rounds",
-        "",
-    )
+    found = [Ratio.between(*pair, 10.0).faster for pair in ((slow, fast), (fast, slow), (slow, slow[::-1]))]
+    assert found == ["denominator", "numerator", ""]
     never = np.full(5, math.inf)
-    assert Ratio.between(never, fast, 10.0).said.startswith("**> 10.00") and Ratio.between(fast, never, 10.0).said.startswith(
-        "**< 0.10"
-    )
-    assert Ratio.between(never, never, 10.0).said == "nobody"
-    assert Ratio.between(np.array([math.inf, 1, 1, 1, 1]), 2 * fast, 10.0).verdict == "", (
-        "it might have been slower still, or not"
-    )
+    assert Ratio.between(never, fast, 10.0).said.startswith("**> 10.00")
+    assert Ratio.between(fast, never, 10.0).said.startswith("**< 0.10")
+    assert Ratio.between(never, never, 10.0).said == "both missed"
+    late = np.array([math.inf, 1, 1, 1, 1])
+    assert Ratio.between(late, 2 * fast, 10.0).faster == "", "it might have been slower still, or not"
+    near = Ratio.between(np.array([1.0, 1.02, 0.99, 1.01, 1.0]), fast, 10.0)
+    assert near.equal and near.said.endswith(" =") and not told.equal
 
 
 def test_the_cases_of_a_column_are_judged_together():
-    ratios = [Ratio.between(np.exp([mean, mean + 0.1, mean - 0.1, mean, mean]), np.ones(5), 10.0) for mean in (0.1, 1.0, 0.0)]
-    assert [each.verdict for each in ratios] == ["asynchronous", "asynchronous", ""]
-    assert [each.verdict for each in together(ratios)] == ["", "asynchronous", ""]
+    ratios = {
+        mean: Ratio.between(np.exp([mean, mean + 0.1, mean - 0.1, mean, mean]), np.ones(5), 10.0) for mean in (0.1, 1.0, 0.0)
+    }
+    assert [each.faster for each in ratios.values()] == ["denominator", "denominator", ""]
+    assert [each.faster for each in together(ratios).values()] == ["", "denominator", ""]
 
 
-def test_groups_are_represented_by_who_was_the_fastest_on_the_seeds_that_chose():
-    rows = [("sync", 5.0, seed, 8.0) for seed in range(5)] + [("m-sync", 6.0, seed, 4.0) for seed in range(5)]
-    rows += [("asgd", 3.0, seed, 2.0) for seed in range(5)]
-    own = pd.DataFrame(rows, columns=["system", "tuning_seconds", "seed", "seconds"]).assign(budget=100.0)
-    assert math.exp(ratio(own, ("sync", "m-sync"), ("asgd",)).logarithm.value) == pytest.approx(4.0), (
-        "sync, although m-sync was faster afterwards"
+def _case(**systems):
+    some = [(name, tuning, seed, time) for name, (tuning, time) in systems.items() for seed in range(5)]
+    return pd.DataFrame(some, columns=["system", "tuning_seconds", "seed", "seconds"]).assign(budget=100.0)
+
+
+def test_groups_are_represented_by_the_fastest_on_the_seeds_that_chose():
+    own = _case(sync=(5.0, 8.0), rennala=(6.0, 4.0), asgd=(3.0, 2.0))
+    assert ratio(own, ("sync", "rennala"), ("asgd",)).value == pytest.approx(4.0), (
+        "sync, although the other was faster afterwards"
     )
-    assert ratio(own, ("m-sync",), ("ringmaster",)).said.startswith("**< 0.04")
 
 
-@pytest.mark.skipif(not TIMES.is_file(), reason="the study has not been run: python -m studies.asynchrony")
+def test_ratios_of_several_cases_are_averaged_seed_by_seed():
+    cases = [_case(sync=(5.0, 8.0), asgd=(3.0, 2.0)), _case(sync=(5.0, 1.0), asgd=(3.0, 1.0))]
+    found = pooled(cases, ("sync",), ("asgd",))
+    assert found.value == pytest.approx(2.0) and found.logarithm.seeds == 5
+
+
+@MEASURED
 def test_the_page_says_what_was_measured():
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(TIMES))
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(TIMES), pd.read_csv(TUNING))
 
 
-@pytest.mark.skipif(not TIMES.is_file(), reason="the study has not been run: python -m studies.asynchrony")
+@MEASURED
+def test_choices_were_tuned_on_as_many_points_and_belong_to_the_grids():
+    tuning, times = pd.read_csv(TUNING), pd.read_csv(TIMES)
+    of_cases = tuning["tuned_for"] == measure.IN_THE_CASE
+    assert set(tuning.loc[of_cases, "points"]) == {POINTS} and tuning.loc[~of_cases, "points"].between(1, len(laws())).all()
+    for name, settings, workers in tuning[["system", "settings", "workers"]].itertuples(index=False):
+        knobs = system(name, workers).knobs(workers)
+        assert all(value in knobs[knob] for knob, value in json.loads(settings).items())
+    assert set(times.groupby([*CASE, "tuned_for", "system"])["seed"].apply(tuple)) == {REPORTED}
+
+
+@MEASURED
 def test_the_conclusions_follow_from_the_tables():
-    times = pd.read_csv(TIMES)
-    text = " ".join(page.text(times).split())
-    cases = dict(list(times.groupby(CASE, sort=False)))
-    fresh, rounds = ({key: ratio(own, group, ALONE) for key, own in cases.items()} for group in (FRESH, WAITING))
-
-    def means(found, side):
-        return [math.exp(each.logarithm.value) for each in found.values() if each.verdict == side]
-
-    assert f"the largest is {max(means(fresh, 'asynchronous')):.2f}." in text
-    widest = max(means(rounds, "asynchronous"))
-    assert f"The largest gap is {widest:.1f}: worker i takes i s, much noise, messages cost." in text
-    spread = (True, "much noise", "worker i takes i s")
-    assert widest == math.exp(rounds[spread].logarithm.value)
-    assert f"With Rennala in place of rounds it is {math.exp(fresh[spread].logarithm.value):.2f}." in text
-    alike = ("all take 1 s", "half take 1 s, half 10 s", "four of 32 take 20 s, the others 1 s")
-    found = [page.families(rounds)[False, "little noise", law] for law in alike]
-    assert [each.verdict for each in found] == ["rounds"] * 3
-    some = [math.exp(each.logarithm.value) for each in found]
-    assert f"{min(some):.2f} to {max(some):.2f} of the time of the best asynchronous method" in text
-    _, _, always, median = map(str, next(iter(page.system_rows(times))))
-    assert f"It takes {float(median):.1f} times as long as the best in the median" in text
-    assert f"misses the target within the budget in {len(cases) - int(always)} cases" in text
+    times, tuning = pd.read_csv(TIMES), pd.read_csv(TUNING)
+    text = " ".join(page.text(times, tuning).split())
+    stale, waiting = (rows.by_law(times, question) for question in rows.QUESTIONS.values())
+    assert stale["all"].equal, "as good as equal"
+    steady = ("worker i takes sqrt(i) s", rows.STEADY)
+    assert {law for law in stale if stale[law].faster == "denominator"} == set(steady), (
+        "they save time where steady speeds differ"
+    )
+    assert stale["all take 1 s"].faster == "numerator", "and cost time where all workers are alike"
+    slower = {law for law in waiting if waiting[law].faster == "denominator"}
+    assert slower == {*steady, "exponential", "all"}, "waiting costs time where steady speeds differ, or times are exponential"
+    for law in steady:
+        assert f"{law} ({stale[law].value:.2f})" in text and f"{law} ({waiting[law].value:.2f})" in text
+    table = {str(row[0]): row for row in rows.home(times)}
+    assert table["all"][1:3] == [stale["all"].said, waiting["all"].said]
+    measured = rows.factors(times)
+    for (task, law, workers), (of_theory, found) in measured.items():
+        if (task, law) == (IN_PROPORTION, rows.STEADY):
+            assert f"{found.value:.2f} with n = {workers} (theory {of_theory:.2f})" in text

@@ -1,4 +1,4 @@
-"""`python -m studies.asynchrony [--report]`: measure all cases (an hour or so on two cores), and write the page."""
+"""`python -m studies.asynchrony [--report]`: measure all cases (about an hour on one core), and write the page."""
 
 from studies import command
 from studies.asynchrony import page

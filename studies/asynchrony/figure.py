@@ -1,4 +1,6 @@
-"""The figure: each system's time on each case, as a multiple of the best one's."""
+"""The figure: each system's time in each case, as a multiple of the best one's."""
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -6,32 +8,35 @@ from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 
 from fred.views.figures import Picture, style
-from studies.asynchrony.cases import TASKS
-from studies.asynchrony.compared import SYSTEMS, medians
+from studies.asynchrony.compared import medians, tuned_cases
+from studies.asynchrony.rows import columns
+from studies.asynchrony.systems import SYSTEMS
 
 
 def draw(times: pd.DataFrame) -> Picture:
-    """All cases: each system's time, as a multiple of the best one's.
+    """Draw each system's time in all cases with 32 workers.
 
     Args:
         times: one row for each case, system and seed.
     """
+    cases, panels = tuned_cases(times), columns(times)
     with style():
-        figure = Picture(figsize=(10, 8.6), layout="constrained")
-        panels = figure.subplots(len(TASKS), 2, sharex=True, sharey=True)
-        for row, task in zip(panels, TASKS, strict=True):
-            for axes, messages in zip(row, (False, True), strict=True):
-                image = _shares(axes, times[(times["task"] == task) & (times["messages"] == messages)])
-                axes.set_title(f"{task}, messages {'cost' if messages else 'free'}")
-        bar = figure.colorbar(image, ax=panels, ticks=range(4), shrink=0.6)
+        rows = -(-len(panels) // 2)
+        figure = Picture(figsize=(10.5, 1 + 2.7 * rows), layout="constrained")
+        every = figure.subplots(rows, 2, sharex=True, sharey=True, squeeze=False)
+        for axes, (messages, task) in zip(every.T.flat, panels, strict=False):
+            image = _shares(axes, {key: own for key, own in cases.items() if key[1:3] == (messages, task)})
+            axes.set_title(f"{task}, messages {'cost' if messages else 'free'}")
+        for axes in every.T.flat[len(panels) :]:
+            axes.set_visible(False)
+        bar = figure.colorbar(image, ax=every, ticks=range(4), shrink=0.6)
         bar.ax.set_yticklabels(["the best", "2 times", "4 times", "8 times"])
     return figure
 
 
-def _shares(axes: Axes, own: pd.DataFrame) -> AxesImage:
-    """Draw one panel; cells in which a system never reached the target have a dash."""
-    laws = list(dict.fromkeys(own["times"]))
-    values = np.array([list(medians(one).values()) for _, one in own.groupby("times", sort=False)])
+def _shares(axes: Axes, own: dict[tuple[Any, ...], pd.DataFrame]) -> AxesImage:
+    """Draw one panel; a dash marks a cell in which most seeds missed the target."""
+    values = np.array([list(medians(rows).values()) for rows in own.values()])
     shares = values / values.min(axis=1, keepdims=True)
     shown = np.log2(np.where(np.isinf(shares), np.nan, shares))
     image = axes.imshow(shown, cmap="viridis_r", vmin=0, vmax=3, aspect="auto")
@@ -40,6 +45,6 @@ def _shares(axes: Axes, own: pd.DataFrame) -> AxesImage:
         dark = np.isfinite(share) and share > 2.8
         axes.text(x, y, word, ha="center", va="center", color="white" if dark else "black")
     axes.set_xticks(range(len(SYSTEMS)), SYSTEMS, rotation=60, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(laws)), laws)
+    axes.set_yticks(range(len(own)), [key[3] for key in own])
     axes.grid(visible=False)
     return image

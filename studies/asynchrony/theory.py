@@ -1,7 +1,7 @@
 """What theory says of fixed times, but for constants [Tyurin, Richtarik 2023, arXiv:2305.12387; arXiv:2602.03802].
 
 Workers take t_1 <= ... <= t_n seconds for a gradient; S is a gradient's variance over the accuracy that is asked of the squared
-gradient. A smooth function takes so many times the seconds below.
+gradient. Times are a multiple of the seconds below, which depends on the smooth function alone.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def best_time(seconds: NDArray[Any], noise: float) -> float:
-    """No method is faster: min over m of (mean of 1 / t_i, i <= m)^-1 (1 + S / m).
+    """Return a time that no method undercuts: min over m of (mean of 1 / t_i, i <= m)^-1 (1 + S / m).
 
     Args:
         seconds: of each worker's gradient [workers].
