@@ -178,6 +178,11 @@ def test_the_conclusions_follow_from_the_tables():
         assert f"{law} ({stale[law].value:.2f})" in text and f"{law} ({waiting[law].value:.2f})" in text
     table = {str(row[0]): row for row in rows.home(times)}
     assert table["all"][1:3] == [stale["all"].said, waiting["all"].said]
+    over_best = rows.untuned(times)
+    assert (
+        min(over_best, key=lambda name: over_best[name].value) == "ringmaster"
+        and f"ringmaster ({over_best['ringmaster'].value:.2f})" in text
+    )
     measured = rows.factors(times)
     for (task, law, workers), (of_theory, found) in measured.items():
         if (task, law) == (IN_PROPORTION, rows.STEADY):

@@ -345,7 +345,14 @@ def _theory_said(times: pd.DataFrame) -> str:
         (workers, found[IN_PROPORTION, STEADY, workers]) for workers in _NUMBERS if (IN_PROPORTION, STEADY, workers) in found
     ]
     words = (f"{measured.value:.2f} with n = {workers} (theory {of_theory:.2f})" for workers, (of_theory, measured) in own)
-    return f"Where worker i takes i s and noise is in proportion to n, the measured factor is {', '.join(words)}."
+    (_, (_, first)), (_, (_, last)) = own[0], own[-1]
+    grows = (
+        "does not reach the first one: it grows"
+        if last.interval[0] > first.interval[1]
+        else "reaches the first one: growth is open"
+    )
+    where = "Where worker i takes i s and noise is in proportion to n"
+    return f"{where}, the measured factor is {', '.join(words)}. The last interval {grows}."
 
 
 def _robust_said(times: pd.DataFrame) -> str:
