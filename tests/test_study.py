@@ -1,4 +1,4 @@
-"""The study of asynchrony: every system has as many points, theory keeps its bounds, and the page says what was measured."""
+"""The study of asynchrony: every system has as many points, theory keeps its bounds, and the page shows the measured times."""
 
 import json
 import math
