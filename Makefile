@@ -10,7 +10,7 @@
 # make house: the structure and the writing in numbers.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 # make study: is asynchrony needed? Do claims made for local updates hold? Which low-communication system where? Do the intervals of
-#   `fred diagnose` hold? How often do intervals over seeds? (four hours.)
+#   `fred diagnose` hold? How often do intervals over seeds? (six hours or so.)
 
 PYTHON ?= python3
 BIN := .venv/bin
