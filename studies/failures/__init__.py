@@ -1,0 +1,1 @@
+"""Study: what does a failure cost, by system?"""
