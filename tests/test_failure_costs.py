@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 import fred
-from fred.base.over_seeds import Mean
 from studies.failures import page
 from studies.failures.cases import (
     AWAY,
@@ -23,7 +22,7 @@ from studies.failures.cases import (
     rounds_between_checkpoints,
     settings,
 )
-from studies.failures.compared import costs, costs_less_base, values
+from studies.failures.compared import costs, costs_less_base, values, work
 from studies.failures.measure import CHOSEN, FOUND, GOODPUT, failures
 from studies.failures.theory import daly_interval, goodput
 from studies.tuning import REPORTED, TUNING
@@ -113,15 +112,18 @@ def test_the_goodput_is_dalys():
     for between, own in long.groupby("hours"):
         every = rounds_between_checkpoints(float(between)) * own["round"].iloc[0]
         form = goodput(every, PAUSE, float(between) * HOUR, DETECT + REPAIR, LOAD)
-        assert Mean.over(own["failures_goodput"]).value == pytest.approx(form, rel=0.02)
+        measured = own["failures_goodput"]
+        assert measured.mean() == pytest.approx(form, abs=3 * measured.std() / len(measured) ** 0.5)
 
 
 @MEASURED
 def test_the_conclusion_is_in_the_tables():
     found = pd.read_csv(FOUND)
-    less, own = costs_less_base(found), costs(found)
+    own = costs(found)
+    costly = {name for name, each in own.items() if each.below == "no"}
+    assert costly == {BASE, "checkpoints, a spare", "local SGD", "elastic, same batch"}
+    assert all(each.below == "open" for name, each in own.items() if name not in costly)
+    assert [each.below for each in costs_less_base(found).values()].count("open") > 5
+    shares = {name: work(found, name, MOST) for name in SYSTEMS}
     going_on = [name for name, system in SYSTEMS.items() if system.goes_on]
-    assert all(less[name].below == "yes" for name in going_on)
-    assert less["asynchronous, checkpoints"].below != "yes"
-    assert own[BASE].below == "no" and own["asynchronous, checkpoints"].below == "no", "they cost time"
-    assert max(own[name].mean.value for name in going_on) < own[BASE].mean.value / 2
+    assert shares[BASE] < shares["checkpoints, a spare"] < min(shares[name] for name in going_on)

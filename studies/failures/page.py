@@ -96,12 +96,14 @@ def facts(found: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
     """
     own, week = costs(found), slower(found, max(_FAILING)).values()
     numbers = {_key(name): f"{each.mean.value:.0f}" for name, each in own.items()}
+    numbers |= {f"{_key(name)}_said": each.minutes.replace("*", "") for name, each in own.items()}
+    numbers |= {f"{_key(name)}_work": f"{work(found, name, MOST):.2f}" for name in SYSTEMS}
     for hours, word in ((MEDIUM, "medium"), (MOST, "most")):
         numbers |= {f"{_key(name)}_{word}": f"{np.exp(each.mean.value):.2f}" for name, each in slower(found, hours).items()}
-    going_on = [own[name].mean.value for name, system in SYSTEMS.items() if system.goes_on]
+    going_on = [work(found, name, MOST) for name, system in SYSTEMS.items() if system.goes_on]
     differences = [abs(float(row[-1])) for row in goodput_rows(long)]
     return numbers | {
-        "going_on": f"{min(going_on):.0f} to {max(going_on):.0f}",
+        "going_on_work": f"{min(going_on):.2f} to {max(going_on):.2f}",
         "less_count": _count([each.below for each in costs_less_base(found).values()]),
         "stale_count": _count([each.equal for each in stale(found).values()]),
         "week_open": str(sum(each.below == Verdict.OPEN for each in week)),
