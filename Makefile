@@ -10,7 +10,7 @@
 # make house: the structure and the writing in numbers.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 # make study: is asynchrony needed? Do claims made for local updates hold? Which low-communication system where? Do the intervals of
-#   `fred diagnose` hold? How often do intervals over seeds? (six hours or so.)
+#   `fred diagnose` hold? How often do intervals over seeds? What does a failure cost? (six hours or so.)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -83,6 +83,7 @@ study: $(RUNTIME)
 	$(BIN)/python -m studies.asynchrony
 	$(BIN)/python -m studies.coverage
 	$(BIN)/python -m studies.diagnosis
+	$(BIN)/python -m studies.failures
 	$(BIN)/python -m studies.local_updates
 	$(BIN)/python -m studies.low_communication
 	$(BIN)/python -m studies.outer_momentum
