@@ -57,6 +57,7 @@ def test_a_case_has_its_workers_times_and_a_target(case):
     assert run.cluster.size == case.workers and run.evaluate.target_error == case.learned.target
     if case.times in FIXED:
         assert [1 / speed for speed in run.cluster.worker_speeds()] == pytest.approx(FIXED[case.times](case.workers).tolist())
+    assert run.stop.seconds and run.evaluate.every_seconds
     assert run.stop.seconds / run.evaluate.every_seconds == pytest.approx(case.looks) and case.looks >= 400
     assert case.tuning_looks in (case.looks, case.looks // 4)
 
@@ -107,7 +108,8 @@ def test_a_ratio_is_told_only_where_its_interval_excludes_one_and_both_or_the_sl
     slow, fast = np.array([2.0, 2.2, 2.4, 2.1, 1.9]), np.ones(5)
     told = Ratio.between(slow, fast, 10.0)
     assert told.logarithm.value == pytest.approx(math.log(math.prod(slow)) / 5) and 0 < told.interval[0] < told.interval[1]
-    found = [Ratio.between(*pair, 10.0).faster for pair in ((slow, fast), (fast, slow), (slow, slow[::-1]))]
+    pairs = (slow, fast), (fast, slow), (slow, slow[::-1])
+    found = [Ratio.between(one, other, 10.0).faster for one, other in pairs]
     assert found == ["denominator", "numerator", ""]
     never = np.full(5, math.inf)
     assert Ratio.between(never, fast, 10.0).said.startswith("**> 10.00")

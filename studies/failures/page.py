@@ -181,10 +181,11 @@ def stale_rows(found: pd.DataFrame, chosen: pd.DataFrame) -> Iterator[list[str]]
         chosen: a row for each system and rate of failures for which it was tuned.
     """
     for name, each in stale(found).items():
-        own = chosen[chosen["system"] == name].set_index("hours")
-        plain, failing = (_settings(own.loc[hours]) for hours in (NONE, MEDIUM))
+        own = chosen[chosen["system"] == name]
+        rows = [own[own["hours"] == hours].iloc[0] for hours in (NONE, MEDIUM)]
+        plain, failing = map(_settings, rows)
         answer = "same setting" if plain.rstrip(" *") == failing.rstrip(" *") else each.equal.value
-        yield [name, plain, failing, f"{own.loc[MEDIUM, 'points']:.0f}", each.ratio, answer]
+        yield [name, plain, failing, f"{rows[1]['points']:.0f}", each.ratio, answer]
 
 
 def _settings(row: pd.Series) -> str:
