@@ -317,6 +317,8 @@ def test_the_account_of_a_shorter_run_is_the_beginning_of_a_longer_ones(seed):
     """
     outcome = random_timing(seed)
     run, longer = outcome.run, outcome.schedule
+    if run.cluster.failures is not None:
+        pytest.skip("a later failure undoes work of the shorter run")
     seen_later = ("wasted", "network") if getattr(run.protocol, "overlap", 0) is True else ("wasted",)
     for share in (0.3, 0.7):
         shorter = Recording(run, seed).up_to(seconds=share * longer.end_ns / 1e9)
@@ -332,7 +334,5 @@ def test_the_account_of_a_shorter_run_is_the_beginning_of_a_longer_ones(seed):
 
 def test_random_scenarios_have_intervals_of_every_kind():
     schedules = [random_timing(seed).schedule for seed in range(150)]
-    assert {what for schedule in schedules for what in schedule.intervals.what.tolist()} == {
-        each for each in What if each < What.SAVING
-    }  # the others: failures
+    assert {what for schedule in schedules for what in schedule.intervals.what.tolist()} == set(What)
     assert any(schedule.standstill for schedule in schedules)

@@ -264,7 +264,7 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
     ...     runs={name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
     ... )
     >>> list(both.runs), both.runs["ssgd"].protocol
-    (['asgd', 'ssgd'], Synchronous(backup_workers=0, late='finish'))
+    (['asgd', 'ssgd'], Synchronous(backup_workers=0, late='finish', timeout=None))
     >>> fred.scenario(both.model_dump(mode="json", exclude={"points", "best"})) == both
     True
     """

@@ -139,12 +139,14 @@ def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tup
 def _draw_job(axis: Axes, schedule: Schedule, workers: int) -> list[float]:
     """Draw the states of a job whose machines fail, below the workers. Return the place of this row, if there is one."""
     place, found = workers + 0.2, schedule.intervals
+    if not (found.what >= What.SAVING).any():
+        return []
     for state, what in STATES.items():
         begin, end = (each[found.what == what] / NANOSECONDS for each in (found.begin_ns, found.end_ns))
         bars = _outline(begin, end, np.full(len(begin), place), 0.72)
         bars.set(facecolor=OF_A_JOB[state], edgecolor="none", label=f"job: {state}")
         axis.add_artist(bars)
-    return [place] if (found.what >= What.SAVING).any() else []
+    return [place]
 
 
 def _labelled(workers: NDArray[np.int64]) -> NDArray[np.int64]:
