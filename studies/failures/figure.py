@@ -19,7 +19,7 @@ def draw(found: pd.DataFrame) -> Picture:
         found: a row for each system, rate of failures, setting and seed.
     """
     with style():
-        figure = Picture(figsize=(10, 4.8), layout="constrained")
+        figure = Picture(figsize=(10, 4.9), layout="constrained")
         panels = figure.subplots(1, 2)
         _times(panels[0], found)
         _costs(panels[1], found)
@@ -36,7 +36,7 @@ def _times(axes: Axes, found: pd.DataFrame) -> None:
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xticks(places, ["none", "1 a week", "1 a day", "6 a day", "1 an hour"], fontsize=8)
+    axes.set_xticks(places, ["none", "1 a week", "1 a day", "6 a day", "1 an hour"])
     axes.minorticks_off()
     axes.set_yticks([4, 6, 8, 12, 16, 24, 36], ["4", "6", "8", "12", "16", "24", "36"])
     axes.set_xlabel("failures of the job")
