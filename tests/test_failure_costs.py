@@ -121,10 +121,10 @@ def test_the_goodput_is_dalys():
 def test_the_conclusion_is_in_the_tables():
     found = pd.read_csv(FOUND)
     own = costs(found)
-    costly = {name for name, each in own.items() if each.below == "no"}
+    costly = {name for name, each in own.items() if each.lower == "no"}
     assert costly == {BASE, "checkpoints, a spare", "local SGD", "elastic, same batch"}
-    assert all(each.below == "open" for name, each in own.items() if name not in costly)
-    assert sum(each.below == "open" for each in costs_less_base(found).values()) == 9
+    assert all(each.lower == "open" for name, each in own.items() if name not in costly)
+    assert sum(each.lower == "open" for each in costs_less_base(found).values()) == 9
     shares = {name: work(found, name, MOST) for name in SYSTEMS}
     going_on = [name for name, system in SYSTEMS.items() if system.goes_on]
     assert shares[BASE] < shares["checkpoints, a spare"] < min(shares[name] for name in going_on)

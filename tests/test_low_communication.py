@@ -165,7 +165,7 @@ def test_as_good_are_those_surely_within_the_margin():
     assert best(own, HERE_AND_NOW) == "demo" and "demo" not in verdicts
     assert verdicts.pop("sync") == "yes" and verdicts.pop("diloco") == "open"
     assert set(verdicts.values()) == {"no"}
-    assert against(own, "sync", "decoupled", [HERE_AND_NOW])[HERE_AND_NOW].below() == "yes"
+    assert against(own, "sync", "decoupled", [HERE_AND_NOW])[HERE_AND_NOW].lower == "yes"
 
 
 def test_a_claim_holds_where_the_intervals_say_so():

@@ -9,7 +9,7 @@ import pytest
 
 from studies.outer_momentum import page
 from studies.outer_momentum.cases import MOMENTA, REPORTED, TUNING, Case, cases
-from studies.outer_momentum.compared import CASE, differences
+from studies.outer_momentum.compared import CASE, MARGIN, differences
 from studies.outer_momentum.correlation import Correlated
 from studies.outer_momentum.figure import name
 from studies.outer_momentum.measure import LOSSES
@@ -75,8 +75,8 @@ def test_every_case_has_all_ways_to_choose_rates_on_all_seeds():
 def test_what_the_conclusion_says_is_in_the_table():
     losses = pd.read_csv(LOSSES)
     half, most = (differences(losses, "matched", mu) for mu in MOMENTA[1:])
-    assert all(each.equal != "no" for each in half.values()), "0.5 at the same step: nowhere another loss"
+    assert all(each.within(MARGIN) != "no" for each in half.values()), "0.5 at the same step: nowhere another loss"
     rows = {name(case): each for case, each in most.items()}
-    assert rows["H = 4"].equal == "yes" and rows["128 steps"].equal == "no"
+    assert rows["H = 4"].within(MARGIN) == "yes" and rows["128 steps"].within(MARGIN) == "no"
     tuned = {name(case): each.lower for case, each in differences(losses, "tuned", 0.9).items()}
     assert tuned["base"] == "no" and tuned["2,048 steps"] == "open" and tuned["grammar"] == "yes"

@@ -16,8 +16,8 @@ from fred.views.table import NONE, Table, show, terminal
 _CAPTION = (
     "Seconds: by one process. `shared`: whether `--jobs` lets several processes share the run: its gradients take "
     f"{LEAST_GRADIENT * 1000:g} ms or more, the run {LEAST_REST:g} s or more, and the plan is faster. Below, by number of "
-    "processes: the speed-up predicted from the schedule, that is, who waits for whom, and what is handed over. Helpers take "
-    "about 5 s to start. Several units, such as seeds, go first: each process takes one."
+    "processes: the speed-up predicted from the schedule, with the waits of tasks for each other and the values that cross. "
+    "Helpers take about 5 s to start. Several units, such as seeds, go first: each process takes one."
 )
 
 

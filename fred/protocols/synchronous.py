@@ -111,7 +111,7 @@ class _Server:
             self._completed()
 
     def _completed(self) -> bool:
-        """Commit the open round if it waits for nobody; return True if it did."""
+        """Commit the open round if it waits for no worker; return True if it did."""
         awaited = self._sim.workers - len(self.present) - sum(worker not in self.present for worker in self.absent)
         if awaited > self._spare or not self.present:
             return False

@@ -113,8 +113,7 @@ class _Pace:
 
     def slow(self, phase: int) -> bool:
         """Return True if the rest, from this phase on, takes long enough to start helpers."""
-        rest = (self._gradients[-1] - self._gradients[phase]) * self.seconds
-        return AT_ONCE or (self.seconds >= LEAST_GRADIENT and rest >= LEAST_REST)
+        return AT_ONCE or long_enough(self.seconds, int(self._gradients[-1] - self._gradients[phase]))
 
 
 class Helpers:
@@ -139,8 +138,9 @@ class Helpers:
 
     def gain(self, phase: int, mark: int) -> bool:
         """Return True if the plan is faster than one process; a round that is computed as one batch has nothing to share."""
-        phases = phase, stretch(self._side.program, phase), mark
-        return AT_ONCE or planned(self._side, phases, 1 + self.number).speed_up >= LEAST_SPEED_UP
+        return (
+            AT_ONCE or planned(self._side, stretch(self._side.program, phase, mark), 1 + self.number).speed_up >= LEAST_SPEED_UP
+        )
 
     def start(self) -> None:
         """Start the processes, unless the run cannot be sent to them."""
@@ -170,7 +170,7 @@ class Helpers:
 
     def work(self, at: Mark, number: int) -> Iterator[Reached]:
         """Execute the next stretch of the program together, and yield each mark. Stop if one of the processes has ended."""
-        phases = at.phase, stretch(self._side.program, at.phase), number
+        phases = stretch(self._side.program, at.phase, number)
         plan, shapes = planned(self._side, phases, 1 + self.number), self._side.shapes()
         cleared(self._files[0], plan, shapes)
         self._idle = 0
@@ -260,11 +260,27 @@ def help_out(memory: int, run: int, parent: int, number: int) -> None:
             pass
 
 
-def stretch(program: Program, phase: int) -> int:
-    """Return the phase up to which the program is planned from this one on."""
+def long_enough(seconds: float, gradients: int) -> bool:
+    """Return True if so many gradients, and each of them, take long enough to start helpers.
+
+    Args:
+        seconds: time of a gradient, s.
+        gradients: number of gradients.
+    """
+    return seconds >= LEAST_GRADIENT and gradients * seconds >= LEAST_REST
+
+
+def stretch(program: Program, phase: int, mark: int) -> tuple[int, int, int]:
+    """Return the next stretch of the program to plan: its first phase, the phase after the last one, and its first mark.
+
+    Args:
+        program: the program.
+        phase: first phase.
+        mark: number of the first mark.
+    """
     instructions = program.offsets.sum(axis=1)
     end = int(np.searchsorted(instructions, instructions[phase] + STRETCH))
-    return min(len(instructions) - 1, max(phase + 1, end))
+    return phase, min(len(instructions) - 1, max(phase + 1, end)), mark
 
 
 def gradients_before(program: Program) -> NDArray[np.int64]:

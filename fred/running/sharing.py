@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from fred.replay import helpers
 from fred.replay.executor import Side
-from fred.replay.lower import lower
 from fred.running.problem import Problem
 from fred.running.recording import Recording
+from fred.running.timings import Timings
 from fred.specification.shape import Run, Task
 
 PROCESSES = (2, 4, 8, 16, 64)
@@ -28,8 +28,7 @@ class Sharing(NamedTuple):
     @property
     def used(self) -> bool:
         """Return True if two processes share the run: its gradients, and the run, take long enough, and the plan is faster."""
-        long = self.seconds >= helpers.LEAST_GRADIENT and self.gradients * self.seconds >= helpers.LEAST_REST
-        return long and self.speed_ups[2] >= helpers.LEAST_SPEED_UP
+        return helpers.long_enough(self.seconds, self.gradients) and self.speed_ups[2] >= helpers.LEAST_SPEED_UP
 
 
 def sharing(run: Run, task: Task, seed: int) -> Sharing:
@@ -41,12 +40,11 @@ def sharing(run: Run, task: Task, seed: int) -> Sharing:
         seed: seed of every random draw.
     """
     problem = Problem(task, run, seed)
-    recording, do = Recording(run, seed, problem.sizes), problem.arithmetic
-    schedule = recording.schedule()
-    points = recording.cadence.points(schedule)
-    program = lower(schedule, points.rows, do.blocks.group_of_each, do.hooks, turns=do.small)
+    recording, do, timings = Recording(run, seed, problem.sizes), problem.arithmetic, Timings()
+    schedule = timings.schedule(recording)
+    program = timings.program(schedule, recording.cadence.points(schedule).rows, do)
     side = Side(program, do, problem.params, problem.examples, problem.batches)
-    first = 0, helpers.stretch(program, 0), 0
+    first = helpers.stretch(program, 0, 0)
     speed_ups = {number: helpers.planned(side, first, number).speed_up for number in PROCESSES}
     seconds = helpers.seconds_of_a_gradient(side, problem.models)
     return Sharing(int(helpers.gradients_before(program)[-1]), seconds, speed_ups)

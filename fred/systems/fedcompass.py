@@ -105,7 +105,7 @@ class ArrivalGroups(Protocol):
     - First tasks have `first` steps, by default Q_min. The code expects Q_max.
     - Staleness is the number of updates until a pseudo-gradient is applied, not until it arrives.
     - If a client is late twice before the next update, both pseudo-gradients count. The code overwrites the first one.
-    - A group in which nobody arrives in time makes no update, not even with late pseudo-gradients.
+    - A group of which no client arrives in time makes no update, not even with late pseudo-gradients.
     - With `speeds: known` there are no first tasks: the server knows mean compute times, and all begin in groups.
 
     The server holds a model for each pseudo-gradient that waits for its group.
@@ -279,7 +279,7 @@ class _Scheduler:
         self._pace[task.worker] = last + self._protocol.decay * (own - last) if own else last  # exact if they are equal
 
     def _end(self, group: _Group) -> None:
-        """End a group, unless it is over: apply what has arrived, and give its clients new tasks."""
+        """End a group, unless it is over: apply its pseudo-gradients, and give its clients new tasks."""
         if group.over:
             return
         group.over = True

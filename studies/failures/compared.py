@@ -1,13 +1,10 @@
 """Systems compared over the seeds, with intervals; the comparisons of one question are a family."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
+from studies.difference import Difference, bold
 from studies.failures.cases import (
     BASE,
     BUDGET,
@@ -31,48 +28,14 @@ _MINUTE = 60.0  # s
 Values = NDArray[np.float64]  # [seeds]
 
 
-class Compared(NamedTuple):
-    """A mean over the seeds, and its interval.
-
-    Args:
-        mean: over the seeds.
-        interval: alone, or widened as one of a family.
-    """
-
-    mean: Mean
-    interval: Interval
-
-    @property
-    def below(self) -> Verdict:
-        """Return whether the true mean is below 0."""
-        return verdict(self.interval)
-
-    @property
-    def equal(self) -> Verdict:
-        """Return whether times are equal, within the margin; the mean is that of a ratio's logarithm."""
-        return verdict(self.interval, -MARGIN, MARGIN)
-
-    @property
-    def minutes(self) -> str:
-        """Return the cell of a table; bold if the interval excludes 0."""
-        low, high = self.interval
-        return _bold(f"{self.mean.value:+.0f} ({low:+.0f} to {high:+.0f})", self.below)
+class Compared(Difference):
+    """A difference: of minutes, of losses, or of the logarithms of times."""
 
     @property
     def ratio(self) -> str:
         """Return the ratio in the cell of a table; bold if the interval excludes 1."""
         value, low, high = np.exp([self.mean.value, *self.interval])
-        return _bold(f"{value:.2f} ({low:.2f} to {high:.2f})", self.below)
-
-    @property
-    def nats(self) -> str:
-        """Return the difference of losses in the cell of a table; bold if the interval excludes 0."""
-        low, high = self.interval
-        return _bold(f"{self.mean.value:+.3f} ({low:+.3f} to {high:+.3f})", self.below)
-
-
-def _bold(words: str, answer: Verdict) -> str:
-    return words if answer == Verdict.OPEN else f"**{words}**"
+        return bold(f"{value:.2f} ({low:.2f} to {high:.2f})", self.lower)
 
 
 def values(found: pd.DataFrame, system: str, hours: float, column: str, tuned: str = "none") -> Values:
@@ -106,11 +69,6 @@ def missed(found: pd.DataFrame, system: str, hours: float) -> int:
     return int(rows["target_seconds"].isna().sum())
 
 
-def _family(means: Mapping[str, Values], bounds: tuple[float, ...] = (0.0,)) -> dict[str, Compared]:
-    over = {name: Mean.over(each) for name, each in means.items()}
-    return dict(zip(over, map(Compared, over.values(), intervals(list(over.values()), bounds)), strict=True))
-
-
 def _cost(found: pd.DataFrame, system: str) -> Values:
     lost = values(found, system, MOST, "target_seconds") - values(found, system, NONE, "target_seconds")
     return lost / np.maximum(1, values(found, system, MOST, "failures_to_target")) / _MINUTE
@@ -122,7 +80,7 @@ def costs(found: pd.DataFrame) -> dict[str, Compared]:
     Args:
         found: a row for each system, rate of failures, setting and seed.
     """
-    return _family({system: _cost(found, system) for system in SYSTEMS})
+    return Compared.family({system: _cost(found, system) for system in SYSTEMS})
 
 
 def costs_less_base(found: pd.DataFrame) -> dict[str, Compared]:
@@ -132,7 +90,7 @@ def costs_less_base(found: pd.DataFrame) -> dict[str, Compared]:
         found: a row for each system, rate of failures, setting and seed.
     """
     base = _cost(found, BASE)
-    return _family({system: _cost(found, system) - base for system in SYSTEMS if system != BASE})
+    return Compared.family({system: _cost(found, system) - base for system in SYSTEMS if system != BASE})
 
 
 def slower(found: pd.DataFrame, hours: float) -> dict[str, Compared]:
@@ -142,7 +100,7 @@ def slower(found: pd.DataFrame, hours: float) -> dict[str, Compared]:
         found: a row for each system, rate of failures, setting and seed.
         hours: between two failures of the job.
     """
-    return _family({system: _log(found, system, hours) - _log(found, system, NONE) for system in SYSTEMS})
+    return Compared.family({system: _log(found, system, hours) - _log(found, system, NONE) for system in SYSTEMS})
 
 
 def beside_base(found: pd.DataFrame, hours: float, column: str = "target_seconds") -> dict[str, Compared]:
@@ -154,7 +112,7 @@ def beside_base(found: pd.DataFrame, hours: float, column: str = "target_seconds
         column: time or cost to the target.
     """
     base = _log(found, BASE, hours, column)
-    return _family({system: _log(found, system, hours, column) - base for system in SYSTEMS if system != BASE})
+    return Compared.family({system: _log(found, system, hours, column) - base for system in SYSTEMS if system != BASE})
 
 
 def _log(found: pd.DataFrame, system: str, hours: float, column: str = "target_seconds", tuned: str = "none") -> Values:
@@ -167,7 +125,7 @@ def stale(found: pd.DataFrame) -> dict[str, Compared]:
     Args:
         found: a row for each system, rate of failures, setting and seed.
     """
-    return _family(
+    return Compared.family(
         {each: _log(found, each, MEDIUM) - _log(found, each, MEDIUM, tuned="six a day") for each in SYSTEMS}, (-MARGIN, MARGIN)
     )
 
@@ -178,7 +136,7 @@ def loss_added(found: pd.DataFrame) -> dict[str, Compared]:
     Args:
         found: a row for each system, rate of failures, setting and seed.
     """
-    return _family({each: values(found, each, MOST, "loss") - values(found, each, NONE, "loss") for each in SYSTEMS})
+    return Compared.family({each: values(found, each, MOST, "loss") - values(found, each, NONE, "loss") for each in SYSTEMS})
 
 
 def work(found: pd.DataFrame, system: str, hours: float) -> float:

@@ -26,6 +26,7 @@ from studies.failures.cases import (
     rounds_between_checkpoints,
 )
 from studies.failures.compared import (
+    MARGIN,
     beside_base,
     costs,
     costs_less_base,
@@ -96,7 +97,7 @@ def facts(found: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
     """
     own, week = costs(found), slower(found, max(_FAILING)).values()
     numbers = {_key(name): f"{each.mean.value:.0f}" for name, each in own.items()}
-    numbers |= {f"{_key(name)}_said": each.minutes.replace("*", "") for name, each in own.items()}
+    numbers |= {f"{_key(name)}_said": each.said(0).replace("*", "") for name, each in own.items()}
     numbers |= {f"{_key(name)}_work": f"{work(found, name, MOST):.2f}" for name in SYSTEMS}
     for hours, word in ((MEDIUM, "medium"), (MOST, "most")):
         numbers |= {f"{_key(name)}_{word}": f"{np.exp(each.mean.value):.2f}" for name, each in slower(found, hours).items()}
@@ -104,9 +105,9 @@ def facts(found: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
     differences = [abs(float(row[-1])) for row in goodput_rows(long)]
     return numbers | {
         "going_on_work": f"{min(going_on):.2f} to {max(going_on):.2f}",
-        "less_count": _count([each.below for each in costs_less_base(found).values()]),
-        "stale_count": _count([each.equal for each in stale(found).values()]),
-        "week_open": str(sum(each.below == Verdict.OPEN for each in week)),
+        "less_count": _count([each.lower for each in costs_less_base(found).values()]),
+        "stale_count": _count([each.within(MARGIN) for each in stale(found).values()]),
+        "week_open": str(sum(each.lower == Verdict.OPEN for each in week)),
         "week_most": f"{np.exp(max(each.mean.value for each in week)):.2f}",
         "goodput_most": f"{max(differences):.1f}",
     }
@@ -137,7 +138,7 @@ def home_rows(found: pd.DataFrame) -> Iterator[list[str]]:
         cells = [f"{np.exp(each[name].mean.value):.2f}" for each in ratios]
         late = missed(found, name, MOST)
         cells[-1] += f" ({late} of 5 missed)" if late else ""
-        yield [name, system.meets, f"{plain:.1f}", *cells, own[name].minutes, f"{100 * in_a_month(found, name):.2f}"]
+        yield [name, system.meets, f"{plain:.1f}", *cells, own[name].said(0), f"{100 * in_a_month(found, name):.2f}"]
 
 
 def ahead_rows(found: pd.DataFrame) -> Iterator[list[str]]:
@@ -159,7 +160,7 @@ def less_rows(found: pd.DataFrame) -> Iterator[list[str]]:
         found: a row for each system, rate of failures, setting and seed.
     """
     for name, each in costs_less_base(found).items():
-        yield [name, each.minutes, each.below.value]
+        yield [name, each.said(0), each.lower.value]
 
 
 def work_rows(found: pd.DataFrame) -> Iterator[list[str]]:
@@ -170,7 +171,7 @@ def work_rows(found: pd.DataFrame) -> Iterator[list[str]]:
     """
     added = loss_added(found)
     for name in SYSTEMS:
-        yield [name, *(f"{work(found, name, hours):.3f}" for hours in _FAILING), added[name].nats]
+        yield [name, *(f"{work(found, name, hours):.3f}" for hours in _FAILING), added[name].said()]
 
 
 def stale_rows(found: pd.DataFrame, chosen: pd.DataFrame) -> Iterator[list[str]]:
@@ -184,7 +185,7 @@ def stale_rows(found: pd.DataFrame, chosen: pd.DataFrame) -> Iterator[list[str]]
         own = chosen[chosen["system"] == name]
         rows = [own[own["hours"] == hours].iloc[0] for hours in (NONE, MEDIUM)]
         plain, failing = map(_settings, rows)
-        answer = "same setting" if plain.rstrip(" *") == failing.rstrip(" *") else each.equal.value
+        answer = "same setting" if plain.rstrip(" *") == failing.rstrip(" *") else each.within(MARGIN).value
         yield [name, plain, failing, f"{rows[1]['points']:.0f}", each.ratio, answer]
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
+from fred.base.over_seeds import Verdict
 from fred.learning.data.language import Bigrams
+from studies.difference import Difference
 from studies.low_communication.cases import BIGRAMS, MEGABITS, NARROW
 from studies.low_communication.systems import SYSTEMS
 
@@ -50,32 +51,6 @@ def keys(kinds: Iterable[tuple[str, str]] = KINDS, megabits: Iterable[int] = MEG
     widths = tuple(megabits)
     every = (Key(width, *kind) for kind in kinds for width in widths)
     yield from (key for key in every if key != (NARROW, "one slow", "tuned"))
-
-
-class Difference(NamedTuple):
-    """One system's loss less another's, seed by seed: the mean, and its interval.
-
-    Args:
-        mean: over the seeds.
-        interval: widened as one of a family.
-    """
-
-    mean: Mean
-    interval: Interval
-
-    def below(self, bound: float = 0.0) -> Verdict:
-        """Return whether the difference is below a bound: 0, or a margin within which the one is as good as the other.
-
-        Args:
-            bound: in nats.
-        """
-        return verdict(self.interval, high=bound)
-
-    @property
-    def said(self) -> str:
-        """Return the cell of a table; bold if the interval excludes 0."""
-        words = f"{self.mean.value:+.3f} ({self.interval[0]:+.3f} to {self.interval[1]:+.3f})"
-        return f"**{words}**" if self.below() != Verdict.OPEN else words
 
 
 @lru_cache
@@ -131,8 +106,7 @@ def against(losses: pd.DataFrame, system: str, other: str, cases: Iterable[Key],
         cases: where.
         bound: what the differences are compared with.
     """
-    means = {key: Mean.over(ends(losses, key, system) - ends(losses, key, other)) for key in cases}
-    return dict(zip(means, map(Difference, means.values(), intervals(list(means.values()), [bound])), strict=True))
+    return Difference.family({key: ends(losses, key, system) - ends(losses, key, other) for key in cases}, [bound])
 
 
 def best(losses: pd.DataFrame, key: Key) -> str:
@@ -153,6 +127,5 @@ def beside(losses: pd.DataFrame, key: Key) -> dict[str, Verdict]:
         key: the case.
     """
     first = best(losses, key)
-    means = {each: Mean.over(ends(losses, key, each) - ends(losses, key, first)) for each in SYSTEMS if each != first}
-    found = intervals(list(means.values()), [MARGIN])
-    return {system: verdict(interval, high=MARGIN) for system, interval in zip(means, found, strict=True)}
+    others = {each: ends(losses, key, each) - ends(losses, key, first) for each in SYSTEMS if each != first}
+    return {system: found.below(MARGIN) for system, found in Difference.family(others, [MARGIN]).items()}

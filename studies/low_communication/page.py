@@ -128,7 +128,7 @@ def difference_rows(losses: pd.DataFrame, kind: tuple[str, str]) -> Iterator[lis
     """
     for system in SYSTEMS:
         if system != "diloco":
-            yield [system, *(each.said for each in against(losses, system, "diloco", keys([kind])).values())]
+            yield [system, *(each.said() for each in against(losses, system, "diloco", keys([kind])).values())]
 
 
 def loss_rows(losses: pd.DataFrame, kind: tuple[str, str]) -> Iterator[list[object]]:

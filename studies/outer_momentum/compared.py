@@ -1,44 +1,16 @@
 """Differences between momenta in each case, seed by seed, with intervals; the cases of one question are a family."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
+from fred.base.over_seeds import Verdict
+from studies.difference import Difference
 
 CASE = ["factor", "system", "task", "inner", "period", "workers", "steps"]
 MARGIN = 0.02  # nats: losses that are nearer to each other are equal
-
-
-class Difference(NamedTuple):
-    """One loss less another, over the seeds.
-
-    Args:
-        mean: over the seeds.
-        interval: widened as one of a family.
-    """
-
-    mean: Mean
-    interval: Interval
-
-    @property
-    def lower(self) -> Verdict:
-        """Return whether the first loss is lower."""
-        return verdict(self.interval)
-
-    @property
-    def equal(self) -> Verdict:
-        """Return whether the losses are equal, within the margin."""
-        return verdict(self.interval, -MARGIN, MARGIN)
-
-    @property
-    def said(self) -> str:
-        """Return the cell of a table; bold if the interval excludes 0."""
-        low, high = self.interval
-        words = f"{self.mean.value:+.3f} ({low:+.3f} to {high:+.3f})"
-        return f"**{words}**" if self.lower != Verdict.OPEN else words
 
 
 def differences(losses: pd.DataFrame, kind: str, momentum: float, column: str = "loss") -> dict[tuple[object, ...], Difference]:
@@ -50,14 +22,13 @@ def differences(losses: pd.DataFrame, kind: str, momentum: float, column: str = 
         momentum: mu.
         column: `loss`, of the mean model, or `own_loss`, of a worker's own.
     """
-    means = dict[tuple[object, ...], Mean]()
+    found = dict[tuple[object, ...], NDArray[np.float64]]()
     for case, own in losses.groupby(CASE, sort=False):
         other = _by_seed(own, kind, momentum, column)
         plain = _by_seed(own, "tuned", 0.0, column)
         if len(other):
-            means[case] = Mean.over((other - plain).to_numpy(float))
-    found = intervals(list(means.values()))
-    return {case: Difference(mean, interval) for (case, mean), interval in zip(means.items(), found, strict=True)}
+            found[case] = (other - plain).to_numpy(float)
+    return Difference.family(found)
 
 
 def chosen(own: pd.DataFrame, momentum: float, kind: str = "tuned") -> pd.Series:

@@ -35,8 +35,8 @@ def text(losses: pd.DataFrame) -> str:
         tuned, matched = differences(losses, "tuned", mu), differences(losses, "matched", mu)
         facts |= {
             f"lower_{key}": count(each.lower for each in tuned.values()),
-            f"tuned_equal_{key}": count(each.equal for each in tuned.values()),
-            f"matched_equal_{key}": count(each.equal for each in matched.values()),
+            f"tuned_equal_{key}": count(each.within(MARGIN) for each in tuned.values()),
+            f"matched_equal_{key}": count(each.within(MARGIN) for each in matched.values()),
         }
         named = {name(case): each.mean.value for case, each in tuned.items()}
         least = min(named, key=named.__getitem__)
@@ -80,7 +80,7 @@ def home_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
     ways = [(kind, mu) for kind in ("tuned", "matched") for mu in MOMENTA[1:]]
     columns = [differences(losses, *way) for way in [*ways, ("published", MOMENTA[-1])]]
     for case in columns[0]:
-        yield [name(case), *(column[case].said if case in column else "–" for column in columns)]
+        yield [name(case), *(column[case].said() if case in column else "–" for column in columns)]
 
 
 def own_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
@@ -93,7 +93,7 @@ def own_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
     some = losses.merge(differing[CASE].drop_duplicates(), on=CASE)
     columns = [differences(some, "tuned", mu, "own_loss") for mu in MOMENTA[1:]]
     for case in columns[0]:
-        yield [name(case), *(column[case].said for column in columns)]
+        yield [name(case), *(column[case].said() for column in columns)]
 
 
 def rate_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
