@@ -168,23 +168,20 @@ def test_the_conclusions_follow_from_the_tables():
     times, tuning = pd.read_csv(TIMES), pd.read_csv(TUNING)
     text = " ".join(page.text(times, tuning).split())
     stale, waiting = (rows.by_law(times, question) for question in rows.QUESTIONS.values())
-    assert stale["all"].equal, "as good as equal"
     steady = ("worker i takes sqrt(i) s", rows.STEADY)
-    assert {law for law in stale if stale[law].faster == "denominator"} == set(steady), (
-        "they save time where steady speeds differ"
-    )
-    assert stale["all take 1 s"].faster == "numerator", "and cost time where all workers are alike"
+    assert stale["all"].value < 1.1 and stale["all"].most, "save little; one run missed its target"
+    assert 1 < stale["all"].value < waiting["all"].value and waiting["all"].faster == "denominator", "saves more"
     slower = {law for law in waiting if waiting[law].faster == "denominator"}
-    assert slower == {*steady, "exponential", "all"}, "waiting costs time where steady speeds differ, or times are exponential"
-    for law in steady:
-        assert f"{law} ({stale[law].value:.2f})" in text and f"{law} ({waiting[law].value:.2f})" in text
+    assert slower == {*steady, "exponential", "all"}, "where steady speeds differ, and where times are exponential"
+    assert {law for law in waiting if waiting[law].faster == "numerator"} == {"all take 1 s"}, "rounds are faster"
+    in_all = rows.by_case(times, rows.QUESTIONS["stale"])
+    assert all(found.value > 1 for key, found in in_all.items() if key[-1] in steady), "favour stale gradients in all tasks"
+    assert all(f"{law} ({waiting[law].value:.2f})" in text for law in steady)
     table = {str(row[0]): row for row in rows.home(times)}
     assert table["all"][1:3] == [stale["all"].said, waiting["all"].said]
     over_best = rows.untuned(times)
-    assert (
-        min(over_best, key=lambda name: over_best[name].value) == "ringmaster"
-        and f"ringmaster ({over_best['ringmaster'].value:.2f})" in text
-    )
+    assert min(over_best, key=lambda name: over_best[name].value) == "ringmaster" and over_best["ringmaster"].least
+    assert f"ringmaster (at least {over_best['ringmaster'].value:.2f}), rennala ({over_best['rennala'].value:.2f})" in text
     measured = rows.factors(times)
     for (task, law, workers), (of_theory, found) in measured.items():
         if (task, law) == (IN_PROPORTION, rows.STEADY):

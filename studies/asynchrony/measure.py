@@ -31,8 +31,8 @@ def measure() -> None:
     parts: Sequence[Iterable[Case | str]] = (
         [*main_cases(messages=False)],
         TASKS,  # after the cases, whose runs they share
-        [*other_cases()],
         [*main_cases(messages=True)],
+        [*other_cases()],
     )
     with ProcessPoolExecutor(cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
         for number, part in enumerate(parts, 1):

@@ -323,7 +323,7 @@ def facts(times: pd.DataFrame, tuning: pd.DataFrame) -> dict[str, object]:
         found |= {f"{name}_{side}": count for side, count in counts(ratios.values()).items()}
         found |= {f"{name}_laws_{side}": words for side, words in named(laws).items()}
         found[f"{name}_i"] = f"{laws[STEADY].value:.2f}"
-        found[f"{name}_all"] = laws["all"].said.replace("**", "").removesuffix(" =")
+        found[f"{name}_all"] = _in_words(laws["all"].said)
     return found
 
 
@@ -334,7 +334,7 @@ def _covered(times: pd.DataFrame) -> dict[str, object]:
     absent = [name for name, column in zip(names, wanted, strict=True) if column not in measured]
     return {
         "columns": "; ".join(name for name, column in zip(names, wanted, strict=True) if column in measured),
-        "absent": f"Not measured yet: {'; '.join(absent)}." if absent else "",
+        "absent": f" Not measured yet: {'; '.join(absent)}." if absent else "",
     }
 
 
@@ -360,10 +360,21 @@ def _robust_said(times: pd.DataFrame) -> str:
     if not tasks_over_laws(times):
         return "Not measured yet: one setting held over all laws."
     ranked = sorted(untuned(times).items(), key=lambda each: each[1].value)
-    words = (f"{name} ({each.value:.2f})" for name, each in ranked[:3])
+    words = (f"{name} ({'at least ' * each.least}{each.value:.2f})" for name, each in ranked[:3])
+    reached = [name for name, each in ranked if not each.least]
     return (
-        f"One setting was held over all laws. The least times, as multiples of the best tuned in each case: {', '.join(words)}."
+        "One setting was held over all laws. The least times, as multiples of the best tuned in each case: "
+        f"{', '.join(words)}. With it, {' and '.join(reached) or 'no system'} alone reached every target on every seed."
     )
+
+
+def _in_words(cell: str) -> str:
+    """Return the cell of a table as words in a sentence.
+
+    >>> _in_words("**< 1.06 (1.02 to 1.11)** =")
+    'at most 1.06 (1.02 to 1.11)'
+    """
+    return cell.replace("**", "").removesuffix(" =").replace("< ", "at most ").replace("> ", "at least ")
 
 
 def _edges_said(tuning: pd.DataFrame) -> str:
