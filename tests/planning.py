@@ -2,6 +2,7 @@
 
 from fred.cluster.cluster import Cluster
 from fred.diagnosis.candidates import Candidate
+from fred.diagnosis.criteria import TIME, By
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import ranked
 from fred.results import experiment
@@ -9,9 +10,9 @@ from fred.specification.loading import scenario
 from tests.worlds import TASK
 
 
-def plan(cluster: Cluster, tried: list[Candidate], budget: float, target: float = 0.5):
+def plan(cluster: Cluster, tried: list[Candidate], budget: float, target: float = 0.5, by: By = TIME):
     """The result and the ranking of some systems."""
-    asking = Question(cluster, TASK, {"target_error": target}, budget, (1, 2))
+    asking = Question(cluster, TASK, {"target_error": target}, budget, (1, 2), by=by)
     result = experiment.run(scenario(asking.document(tried)))
     return result, ranked(result, tried, "error")
 

@@ -14,7 +14,7 @@ from fred.diagnosis import question
 from fred.diagnosis.attribution import COMPUTING, Attribution, of_rounds
 from fred.diagnosis.candidates import POINTS, RATE, of_cluster, that_apply
 from fred.diagnosis.question import Question
-from fred.diagnosis.ranking import Place, against, doubts
+from fred.diagnosis.ranking import Place, Spent, against, doubts
 from fred.protocols.synchronous import Synchronous
 from fred.specification.loading import load, scenario
 from tests.planning import BACKUP, SYNC, few, plan
@@ -171,10 +171,16 @@ class TestRanking:
         assert "no system reached the target within 3 s" in doubts(nothing, 0.1, 3.0)[0]
 
 
+def within(budget: float, *seconds: float) -> Spent:
+    """Return the times of runs that last as long as the budget."""
+    return Spent(seconds, [budget] * len(seconds))
+
+
 def test_a_system_is_surely_later_only_if_the_interval_says_so_where_misses_count_as_the_budget():
     never, first = math.inf, (2.0, 2.1, 2.2, 2.0, 2.1)
-    (missing,), (once,) = against([(never,) * 5], first, 10.0), against([(2.0, 2.1, 2.3, 2.0, never)], first, 2.5)
-    (unsure,) = against([(4.0, 4.1, 4.2, 4.3, never)], (1.0, 2.0, never, never, never), 5.0)
+    (missing,) = against([within(10.0, *[never] * 5)], within(10.0, *first))
+    (once,) = against([within(2.5, 2.0, 2.1, 2.3, 2.0, never)], within(2.5, *first))
+    (unsure,) = against([within(5.0, 4.0, 4.1, 4.2, 4.3, never)], within(5.0, 1.0, 2.0, never, never, never))
     told = [Place("b", "b", {}, 1, (), (), pair).told_apart for pair in (missing, once, unsure)]
     assert told == [True, False, False]
     assert missing["mean"] == pytest.approx(10 / math.prod(first) ** 0.2)
@@ -182,7 +188,8 @@ def test_a_system_is_surely_later_only_if_the_interval_says_so_where_misses_coun
 
 def test_several_systems_are_compared_with_the_first_as_one_family():
     first, slow, other = (2.0, 2.1, 2.2, 2.0, 2.1), (2.2, 2.4, 2.3, 2.3, 2.5), (2.0, 2.2, 2.1, 2.1, 2.0)
-    alone, together = against([slow], first, 10.0)[0], against([slow, other], first, 10.0)[0]
+    of_first, of_slow, of_other = (within(10.0, *each) for each in (first, slow, other))
+    alone, together = against([of_slow], of_first)[0], against([of_slow, of_other], of_first)[0]
     assert together["low"] < alone["low"] < alone["mean"] == together["mean"]
 
 
@@ -246,6 +253,15 @@ def test_a_scenario_says_cluster_task_and_budget_itself(tmp_path, capsys, monkey
         (["times.csv"], "for a trace, use `fred diagnose times.csv`"),
         ([".", "--for", "digits"], "is a folder"),
         (["systems/ssp", "--workers", "3"], "--workers is for a result folder"),
+        (
+            ["quickstart", "--by", "cost"],
+            "--by cost: nothing in quickstart has a price; add, for example, `prices: {workers: [{per_",
+        ),
+        (
+            ["quickstart", "--by", "energy"],
+            "--by energy: no machine in quickstart draws power; add, for example, `prices: {wor",
+        ),
+        ([".", "--by", "cost"], "is a folder: --by needs a scenario"),
         (["systems/ssp"], "no target: give --target-error"),
     ],
 )

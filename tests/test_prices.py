@@ -14,7 +14,11 @@ import fred
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands.cli import main
-from fred.diagnosis.ranking import Place, Ranking
+from fred.diagnosis import criteria, ranking
+from fred.diagnosis.candidates import Candidate
+from fred.diagnosis.criteria import COST, ENERGY, TIME
+from fred.diagnosis.ranking import Place, Ranking, against
+from fred.diagnosis.trade_off_figure import picture
 from fred.outcomes.costs import Spent, spent
 from fred.outcomes.measures import summarise
 from fred.outcomes.trade_offs import not_dominated, trade_off
@@ -457,10 +461,98 @@ class TestPlan:
         summary = result.summary.set_index(["name", "seed"])["target_cost"]
         for place in found.places:
             assert place.costs == tuple(summary[place.point, seed] for seed in (101, 102))
-            assert place.median_cost == pytest.approx(0.04 * place.median), "four workers, a hundredth each per second"
+            assert place.median_of(COST) == pytest.approx(0.04 * place.median), "four workers, a hundredth each per second"
         assert found.front == list(found.places[:1]), "where only machines cost, the first is the cheapest"
         _, free = plan(self.PRICED.model_copy(update={"prices": None}), [SYNC], budget=40.0)
         assert not free.front
+
+    def test_fronts_are_what_no_other_system_beats_and_filled_in_the_figure(self):
+        rng = np.random.default_rng(7)
+        for by in (TIME, COST, ENERGY) * 20:
+            spent = rng.integers(1, 6, (int(rng.integers(1, 9)), 3)).astype(float)
+            spent[rng.random(len(spent)) < 0.2] = np.inf
+            places = [
+                Place(str(name), str(name), {}, 1, (), (time,), None, (cost,), (energy,))
+                for name, (time, cost, energy) in enumerate(spent)
+            ]
+            pairs = spent[:, [0, 2]] if by == ENERGY else spent[:, :2]
+            beaten = [any((other <= own).all() and (other < own).any() for other in pairs) for own in pairs]
+            unbeaten = {str(name) for name in range(len(pairs)) if not beaten[name] and pairs[name][0] < np.inf}
+            found = Ranking(places, {}, by)
+            if not np.isfinite(spent).any():
+                continue
+            assert {place.run for place in found.front} == unbeaten
+            figure = picture(found, "an error of 0.3")
+            drawn = [line for line in figure.axes[0].get_lines() if line.get_label() in {place.run for place in places}]
+            assert {line.get_label() for line in drawn if line.get_markerfacecolor() != "white"} == unbeaten
+            assert figure.axes[0].get_ylabel() == ("energy to the target, kWh" if by == ENERGY else "cost to the target")
+
+    SERVED = Cluster(
+        workers=4,
+        compute=SECOND,
+        network={"latency": {"name": "constant", "seconds": 0.2}},
+        prices={
+            "workers": [{"per_hour": 1.0, "busy_watts": 100, "idle_watts": 10}],
+            "servers": [{"per_hour": 20.0, "watts": 1000}],
+        },
+    )
+
+    def test_the_criterion_decides_between_a_server_and_none(self, monkeypatch):
+        """With a server a round takes two latencies, without one six; so a server is faster, but here expensive."""
+        monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
+        systems = [Candidate("sync", "ssgd"), Candidate("allreduce", "allreduce-sgd")]
+        for by, first in ((TIME, "sync"), (COST, "allreduce"), (ENERGY, "allreduce")):
+            _, found = plan(self.SERVED, systems, budget=40.0, by=by)
+            assert (found.by, found.places[0].run) == (by, first)
+            assert [place.run for place in found.front] == ["sync", "allreduce"], "the fastest first"
+            for place in found.places:
+                server = place.run == "sync"
+                length, begin = (1.4, 0.2) if server else (2.2, 0.0)  # of a round, and of computing in it, s
+                for seconds, cost, energy in zip(place.seconds, place.costs, place.energy, strict=True):
+                    assert cost == pytest.approx(seconds / 3600 * (4 * 1.0 + 20.0 * server))
+                    busy = sum(np.clip(seconds - length * number - begin, 0, 1) for number in range(40))
+                    watts = (4 * 10 + 1000 * server) * seconds + 4 * 90 * busy
+                    assert energy == pytest.approx(watts / 3.6e6)
+            one, other = found.places
+            pairs = zip(other.to_target(by), one.to_target(by), strict=True)
+            assert other.against is not None
+            assert other.against["mean"] == pytest.approx(np.exp(np.mean([np.log(a / b) for a, b in pairs])))
+            assert other.against["mean"] > 1
+
+    def test_each_system_is_tuned_by_the_criterion(self, monkeypatch):
+        """Averaging every step is the fastest way, and the one that sends most."""
+        monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 6)
+        network = {"bandwidth": 1e9, "message_bytes": 10**8}
+        prices = {"workers": [{"per_hour": 0.01}], "per_gb": 1.0}
+        cluster = Cluster(workers=4, compute=SECOND, network=network, prices=prices)
+        chosen = {}
+        for by in (TIME, COST):
+            result, found = plan(cluster, [Candidate("local-sgd", "local-sgd", "protocol.period", (1, 8))], 60.0, by=by)
+            tuning = result.summary[result.summary["seed"] == 1].set_index("name")[by.to_target]
+            chosen[by.name] = found.places[0].values["protocol.period"]
+            assert tuning[found.places[0].point] == tuning.min()
+        assert chosen == {"time": 1, "cost": 8}
+
+    def test_a_seed_that_missed_the_target_is_never_in_favour_of_its_system(self):
+        never, dear, cheap = np.inf, [9.0] * 5, [1.0] * 5
+        reached = ranking.Spent([2.0] * 5, dear)
+        (late,) = against([ranking.Spent([never] * 5, dear)], reached)
+        (missed,) = against([ranking.Spent([never] * 5, cheap)], reached)  # it spent less than the target costs
+        (other,) = against([reached], ranking.Spent([never] * 5, cheap))
+        (neither,) = against([ranking.Spent([never] * 5, dear)], ranking.Spent([never] * 5, cheap))
+        (free,) = against([reached], ranking.Spent([0.0] * 5, cheap))
+        assert [each["mean"] for each in (late, missed, other, neither)] == pytest.approx([4.5, 1, 1, 1])
+        assert [each["higher"] for each in (late, missed, other, neither, free)] == ["yes", "open", "open", "open", "yes"]
+
+    def test_prices_that_are_all_zero_cannot_rank(self):
+        for prices, by, said in (
+            ({"workers": [{"busy_watts": 100}]}, COST, "nothing in a.yaml has a price"),
+            ({"workers": [{"per_hour": [[0, 0], [5, 1]]}]}, ENERGY, "no machine in a.yaml draws power"),
+        ):
+            cluster = Cluster(workers=2, prices=prices)
+            with pytest.raises(FredError, match=said):
+                criteria.check(by, cluster, "a.yaml")
+            criteria.check(ENERGY if by == COST else COST, cluster, "a.yaml")
 
     def test_a_choice_between_time_and_cost(self):
         places = [
@@ -479,9 +571,22 @@ class TestPlan:
         assert main(command) == 0
         said = capsys.readouterr().out
         assert "median cost" in said
-        assert "median cost is" in said or "no system beats" in said
+        assert "By median time and cost, no system beats" in said
+        assert f"Figure of time against cost: {out}/trade-off.svg." in said
         assert (out / "result" / "figures" / "cost.svg").is_file()
-        assert main([*command, "--json"]) == 0
+        assert "Time against cost to an error of 0.5" in (out / "trade-off.svg").read_text()
+        assert main([*command, "--by", "cost", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
-        assert told["front"][0] == told["ranking"][0]["run"]
-        assert told["ranking"][0]["median_cost"] == pytest.approx(0.03 * told["ranking"][0]["median"])
+        first = told["ranking"][0]
+        assert (told["by"], told["front"][0]) == ("cost", first["run"])
+        assert first["median_cost"] == pytest.approx(0.03 * first["median"])
+        assert first["costs"] == pytest.approx([0.03 * seconds for seconds in first["seconds"]])
+        assert f"reached an error of 0.5 at the least cost, {first['median_cost']:,.4g}" in told["answer"]
+        assert "best: cost" in (out / "scenario.yaml").read_text()
+
+    def test_nothing_else_in_the_folder_is_overwritten(self, tmp_path, capsys, monkeypatch):
+        few(monkeypatch)
+        (tmp_path / "trade-off.svg").write_text("drawn by hand")
+        assert main(["plan", "cost", "--by", "cost", "--out", str(tmp_path)]) == 2
+        assert "trade-off.svg is there already" in capsys.readouterr().err
+        assert (tmp_path / "trade-off.svg").read_text() == "drawn by hand"

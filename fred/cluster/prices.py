@@ -147,6 +147,16 @@ class Prices(Component):
         drawn = [watts for some in self.workers for watts in (some.busy_watts, some.idle_watts)]
         return any((*drawn, *(some.watts for some in self.servers)))
 
+    @property
+    def charge(self) -> bool:
+        """Return True if anything has a price above 0.
+
+        >>> Prices(workers=[{"busy_watts": 400}]).charge, Prices(workers=[{"busy_watts": 400}], per_kwh=0.3).charge
+        (False, True)
+        """
+        machines = [price for some in (*self.workers, *self.servers) for _, price in some.steps]
+        return any((*machines, np.any(self.per_gb), self.per_kwh and self.have_power))
+
     def check(self, workers: Place, servers: Place, groups: int, regions: int) -> None:
         """Raise ValueError if a machine has no price, or a name has no machine.
 

@@ -1,4 +1,4 @@
-"""`fred plan`: find the protocol that reaches a target first on a scenario's cluster, or a result's best number of workers."""
+"""`fred plan`: find the best protocol for a target on a scenario's cluster, or a result's best number of workers."""
 
 import argparse
 from collections import Counter
@@ -11,6 +11,7 @@ from fred.components import registry
 from fred.diagnosis.backup_figure import picture
 from fred.diagnosis.backup_table import print_plan
 from fred.diagnosis.backup_workers import mean_arrivals, plan
+from fred.diagnosis.criteria import CRITERIA, TIME
 from fred.diagnosis.result_rounds import iterations_of, rounds_of
 from fred.results.folder import load_result
 
@@ -21,11 +22,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names the scenario or result, and the options of both plans."""
     parser.add_argument("source", type=Path, metavar="SCENARIO|FOLDER", help="a scenario, or a result folder")
     parser.description = (
-        "For a scenario: find the protocol that reaches its target first on its cluster. For a result with synchronous runs: "
-        "find how many of N + b workers to wait for. The time to the target is the iterations to it, with N gradients "
-        "averaged, x the mean time of the N-th arrival. The arrivals come from a run without backup workers, the iterations "
-        "from runs with a target. For a trace, `fred diagnose TRACE` reports what helps, and with --for how soon a target is "
-        "reached."
+        "For a scenario: find the protocol that reaches its target first, or at the least cost, on its cluster. "
+        "For a result with synchronous runs: find how many of N + b workers to wait for. The time to the target is the "
+        "iterations to it, with N gradients averaged, x the mean time of the N-th arrival. The arrivals come from a run "
+        "without backup workers, the iterations from runs with a target. For a trace, `fred diagnose TRACE` reports what "
+        "helps, and with --for how soon a target is reached."
     )
     parser.add_argument("--iterations", metavar="N=COUNT,...", help="iterations to the target with N gradients averaged")
     parser.add_argument(
@@ -35,6 +36,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="iterations at other N: linear interpolation, or a fit of least + noise / N (default: linear)",
     )
     parser.add_argument("--workers", type=int, metavar="N+B", help="plan for this number of workers (default: all)")
+    parser.add_argument(
+        "--by",
+        choices=tuple(CRITERIA),
+        help="for a scenario, tune and rank systems by their time, cost or energy to the target; cost and energy need "
+        "`cluster.prices` (default: time)",
+    )
     parser.add_argument(
         "-o",
         "--out",
@@ -55,15 +62,16 @@ def run(options: argparse.Namespace) -> int:
         for name in ("iterations", "workers"):
             if getattr(options, name) is not None:
                 raise FredError(f"--{name} is for a result folder; for a scenario, `fred plan` measures it by runs")
-        return plan_for.run(options)
+        return plan_for.run(options, CRITERIA[options.by or TIME.name])
     if not options.source.is_dir():
         also = f" --for {options.task}" if options.task else ""
         raise FredError(
             f"{options.source} is neither a scenario nor a result folder; for a trace, use "
             f"`fred diagnose {options.source}{also}`"
         )
-    if options.task is not None:
-        raise FredError(f"{options.source} is a folder: --for needs a scenario, such as the one that produced it")
+    for option, value in (("for", options.task), ("by", options.by)):
+        if value is not None:
+            raise FredError(f"{options.source} is a folder: --{option} needs a scenario, such as the one that produced it")
     return _of_result(options)
 
 

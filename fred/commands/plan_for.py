@@ -1,8 +1,8 @@
-"""`fred plan SCENARIO`: find the protocol, and its settings, that reach a target first on a cluster."""
+"""`fred plan SCENARIO`: find the protocol, and its settings, that reach a target first, or at the least cost, on a cluster."""
 
 import argparse
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,13 @@ from fred.base.errors import FredError
 from fred.base.progress import of_runs
 from fred.cluster.cluster import Cluster
 from fred.commands import shared_options
-from fred.diagnosis import attribution, question
+from fred.diagnosis import attribution, criteria, question
 from fred.diagnosis.attribution import Attribution
 from fred.diagnosis.candidates import SYNC, not_considered, that_apply
+from fred.diagnosis.criteria import By
 from fred.diagnosis.question import Question
-from fred.diagnosis.ranking import doubts, ranked
-from fred.diagnosis.ranking_tables import Answer, Names, as_json, print_answer
+from fred.diagnosis.ranking import Ranking, doubts, ranked
+from fred.diagnosis.ranking_tables import FIGURE, Answer, Names, as_json, print_answer
 from fred.outcomes.tables import Tables
 from fred.running.units import number_of_units
 from fred.specification import shipped
@@ -72,11 +73,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the sweep, rank the systems, attribute the lost time, and print. Raises FredError."""
+def run(options: argparse.Namespace, by: By) -> int:
+    """Run the sweep, rank the systems, attribute the lost time, draw and print. Raises FredError.
+
+    Args:
+        options: options of the command line.
+        by: criterion by which systems are tuned and ranked.
+    """
     check(options)
     given = _of_scenario(options)
-    asking = asked(options, given.cluster, (given.task, given.target), given.budget)
+    criteria.check(by, given.cluster, str(options.source))
+    asking = replace(asked(options, given.cluster, (given.task, given.target), given.budget), by=by)
     can, cannot = that_apply(asking.cluster, asking.parts, asking.rate)
     out = options.out or Path("results") / f"plan-{options.source.stem}"
     document = asking.document(can, given.about)
@@ -91,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
     )
     result = made(planned, out, out / _FILE, options)
     ranking = ranked(result, can, asking.measure)
+    _draw(ranking, asking, out / FIGURE)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
     lost = _lost(result, asking.cluster)
     answer = Answer(given.about, asking, ranking, said, lost, cannot, not_considered(asking.cluster), given.names)
@@ -198,8 +206,17 @@ def check(options: argparse.Namespace) -> None:
 
 def _write(out: Path, text: str) -> None:
     """Write the scenario. Raises FredError instead of overwriting a file that `fred plan` did not write."""
-    places.check_together(out / _FILE, (), _FIRST)
+    places.check_together(out / _FILE, [out / FIGURE], _FIRST)
     places.write(out / _FILE, text.encode())
+    (out / FIGURE).unlink(missing_ok=True)  # of an earlier plan
+
+
+def _draw(ranking: Ranking, asking: Question, file: Path) -> None:
+    """Write the figure of time against cost, if the cluster has prices."""
+    from fred.diagnosis.trade_off_figure import picture  # imports matplotlib
+
+    if ranking.price:
+        picture(ranking, asking.aim).save(file)
 
 
 def _lost(result: Tables, cluster: Cluster) -> Attribution | None:

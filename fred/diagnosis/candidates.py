@@ -31,17 +31,18 @@ class Candidate:
     shared_by: float = 1.0  # divisor of synchronous SGD's learning rate
     protocol: str = ""  # absent: the algorithm's default protocol
 
-    def settings(self, rate: float) -> dict[str, Any]:
+    def settings(self, rate: float, best: str = "seconds") -> dict[str, Any]:
         """Return the run as part of a scenario: a sweep over the knob and learning rates around `rate`.
 
         Args:
             rate: learning rate of synchronous SGD.
+            best: criterion for the best point.
         """
         number = POINTS // max(1, len(self.values))
         centre = rate / self.shared_by
         rates = {"first": float(f"{centre / _SPAN:.3g}"), "last": float(f"{centre * _SPAN:.3g}"), "number": number}
         over = ({self.knob: list(self.values)} if self.knob else {}) | {RATE: rates}
-        return {"algorithm": {"name": self.algorithm}, "sweep": {"over": over, "best": "seconds"}}
+        return {"algorithm": {"name": self.algorithm}, "sweep": {"over": over, "best": best}}
 
 
 def of_cluster(cluster: Cluster) -> list[Candidate]:

@@ -8,6 +8,7 @@ from typing import Any
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.diagnosis.candidates import Candidate
+from fred.diagnosis.criteria import TIME, By
 from fred.specification import shipped
 from fred.specification.loading import load, validated
 from fred.specification.shape import Run
@@ -38,6 +39,7 @@ class Question:
         budget: virtual time of every run, s.
         seeds: number of seeds that select each system's best point, and number of other seeds for the reported results.
         rate: learning rate of synchronous SGD, around which the search goes.
+        by: criterion by which systems are tuned and ranked.
     """
 
     cluster: Cluster
@@ -46,6 +48,7 @@ class Question:
     budget: float
     seeds: tuple[int, int] = (2, 5)
     rate: float = 0.5
+    by: By = TIME
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -67,8 +70,10 @@ class Question:
             tried: the systems.
             about: description of the cluster.
         """
-        title = f"Which system reaches {self.aim} first? {about}"
-        return {"title": title.strip(), **self.parts, "runs": {each.run: each.settings(self.rate) for each in tried}}
+        how = self.by.reached.partition(",")[0]
+        title = f"Which system reaches {self.aim} {how}? {about}"
+        runs = {each.run: each.settings(self.rate, self.by.best) for each in tried}
+        return {"title": title.strip(), **self.parts, "runs": runs}
 
     @property
     def aim(self) -> str:

@@ -1,19 +1,20 @@
-"""The ranking of systems by time to the target, its uncertainty, and warnings about the limits of the search."""
+"""The ranking of systems by time, cost or energy to the target, its uncertainty, and warnings about the search."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fred.base.over_seeds import Mean, Verdict, intervals, verdict
 from fred.diagnosis.candidates import Candidate
+from fred.diagnosis.criteria import COST, CRITERIA, ENERGY, TIME, By
 from fred.outcomes.tables import Tables
 from fred.outcomes.trade_offs import not_dominated
 
 _FEWEST_LOOKS = 10  # evaluations before the target needed to time it well
-_COLUMN, _COST = "target_seconds", "target_cost"
 _ALL = {"way": "ratio", "missing": 0}
 
 
@@ -28,8 +29,9 @@ class Place:
         points: number of points tried.
         edges: keys whose best value is at the edge of those tried.
         seconds: time to the target, s [seeds]; infinite if it was not reached.
-        against: time relative to the first system, as from `against`; None for the first.
+        against: the criterion relative to the first system, as from `against`; None for the first.
         costs: cost to the target [seeds]; infinite if it was not reached; empty without prices.
+        energy: energy to the target, kWh [seeds]; likewise.
     """
 
     run: str
@@ -40,6 +42,15 @@ class Place:
     seconds: tuple[float, ...]
     against: Mapping[str, Any] | None = None
     costs: tuple[float, ...] = ()
+    energy: tuple[float, ...] = ()
+
+    def to_target(self, by: By) -> tuple[float, ...]:
+        """Return a criterion's value at the target [seeds]."""
+        return {TIME: self.seconds, COST: self.costs, ENERGY: self.energy}[by]
+
+    def median_of(self, by: By) -> float:
+        """Return the median of a criterion; infinite if most seeds did not reach the target."""
+        return float(np.quantile(self.to_target(by), 0.5, method="inverted_cdf"))
 
     @property
     def reached(self) -> int:
@@ -49,17 +60,12 @@ class Place:
     @property
     def median(self) -> float:
         """Return the median time to the target, s; infinite if most seeds did not reach it."""
-        return _median(self.seconds)
-
-    @property
-    def median_cost(self) -> float:
-        """Return the median cost to the target; infinite if most seeds did not reach it."""
-        return _median(self.costs)
+        return self.median_of(TIME)
 
     @property
     def told_apart(self) -> bool:
-        """Return True if the system is significantly slower than the first."""
-        return self.against is not None and bool(self.against["slower"] == Verdict.YES)
+        """Return True if the system is significantly worse than the first."""
+        return self.against is not None and bool(self.against["higher"] == Verdict.YES)
 
 
 @dataclass(frozen=True)
@@ -67,48 +73,76 @@ class Ranking:
     """A ranking of all systems that were tried.
 
     Args:
-        places: systems whose points reached the target in the search, fastest first.
+        places: systems whose points reached the target in the search, best first.
         unreached: the other systems, with the lowest final error (or loss, or norm) of their points, mean over the seeds.
+        by: criterion by which they were tuned and ranked.
     """
 
     places: Sequence[Place]
     unreached: Mapping[str, float]
+    by: By = TIME
+
+    @property
+    def known(self) -> list[By]:
+        """Return the criteria that are not 0 for all systems, the ranking's own first."""
+        spent = {by: [value for place in self.places for value in place.to_target(by)] for by in CRITERIA.values()}
+        return [self.by, *(by for by in spent if by != self.by and any(0 < value < math.inf for value in spent[by]))]
+
+    @property
+    def price(self) -> By | None:
+        """Return the criterion that is weighed against time: the cost, or the energy if it is ranked or all is free."""
+        return ENERGY if self.by == ENERGY else next((by for by in (COST, ENERGY) if by in self.known), None)
 
     @property
     def front(self) -> list[Place]:
-        """Return the systems of which no other has both a lower median time and a lower median cost; none without prices."""
-        priced = [place for place in self.places if place.costs and place.median < math.inf]
-        best = not_dominated([place.median for place in priced], [place.median_cost for place in priced])
-        return [place for place, good in zip(priced, best, strict=True) if good]
+        """Return the systems on the Pareto front of median time and cost (or energy), fastest first; none without prices."""
+        if not (price := self.price):
+            return []
+        reached = sorted((place for place in self.places if place.median < math.inf), key=lambda place: place.median)
+        best = not_dominated([place.median for place in reached], [place.median_of(price) for place in reached])
+        return [place for place, good in zip(reached, best, strict=True) if good]
 
 
 def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
-    """Return the systems ranked by median time to the target, over the reported seeds.
+    """Return the systems ranked by their median over the reported seeds, by the criterion of the scenario's sweeps.
 
     Args:
         tables: results of the runs.
         tried: systems, by the names of the runs.
         measure: `error`, `loss` or `gradient_norm`, the measure of the target.
     """
+    by = next(each for each in CRITERIA.values() if each.to_target == tables.scenario.criterion.column)
     best = tables.best
     if not len(best):
-        return Ranking([], _lowest(tables, {each.run for each in tried}, measure))
-    seconds, costs = (_to_target(tables, column) for column in (_COLUMN, _COST))
+        return Ranking([], _lowest(tables, {each.run for each in tried}, measure), by)
+    seconds, costs, energy = (_reported(tables, each.to_target) for each in CRITERIA.values())
     natural = {each.run: each.natural for each in tried}
     places = [
-        Place(run, point, values, points, _edges(tables, run, values, natural[run]), seconds[point], None, costs.get(point, ()))
+        Place(
+            *(run, point, values, points, _edges(tables, run, values, natural[run]), seconds[point]),
+            costs=costs.get(point, ()),
+            energy=energy.get(point, ()),
+        )
         for run, point, points in zip(best["run"], best["point"], best["points"], strict=True)
         for values in [tables.scenario.points[point].values]
     ]
-    places.sort(
-        key=lambda place: (place.median, -place.reached, np.mean([s for s in place.seconds if s < math.inf] or [math.inf]))
-    )
+    unreached = _lowest(tables, {each.run for each in tried} - {place.run for place in places}, measure)
+    return Ranking(_compared(tables, places, by), unreached, by)
+
+
+def _compared(tables: Tables, places: Sequence[Place], by: By) -> list[Place]:
+    """Return the systems, best first, each with its comparison with the first."""
     budget = float(tables.outcomes[0].run.stop.seconds or math.inf)
-    unreached = {each.run for each in tried} - {place.run for place in places}
-    first, *others = places
-    beside = against([place.seconds for place in others], first.seconds, budget)
-    compared = [replace(place, against=own) for place, own in zip(others, beside, strict=True)]
-    return Ranking([first, *compared], _lowest(tables, unreached, measure))
+    ends = {place.point: [budget] * len(place.seconds) for place in places} if by == TIME else _reported(tables, by.in_all)
+    first, *others = sorted(places, key=lambda place: _rank(place, by))
+    of_first, *spent = (Spent(place.to_target(by), ends[place.point]) for place in (first, *others))
+    compared = zip(others, against(spent, of_first), strict=True)
+    return [first, *(replace(place, against=own) for place, own in compared)]
+
+
+def _rank(place: Place, by: By) -> tuple[float, int, float]:
+    reached = [value for value in place.to_target(by) if value < math.inf]
+    return place.median_of(by), -place.reached, float(np.mean(reached or [math.inf]))
 
 
 def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
@@ -129,18 +163,14 @@ def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
     if first.reached < len(first.seconds):
         found.append(f"{first.run} itself reached the target with only {first.reached} of {len(first.seconds)} seeds")
     if first.median < _FEWEST_LOOKS * look:
-        found.append(f"the error was evaluated only every {look:.3g} s: a shorter --budget separates the times better")
+        found.append(f"the error was evaluated only every {look:.3g} s: a shorter --budget separates the systems better")
     alike = [place.run for place in others if not place.told_apart]
     if alike:
         found.append(f"{len(first.seconds)} seeds cannot tell {first.run} from {', '.join(alike)}")
     return found
 
 
-def _median(values: Sequence[float]) -> float:
-    return float(np.quantile(values, 0.5, method="inverted_cdf"))
-
-
-def _to_target(tables: Tables, name: str) -> dict[str, tuple[float, ...]]:
+def _reported(tables: Tables, name: str) -> dict[str, tuple[float, ...]]:
     """Return a column of the summary [seeds], by reported point; infinite where the target was missed."""
     frame = tables.with_its_best().summary
     if name not in frame:
@@ -160,28 +190,46 @@ def _edges(tables: Tables, run: str, values: Mapping[str, Any], natural: Sequenc
     return tuple(found)
 
 
-def against(others: Sequence[Sequence[float]], first: Sequence[float], budget: float) -> list[dict[str, Any]]:
-    """Return the time of each other system relative to the first, seed by seed.
+class Spent(NamedTuple):
+    """The time, cost or energy of a system's runs."""
 
-    A seed that missed the target counts as the whole budget. So if only the other system missed the target, it is at least as
-    much slower as reported. Intervals are those of one family.
+    to_target: Sequence[float]  # until the target [seeds]; infinite if it was missed
+    in_all: Sequence[float]  # until the end of the run [seeds]
+
+
+def against(others: Sequence[Spent], first: Spent) -> list[dict[str, Any]]:
+    """Return how much more each other system spent than the first, as ratios, seed by seed.
+
+    A seed that missed the target counts as all that its run spent, but never in favour of its system. So if only the other
+    system missed the target, its ratio is at least as high as reported. Seeds that both missed count as equal. Intervals are
+    those of one family.
 
     Args:
-        others: times of the other systems, s [systems][seeds]; infinite if they missed the target.
-        first: time of the first system, s [seeds].
-        budget: virtual time of every run, s.
+        others: the other systems.
+        first: the first system.
 
-    >>> (found,) = against([[3.0, 3.0, 4.0, 4.0, math.inf]], [2.0, 2.0, 2.0, 2.0, 2.0], budget=6.0)
-    >>> round(found["mean"], 2), found["slower"]
+    >>> whole = [6.0] * 5
+    >>> (found,) = against([Spent([3.0, 3.0, 4.0, 4.0, math.inf], whole)], Spent([2.0, 2.0, 2.0, 2.0, 2.0], whole))
+    >>> round(found["mean"], 2), found["higher"]
     (1.93, 'yes')
     """
-    logs = [np.log(np.minimum(seconds, budget) / np.minimum(first, budget)) for seconds in others]
-    found = []
+    logs, found = [_logs(each, first) for each in others], []
     for own, (low, high) in zip(logs, intervals([Mean.over(each) for each in logs]), strict=True):
+        low, high = (math.inf, math.inf) if np.isposinf(own).all() else (low, high)  # the first is free
         ends = {"mean": own.mean(), "low": low, "high": high, "least": own.min(), "largest": own.max()}
-        slower = verdict((low, high), low=0.0, high=math.inf).value
-        found.append({name: math.exp(value) for name, value in ends.items()} | {"slower": slower, **_ALL, "seeds": len(own)})
+        higher = verdict((low, high), low=0.0, high=math.inf).value
+        found.append({name: math.exp(value) for name, value in ends.items()} | {"higher": higher, **_ALL, "seeds": len(own)})
     return found
+
+
+def _logs(other: Spent, first: Spent) -> NDArray[np.float64]:
+    """Return the logarithms of the ratios [seeds]."""
+    missed, of_first = np.isinf(other.to_target), np.isinf(first.to_target)
+    above, below = np.where(missed, other.in_all, other.to_target), np.where(of_first, first.in_all, first.to_target)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.where(above == below, 0.0, np.log(above) - np.log(below))
+    logs = np.where(of_first, np.minimum(logs, 0.0), logs)
+    return np.where(missed, np.maximum(logs, 0.0), logs)
 
 
 def _lowest(tables: Tables, runs: set[str], measure: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The output of `fred plan` and `fred diagnose --for TASK`: systems ranked by time to a target."""
+"""The output of `fred plan` and `fred diagnose --for TASK`: systems ranked by time, cost or energy to a target."""
 
 import json
 import math
@@ -13,12 +13,14 @@ from fred.base.numbers import finite
 from fred.base.over_seeds import FEWEST_SEEDS
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.candidates import RATE
+from fred.diagnosis.criteria import COST, ENERGY, TIME, By
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Place, Ranking
 from fred.views.paired_table import said
 from fred.views.table import NONE, Cell, Table, say, show, terminal
 
-_COMPARED = ("mean", "low", "high", "slower")
+_COMPARED = ("mean", "low", "high", "higher")
+FIGURE = "trade-off.svg"  # of time against cost, in the folder of a plan
 _SHOWN = 4  # number of workers, and of nodes, shown
 _OF_THE_LOST = (
     "slowdown: time of rounds relative to rounds in which all are as fast as the median worker; for one worker, node or phase: "
@@ -65,12 +67,12 @@ class Answer:
         aim = self.question.aim
         if not self.ranking.places or self.ranking.places[0].median == math.inf:
             return f"No system reached {aim} within {self.question.budget:,.4g} s."
-        first, *others = self.ranking.places
-        words = f"{first.run} ({_settings(first)}) reached {aim} first, after {first.median:,.4g} s"
+        (first, *others), by = self.ranking.places, self.ranking.by
+        words = f"{first.run} ({_settings(first)}) reached {aim} {by.reached.format(by.said(first.median_of(by)))}"
         later = next((place for place in others if place.told_apart), None)
-        if later and later.against:
+        if later and later.against and math.isfinite(later.against["mean"]):
             mean, low, high = (later.against[name] for name in ("mean", "low", "high"))
-            words += f"; {later.run}, the next that is surely slower, takes {mean:.2f} times as long ({low:.2f} to {high:.2f})"
+            words += f"; {later.run}, {by.next.format(f'{mean:.2f}')} ({low:.2f} to {high:.2f})"
         return f"{words}."
 
 
@@ -89,8 +91,10 @@ def print_answer(answer: Answer, out: Path) -> None:
     if answer.ranking.places:
         print_ranking(answer, console)
     lines = sentences(answer) + [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
+    drawn = [f"Figure of time against {answer.ranking.price.name}: {out}/{FIGURE}."] if answer.ranking.price else []
     lines += [
         f"Not considered: {', '.join(answer.others)}.",
+        *drawn,
         f"All runs: {out}/result/report.html; to continue, edit {out}/scenario.yaml.",
     ]
     say(console, lines)
@@ -143,12 +147,13 @@ def ranking_json(answer: Answer) -> dict[str, Any]:
         {
             **{"run": place.run, "settings": dict(place.values), "points": place.points, "at_the_edge": list(place.edges)},
             **{"median": place.median, "seconds": list(place.seconds), "reached": place.reached},
-            **({"median_cost": place.median_cost, "costs": list(place.costs)} if place.costs else {}),
+            **({"median_cost": place.median_of(COST), "costs": list(place.costs)} if place.costs else {}),
+            **({"median_energy_kwh": place.median_of(ENERGY), "energy_kwh": list(place.energy)} if place.energy else {}),
             "against_first": None if place.against is None else {name: place.against[name] for name in _COMPARED},
         }
         for place in answer.ranking.places
     ]
-    asked = {"target": answer.question.target, "budget": answer.question.budget}
+    asked = {"target": answer.question.target, "budget": answer.question.budget, "by": answer.ranking.by.name}
     found = {"answer": answer.sentence, "ranking": places, "unreached": dict(answer.ranking.unreached)}
     front = {"front": [place.run for place in answer.ranking.front]} if answer.ranking.front else {}
     return {**asked, **found, **front, "doubts": list(answer.doubts)}
@@ -156,13 +161,13 @@ def ranking_json(answer: Answer) -> dict[str, Any]:
 
 def _of_the_front(ranking: Ranking) -> list[str]:
     """Return the systems between which time and cost leave a choice, in a sentence; nothing without prices."""
-    if not ranking.front:
+    if not ranking.front or not (price := ranking.price):
         return []
-    *_, cheapest = ranking.front
-    if len(ranking.front) == 1:
-        return [f"No other system is cheaper: its median cost is {cheapest.median_cost:,.4g}."]
-    words = ", ".join(f"{place.run} ({place.median:,.4g} s, {place.median_cost:,.4g})" for place in ranking.front)
-    return [f"By median time and cost, no system beats {words} in both; {cheapest.run} costs least."]
+    front = [f"{place.run} ({TIME.said(place.median)}, {price.said(place.median_of(price))})" for place in ranking.front]
+    if len(front) == 1:
+        return [f"By median time and {price.name}, no system beats {front[0]} in either."]
+    least = f"{ranking.front[-1].run} {price.least}" if ranking.by == TIME else f"{ranking.front[0].run} {TIME.least}"
+    return [f"By median time and {price.name}, no system beats {', '.join(front)} in both; {least}."]
 
 
 def _lost_json(lost: Attribution, names: Names) -> dict[str, Any]:
@@ -208,20 +213,18 @@ def _largest(values: list[float]) -> list[int]:
 def _ranking(answer: Answer) -> Table:
     """Return the table with a row for each system that reached the target."""
     knobs = any(_knob(place) for place in answer.ranking.places)
-    priced = any(place.costs for place in answer.ranking.places)
+    (by, *more), budget = answer.ranking.known, answer.question.budget
     rows = []
     for rank, place in enumerate(answer.ranking.places):
-        reached = [each for each in place.seconds if math.isfinite(each)]
+        reached = [each for each in place.to_target(by) if math.isfinite(each)]
         spread = f"{min(reached):,.4g} to {max(reached):,.4g}" if reached else NONE
-        median = f"{place.median:,.4g}" if math.isfinite(place.median) else f"> {answer.question.budget:,.4g}"
         against = "first" if rank == 0 else said(dict(place.against)) if place.against else NONE
-        cells = [place.run, *([_knob(place)] if knobs else []), _rate(place), median, spread, against]
-        cells += [_cost(place)] if priced else []
-        cells += [f"{place.reached} of {len(place.seconds)}", str(place.points)]
-        rows.append([Cell(cell, strong=rank == 0) for cell in cells])
-    headings = ["system", *(["best knob"] if knobs else []), "learning rate", "median, s", "least to largest"]
-    headings += ["relative to the first", *(["median cost"] if priced else []), "reached", "points"]
-    title = f"time to {answer.question.aim}, within {answer.question.budget:,.4g} s"
+        cells = [place.run, *([_knob(place)] if knobs else []), _rate(place), _median(place, by, budget), spread, against]
+        cells += [*(_median(place, each, budget) for each in more), f"{place.reached} of {len(place.seconds)}"]
+        rows.append([Cell(cell, strong=rank == 0) for cell in [*cells, str(place.points)]])
+    headings = ["system", *(["best knob"] if knobs else []), "learning rate", by.heading, "least to largest"]
+    headings += ["relative to the first", *(each.heading for each in more), "reached", "points"]
+    title = f"{by.name} to {answer.question.aim}, within {budget:,.4g} s"
     return Table(headings, rows, title, _of_the_ranking(answer), words=2 if knobs else 1)
 
 
@@ -230,11 +233,12 @@ def _of_the_ranking(answer: Answer) -> str:
     choose, report = (", ".join(map(str, answer.question.parts[name])) for name in ("seeds", "report_seeds"))
     number = answer.question.seeds[1]
     several = len(answer.ranking.places) - 1
+    missed = answer.ranking.by.missed
     family = f", widened for {several} comparisons" if several > 1 else ""
     brackets = f"95 % interval{family}" if number >= FEWEST_SEEDS else f"range: {FEWEST_SEEDS} seeds or more have an interval"
     return (
         f"best point of each on seeds {choose}, reported on other seeds: {report}; *: at the edge of what was tried; relative "
-        f"to the first: geometric mean of per-seed ratios, where a run that missed the target counts as the whole budget; "
+        f"to the first: geometric mean of per-seed ratios, where a run that missed the target counts as {missed}; "
         f"in brackets: {brackets}"
     )
 
@@ -255,8 +259,9 @@ def _rate(place: Place) -> str:
     return f"{place.values[RATE]:g}{'*' if RATE in place.edges else ''}"
 
 
-def _cost(place: Place) -> str:
-    return f"{place.median_cost:,.4g}" if place.costs and math.isfinite(place.median_cost) else NONE
+def _median(place: Place, by: By, budget: float) -> str:
+    median = place.median_of(by)
+    return f"{median:,.4g}" if math.isfinite(median) else f"> {budget:,.4g}" if by == TIME else NONE
 
 
 def _settings(place: Place) -> str:

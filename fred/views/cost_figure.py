@@ -23,7 +23,7 @@ _MOST = 6  # points of the front that are named
 _LETTER = 0.015  # width of a letter of a name, share of the panel's
 
 
-def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, view: View = SCREEN) -> Picture:
+def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", view: View = SCREEN) -> Picture:
     """Draw the time and the cost of each point. Filled points are on the Pareto front, which a line joins.
 
     On a screen, the points of the front have their values as names.
@@ -31,8 +31,8 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, vie
     Args:
         points: the table from `outcomes.trade_offs.trade_off`.
         title: title above the panel.
-        means: phrase that says over how many seeds the points are means; empty for one seed.
-        missed: number of points that missed the target, for the caption.
+        means: phrase for the caption that says over how many seeds the points are means; empty for one seed.
+        missed: phrase for the caption that says how many points missed the target; empty if none did.
         view: the width of the figure, and the colours of the runs.
     """
     front = points[points["front"]].sort_values("seconds")
@@ -42,7 +42,8 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, vie
         for name, look in view.looks_of(dict.fromkeys(points["run"])).items():
             own, colour = points[points["run"] == name], look[0]
             shape: dict[str, Any] = {"marker": _marker(*look), "linestyle": "", "markersize": 5}
-            axis.plot(own["seconds"], own["cost"], color=colour, markerfacecolor="white", label=name, **shape)
+            face = colour if own["front"].all() else "white"
+            axis.plot(own["seconds"], own["cost"], color=colour, markerfacecolor=face, label=name, **shape)
             best = own[own["front"]]
             axis.plot(best["seconds"], best["cost"], color=colour, label=TARGET, **shape)
         for which, column in (("x", "seconds"), ("y", "cost")):
@@ -54,8 +55,7 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: int = 0, vie
             _named(axis, front)
         legend(figure, axis, view)
         headline(figure, title, view)
-        left = f"{missed} more missed the target{' with some seed' if means else ''}" if missed else ""
-        caption(figure, f"points: {means}" if means else "", "filled, on the line: no other is both faster and cheaper", left)
+        caption(figure, f"points: {means}" if means else "", "filled, on the line: no other is both faster and cheaper", missed)
     return figure
 
 

@@ -211,8 +211,9 @@ def cost(tables: Tables, view: View = SCREEN) -> Picture:
         view: the width, and the colours.
     """
     points, priced = trade_off(tables), [each for each in tables.outcomes if _has_cost(each)]
-    missed = len({each.name for each in priced} - set(points["point"]))
-    return cost_figure.cost(points, tables.scenario.title, _over(priced), missed, coloured(tables, view))
+    means, missed = _over(priced), len({each.name for each in priced} - set(points["point"]))
+    left = f"{missed} more missed the target{' with some seed' if means else ''}" if missed else ""
+    return cost_figure.cost(points, tables.scenario.title, means, left, coloured(tables, view))
 
 
 def _is_priced(tables: Tables) -> bool:
