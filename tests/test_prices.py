@@ -14,9 +14,11 @@ import fred
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands.cli import main
+from fred.commands.plan_for import _draw
 from fred.diagnosis import criteria, ranking
 from fred.diagnosis.candidates import Candidate
 from fred.diagnosis.criteria import COST, ENERGY, TIME
+from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Place, Ranking, against
 from fred.diagnosis.trade_off_figure import picture
 from fred.outcomes.costs import Spent, spent
@@ -479,9 +481,9 @@ class TestPlan:
             beaten = [any((other <= own).all() and (other < own).any() for other in pairs) for own in pairs]
             unbeaten = {str(name) for name in range(len(pairs)) if not beaten[name] and pairs[name][0] < np.inf}
             found = Ranking(places, {}, by)
-            if not np.isfinite(spent).any():
-                continue
             assert {place.run for place in found.front} == unbeaten
+            if not unbeaten:
+                continue
             figure = picture(found, "an error of 0.3")
             drawn = [line for line in figure.axes[0].get_lines() if line.get_label() in {place.run for place in places}]
             assert {line.get_label() for line in drawn if line.get_markerfacecolor() != "white"} == unbeaten
@@ -543,6 +545,13 @@ class TestPlan:
         (free,) = against([reached], ranking.Spent([0.0] * 5, cheap))
         assert [each["mean"] for each in (late, missed, other, neither)] == pytest.approx([4.5, 1, 1, 1])
         assert [each["higher"] for each in (late, missed, other, neither, free)] == ["yes", "open", "open", "open", "yes"]
+
+    def test_without_a_median_there_is_no_figure(self, tmp_path):
+        never = Place("a", "a", {}, 1, (), (1.0, np.inf, np.inf), None, (2.0, np.inf, np.inf))
+        asking = Question(self.PRICED, TASK, {"target_error": 0.5}, 10.0)
+        for places in ([], [never]):
+            _draw(Ranking(places, {}, COST), asking, tmp_path / "trade-off.svg")
+        assert not list(tmp_path.iterdir())
 
     def test_prices_that_are_all_zero_cannot_rank(self):
         for prices, by, said in (

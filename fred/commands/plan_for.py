@@ -212,10 +212,10 @@ def _write(out: Path, text: str) -> None:
 
 
 def _draw(ranking: Ranking, asking: Question, file: Path) -> None:
-    """Write the figure of time against cost, if the cluster has prices."""
+    """Write the figure of time against cost, if the cluster has prices and a system reached the target."""
     from fred.diagnosis.trade_off_figure import picture  # imports matplotlib
 
-    if ranking.price:
+    if ranking.front:
         picture(ranking, asking.aim).save(file)
 
 

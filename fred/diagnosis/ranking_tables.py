@@ -91,7 +91,8 @@ def print_answer(answer: Answer, out: Path) -> None:
     if answer.ranking.places:
         print_ranking(answer, console)
     lines = sentences(answer) + [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
-    drawn = [f"Figure of time against {answer.ranking.price.name}: {out}/{FIGURE}."] if answer.ranking.price else []
+    price = answer.ranking.price if answer.ranking.front else None
+    drawn = [f"Figure of time against {price.name}: {out}/{FIGURE}."] if price else []
     lines += [
         f"Not considered: {', '.join(answer.others)}.",
         *drawn,

@@ -16,7 +16,7 @@ def picture(ranking: Ranking, aim: str) -> Picture:
     The cost is the energy if systems are ranked by it, or if everything is free.
 
     Args:
-        ranking: ranking of systems on a cluster with prices.
+        ranking: ranking of systems on a cluster with prices; some have a median time.
         aim: the target in words.
     """
     price = ranking.price
