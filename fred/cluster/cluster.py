@@ -180,8 +180,16 @@ class Cluster(Component):
             raise ValueError(
                 "give `failures`, which stop the whole job, or `faults`, which the protocol bears: leave one of them out"
             )
-        if failures.checkpoint.pause and self.network and self.network.sharing == "fair":
-            raise ValueError("`failures.checkpoint.pause` needs `network.sharing: queue`; or write it meanwhile, with `write`")
+        checkpoint = failures.checkpoint
+        if checkpoint.to and self.network is None:
+            raise ValueError(
+                "`failures.checkpoint.to` needs a `network` that carries checkpoints: `network: {bandwidth: 10GbE}`"
+            )
+        stops = "blocking" if checkpoint.blocking else "pause" if checkpoint.pause else ""
+        if stops and self.network and self.network.sharing == "fair":
+            raise ValueError(
+                f"`failures.checkpoint.{stops}` needs `network.sharing: queue`; or let the job go on: leave it out"
+            )
         try:
             failures.check(self.size, self.node_of, self.region_of)
         except ValueError as error:

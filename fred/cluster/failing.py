@@ -15,7 +15,7 @@ from fred.cluster.latency import Latency
 class Outage(NamedTuple):
     """The time from a failure until the job goes on, in ns."""
 
-    worker: int  # the first one that failed
+    workers: list[int]  # that failed
     detected: int
     complete: int  # all workers have a machine; NEVER: there are not enough
     loaded: int
@@ -84,14 +84,14 @@ class Failing:
         failure = self._strike(now)
         detected = complete = now + self._detect()
         if failure.repaired is None:
-            return Outage(failure.workers[0], detected, detected, detected + self._load())
+            return Outage(failure.workers, detected, detected, detected + self._load())
         self._send_to_repair(failure, detected)
         for worker in failure.workers:
             if not self._free:
-                return Outage(failure.workers[0], detected, NEVER, NEVER)
+                return Outage(failure.workers, detected, NEVER, NEVER)
             free, self._machines[worker] = heappop(self._free)
             complete = max(complete, free)
-        return Outage(failure.workers[0], detected, complete, complete + self._join() + self._load())
+        return Outage(failure.workers, detected, complete, complete + self._join() + self._load())
 
     def _next_recorded(self) -> int:
         return max(self._recorded[-1][0], self._since) if self._recorded else NEVER

@@ -19,20 +19,23 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, model_serializer, model_validator
 
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.cluster.contention import Dwell
 from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency, NonNegative, Positive
+from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component, Count, Whole
 from fred.components.input_path import InputPath
+from fred.components.limits import MOST_BYTES
 from fred.traces.columns import CSVFile
 
 _AT_ONCE = Constant(seconds=0.0)
 _MOST = 100_000  # recorded failures; all of them are stored in every manifest
 _COLUMNS = ("worker", "down", "up")
+_CARRIED = ("to", "bytes", "store_bandwidth", "blocking")  # options of checkpoints that the network carries
 _Recorded = tuple[Whole, NonNegative, NonNegative]  # worker, down and up, s
 
 
@@ -84,11 +87,46 @@ class Checkpoint(Component):
     every_seconds: Positive | None = Field(None, description="time between two checkpoints, s, instead of `every_updates`")
     pause: NonNegative = Field(0.0, description="time for which the job stops to make one, s")
     write: NonNegative = Field(0.0, description="further time until it can be used, s, during which the job goes on")
+    to: Literal["store", "peers"] | None = Field(
+        None,
+        description="where the network carries it: to a store, or each worker's share to the memory of the next worker; "
+        "absent: `pause`, `write` and `load` are all its times",
+    )
+    bytes: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_BYTES,
+        description="size of the parameters and of the optimizer's state, bytes; each worker (or server, if there are "
+        "servers) sends and loads an equal share",
+    )
+    store_bandwidth: Bandwidth | None = Field(
+        None, description="bandwidth of the store in each direction, bytes/s; absent: unlimited"
+    )
+    blocking: bool = Field(False, description="the job also stops while the network carries it; false: the job goes on")
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the network's options out if it carries nothing, so that files of other checkpoints do not mention them."""
+        return {name: option for name, option in written(self).items() if self.to or name not in _CARRIED}
 
     @model_validator(mode="after")
     def _one_measure(self) -> "Checkpoint":
         if (self.every_updates is None) == (self.every_seconds is None):
             raise ValueError("give `every_updates` or `every_seconds`")
+        return self
+
+    @model_validator(mode="after")
+    def _carried(self) -> "Checkpoint":
+        if self.to is None:
+            if given := [name for name in _CARRIED if getattr(self, name)]:
+                raise ValueError(f"`{given[0]}` needs `to`: `store` or `peers`")
+            return self
+        if self.bytes is None:
+            raise ValueError("`to` needs `bytes`: the size of the parameters and of the optimizer's state")
+        if self.write:
+            raise ValueError("the network determines how long a checkpoint takes: leave out `write`, or `to`")
+        if self.to == "peers" and self.store_bandwidth:
+            raise ValueError("`store_bandwidth` needs `to: store`")
         return self
 
 
@@ -108,7 +146,7 @@ class Failures(Component):
     )
     checkpoint: Checkpoint = Field(description="when checkpoints are made", examples=[{"every_updates": 100}])
     detect: AnyLatency = Field(_AT_ONCE, description="time until a failure is noticed, s")
-    load: AnyLatency = Field(_AT_ONCE, description="time to start again and load a checkpoint, s")
+    load: AnyLatency = Field(_AT_ONCE, description="time to start again and load a checkpoint, s, apart from the network's")
     spares: Whole = Field(0, description="machines that stand by, each for one worker")
     join: AnyLatency = Field(
         _AT_ONCE, description="time until a replacement can load, s: 0 for hot spares, minutes for cold ones"
@@ -149,7 +187,11 @@ class Failures(Component):
         return self
 
     def check(self, workers: int, node_of: NDArray[np.int64], region_of: Sequence[int]) -> None:
-        """Raise ValueError if a cause names machines that this cluster does not have."""
+        """Raise ValueError if a cause names machines that this cluster does not have, or checkpoints cannot be sent."""
+        if self.checkpoint.to == "peers" and workers == 1:
+            raise ValueError("`checkpoint.to: peers` needs 2 workers or more")
+        if self.checkpoint.to == "store" and region_of:
+            raise ValueError("`checkpoint.to: store` has no place in `network.regions`: use `to: peers`, or leave regions out")
         if self.recorded and (worker := max(worker for worker, _, _ in self.recorded)) >= workers:
             raise ValueError(f"there are {workers} workers, numbered from 0; `recorded` names {worker}")
         if not region_of and any(cause.of == "regions" for cause in self.causes):

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from fred.cluster.speeds import SPEEDS
 from fred.components import registry
 from fred.components.component import without_example
 from fred.components.one_of import ONE_OF
@@ -20,6 +21,8 @@ _OWN: dict[str, Any] = {
     "own": {"type": "string", "pattern": "^[\\w.]+:[\\w-]+$", "description": "a class of your own, `module:Class`"},
     "own-with-options": {"type": "object", "properties": {"name": {"$ref": "#/$defs/own"}}, "required": ["name"]},
 }
+
+_CARD = {"enum": list(SPEEDS)}  # a network card, written once
 
 
 def scenario_schema() -> dict[str, Any]:
@@ -35,7 +38,7 @@ def scenario_schema() -> dict[str, Any]:
         definitions[kind] = {"anyOf": [{"enum": list(table)}, *options]}
     definitions = _resolved(definitions)
     _write_once([choice for kind in classes for choice in definitions[kind]["anyOf"][1:]], definitions)
-    definitions |= _OWN
+    definitions |= {**_OWN, "card": _CARD}
     for kind in classes:
         definitions[kind]["anyOf"] += [{"$ref": f"#/$defs/{name}"} for name in _OWN]
     shared = definitions["Run"]["properties"]
@@ -68,6 +71,8 @@ def _resolved(schema: Any) -> Any:
         return [_resolved(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
+    if schema == _CARD:
+        return {"$ref": "#/$defs/card"}
     result = {key: _resolved(value) for key, value in schema.items() if key not in (ONE_OF, "required")}
     if isinstance(said := result.get("description"), str):
         result["description"] = without_example(said)

@@ -269,6 +269,11 @@ class Run(Component):
                 "in this protocol workers have models of their own, but a checkpoint holds one model: "
                 "use `cluster.faults`, which it bears without a checkpoint"
             )
+        if self.cluster.failures.checkpoint.to == "peers" and layout.on_servers:
+            raise ValueError(
+                "in this protocol servers hold the model, and they do not fail: "
+                "use `cluster.failures.checkpoint.to: store`, or a protocol without servers"
+            )
 
     def _codes(self, layout: Layout) -> None:
         """Raise ValueError if the protocol does not send the messages that the codec encodes, or changes them."""

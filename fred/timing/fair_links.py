@@ -102,6 +102,20 @@ class FairLinks(Links):
         yield latency + late
         yield self._flow(self._way(sender, receiver), size, latency)
 
+    def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
+        kind, number = owner
+        own = self._from_worker(number, 0) if kind == "workers" else (self._outward[number],)
+        return self._storing((*own, self._into_store), size, self._latency_of_store(owner))
+
+    def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
+        kind, number = owner
+        own = self._to_worker(number, 0) if kind == "workers" else (self._inward[number],)
+        return self._storing((self._out_of_store, *own), size, self._latency_of_store(owner))
+
+    def _storing(self, way: tuple[int, ...], size: int, latency: int) -> Generator[Wait, Any, None]:
+        yield latency
+        yield self._flow(way, size, latency)
+
     def collect(self, stages: Stages, size: int, share: float, until: int) -> Generator[Wait, Any, None]:
         """Send the messages of a collective operation; ends when all have arrived.
 
@@ -243,6 +257,8 @@ class FairLinks(Links):
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
         self._named = {name: (self._link(bandwidth), self._link(bandwidth)) for name, bandwidth in network.links.items()}
+        if self._store_latency:
+            self._into_store, self._out_of_store = (self._link(self._store_bandwidth) for _ in range(2))
         self._pairs: dict[tuple[int, int], int] = {}  # links between regions, by server
         self._routed: dict[tuple[Member, Member], tuple[int, ...]] = {}
         slowed = {link: partial(slow.slowdown, owner) for link, (slow, owner) in self._slow.items()}

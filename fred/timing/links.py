@@ -12,6 +12,7 @@ from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
+from fred.cluster.routes import Member
 from fred.timing.cards import Slowness
 from fred.timing.loop import Loop, Wait
 
@@ -44,6 +45,10 @@ class Links(ABC):
         self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each region, if given
         self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
         self._bandwidths = cluster.bandwidths("upload"), cluster.bandwidths("download")
+        checkpoint = cluster.failures and cluster.failures.checkpoint
+        self._store_bandwidth = checkpoint.store_bandwidth if checkpoint else None
+        owners = max(cluster.size, self._servers) if checkpoint and checkpoint.to == "store" else 0
+        self._store_latency = durations(seed, "store", [network.latency] * owners, [1.0] * owners) if owners else []
         self.clear()
         self._draw_latencies(network, cluster.size, seed)
         if self._slow_servers is not None:
@@ -92,6 +97,24 @@ class Links(ABC):
         """
 
     @abstractmethod
+    def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
+        """Send `size` bytes of a checkpoint to the store; ends when the last byte has arrived.
+
+        Args:
+            owner: sender.
+            size: bytes.
+        """
+
+    @abstractmethod
+    def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
+        """Send `size` bytes of a checkpoint from the store; ends when the last byte has arrived.
+
+        Args:
+            owner: receiver.
+            size: bytes.
+        """
+
+    @abstractmethod
     def _lay_cards(
         self, network: Network, workers: int, upload: Sequence[float | None], download: Sequence[float | None]
     ) -> None:
@@ -106,6 +129,13 @@ class Links(ABC):
     def pause(self, lasts: int) -> None:
         """Delay all messages under way by `lasts` ns."""
         raise NotImplementedError
+
+    def _latency_of_store(self, owner: Member) -> int:
+        """Return the latency of a message between the store and a worker or server, ns."""
+        kind, number = owner
+        latency = self._store_latency[number]()
+        slow = self._slow_workers if kind == "workers" else self._slow_servers
+        return latency if slow is None else slow.latency(number, latency)
 
     def _latency_between(self, sender: int, receiver: int) -> int:
         """Return the latency of a message between two servers, ns."""

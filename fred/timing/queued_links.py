@@ -6,6 +6,7 @@ from typing import Any
 
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
+from fred.cluster.routes import Member
 from fred.timing.cards import Card, OfServer, SharedCard, card_of
 from fred.timing.links import Links
 from fred.timing.loop import Wait
@@ -62,11 +63,24 @@ class QueuedLinks(Links):
         return max(card.passes(now, size) for card in cards) + self._latency_between(sender, receiver) - now
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
-        """Pass each card as soon as the message begins to pass the previous one; between the workers, one latency later."""
         inside = self._node_of[sender] == self._node_of[receiver]
         latency = sum(self._latency_across(sender, receiver, inside))
+        return self._passing(self._way(sender, receiver, inside), latency, size)
+
+    def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
+        kind, number = owner
+        own = (self._out[number], self._leaving[self._node_of[number]]) if kind == "workers" else (self._outward[number],)
+        return self._passing((own, (self._into_store,)), self._latency_of_store(owner), size)
+
+    def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
+        kind, number = owner
+        own = (self._entering[self._node_of[number]], self._in[number]) if kind == "workers" else (self._inward[number],)
+        return self._passing(((self._out_of_store,), own), self._latency_of_store(owner), size)
+
+    def _passing(self, way: tuple[tuple[Card, ...], tuple[Card, ...]], latency: int, size: int) -> Generator[Wait, Any, None]:
+        """Pass each card as soon as the message begins to pass the previous one; those of the receiver, one latency later."""
         begin = done = self._env._now
-        for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
+        for delay, cards in zip((0, latency), way, strict=True):
             begin, done = begin + delay, done + delay
             for card in cards:
                 if begin > self._env._now:
@@ -86,6 +100,7 @@ class QueuedLinks(Links):
             self._outward,
             self._leaving,
             self._entering,
+            [self._into_store, self._out_of_store],
         )
         regional = (*self._to, *self._from) if self._region_of else ()
         cards = {id(card): card for own in (*lists, *regional, [*self._between.values()]) for card in own}  # each once
@@ -113,6 +128,7 @@ class QueuedLinks(Links):
         self._leaving, self._entering = (
             [Card(network.node_bandwidth) for _ in range(max(self._node_of) + 1)] for _ in range(2)
         )
+        self._into_store, self._out_of_store = Card(self._store_bandwidth), Card(self._store_bandwidth)
         upward, downward = self._out, self._in  # to servers, from servers
         if network.node_bandwidth is not None:
             upward = [SharedCard(link, self._leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]

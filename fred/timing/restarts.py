@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS, NEVER
@@ -10,6 +11,7 @@ from fred.cluster.failures import Failures
 from fred.cluster.faults import MOST_TRIES
 from fred.schedule.schedule import What
 from fred.timing.restorable import Kept, Restorable
+from fred.timing.saving import Saving
 from fred.timing.simulation import Simulation
 
 
@@ -30,11 +32,13 @@ class Restarts:
         self._sim, self._record, self._start = sim, record, start
         checkpoint = failures.checkpoint
         self._updates, self._seconds = (checkpoint.every_updates or 0) * sim.blocks, checkpoint.every_seconds or 0.0
-        self._pause, self._write = (round(each * NANOSECONDS) for each in (checkpoint.pause, checkpoint.write))
+        self._saving = Saving(sim, checkpoint)
         self._failing = Failing(failures, sim.cluster, sim.seed)
-        self._last = record.checkpoint(0, 0)  # checkpoint: the initial parameters
+        self._initial = self._last = record.checkpoint(0, 0)  # checkpoint: the initial parameters
+        self._furthest = self._last  # the last checkpoint with more updates than all before
+        self._writing = False
         self._began = 0  # when the job last went on, ns
-        self._tries = 0  # failures since the last checkpoint
+        self._tries = 0  # failures since that checkpoint
         self._due = 0, 0  # changes and time (ns) of the next checkpoint
         self._end = math.inf
         record.updated = self._updated
@@ -59,6 +63,7 @@ class Restarts:
 
     def _go(self) -> None:
         self._began = self._sim.now
+        self._saving.loaded()
         self._plan(self._began)
         self._start(self._sim)
 
@@ -67,56 +72,63 @@ class Restarts:
         self._due = self._record.changes + self._updates, begin + round(self._seconds * NANOSECONDS)
 
     def _updated(self) -> None:
-        """Make a checkpoint if it is due; while a round is open, it waits."""
+        """Make a checkpoint if it is due; it waits while a round is open, or the last one cannot be used yet."""
         changes, time = self._due
-        if self._record.changes >= changes and self._sim.now >= time and self._record.between_rounds:
+        due = self._record.changes >= changes and self._sim.now >= time
+        if due and self._record.between_rounds and not self._writing:
             self._checkpoint(self._sim.now)
 
     def _checkpoint(self, now: int) -> None:
-        over, usable = now + self._pause, now + self._pause + self._write
+        over = now + self._saving.stops(now)
         kept = self._record.checkpoint(now, over)
         self._plan(over)
-        self._due = self._due[0], max(self._due[1], usable)
+        self._writing = True
         if over > now:
             self._record.of_job(What.SAVING, now, over)
-            self._sim.env.at(now, self._stop)  # once the present event is over
-        if usable > now:
-            self._sim.env.at(usable, lambda: self._use(kept))
-        else:
-            self._use(kept)
+            self._sim.env.at(now, partial(self._stop, over - now))  # once the present event is over
+        self._saving.send(over, partial(self._use, kept))
 
-    def _stop(self) -> None:
-        """Stop everything for as long as a checkpoint takes: work, messages, and waiting."""
-        self._record.pause(self._sim.now, self._pause)
-        self._sim.env.pause(self._pause)
+    def _stop(self, lasts: int) -> None:
+        """Stop everything for as long as a checkpoint takes, ns: work, messages, and waiting."""
+        self._record.pause(self._sim.now, lasts)
+        self._sim.env.pause(lasts)
         if self._sim.links is not None:
-            self._sim.links.pause(self._pause)
+            self._sim.links.pause(lasts)
 
     def _use(self, kept: Kept) -> None:
-        self._last, self._tries = kept, 0
+        self._last, self._writing = kept, False
+        if kept.counts[0] > self._furthest.counts[0]:
+            self._furthest, self._tries = kept, 0
 
     def _fail(self) -> None:
         """Lose everything since the last checkpoint, and go on when all workers have loaded it."""
-        now, record, last = self._sim.now, self._record, self._last
+        now, record = self._sim.now, self._record
         self._check_tries()
         outage = self._failing.fail(now)
-        since = max(last.over, self._began)
-        record.lose(since, now)
-        record.restore(last)
-        record.of_job(What.DETECTING, now, outage.detected, outage.worker)
+        enough, loaded = outage.complete < NEVER, outage.loaded
+        record.lose(self._go_back(outage.workers), now)
+        record.restore(self._last)
+        if enough and self._last is not self._initial:
+            loaded += self._saving.load(loaded)
+        record.of_job(What.DETECTING, now, outage.detected, outage.workers[0])
         record.of_job(What.REPAIRING, outage.detected, outage.complete)
-        record.of_job(What.LOADING, outage.complete, outage.loaded)
-        enough = outage.complete < NEVER
+        record.of_job(What.LOADING, outage.complete, loaded)
         self._sim.halt(self._end, {} if enough else {"the job": "a machine: too few are left"})
         self._set_limits()
-        self._began = outage.loaded
+        self._began, self._writing = loaded, False
         if enough:
-            self._resume(outage.complete, outage.loaded)
+            self._resume(outage.complete, loaded)
+
+    def _go_back(self, failed: list[int]) -> int:
+        """Choose the checkpoint to go back to when these workers have failed; return the time since which work is lost, ns."""
+        if self._saving.lose(failed):
+            self._last, self._began = self._initial, 0
+        return max(self._last.over, self._began)
 
     def _check_tries(self) -> None:
         self._tries += 1
         if self._tries > MOST_TRIES:
             raise FredError(
-                f"`cluster.failures`: {MOST_TRIES:,} failures since the checkpoint at {self._last.time / NANOSECONDS:g} s: "
+                f"`cluster.failures`: {MOST_TRIES:,} failures since the checkpoint at {self._furthest.time / NANOSECONDS:g} s: "
                 "give longer times between failures, or more frequent checkpoints"
             )

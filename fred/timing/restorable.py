@@ -79,13 +79,15 @@ class Restorable(Recorder):
         self._of_job.append([what, begin, end, worker])
 
     def lose(self, since: int, now: int) -> None:
-        """Record that the job has failed at `now`: its work `since` the last checkpoint, ns, is undone."""
-        while self._of_job and self._of_job[-1][0] == What.SAVING and self._of_job[-1][1] >= since:
-            self._of_job.pop()
-        for each in reversed(self._of_job):  # it may fail while it loads
-            if each[2] <= now:
-                break
-            each[2] = now
+        """Record that the job has failed at `now`: everything `since` the checkpoint, ns, is undone, but failures count."""
+        later = []
+        while self._of_job and (self._of_job[-1][1] >= since or self._of_job[-1][2] > now):  # it may fail while it loads
+            later.append(self._of_job.pop())
+        for what, begin, end, worker in reversed(later):
+            if begin < since or what == What.LOST:
+                self._of_job.append([what, begin, min(end, now), worker])
+            elif what == What.DETECTING:
+                self._of_job.append([what, begin, begin, worker])
         self.of_job(What.UNDONE, since, now)
 
     def pause(self, now: int, lasts: int) -> None:
