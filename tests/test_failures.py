@@ -155,6 +155,23 @@ class TestByHand:
         expected = {"computing": 4 / 7, "wasted": 1.5 / 7, "network": 0.0, "waiting": 0.0, "away": 1.5 / 7}
         assert shares(spans(schedule)) == pytest.approx(expected)
 
+    def test_gradients_in_flight_at_the_checkpoint_are_wasted_until_the_job_goes_on(self):
+        """Worker 1 computes while the job pauses from 1 s to 1.5 s; or it has finished, and its message is lost."""
+        job = failures((0, 2.0, 3.0), checkpoint={"every_updates": 1, "pause": 0.5})
+        network = {"latency": {"name": "constant", "seconds": 0.25}, "pull_latency": {"name": "constant", "seconds": 0.0}}
+        for options, expected in (
+            ({"speeds": [1.0, 0.1]}, [("wasted", 2.0), ("away", 3.0)]),
+            ({"times": [1.0, 1.2], "network": network}, [("wasted", 1.2), ("waiting", 1.75), ("wasted", 2.0), ("away", 3.0)]),
+        ):
+            account = spans(record("asynchronous", job, {"seconds": 4}, **options))
+            own = account[account["worker"] == 1]
+            merged = [
+                (kind, end / NANOSECONDS)
+                for kind, following, end in zip(own["kind"], [*own["kind"][1:], ""], own["end_ns"], strict=True)
+                if kind != following
+            ]
+            assert merged[: len(expected)] == expected
+
 
 class TestClosedForms:
     @staticmethod

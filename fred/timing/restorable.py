@@ -18,7 +18,7 @@ class Kept(NamedTuple):
         counts: updates of blocks, applied gradients, and mailboxes.
         clocks: of each block of each replica.
         steps: of each worker: number of gradients that its next one follows.
-        begun: worker and beginning (ns) of gradients that were being computed, which are lost too.
+        begun: worker, beginning and end (ns) of gradients that were not used yet, which are lost too.
     """
 
     time: int
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     counts: tuple[int, int, int]
     clocks: list[int]
     steps: list[int]
-    begun: list[tuple[int, int]]
+    begun: list[tuple[int, int, int]]
 
 
 class Restorable(Recorder):
@@ -59,7 +59,8 @@ class Restorable(Recorder):
         """Return the present point, at `now`; the job goes on at `over`, ns."""
         unused = {(each.worker, each.step): each for each in self._in_flight() if not each.applied}
         steps = [_first_unused(worker, step, unused) for worker, step in enumerate(self.steps)]
-        begun = [(each.worker, each.begin) for each in unused.values() if each.begin < now < each.end]
+        ends = [(each, over if each.end > now else each.end) for each in unused.values()]  # a pause delays those not finished
+        begun = [(each.worker, each.begin, end) for each, end in ends if each.begin < min(now, end)]
         lengths, counts = (len(self._rows), len(self._intervals)), (self.changes, self.gradients, self._mailboxes)
         return Kept(now, over, lengths, counts, list(self.clocks), steps, begun)
 
@@ -71,7 +72,7 @@ class Restorable(Recorder):
         self.clocks[:], self.steps[:] = kept.clocks, kept.steps
         self.latest[:] = self._none_begun
         self._unsettled, self._joined = [], [[] for _ in self._joined]
-        self._of_job += [[What.LOST, begin, kept.time, worker] for worker, begin in kept.begun]
+        self._of_job += [[What.LOST, begin, end, worker] for worker, begin, end in kept.begun]
         kept.begun.clear()  # once only, however often the job goes back
 
     def of_job(self, what: What, begin: int, end: int, worker: int = NONE) -> None:
