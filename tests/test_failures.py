@@ -172,6 +172,13 @@ class TestByHand:
             ]
             assert merged[: len(expected)] == expected
 
+    def test_gradients_that_end_as_the_job_pauses_are_computed_until_it_goes_on(self):
+        job = failures((0, 9.0, 10.0), checkpoint={"every_updates": 4, "pause": 0.5})
+        schedule = record("asynchronous", job, {"seconds": 4}, workers=3)
+        assert updates(schedule)[:6] == [1, 1, 1, 2, 2.5, 2.5]
+        assert set(spans(schedule)["kind"]) == {"computing", "waiting"}
+        assert shares(spans(schedule))["network"] == 0
+
 
 class TestClosedForms:
     @staticmethod

@@ -59,7 +59,7 @@ class Restorable(Recorder):
         """Return the present point, at `now`; the job goes on at `over`, ns."""
         unused = {(each.worker, each.step): each for each in self._in_flight() if not each.applied}
         steps = [_first_unused(worker, step, unused) for worker, step in enumerate(self.steps)]
-        ends = [(each, over if each.end > now else each.end) for each in unused.values()]  # a pause delays those not finished
+        ends = [(each, over if _is_delayed(each, now) else each.end) for each in unused.values()]
         begun = [(each.worker, each.begin, end) for each, end in ends if each.begin < min(now, end)]
         lengths, counts = (len(self._rows), len(self._intervals)), (self.changes, self.gradients, self._mailboxes)
         return Kept(now, over, lengths, counts, list(self.clocks), steps, begun)
@@ -94,7 +94,7 @@ class Restorable(Recorder):
     def pause(self, now: int, lasts: int) -> None:
         """Delay all gradients that are being computed, ns."""
         for each in self._in_flight():
-            if each.end > now:
+            if _is_delayed(each, now):
                 each.begin += lasts if each.begin >= now else 0
                 each.end += lasts
                 each.ready = tuple(end + lasts if end > now else end for end in each.ready)
@@ -112,6 +112,11 @@ class Restorable(Recorder):
         super()._changed(cell)
         if not self.full:
             self.updated()
+
+
+def _is_delayed(gradient: Gradient, now: int) -> bool:
+    """Return True if a pause that begins `now` (ns) delays a gradient: it is being computed, or its end is still to happen."""
+    return gradient.end > now or (gradient.end == now and not gradient.underway and not gradient.applied)
 
 
 def _first_unused(worker: int, step: int, unused: dict[tuple[int, int], Gradient]) -> int:
