@@ -70,11 +70,6 @@ class Case:
         return "one slow" if self.slow else "alike"
 
     @property
-    def tuned(self) -> bool:
-        """Return whether settings are tuned here; with a transformer that takes too long for both kinds of workers."""
-        return not self.slow or self.megabits != NARROW
-
-    @property
     def seconds(self) -> float:
         """Return the length of a run, s."""
         return SECONDS[self.megabits]

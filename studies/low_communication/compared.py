@@ -42,15 +42,14 @@ class Key(NamedTuple):
 
 
 def keys(kinds: Iterable[tuple[str, str]] = KINDS, megabits: Iterable[int] = MEGABITS) -> Iterator[Key]:
-    """Yield the cases that are measured, kind by kind.
+    """Yield the cases, kind by kind.
 
     Args:
         kinds: workers and ways.
         megabits: of links.
     """
     widths = tuple(megabits)
-    every = (Key(width, *kind) for kind in kinds for width in widths)
-    yield from (key for key in every if key != (NARROW, "one slow", "tuned"))
+    yield from (Key(width, *kind) for kind in kinds for width in widths)
 
 
 @lru_cache

@@ -6,11 +6,12 @@ import pandas as pd
 
 from studies.low_communication.cases import MEGABITS, NARROW, SECONDS
 from studies.low_communication.compared import KINDS, Key, best, ends, keys
-from studies.low_communication.systems import SYSTEMS
+from studies.low_communication.systems import PERIODS, SYSTEMS, TIMES
 
 WIDE = tuple(each for each in MEGABITS if each != NARROW)  # with bigrams
 ROUNDS = ("local-sgd", "diloco", "diloco-by-time", "a-edit")  # that wait for an allreduce of everything
 _GRADIENT = 0.25  # s
+_OF_MOMENTUM = {"outer", "momentum"}  # knobs that begin with no momentum
 
 
 def facts(losses: pd.DataFrame, tried: pd.DataFrame) -> dict[str, object]:
@@ -60,14 +61,15 @@ def _choices(tried: pd.DataFrame) -> dict[str, object]:
     found |= {f"momentum_{mu * 10:g}": int(counts.get(mu, 0)) for mu in (0.0, 0.5, 0.9)}
     found["tuned_cases"] = len(list(keys(KINDS[:2])))
     found["edit_plain"] = int((chosen[chosen["system"] == "a-edit"]["temperature"] > 1).sum())
-    edges = [str(each).split() for each in chosen["edges"].fillna("")]
-    found |= {
-        "choices": len(chosen),
-        "at_edges": sum(map(bool, edges)),
-        "rates_at_edges": sum("rate" in each for each in edges),
-    }
-    found["periods_at_edges"] = sum("period" in each or "every" in each for each in edges)
-    return found
+    edges = [set(str(each).split()) for each in chosen["edges"].fillna("")]
+    found |= {"choices": len(chosen), "at_edges": sum(map(bool, edges))}
+    found["without_momentum"] = int(
+        sum(zero and bool(own & _OF_MOMENTUM) for zero, own in zip(chosen["momentum"] == 0, edges, strict=True))
+    )
+    found["rates_at_edges"] = sum("rate" in each for each in edges)
+    periods = chosen[[bool(own & {"period", "every"}) for own in edges]]
+    longest = (periods["period"] == max(PERIODS)) | (periods["every"] == max(TIMES))
+    return found | {"longest_periods": int(longest.sum()), "shortest_periods": int((~longest).sum())}
 
 
 def listed(words: Sequence[str]) -> str:

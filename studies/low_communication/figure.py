@@ -31,7 +31,6 @@ def draw(losses: pd.DataFrame) -> Picture:
             axes.set_title(f"{key.megabits:,} Mbit/s, {key.workers}")
             plain_logarithmic(axes, "y")
             axes.set_ylim(*_LIMITS[key.megabits == NARROW])
-        panels[1, 0].remove()  # not tuned there
         figure.supxlabel("virtual time, s (a gradient takes 0.25 s)", fontsize="medium")
         figure.supylabel("loss, nats (50 Mbit/s), and above the least possible (others)", fontsize="medium")
         figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=6)

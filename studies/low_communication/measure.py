@@ -19,7 +19,7 @@ from studies.low_communication.cases import FRAGMENTS, HERE, LOOKS, NARROW, Case
 from studies.low_communication.systems import SYSTEMS
 from studies.tuning import REPORTED, TUNING, Settings, Tuned, tuned
 
-POINTS, KEPT = 15, 2  # of each system in each case; the best of those are tried with all tuning seeds
+POINTS, KEPT = 18, 2  # of each system in each case; the best of those are tried with all tuning seeds
 ROOT = Path(__file__).parents[2]
 DONE = ROOT / "results" / "low-communication"
 LOSSES = ROOT / "results" / "studies" / "low-communication.csv"
@@ -54,8 +54,7 @@ def collect() -> None:
         path = _path(case, system if case.slow else SYSTEMS[system].if_alike or system)
         own = pd.read_csv(path)
         losses.append(own[(own["way"] == "tuned") | (own["seconds"] == own["seconds"].max())].assign(**facts))
-        if case.tuned:
-            points.append(_points(pd.read_csv(_tried(case, system)), own).assign(**facts))
+        points.append(_points(pd.read_csv(_tried(case, system)), own).assign(**facts))
     for system in SYSTEMS:
         own = pd.read_csv(DONE / f"one-setting-{system}.csv")
         own = own[own["seconds"] == own.groupby("case")["seconds"].transform("max")]
@@ -103,12 +102,10 @@ def _case_measured(case: Case, system: str) -> str:
     path = _path(case, system)
     if path.is_file():
         return path.stem
-    tables = list[pd.DataFrame]()
-    if case.tuned:
-        found, tried = _tuned(case, system)
-        _write(tried, _path(case, system, "-tried"))
-        facts: dict[str, Any] = {"tuning_loss": found.value, "edges": " ".join(found.edges)}
-        tables.append(_reported(case, system, found.settings).assign(way="tuned", **facts))
+    found, tried = _tuned(case, system)
+    _write(tried, _path(case, system, "-tried"))
+    facts: dict[str, Any] = {"tuning_loss": found.value, "edges": " ".join(found.edges)}
+    tables = [_reported(case, system, found.settings).assign(way="tuned", **facts)]
     if case.slow:
         settings = _chosen(Case(case.megabits), system)
         tables.append(_reported(case, system, settings, looks=2).assign(way="unforeseen"))

@@ -6,8 +6,8 @@ from typing import Any
 
 from studies.tuning import Settings
 
-PERIODS = (8, 32, 128)  # gradients of a worker
-TIMES = (2.0, 8.0, 32.0)  # s, as many gradients where all are alike
+PERIODS = (2, 8, 32, 128, 512)  # gradients of a worker
+TIMES = (0.5, 2.0, 8.0, 32.0, 128.0)  # s, as many gradients where all are alike
 OUTER = ((0.0, 1.0), (0.5, 0.7), (0.9, 0.35), (0.9, 0.7))  # momentum and rate of outer steps; the last pair is DiLoCo's
 FRAGMENTS = 2
 _EDIT = ((1.0, 10.0), (1e6, 1e6))  # temperature of weights and largest length: the paper's, and plain means
@@ -113,10 +113,10 @@ def _with_inner(options: dict[str, Any], protocol: dict[str, Any], knobs: Settin
 _ROUNDS: dict[str, Sequence[Any]] = {"rate": rates(0.02), "period": PERIODS, "outer": OUTER}
 _BY_TIME: dict[str, Sequence[Any]] = {"rate": rates(0.02), "every": TIMES, "outer": OUTER}
 SYSTEMS = {
-    "sync": System("whole gradients, at every step", {"rate": rates(0.1), "momentum": (0.0, 0.5, 0.9)}, _sync),
+    "sync": System("whole gradients, at every step", {"rate": rates(0.1), "momentum": (0.0, 0.5, 0.9, 0.97)}, _sync),
     "demo": System(
         "the largest DCT coefficients of momenta, at every step",
-        {"rate": rates(0.02), "memory": (0.9, 0.99, 0.999), "kept": (2, 8, 32)},
+        {"rate": rates(0.02), "memory": (0.7, 0.9, 0.99, 0.999, 0.9999), "kept": (1, 2, 8, 32, 128)},
         _demo,
     ),
     "local-sgd": System("whole models, rarely, averaged", {"rate": rates(0.02), "period": PERIODS}, _local_sgd),
