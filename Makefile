@@ -10,7 +10,8 @@
 # make house: the structure and the writing in numbers.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 # make study: is asynchrony needed? Do claims made for local updates hold? Which low-communication system where? Do the intervals of
-#   `fred diagnose` hold? How often do intervals over seeds? What does a failure cost? (six hours or so.)
+#   `fred diagnose` hold? How often do intervals over seeds? What does a failure cost? Which
+#   clients should a server ask? (six hours or so.)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -80,6 +81,7 @@ reproduce: $(RUNTIME)
 	$(BIN)/python -m reproductions
 
 study: $(RUNTIME)
+	$(BIN)/python -m studies.asked
 	$(BIN)/python -m studies.asynchrony
 	$(BIN)/python -m studies.coverage
 	$(BIN)/python -m studies.diagnosis

@@ -1,0 +1,1 @@
+"""Study: which clients should a server ask, and which should it wait for?"""

@@ -1,0 +1,167 @@
+"""Systems compared over the seeds, with intervals; the comparisons of one question are a family."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.base.over_seeds import Verdict
+from studies.asked.cases import BUDGET, CASES
+from studies.asked.systems import BASE, SYSTEMS
+from studies.difference import Difference, bold
+
+MARGIN = float(np.log(1.1))  # a time that is longer by less is as good
+ROUNDS = [name for name, system in SYSTEMS.items() if system.rounds]
+ALWAYS = [name for name, system in SYSTEMS.items() if not system.rounds]
+OTHERS = [name for name in SYSTEMS if name != BASE]
+MIXED, SORTED = "devices", "slow-differ"  # cases that differ in which clients have the slow devices alone
+Values = NDArray[np.float64]  # [seeds]
+
+
+class Compared(Difference):
+    """A difference: of errors, or of the logarithms of times."""
+
+    @property
+    def ratio(self) -> str:
+        """Return the ratio in the cell of a table; bold if the interval excludes 1."""
+        value, low, high = np.exp([self.mean.value, *self.interval])
+        return bold(f"{value:.2f} ({low:.2f} to {high:.2f})", self.lower)
+
+
+def values(found: pd.DataFrame, case: str, system: str, column: str, way: str = "tuned") -> Values:
+    """Return one measured column of a system in a case [seeds]. A target that was missed counts as reached at the end.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+        system: which.
+        column: which.
+        way: how settings were chosen, `tuned` or `one setting`.
+    """
+    rows = found[(found["case"] == case) & (found["system"] == system) & (found["way"] == way)].sort_values("seed")
+    every = rows[column].to_numpy(float)
+    return np.where(np.isfinite(every), every, BUDGET if column == "target_seconds" else np.nan)
+
+
+def missed(found: pd.DataFrame, case: str, system: str, way: str = "tuned") -> int:
+    """Return the number of seeds with which a system missed the target.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+        system: which.
+        way: how settings were chosen.
+    """
+    rows = found[(found["case"] == case) & (found["system"] == system) & (found["way"] == way)]
+    return int(rows["target_seconds"].isna().sum())
+
+
+def _logs(found: pd.DataFrame, case: str, system: str) -> Values:
+    return np.asarray(np.log(values(found, case, system, "target_seconds")), float)
+
+
+def fastest(found: pd.DataFrame, case: str, among: Sequence[str] = tuple(SYSTEMS), way: str = "tuned") -> str:
+    """Return the system with the least geometric mean of times to the target in a case.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+        among: systems to choose from.
+        way: how settings were chosen.
+    """
+    return min(among, key=lambda each: float(np.log(values(found, case, each, "target_seconds", way)).mean()))
+
+
+def sooner(found: pd.DataFrame, case: str) -> dict[str, Compared]:
+    """Return the logarithm of each other system's time to the target over that of a uniform sample: a family.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+    """
+    base = _logs(found, case, BASE)
+    return Compared.family({system: _logs(found, case, system) - base for system in OTHERS})
+
+
+def as_good(found: pd.DataFrame, case: str) -> dict[str, Verdict]:
+    """Return whether each other system's time is at most 10 % longer than that of the fastest in a case: a family.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+    """
+    first = fastest(found, case)
+    others = {each: _logs(found, case, each) - _logs(found, case, first) for each in SYSTEMS if each != first}
+    return {system: each.below(MARGIN) for system, each in Compared.family(others, [MARGIN]).items()}
+
+
+def without_rounds(found: pd.DataFrame) -> dict[tuple[str, str], Compared]:
+    """Return the logarithm of the time of each system without rounds over that of the fastest with rounds: one family.
+
+    Args:
+        found: a row for each case, system, way and seed.
+    """
+    best = {case: _logs(found, case, fastest(found, case, ROUNDS)) for case in CASES}
+    return Compared.family({(system, case): _logs(found, case, system) - best[case] for system in ALWAYS for case in CASES})
+
+
+def less_fair(found: pd.DataFrame, case: str, column: str = "worst_error") -> dict[str, Compared]:
+    """Return the error of each other system's worst tenth of the clients, less that of a uniform sample: a family.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+        column: which error.
+    """
+    base = values(found, case, BASE, column)
+    return Compared.family({system: values(found, case, system, column) - base for system in OTHERS})
+
+
+def added_where_slow_differ(found: pd.DataFrame, column: str) -> dict[str, Compared]:
+    """Return what an error grows by if the slow devices, instead of any, have the last digits: a family.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        column: which error.
+    """
+    return Compared.family(
+        {system: values(found, SORTED, system, column) - values(found, MIXED, system, column) for system in SYSTEMS}
+    )
+
+
+def uploads(found: pd.DataFrame, case: str, system: str) -> float:
+    """Return the mean number of messages to the server until the target, at the run's mean rate.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+        system: which.
+    """
+    sent = values(found, case, system, "messages_to_servers") * values(found, case, system, "target_seconds") / BUDGET
+    return float(sent.mean())
+
+
+def cheapest(found: pd.DataFrame, case: str) -> str:
+    """Return the system with the fewest messages to the server until the target, of those that always reach it.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+    """
+    return _least(found, case, lambda each: uploads(found, case, each))
+
+
+def fairest(found: pd.DataFrame, case: str) -> str:
+    """Return the system with the least mean error of the worst tenth of the clients.
+
+    Args:
+        found: a row for each case, system, way and seed.
+        case: which.
+    """
+    return min(SYSTEMS, key=lambda each: float(values(found, case, each, "worst_error").mean()))
+
+
+def _least(found: pd.DataFrame, case: str, key: Callable[[str], float]) -> str:
+    reaching = [each for each in SYSTEMS if not missed(found, case, each)]
+    return min(reaching or list(SYSTEMS), key=key)
