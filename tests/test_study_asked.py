@@ -45,12 +45,13 @@ def test_systems_have_equally_many_points():
     assert not set(TUNING) & set(REPORTED)
 
 
-def test_every_system_runs_in_every_kind_of_case(monkeypatch):
+@pytest.mark.parametrize("system", ["deadline", "by size", "FedAdam", "FedBuff", "FedAsync", "FedCompass"])
+def test_a_run_has_errors_of_its_clients(system, monkeypatch):
     monkeypatch.setattr("studies.asked.cases.BUDGET", 12.0)
     monkeypatch.setattr("studies.asked.cases.LOOKS", 2)
-    for system in SYSTEMS:
-        found = of_system("sessions", system, {"middle": MIDDLE[system]}, seeds=[1])
-        assert found["error"].notna().all() and (found["gradients_computed"] > 0).all(), system
+    found = of_system("sessions", system, {"middle": MIDDLE[system]}, seeds=[1]).iloc[0]
+    assert found["gradients_computed"] >= found["gradients_applied"] > 0
+    assert 0 < found["took_part"] <= 1 and 0 < found["client_error"] <= found["worst_error"] <= 1
 
 
 def test_a_run_without_its_target_scores_more_than_its_length(monkeypatch):

@@ -105,10 +105,11 @@ def facts(found: pd.DataFrame) -> dict[str, str]:
         found: a row for each case, system, way and seed.
     """
     always = without_rounds(found)
+    quicker, unfair = ({case: own(found, case) for case in CASES} for own in (sooner, less_fair))
     words = {f"{_key(system)}_count": _count([always[system, case].lower for case in CASES]) for system in ALWAYS}
     for system in OTHERS:
-        words[f"{_key(system)}_sooner"] = _count([sooner(found, case)[system].lower for case in CASES])
-        words[f"{_key(system)}_fairer"] = _count([less_fair(found, case)[system].lower for case in CASES])
+        words[f"{_key(system)}_sooner"] = _count([quicker[case][system].lower for case in CASES])
+        words[f"{_key(system)}_fairer"] = _count([unfair[case][system].lower for case in CASES])
     grown = {column: added_where_slow_differ(found, column) for column in ("error", "worst_error")}
     for system in SYSTEMS:
         words[f"{_key(system)}_grown"] = f"{grown['error'][system].mean.value:+.2f}"
