@@ -1,6 +1,6 @@
 """Systems compared over the seeds, with intervals; the comparisons of one question are a family."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -153,7 +153,8 @@ def cheapest(found: pd.DataFrame, case: str) -> str:
         found: a row for each case, system, way and seed.
         case: which.
     """
-    return _least(found, case, lambda each: uploads(found, case, each))
+    reaching = [each for each in SYSTEMS if not missed(found, case, each)]
+    return min(reaching or list(SYSTEMS), key=lambda each: uploads(found, case, each))
 
 
 def fairest(found: pd.DataFrame, case: str) -> str:
@@ -164,8 +165,3 @@ def fairest(found: pd.DataFrame, case: str) -> str:
         case: which.
     """
     return min(SYSTEMS, key=lambda each: float(values(found, case, each, "worst_error").mean()))
-
-
-def _least(found: pd.DataFrame, case: str, key: Callable[[str], float]) -> str:
-    reaching = [each for each in SYSTEMS if not missed(found, case, each)]
-    return min(reaching or list(SYSTEMS), key=key)

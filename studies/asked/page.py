@@ -90,12 +90,7 @@ def constants() -> dict[str, object]:
     numbers = {"clients": CLIENTS, "budget": f"{BUDGET:.0f}", "target": TARGET, "skew": SKEW, "spread": f"{SPREAD:g}"}
     times = {"step": STEP, "varies": VARIES, "latency": LATENCY, "online": f"{ONLINE:.0f}", "offline": f"{OFFLINE:.0f}"}
     widths = {"upload": f"{UPLOAD / 1e3:g}", "download": f"{DOWNLOAD / 1e3:g}"}
-    return (
-        numbers
-        | times
-        | widths
-        | {"base": BASE, "points": POINTS, "kept": KEPT, "enough": ENOUGH, "systems_number": len(SYSTEMS)}
-    )
+    return numbers | times | widths | {"base": BASE, "points": POINTS, "kept": KEPT, "enough": ENOUGH}
 
 
 def facts(found: pd.DataFrame) -> dict[str, str]:
