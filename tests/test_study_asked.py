@@ -61,6 +61,12 @@ def test_a_run_without_its_target_scores_more_than_its_length(monkeypatch):
     assert scores("even", BASE, [MIDDLE[BASE]], [1])[0, 0] > 5.0
 
 
+def test_scores_are_times_to_the_target_error():
+    case, settings = "even", {"rate": 0.4, "period": 10, "clients": 10}
+    plain = fred.run(fred.scenario(CASES[case].settings(), seeds=[1], runs={"own": SYSTEMS[BASE].run(settings)}))
+    assert scores(case, BASE, [settings], [1])[0, 0] == plain.summary["target_seconds"].iloc[0]
+
+
 def test_the_last_clients_have_the_last_digits_and_even_parts_have_all():
     skewed, even = (Owned(clients=CLIENTS, concentration=each).load(3) for each in (0.1, 0.0))
     for data in (skewed, even):

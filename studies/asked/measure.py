@@ -92,12 +92,15 @@ def scores(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int
     """
     runs = {f"p{number}": SYSTEMS[system].run(each) for number, each in enumerate(some)}
     settings = CASES[case].settings() | {"stop": {"seconds": BUDGET, "target_loss": ENOUGH}}
-    summary = fred.run(fred.scenario(settings, seeds=list(seeds), runs=runs)).summary
-    missed = BUDGET * (1 + np.maximum(0, np.log(pd.to_numeric(summary["error"]).fillna(1.0) / TARGET)))
-    by_seed = summary.assign(score=pd.to_numeric(summary["target_seconds"]).fillna(missed)).pivot(
-        index="name", columns="seed", values="score"
-    )
-    return by_seed.loc[list(runs), list(seeds)].to_numpy(float)
+    result = fred.run(fred.scenario(settings, seeds=list(seeds), runs=runs))
+    return np.array([[_score(result.outcome(name, seed).metrics) for seed in seeds] for name in runs])
+
+
+def _score(metrics: pd.DataFrame) -> float:
+    """Return the score of a run from its evaluations; its summary has the time to the loss at which it ends."""
+    reached = metrics.loc[metrics["error"] <= TARGET, "virtual_seconds"]
+    last = float(np.nan_to_num(metrics["error"].iloc[-1], nan=1.0))
+    return float(reached.iloc[0]) if len(reached) else BUDGET * (1 + np.log(last / TARGET))
 
 
 def chosen(tried: pd.DataFrame) -> str:
