@@ -8,10 +8,24 @@ import pandas as pd
 import pytest
 
 import fred
+from fred.base.over_seeds import Verdict
 from fred.specification.loading import Scenario
 from studies.asked import page, rows
 from studies.asked.cases import CASES, CLIENTS, kinds
-from studies.asked.compared import ALWAYS, MIXED, OTHERS, ROUNDS, SORTED, as_good, fastest, values
+from studies.asked.compared import (
+    ALWAYS,
+    MIXED,
+    OTHERS,
+    ROUNDS,
+    SORTED,
+    added_where_slow_differ,
+    as_good,
+    fastest,
+    less_fair,
+    sooner,
+    values,
+    without_rounds,
+)
 from studies.asked.data import LAST, Owned
 from studies.asked.figure import draw
 from studies.asked.measure import FOUND, POINTS, TRIED, of_clients, of_system, one_setting, scores
@@ -159,3 +173,20 @@ def test_the_fastest_of_each_case_is_in_the_first_table():
     for case, row in zip(CASES, rows.home(found), strict=True):
         first = fastest(found, case)
         assert row[1] == f"**{first}**" and first not in as_good(found, case)
+
+
+@MEASURED
+def test_the_conclusions_follow_from_the_tables():
+    found = pd.read_csv(FOUND)
+    differ = [case for case in CASES if CASES[case].devices != "alike"]
+    assert len(differ) == 3, "the three such cases"
+    for case in differ:
+        assert fastest(found, case) == "FedBuff" and set(as_good(found, case).values()) == {Verdict.NO}, "the first table"
+        assert less_fair(found, case)["spare"].lower == Verdict.YES, "serve the worst tenth better in all three"
+    always = without_rounds(found)
+    assert [always["FedBuff", case].lower for case in differ].count(Verdict.YES) == 2, "ahead of the fastest rounds in two"
+    assert [sooner(found, case)["spare"].lower for case in differ].count(Verdict.YES) == 2, "faster in two"
+    for case in set(CASES) - set(differ):
+        assert list(as_good(found, case).values()).count(Verdict.OPEN) > len(OTHERS) / 2, "open which is the fastest"
+    grown = added_where_slow_differ(found, "worst_error")
+    assert all(each.lower == Verdict.OPEN for each in grown.values()), "open for every system"

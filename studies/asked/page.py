@@ -33,6 +33,7 @@ from studies.asked.compared import (
     added_where_slow_differ,
     fastest,
     less_fair,
+    missed,
     sooner,
     uploads,
     values,
@@ -117,6 +118,8 @@ def facts(found: pd.DataFrame) -> dict[str, str]:
     return words | {
         "fastest": ", ".join(fastest(found, case) for case in CASES),
         "fastest_rounds": ", ".join(fastest(found, case, ROUNDS) for case in CASES),
+        "uniform_missed": str(sum(missed(found, case, BASE) for case in CASES if CASES[case].devices != "alike")),
+        "against_count": str(len(always)),
         "one_setting": _one_setting(found),
         "grown_surely": ", ".join(name for name, each in grown["worst_error"].items() if each.lower == Verdict.NO) or "none",
     }
