@@ -56,6 +56,8 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
     cluster = random_cluster(draws, workers, bool(layout.on_servers), protocol not in CLOCKLESS)
     if layout.replicas == 1 and protocol not in CLOCKLESS and "faults" not in cluster and draws.has("failures"):
         cluster["failures"] = failures(draws, cluster)
+        if task is None or task.get("sampling") != "sequential":
+            cluster["failures"] |= draws.one({}, {"minibatches": "next"})
     held = server.has_statistic and task is not None
     run = {
         "cluster": cluster,

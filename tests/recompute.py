@@ -180,12 +180,20 @@ def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
     """Parameters of each of these servers at the end of a run; `model` makes the model of a replica's parameters."""
     assert outcome.run.task is not None
     data = outcome.run.task.data.load(outcome.seed).train
+    beside: Any = outcome.schedule.beside()
+    skips = [row for row in beside.itertuples() if row.what == "SKIPPED"]
+    begins = outcome.schedule.frame().query("verb in ('PUSH', 'ADD')").groupby(["worker", "step"])["begin_ns"].first()
+
+    def minibatches(worker: int, step: int) -> int:
+        begin = begins[worker, step]
+        return step + sum(row.other for row in skips if row.worker == worker and row.begin_ns <= begin)
+
     return recompute(
         outcome.schedule.frame(),
         servers,
         data.inputs,
         data.answers,
-        lambda worker, step: batch_indices(outcome.seed, worker, step, batch_size=4, examples=len(data)),
+        lambda *key: batch_indices(outcome.seed, key[0], minibatches(*key), batch_size=4, examples=len(data)),
         model=model,
     )
 

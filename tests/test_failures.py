@@ -1,10 +1,12 @@
 """Failures that stop the whole job: by hand, against closed forms, and replayed, inline and recomputed for each protocol."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from pydantic import ValidationError
 
@@ -15,11 +17,12 @@ from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.failing import Failing
 from fred.outcomes.job_time import STATES, of_failures
 from fred.outcomes.spans import shares, spans
+from fred.results.b_staleness import b_staleness
 from fred.results.verify import verify
 from fred.running.execution import execute
 from fred.running.recording import Recording
 from fred.schedule.bounds import check_bounds
-from fred.schedule.schedule import Schedule, Verb
+from fred.schedule.schedule import Schedule, Verb, What
 from fred.specification.sweep import _OF_FAILURES
 from fred.views.summary_table import summary_table
 from fred.views.timeline import timeline
@@ -28,7 +31,7 @@ from tests.draws import Draws
 from tests.laws import check_laws
 from tests.random_clusters import failures as random_failures
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
-from tests.worlds import COMPUTE, make_run, same
+from tests.worlds import COMPUTE, TASK, make_run, same
 
 SECOND = {"name": "constant", "seconds": 1.0}
 EVERY = {"every_updates": 1}
@@ -180,6 +183,93 @@ class TestByHand:
         assert shares(spans(schedule))["network"] == 0
 
 
+def numbers(schedule: Schedule, worker: int = 0) -> list[int]:
+    """Return the numbers of the minibatches of a worker's gradients that were used, in order."""
+    uses = schedule.rows(Verb.PUSH, Verb.ADD)
+    return schedule.by_minibatch()["step"][uses[schedule["worker"][uses] == worker]].tolist()
+
+
+class TestMinibatches:
+    NEXT: ClassVar[dict[str, Any]] = {"checkpoint": {"every_updates": 2}, "minibatches": "next"}
+
+    @pytest.mark.parametrize("protocol", ["asynchronous", "synchronous", "allreduce"])
+    def test_a_worker_goes_on_after_the_last_one_that_it_began(self, protocol):
+        """The failure at 3.5 s undoes gradients 2 and 3; 3 was being computed."""
+        schedule = record(protocol, failures((0, 3.5, 5.0), **self.NEXT), {"updates": 5}, workers=1)
+        assert updates(schedule) == [1, 2, 6, 7, 8]
+        assert numbers(schedule) == [0, 1, 4, 5, 6]
+        assert schedule["step"][schedule.rows(Verb.PUSH, Verb.ADD)].tolist() == [0, 1, 2, 3, 4]
+        usual = record(protocol, failures((0, 3.5, 5.0), checkpoint={"every_updates": 2}), {"updates": 5}, workers=1)
+        assert usual.by_minibatch() is usual
+        assert numbers(usual) == [0, 1, 2, 3, 4]
+
+    def test_failures_between_two_checkpoints_add_up(self):
+        """Gradients 2 and 3, then 4, then 5 and 6 are undone; the job then loads for 1 s, and fails meanwhile."""
+        times = [(0, 3.5, 5.0), (0, 6.5, 7.0), (0, 9.5, 10.0), (0, 10.5, 11.0)]
+        schedule = record("asynchronous", failures(*times, **self.NEXT, load=SECOND), {"updates": 6}, workers=1)
+        assert updates(schedule) == [1, 2, 13, 14, 15, 16]
+        assert numbers(schedule) == [0, 1, 7, 8, 9, 10]
+        assert schedule.intervals.only(What.SKIPPED).other.tolist() == [2, 1, 2]
+
+    def test_each_worker_skips_its_own(self):
+        """Worker 0's first gradient is in flight at the checkpoint of 0.8 s and is lost, with its second and worker 1's third."""
+        schedule = record("asynchronous", failures((0, 1.1, 5.0), **self.NEXT), {"updates": 6}, times=[1.0, 0.4])
+        assert updates(schedule) == [0.4, 0.8, 5.4, 5.8, 6.0, 6.2]
+        assert (numbers(schedule, 0), numbers(schedule, 1)) == ([2], [0, 1, 3, 4, 5])
+
+    def test_a_lost_checkpoint_brings_no_minibatch_back(self):
+        checkpoint = {"every_updates": 2, "to": "peers", "bytes": 1}
+        job = failures((0, 3.5, 5.0), (0, 6.5, 8.0), (1, 6.5, 8.0), checkpoint=checkpoint, minibatches="next")
+        schedule = record("allreduce", job, {"updates": 5}, network={"bandwidth": 1e12})
+        assert updates(schedule) == pytest.approx([9, 10, 11, 12, 13])
+        assert numbers(schedule) == numbers(schedule, 1) == [6, 7, 8, 9, 10]
+
+    @pytest.mark.parametrize("protocol", ["asynchronous", "synchronous", "allreduce"])
+    def test_another_program_finds_the_same_parameters(self, protocol):
+        job = drawn(2.0, checkpoint={"every_updates": 3}, minibatches="next")
+        run = make_run(protocol=protocol, cluster={"workers": 4, "compute": COMPUTE, "failures": job})
+        outcome = execute("run", run, 0)
+        assert len(outcome.schedule.intervals.only(What.SKIPPED).what) > 0
+        (params,) = by_plain(outcome, [PlainSGD(outcome.initial, 0.1)])
+        assert largest_relative_error(outcome.final, params) < 1e-5
+
+    def test_b_staleness_is_of_the_same_minibatches(self):
+        cluster = {"workers": 2, "compute": COMPUTE, "failures": failures((0, 0.5, 0.6), **self.NEXT)}
+        outcome = execute("run", make_run(cluster=cluster, stop={"updates": 20}), 0)
+        assert len(outcome.schedule.intervals.only(What.SKIPPED).what) > 0
+        pd.testing.assert_frame_equal(
+            b_staleness(outcome), b_staleness(replace(outcome, schedule=outcome.schedule.by_minibatch()))
+        )
+
+    def test_timing_does_not_depend_on_it(self):
+        same_ones, next_ones = (
+            record("asynchronous", drawn(2.0, minibatches=minibatches), {"updates": 40}, workers=3, compute=COMPUTE)
+            for minibatches in ("same", "next")
+        )
+        assert all(np.array_equal(same_ones[name], next_ones[name]) for name in same_ones.columns)
+        assert len(next_ones.intervals.only(What.SKIPPED).what) > 0
+
+    def test_only_manifests_of_next_mention_it(self):
+        for job in (drawn(9.0), drawn(9.0, minibatches="same")):
+            assert "minibatches" not in Cluster(workers=2, failures=job).model_dump()["failures"]
+        again = Cluster(workers=2, failures=drawn(9.0, minibatches="next")).model_dump()["failures"]
+        assert Cluster(workers=2, failures=again).model_dump()["failures"] == again
+
+    def test_a_stored_result_is_verified(self, tmp_path: Path):
+        cluster = {"workers": 2, "compute": SECOND, "failures": failures((0, 3.5, 5.0), **self.NEXT)}
+        run = {"algorithm": {"name": "asgd", "learning_rate": 0.1}, "task": TASK, "stop": {"updates": 8}}
+        fred.run(fred.scenario(**run, cluster=cluster), out=tmp_path / "result")
+        assert verify(tmp_path / "result")[0] == 0
+        (outcome,) = fred.load_result(tmp_path / "result").outcomes
+        assert outcome.schedule.intervals.only(What.SKIPPED).worker.tolist() == [0, 1]
+        check_bounds(outcome.schedule, 2, 1, outcome.run.protocol.layout(outcome.run.cluster))
+        forged = outcome.schedule.intervals.other.copy()
+        forged[outcome.schedule.intervals.what == What.SKIPPED] = 0
+        intervals = outcome.schedule.intervals._replace(other=forged)
+        with pytest.raises(ValueError, match="interval 0 has other 0; expected 1 to"):
+            check_bounds(replace(outcome.schedule, intervals=intervals), 2, 1, fred.Layout.central())
+
+
 class TestClosedForms:
     @staticmethod
     def goodput(every: int, mean_up: float, seconds: float, pause: float, load: float = 0.0, detect: float = 0.0) -> float:
@@ -260,9 +350,10 @@ JOB = drawn(
 
 
 class TestEveryProtocol:
+    @pytest.mark.parametrize("minibatches", ["same", "next"])
     @pytest.mark.parametrize("case", ONE_MODEL.values(), ids=list(ONE_MODEL))
-    def test_replayed_and_inline_leave_the_same_bits(self, case: Case):
-        cluster = case.run.cluster.model_copy(update={"failures": JOB, "faults": ()})
+    def test_replayed_and_inline_leave_the_same_bits(self, case: Case, minibatches: str):
+        cluster = case.run.cluster.model_copy(update={"failures": JOB | {"minibatches": minibatches}, "faults": ()})
         run = case.run.model_copy(update={"cluster": cluster})
         replayed, inline = execute("run", run, 3), execute("run", run, 3, inline=True)
         assert replayed.summary["failures"]["number"] > 0
@@ -275,6 +366,7 @@ class TestEveryProtocol:
         failed = 0
         for seed in range(4):
             job = random_failures(Draws(seed), {"workers": case.run.cluster.size})
+            job["minibatches"] = ("same", "next")[seed % 2]
             cluster = Cluster.model_validate(
                 case.run.cluster.model_copy(update={"faults": ()}).model_dump() | {"failures": job}
             )
@@ -338,6 +430,13 @@ class TestRefusals:
         [
             ({"protocol": "gossip"}, "a checkpoint holds one model"),
             ({"protocol": "outer-steps"}, "a checkpoint holds one model"),
+            (
+                {
+                    "task": {**TASK, "sampling": "sequential"},
+                    "cluster": {"workers": 2, "failures": drawn(9.0, minibatches="next")},
+                },
+                "all workers have the same ones: use another `sampling`",
+            ),
             (
                 {"algorithm": {"name": "b-fasgd", "learning_rate": 0.1}, "protocol": {"name": "gated", "c_push": 0.2}},
                 "timing depends on what is learned",

@@ -145,6 +145,11 @@ class Failures(Component):
         (), description="recorded failures: worker, down and up, s", examples=[[[0, 60, 90]]]
     )
     checkpoint: Checkpoint = Field(description="when checkpoints are made", examples=[{"every_updates": 100}])
+    minibatches: Literal["same", "next"] = Field(
+        "same",
+        description="minibatches after a failure: those of the work that is done again, or from the one after the last that "
+        "each worker began, such as with a data loader that a checkpoint does not hold",
+    )
     detect: AnyLatency = Field(_AT_ONCE, description="time until a failure is noticed, s")
     load: AnyLatency = Field(_AT_ONCE, description="time to start again and load a checkpoint, s, apart from the network's")
     spares: Whole = Field(0, description="machines that stand by, each for one worker")
@@ -155,6 +160,11 @@ class Failures(Component):
     retire_after: Count | None = Field(
         None, description="number of failures after which a machine is not repaired; absent: never"
     )
+
+    @model_serializer(mode="wrap")
+    def _without_usual(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `minibatches` out if it is the default, so that files of such jobs do not mention it."""
+        return {name: option for name, option in written(self).items() if name != "minibatches" or option != "same"}
 
     @model_validator(mode="before")
     @classmethod

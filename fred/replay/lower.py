@@ -26,7 +26,7 @@ def lower(
     `turns`: True to merge an update and the gradient begun after it into one instruction, which saves time for small
     models.
     """
-    lowering = _Lowering(schedule, marks, groups, hooks or Hooks(), turns)
+    lowering = _Lowering(schedule.by_minibatch(), marks, groups, hooks or Hooks(), turns)
     lowering.emit()
     return lowering.program()
 

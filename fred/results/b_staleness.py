@@ -34,7 +34,7 @@ def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
         outcome: outcome of a run with a task, whose data must be unchanged.
         every: only every N-th gradient is evaluated.
     """
-    run, schedule = outcome.run, outcome.schedule
+    run, schedule = outcome.run, outcome.schedule.by_minibatch()
     if every < 1:
         raise FredError(f"`every` is {every}; expected 1 or more: only every N-th gradient is evaluated")
     if run.task is None:

@@ -19,6 +19,7 @@ def interpreted(problem: Problem, schedule: Schedule, marks: Ints) -> Iterator[l
         marks: rows before which the states are read, ascending: [marks].
     """
     interpreter = Interpreter(problem.arithmetic, problem.models, problem.layout.replicas, problem.examples, problem.batches)
+    schedule = schedule.by_minibatch()
     mailboxes, messages = _last_uses(schedule)
     rows, done = iter(schedule), 0
     for mark in marks.tolist():

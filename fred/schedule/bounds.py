@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.components.limits import MOST_GRADIENTS
 from fred.schedule.layout import Layout, is_whole
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Schedule, What
 
@@ -38,7 +39,9 @@ def check_bounds(schedule: Schedule, workers: int, servers: int, layout: Layout)
     if not isinstance(schedule.standstill, str):
         raise ValueError(f"`standstill` is {schedule.standstill!r}; expected text")
     _check_columns("row", schedule.columns, _of_rows(schedule))
-    _check_columns("interval", schedule.intervals._asdict(), _of_intervals(schedule, servers))
+    skips = schedule.intervals.what == What.SKIPPED
+    for some, bounds in ((~skips, _of_intervals(schedule, servers)), (skips, _of_skips(schedule))):
+        _check_columns("interval", {name: each[some] for name, each in schedule.intervals._asdict().items()}, bounds)
     for name in SCALES:
         if schedule[name].dtype != np.float64:
             raise ValueError(f"column `{name}` holds {schedule[name].dtype}; expected float64")
@@ -72,6 +75,11 @@ def _of_intervals(schedule: Schedule, servers: int) -> _Bounds:
     others = NONE, max(schedule.workers, servers, schedule.replicas * schedule.blocks) - 1
     known = {"what": (0, len(What) - 1), "row": (NONE, len(schedule) - 1), "worker": workers, "other": others}
     return dict.fromkeys(Intervals._fields, times) | known
+
+
+def _of_skips(schedule: Schedule) -> _Bounds:
+    known = {"row": (NONE, NONE), "worker": (0, schedule.workers - 1), "other": (1, MOST_GRADIENTS)}
+    return dict.fromkeys(Intervals._fields, (0, schedule.end_ns)) | known
 
 
 def _check_columns(what: str, columns: Mapping[str, NDArray], bounds: _Bounds) -> None:

@@ -24,7 +24,7 @@ A schedule also has *intervals*: whatever took time without a row of its own (`W
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -69,7 +69,7 @@ class Row(NamedTuple):
     block: int  # of the replica and of mailboxes
     mailbox: int  # written by PULL and MIX, read by PUSH, ADD, SYNC, DROP
     source: int  # mailbox that a MIX reads; where a pseudo-gradient starts
-    step: int  # the worker's count of gradients: identifies the minibatch
+    step: int  # the worker's count of gradients: identifies the minibatch (see `Schedule.by_minibatch`)
     timestamp: int  # the block's clock (changes) when the parameters were read; of a message, as reported to its server
     staleness: int  # clock at time_ns - timestamp, changes
     begin_ns: int  # PULL: sent by the server; PUSH, ADD, DROP: compute started
@@ -96,6 +96,7 @@ class What(IntEnum):
     DETECTING = 10  # the job has failed, which is not noticed yet; `worker`: the first one that failed
     REPAIRING = 11  # it waits until all workers have a machine
     LOADING = 12  # machines join and load the checkpoint
+    SKIPPED = 13  # at this time, a failure made the worker skip minibatches that it had begun; `other`: their number
 
 
 class Intervals(NamedTuple):
@@ -106,7 +107,7 @@ class Intervals(NamedTuple):
     end_ns: Ints  # UNENDING: never; of what is in transit at the end of the run: that end
     row: Ints  # UNFINISHED, COLLECTIVE, SENDING: the row concerned; TRIP: row that published the model; NONE: none
     worker: Ints  # TRIP: the sender; NONE: several workers
-    other: Ints  # TRIP: the receiver; SERVER_AWAY: the server
+    other: Ints  # TRIP: the receiver; SERVER_AWAY: the server; SKIPPED: number of minibatches
 
     @classmethod
     def of(cls, table: Ints) -> "Intervals":
@@ -253,6 +254,38 @@ class Schedule:
         clocks[self["mailbox"][written] * self.blocks + self["block"][written]] = self["timestamp"][written]
         origin = np.where(self["step"][rows] == NONE, self["source"][rows], self["mailbox"][rows])
         return clocks[origin * self.blocks + self["block"][rows]]
+
+    def by_minibatch(self) -> "Schedule":
+        """Return the schedule with the number of each gradient's minibatch as its `step`, as `batch_indices` needs it.
+
+        The number is the step itself, plus the minibatches that failures made the worker skip before (`What.SKIPPED`). The
+        result has no such intervals any more.
+
+        Example: the failure at 2.5 s undoes the gradients 1 and 2.
+            >>> import fred
+            >>> failures = {"recorded": [[0, 2.5, 4.0]], "checkpoint": {"every_seconds": 1.5}, "minibatches": "next"}
+            >>> scenario = fred.scenario(
+            ...     cluster={"workers": 1, "compute": {"name": "constant", "seconds": 1.0}, "failures": failures},
+            ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+            ...     stop={"updates": 4},
+            ... )
+            >>> schedule = fred.run(scenario).outcomes[0].schedule
+            >>> pushes = schedule.rows(fred.Verb.PUSH)
+            >>> schedule["step"][pushes].tolist(), schedule.by_minibatch()["step"][pushes].tolist()
+            ([0, 1, 2, 3], [0, 1, 3, 4])
+        """
+        skipped = self.intervals.what == What.SKIPPED
+        if not skipped.any():
+            return self
+        skips, others = (Intervals(*(column[some] for column in self.intervals)) for some in (skipped, ~skipped))
+        step, order = self["step"].copy(), np.argsort(self["worker"], kind="stable")
+        for worker in np.unique(skips.worker).tolist():
+            first, last = (np.searchsorted(self["worker"], worker, side, sorter=order) for side in ("left", "right"))
+            rows, own = order[first:last], skips.worker == worker
+            before = np.searchsorted(skips.begin_ns[own], self["begin_ns"][rows], side="right")
+            total = np.concatenate(([0], np.cumsum(skips.other[own])))[before]
+            step[rows] += np.where(step[rows] == NONE, 0, total)
+        return replace(self, columns={**self.columns, "step": step}, intervals=others)
 
     def counts(self) -> dict[str, int]:
         """Return the number of updates, and of gradients applied, dropped, and in flight at the end."""

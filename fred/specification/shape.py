@@ -269,6 +269,11 @@ class Run(Component):
                 "in this protocol workers have models of their own, but a checkpoint holds one model: "
                 "use `cluster.faults`, which it bears without a checkpoint"
             )
+        if self.cluster.failures.minibatches == "next" and self.task is not None and self.task.sampling == "sequential":
+            raise ValueError(
+                "`cluster.failures.minibatches: next` counts each worker's minibatches, but with `task.sampling: sequential` "
+                "all workers have the same ones: use another `sampling`"
+            )
         if self.cluster.failures.checkpoint.to == "peers" and layout.on_servers:
             raise ValueError(
                 "in this protocol servers hold the model, and they do not fail: "

@@ -32,7 +32,7 @@ class Restarts:
         self._sim, self._record, self._start = sim, record, start
         checkpoint = failures.checkpoint
         self._updates, self._seconds = (checkpoint.every_updates or 0) * sim.blocks, checkpoint.every_seconds or 0.0
-        self._saving = Saving(sim, checkpoint)
+        self._saving, self._skips = Saving(sim, checkpoint), failures.minibatches == "next"
         self._failing = Failing(failures, sim.cluster, sim.seed)
         self._initial = self._last = record.checkpoint(0, 0)  # checkpoint: the initial parameters
         self._furthest = self._last  # the last checkpoint with more updates than all before
@@ -107,6 +107,8 @@ class Restarts:
         outage = self._failing.fail(now)
         enough, loaded = outage.complete < NEVER, outage.loaded
         record.lose(self._go_back(outage.workers), now)
+        if self._skips:
+            record.skip(self._last, now)
         record.restore(self._last)
         if enough and self._last is not self._initial:
             loaded += self._saving.load(loaded)

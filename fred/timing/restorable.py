@@ -8,6 +8,8 @@ from fred.schedule.schedule import NONE, UNENDING, Schedule, What
 from fred.timing.copies import Gradient
 from fred.timing.recorder import Recorder
 
+_EACH_COUNTS = (What.DETECTING, What.SKIPPED)  # intervals that matter even if they take no time
+
 
 class Kept(NamedTuple):
     """A point of the recording to which `restore` goes back.
@@ -72,23 +74,35 @@ class Restorable(Recorder):
         self.clocks[:], self.steps[:] = kept.clocks, kept.steps
         self.latest[:] = self._none_begun
         self._unsettled, self._joined = [], [[] for _ in self._joined]
-        self._of_job += [[What.LOST, begin, end, worker] for worker, begin, end in kept.begun]
+        for worker, begin, end in kept.begun:
+            self.of_job(What.LOST, begin, end, worker)
         kept.begun.clear()  # once only, however often the job goes back
 
-    def of_job(self, what: What, begin: int, end: int, worker: int = NONE) -> None:
-        """Record an interval of the whole job, ns."""
-        self._of_job.append([what, begin, end, worker])
+    def skip(self, kept: Kept, now: int) -> None:
+        """Let each worker go on with the minibatch after the last one that it began, once the recording is at `kept` again.
+
+        Args:
+            kept: the point to which `restore` will go back.
+            now: time of the failure, ns.
+        """
+        for worker, (begun, left) in enumerate(zip(self.steps, kept.steps, strict=True)):
+            if begun > left:
+                self.of_job(What.SKIPPED, now, now, worker, begun - left)
+
+    def of_job(self, what: What, begin: int, end: int, worker: int = NONE, other: int = NONE) -> None:
+        """Record an interval of the whole job, ns; see `Intervals` for the rest."""
+        self._of_job.append([what, begin, end, worker, other])
 
     def lose(self, since: int, now: int) -> None:
         """Record that the job has failed at `now`: everything `since` the checkpoint, ns, is undone, but failures count."""
         later = []
         while self._of_job and (self._of_job[-1][1] >= since or self._of_job[-1][2] > now):  # it may fail while it loads
             later.append(self._of_job.pop())
-        for what, begin, end, worker in reversed(later):
-            if begin < since or what == What.LOST:
-                self._of_job.append([what, begin, min(end, now), worker])
+        for what, begin, end, worker, other in reversed(later):
+            if begin < since or what in (What.LOST, What.SKIPPED):
+                self._of_job.append([what, begin, min(end, now), worker, other])
             elif what == What.DETECTING:
-                self._of_job.append([what, begin, begin, worker])
+                self._of_job.append([what, begin, begin, worker, other])
         self.of_job(What.UNDONE, since, now)
 
     def pause(self, now: int, lasts: int) -> None:
@@ -102,9 +116,9 @@ class Restorable(Recorder):
     def schedule(self, end_ns: int, standstill: str = "", others: Iterable[tuple[int, ...]] = ()) -> Schedule:
         """Return the schedule of everything that was not lost, until the simulation stopped at `end_ns`."""
         found = [
-            (what, begin, min(end, end_ns), NONE, worker, NONE)
-            for what, begin, end, worker in self._of_job
-            if begin < min(end, end_ns) or (what == What.DETECTING and begin <= end_ns)  # each failure counts
+            (what, begin, min(end, end_ns), NONE, worker, other)
+            for what, begin, end, worker, other in self._of_job
+            if begin < min(end, end_ns) or (what in _EACH_COUNTS and begin <= end_ns)
         ]
         return super().schedule(end_ns, standstill, (*others, *found))
 
@@ -120,7 +134,7 @@ def _is_delayed(gradient: Gradient, now: int) -> bool:
 
 
 def _first_unused(worker: int, step: int, unused: dict[tuple[int, int], Gradient]) -> int:
-    """Return the step after the worker's last gradient that was used: later ones are computed again, with their minibatches."""
+    """Return the step after the worker's last gradient that was used: later ones are lost, and their steps are used again."""
     while (worker, step - 1) in unused:
         step -= 1
     return step
