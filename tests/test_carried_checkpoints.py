@@ -20,8 +20,8 @@ from fred.timing.recorder import Recorder
 from fred.timing.saving import Saving
 from fred.timing.simulation import Simulation
 from tests.cases import Case
+from tests.failing_jobs import ONE_MODEL, SECOND, drawn, failures, record, time_of, updates
 from tests.laws import check_laws
-from tests.test_failures import ONE_MODEL, SECOND, drawn, failures, record, time_of, updates
 from tests.worlds import make_run, same
 
 LATENCY = {"latency": {"name": "constant", "seconds": 0.01}}

@@ -20,48 +20,18 @@ from fred.outcomes.spans import shares, spans
 from fred.results.b_staleness import b_staleness
 from fred.results.verify import verify
 from fred.running.execution import execute
-from fred.running.recording import Recording
 from fred.schedule.bounds import check_bounds
 from fred.schedule.schedule import Schedule, Verb, What
 from fred.specification.sweep import _OF_FAILURES
 from fred.views.summary_table import summary_table
 from fred.views.timeline import timeline
-from tests.cases import CASES, Case
+from tests.cases import Case
 from tests.draws import Draws
+from tests.failing_jobs import EVERY, ONE_MODEL, SECOND, drawn, failures, record, time_of, updates
 from tests.laws import check_laws
 from tests.random_clusters import failures as random_failures
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
 from tests.worlds import COMPUTE, TASK, make_run, same
-
-SECOND = {"name": "constant", "seconds": 1.0}
-EVERY = {"every_updates": 1}
-
-
-def failures(*recorded: tuple[int, float, float], checkpoint: dict[str, Any] = EVERY, **options: Any) -> dict[str, Any]:
-    return {"recorded": recorded, "checkpoint": checkpoint} | options
-
-
-def drawn(mean_up: float, repair: float = 0.0, **options: Any) -> dict[str, Any]:
-    cause = {"mean_up": mean_up} | ({"repair": {"name": "exponential", "scale": repair}} if repair else {})
-    return {"causes": [cause], "checkpoint": EVERY} | options
-
-
-def record(
-    protocol: Any, job: dict[str, Any], stop: dict[str, Any], workers: int = 2, seed: int = 0, **cluster: Any
-) -> Schedule:
-    machines = {"workers": workers, "compute": SECOND, "failures": job, **cluster}
-    return Recording(make_run(task=None, evaluate={}, protocol=protocol, cluster=machines, stop=stop), seed).schedule()
-
-
-def updates(schedule: Schedule) -> list[float]:
-    """Return the times of the updates, s."""
-    return (schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS).tolist()
-
-
-def time_of(schedule: Schedule) -> dict[str, float]:
-    """Return how long the job was in each state, s."""
-    found = of_failures(schedule)["time"]
-    return {name: round(share * schedule.end_ns / NANOSECONDS, 9) for name, share in found.items() if share}
 
 
 def failing_of(cluster: Cluster, seed: int = 0) -> Failing:
@@ -332,13 +302,6 @@ class TestClosedForms:
         assert (np.array(firsts)[:, None] > [5, 50, 100]).mean(axis=0) == pytest.approx(survive, abs=0.03)
 
 
-ONE_MODEL = {  # a case of each protocol that can go back to a checkpoint
-    type(case.run.protocol).__name__: case
-    for case in CASES
-    if case.run.protocol.has_clock
-    and not case.run.protocol.needs_values
-    and case.run.protocol.layout(case.run.cluster).replicas == 1
-}
 JOB = drawn(
     8.0,
     repair=0.2,
