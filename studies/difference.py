@@ -54,6 +54,12 @@ class Difference(NamedTuple):
         """
         return verdict(self.interval, -margin, margin)
 
+    @property
+    def ratio(self) -> str:
+        """Return, for a difference of logarithms, the ratio in the cell of a table; bold if the interval excludes 1."""
+        value, low, high = np.exp([self.mean.value, *self.interval])
+        return bold(f"{value:.2f} ({low:.2f} to {high:.2f})", self.lower)
+
     def said(self, digits: int = 3) -> str:
         """Return the cell of a table; bold if the interval excludes 0.
 

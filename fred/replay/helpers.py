@@ -261,7 +261,7 @@ def help_out(memory: int, run: int, parent: int, number: int) -> None:
 
 
 def long_enough(seconds: float, gradients: int) -> bool:
-    """Return True if so many gradients, and each of them, take long enough to start helpers.
+    """Return True if each gradient, and all of them together, take long enough to start helpers.
 
     Args:
         seconds: time of a gradient, s.

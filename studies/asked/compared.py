@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fred.base.over_seeds import Verdict
 from studies.asked.cases import BUDGET, CASES
 from studies.asked.systems import BASE, SYSTEMS
-from studies.difference import Difference, bold
+from studies.difference import Difference
 
 MARGIN = float(np.log(1.1))  # a time that is longer by less is as good
 ROUNDS = [name for name, system in SYSTEMS.items() if system.rounds]
@@ -17,16 +17,6 @@ ALWAYS = [name for name, system in SYSTEMS.items() if not system.rounds]
 OTHERS = [name for name in SYSTEMS if name != BASE]
 MIXED, SORTED = "devices", "slow-differ"  # cases that differ in which clients have the slow devices alone
 Values = NDArray[np.float64]  # [seeds]
-
-
-class Compared(Difference):
-    """A difference: of errors, or of the logarithms of times."""
-
-    @property
-    def ratio(self) -> str:
-        """Return the ratio in the cell of a table; bold if the interval excludes 1."""
-        value, low, high = np.exp([self.mean.value, *self.interval])
-        return bold(f"{value:.2f} ({low:.2f} to {high:.2f})", self.lower)
 
 
 def values(found: pd.DataFrame, case: str, system: str, column: str, way: str = "tuned") -> Values:
@@ -39,8 +29,7 @@ def values(found: pd.DataFrame, case: str, system: str, column: str, way: str = 
         column: which.
         way: how settings were chosen, `tuned` or `one setting`.
     """
-    rows = found[(found["case"] == case) & (found["system"] == system) & (found["way"] == way)].sort_values("seed")
-    every = rows[column].to_numpy(float)
+    every = _rows(found, case, system, way)[column].to_numpy(float)
     return np.where(np.isfinite(every), every, BUDGET if column == "target_seconds" else np.nan)
 
 
@@ -53,8 +42,11 @@ def missed(found: pd.DataFrame, case: str, system: str, way: str = "tuned") -> i
         system: which.
         way: how settings were chosen.
     """
-    rows = found[(found["case"] == case) & (found["system"] == system) & (found["way"] == way)]
-    return int(rows["target_seconds"].isna().sum())
+    return int(_rows(found, case, system, way)["target_seconds"].isna().sum())
+
+
+def _rows(found: pd.DataFrame, case: str, system: str, way: str) -> pd.DataFrame:
+    return found[(found["case"] == case) & (found["system"] == system) & (found["way"] == way)].sort_values("seed")
 
 
 def _logs(found: pd.DataFrame, case: str, system: str) -> Values:
@@ -73,7 +65,7 @@ def fastest(found: pd.DataFrame, case: str, among: Sequence[str] = tuple(SYSTEMS
     return min(among, key=lambda each: float(np.log(values(found, case, each, "target_seconds", way)).mean()))
 
 
-def sooner(found: pd.DataFrame, case: str) -> dict[str, Compared]:
+def sooner(found: pd.DataFrame, case: str) -> dict[str, Difference]:
     """Return the logarithm of each other system's time to the target over that of a uniform sample: a family.
 
     Args:
@@ -81,7 +73,7 @@ def sooner(found: pd.DataFrame, case: str) -> dict[str, Compared]:
         case: which.
     """
     base = _logs(found, case, BASE)
-    return Compared.family({system: _logs(found, case, system) - base for system in OTHERS})
+    return Difference.family({system: _logs(found, case, system) - base for system in OTHERS})
 
 
 def as_good(found: pd.DataFrame, case: str) -> dict[str, Verdict]:
@@ -93,20 +85,20 @@ def as_good(found: pd.DataFrame, case: str) -> dict[str, Verdict]:
     """
     first = fastest(found, case)
     others = {each: _logs(found, case, each) - _logs(found, case, first) for each in SYSTEMS if each != first}
-    return {system: each.below(MARGIN) for system, each in Compared.family(others, [MARGIN]).items()}
+    return {system: each.below(MARGIN) for system, each in Difference.family(others, [MARGIN]).items()}
 
 
-def without_rounds(found: pd.DataFrame) -> dict[tuple[str, str], Compared]:
+def without_rounds(found: pd.DataFrame) -> dict[tuple[str, str], Difference]:
     """Return the logarithm of the time of each system without rounds over that of the fastest with rounds: one family.
 
     Args:
         found: a row for each case, system, way and seed.
     """
     best = {case: _logs(found, case, fastest(found, case, ROUNDS)) for case in CASES}
-    return Compared.family({(system, case): _logs(found, case, system) - best[case] for system in ALWAYS for case in CASES})
+    return Difference.family({(system, case): _logs(found, case, system) - best[case] for system in ALWAYS for case in CASES})
 
 
-def less_fair(found: pd.DataFrame, case: str, column: str = "worst_error") -> dict[str, Compared]:
+def less_fair(found: pd.DataFrame, case: str, column: str = "worst_error") -> dict[str, Difference]:
     """Return the error of each other system's worst tenth of the clients, less that of a uniform sample: a family.
 
     Args:
@@ -115,10 +107,10 @@ def less_fair(found: pd.DataFrame, case: str, column: str = "worst_error") -> di
         column: which error.
     """
     base = values(found, case, BASE, column)
-    return Compared.family({system: values(found, case, system, column) - base for system in OTHERS})
+    return Difference.family({system: values(found, case, system, column) - base for system in OTHERS})
 
 
-def added_where_slow_differ(found: pd.DataFrame, column: str) -> dict[str, Compared]:
+def added_where_slow_differ(found: pd.DataFrame, column: str) -> dict[str, Difference]:
     """Return what an error grows by if the slow devices, instead of any, have the last digits: a family.
 
     Both cases have the one setting for all cases, so nothing else differs.
@@ -131,7 +123,7 @@ def added_where_slow_differ(found: pd.DataFrame, column: str) -> dict[str, Compa
     def errors(case: str, system: str) -> Values:
         return values(found, case, system, column, "one setting")
 
-    return Compared.family({system: errors(SORTED, system) - errors(MIXED, system) for system in SYSTEMS})
+    return Difference.family({system: errors(SORTED, system) - errors(MIXED, system) for system in SYSTEMS})
 
 
 def uploads(found: pd.DataFrame, case: str, system: str) -> float:

@@ -29,7 +29,6 @@ from studies.asked.compared import (
     MIXED,
     OTHERS,
     ROUNDS,
-    SORTED,
     added_where_slow_differ,
     fastest,
     less_fair,
@@ -106,14 +105,9 @@ def facts(found: pd.DataFrame) -> dict[str, str]:
     for system in OTHERS:
         words[f"{_key(system)}_sooner"] = _count([quicker[case][system].lower for case in CASES])
         words[f"{_key(system)}_fairer"] = _count([unfair[case][system].lower for case in CASES])
-    grown = {column: added_where_slow_differ(found, column) for column in ("error", "worst_error")}
+    grown = added_where_slow_differ(found, "worst_error")
     for system in SYSTEMS:
-        words[f"{_key(system)}_grown"] = f"{grown['error'][system].mean.value:+.2f}"
-        words[f"{_key(system)}_grown_worst"] = f"{grown['worst_error'][system].mean.value:+.2f}"
-        words[f"{_key(system)}_mixed"] = rows.time(found, MIXED, system)
-        words[f"{_key(system)}_sorted"] = rows.time(found, SORTED, system)
-        words[f"{_key(system)}_worst"] = rows.error(found, SORTED, system)
-        words[f"{_key(system)}_part"] = f"{100 * values(found, SORTED, system, 'took_part').mean():.0f}"
+        words[f"{_key(system)}_grown_worst"] = f"{grown[system].mean.value:+.2f}"
         words[f"{_key(system)}_uploads"] = f"{uploads(found, MIXED, system):,.0f}"
     return words | {
         "fastest": ", ".join(fastest(found, case) for case in CASES),
@@ -121,7 +115,7 @@ def facts(found: pd.DataFrame) -> dict[str, str]:
         "uniform_missed": str(sum(missed(found, case, BASE) for case in CASES if CASES[case].devices != "alike")),
         "against_count": str(len(always)),
         "one_setting": _one_setting(found),
-        "grown_surely": ", ".join(name for name, each in grown["worst_error"].items() if each.lower == Verdict.NO) or "none",
+        "grown_surely": ", ".join(name for name, each in grown.items() if each.lower == Verdict.NO) or "none",
     }
 
 

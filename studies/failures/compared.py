@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from studies.difference import Difference, bold
+from studies.difference import Difference
 from studies.failures.cases import (
     BASE,
     BUDGET,
@@ -26,16 +26,6 @@ MARGIN = float(np.log(1.1))  # times are equal if their ratio lies between 1 / 1
 MONTH = 730.0  # hours
 _MINUTE = 60.0  # s
 Values = NDArray[np.float64]  # [seeds]
-
-
-class Compared(Difference):
-    """A difference: of minutes, of losses, or of the logarithms of times."""
-
-    @property
-    def ratio(self) -> str:
-        """Return the ratio in the cell of a table; bold if the interval excludes 1."""
-        value, low, high = np.exp([self.mean.value, *self.interval])
-        return bold(f"{value:.2f} ({low:.2f} to {high:.2f})", self.lower)
 
 
 def values(found: pd.DataFrame, system: str, hours: float, column: str, tuned: str = "none") -> Values:
@@ -74,36 +64,36 @@ def _cost(found: pd.DataFrame, system: str) -> Values:
     return lost / np.maximum(1, values(found, system, MOST, "failures_to_target")) / _MINUTE
 
 
-def costs(found: pd.DataFrame) -> dict[str, Compared]:
+def costs(found: pd.DataFrame) -> dict[str, Difference]:
     """Return the cost of a failure in each system, minutes: the time that failures add until the target, over their number.
 
     Args:
         found: a row for each system, rate of failures, setting and seed.
     """
-    return Compared.family({system: _cost(found, system) for system in SYSTEMS})
+    return Difference.family({system: _cost(found, system) for system in SYSTEMS})
 
 
-def costs_less_base(found: pd.DataFrame) -> dict[str, Compared]:
+def costs_less_base(found: pd.DataFrame) -> dict[str, Difference]:
     """Return the cost of a failure in each other system, less that in synchronous SGD with checkpoints, minutes.
 
     Args:
         found: a row for each system, rate of failures, setting and seed.
     """
     base = _cost(found, BASE)
-    return Compared.family({system: _cost(found, system) - base for system in SYSTEMS if system != BASE})
+    return Difference.family({system: _cost(found, system) - base for system in SYSTEMS if system != BASE})
 
 
-def slower(found: pd.DataFrame, hours: float) -> dict[str, Compared]:
+def slower(found: pd.DataFrame, hours: float) -> dict[str, Difference]:
     """Return the logarithm of each system's time to the target at a rate of failures over that without.
 
     Args:
         found: a row for each system, rate of failures, setting and seed.
         hours: between two failures of the job.
     """
-    return Compared.family({system: _log(found, system, hours) - _log(found, system, NONE) for system in SYSTEMS})
+    return Difference.family({system: _log(found, system, hours) - _log(found, system, NONE) for system in SYSTEMS})
 
 
-def beside_base(found: pd.DataFrame, hours: float, column: str = "target_seconds") -> dict[str, Compared]:
+def beside_base(found: pd.DataFrame, hours: float, column: str = "target_seconds") -> dict[str, Difference]:
     """Return the logarithm of each other system's time over that of synchronous SGD with checkpoints, at a rate of failures.
 
     Args:
@@ -112,31 +102,31 @@ def beside_base(found: pd.DataFrame, hours: float, column: str = "target_seconds
         column: time or cost to the target.
     """
     base = _log(found, BASE, hours, column)
-    return Compared.family({system: _log(found, system, hours, column) - base for system in SYSTEMS if system != BASE})
+    return Difference.family({system: _log(found, system, hours, column) - base for system in SYSTEMS if system != BASE})
 
 
 def _log(found: pd.DataFrame, system: str, hours: float, column: str = "target_seconds", tuned: str = "none") -> Values:
     return np.asarray(np.log(values(found, system, hours, column, tuned)), float)
 
 
-def stale(found: pd.DataFrame) -> dict[str, Compared]:
+def stale(found: pd.DataFrame) -> dict[str, Difference]:
     """Return the logarithm of the time with six failures a day and the setting tuned without any, over that tuned with them.
 
     Args:
         found: a row for each system, rate of failures, setting and seed.
     """
-    return Compared.family(
+    return Difference.family(
         {each: _log(found, each, MEDIUM) - _log(found, each, MEDIUM, tuned="six a day") for each in SYSTEMS}, (-MARGIN, MARGIN)
     )
 
 
-def loss_added(found: pd.DataFrame) -> dict[str, Compared]:
+def loss_added(found: pd.DataFrame) -> dict[str, Difference]:
     """Return what one failure an hour adds to the loss at the end of the run, nats.
 
     Args:
         found: a row for each system, rate of failures, setting and seed.
     """
-    return Compared.family({each: values(found, each, MOST, "loss") - values(found, each, NONE, "loss") for each in SYSTEMS})
+    return Difference.family({each: values(found, each, MOST, "loss") - values(found, each, NONE, "loss") for each in SYSTEMS})
 
 
 def work(found: pd.DataFrame, system: str, hours: float) -> float:
