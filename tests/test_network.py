@@ -20,6 +20,8 @@ from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.cards import Card, SlowCard, Slowness
 from fred.timing.loop import Loop, Wait
 from fred.timing.queued_links import QueuedLinks
+from fred.timing.recorder import Recorder
+from fred.timing.simulation import Simulation
 from tests.worlds import make_run, record
 
 
@@ -328,3 +330,16 @@ def test_cards_have_names():
     assert (network.bandwidth, network.server_bandwidth, network.node_bandwidth) == (25e9 / 8, 200e9 / 8, 1e6)
     with pytest.raises(ValueError, match="unknown card `10G`; expected bytes/s, or one of 1GbE, 10GbE"):
         Network(bandwidth="10G")
+
+
+@pytest.mark.parametrize("protocol", [Asynchronous(), LocalSteps(period=2), Gossip()])
+def test_objects_of_every_event_have_few_attributes(protocol):
+    """CPython reads attributes fast while an object has at most 29: with a 30th, recording was 2.5 % slower."""
+    cluster = Cluster(workers=4, network={"latency": {"name": "constant", "seconds": 0.1}, "bandwidth": 1e6})
+    recorder = Recorder(4, protocol.layout(cluster), gradients=8)
+    simulation = Simulation(cluster, recorder, seed=0, sizes=1000)
+    protocol.start(simulation)
+    simulation.run()
+    assert isinstance(simulation.links, QueuedLinks)
+    counts = {type(each).__name__: len(vars(each)) for each in (simulation, simulation.links, recorder, simulation.env)}
+    assert max(counts.values()) < 30, counts

@@ -58,7 +58,7 @@ class Synchronous(Protocol):
             raise ValueError(f"`backup_workers` ({self.backup_workers}) must be below the number of workers ({cluster.size})")
 
     def start(self, sim: Simulation) -> None:
-        server = _Server(sim, self.backup_workers, interrupts=self.late == "interrupt")
+        server = _Server(sim, sim.workers - self.backup_workers, interrupts=self.late == "interrupt")
         for worker in range(sim.workers):
             sim.work(worker, partial(self._work, sim, server, worker), partial(self._gone, sim, server, worker))
 
@@ -90,9 +90,9 @@ class Synchronous(Protocol):
 class _Server:
     """The server, which collects the gradients of one round after another."""
 
-    def __init__(self, sim: Simulation, spare: int, interrupts: bool):
+    def __init__(self, sim: Simulation, needed: int, interrupts: bool):
         self._sim = sim
-        self._spare = spare  # workers for which a round does not wait
+        self._needed = needed  # gradients per round, if no worker is left out
         self._interrupts = interrupts
         self.present: set[int] = set()  # workers whose gradients have arrived in this round
         self.absent: set[int] = set()  # workers that rounds leave out
@@ -102,7 +102,7 @@ class _Server:
         """Add the gradient to the open round; return True if that completed the round."""
         self._sim.add(gradient)
         self.present.add(gradient.worker)
-        return self._completed()
+        return len(self.present) + len(self.absent) >= self._needed and self._completed()  # most often the first is false
 
     def leave_out(self, worker: int) -> None:
         """Go on without a worker, if it is still offline."""
@@ -112,10 +112,7 @@ class _Server:
 
     def _completed(self) -> bool:
         """Commit the open round if it waits for no worker; return True if it did."""
-        workers = self._sim.workers
-        if len(self.present) + len(self.absent) + self._spare < workers:  # the most frequent case, and the fastest to tell
-            return False
-        if workers - len(self.present | self.absent) > self._spare or not self.present:
+        if len(self.present | self.absent) < self._needed or not self.present:
             return False
         self._sim.commit()
         if self._interrupts and len(self.present) < self._sim.workers:

@@ -258,7 +258,7 @@ class FairLinks(Links):
             self._lay_ways(network.regions, workers)
         self._named = {name: (self._link(bandwidth), self._link(bandwidth)) for name, bandwidth in network.links.items()}
         if self._store_latency:
-            self._into_store, self._out_of_store = (self._link(self._store_bandwidth) for _ in range(2))
+            self._into_store, self._out_of_store = (self._link(self._store_bandwidth()) for _ in range(2))
         self._pairs: dict[tuple[int, int], int] = {}  # links between regions, by server
         self._routed: dict[tuple[Member, Member], tuple[int, ...]] = {}
         slowed = {link: partial(slow.slowdown, owner) for link, (slow, owner) in self._slow.items()}

@@ -31,7 +31,7 @@ class Links(ABC):
 
     def __init__(self, env: Loop, cluster: Cluster, seed: int, faults: Faults | None = None):
         network = cluster.network.effective if cluster.network else Network()
-        self._env, self._servers, self._network = env, cluster.servers, network
+        self._env, self._servers, self._network, self._cluster = env, cluster.servers, network, cluster
         self._node_of: list[int] = cluster.node_of.tolist()
         self._slow_workers = self._slowness(cluster.link_loads("workers", seed), cluster.size)
         self._slow_servers = self._slowness(cluster.link_loads("servers", seed), cluster.servers)
@@ -44,9 +44,8 @@ class Links(ABC):
         self._down: list[list[Callable[[], int]]] = []  # from each server
         self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each region, if given
         self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
-        self._bandwidths = cluster.bandwidths("upload"), cluster.bandwidths("download")
+        self._peers: tuple[list[Callable[[], int]], ...] = ()  # latencies to workers of other nodes, and of the same node
         checkpoint = cluster.failures and cluster.failures.checkpoint
-        self._store_bandwidth = checkpoint.store_bandwidth if checkpoint else None
         owners = max(cluster.size, self._servers) if checkpoint and checkpoint.to == "store" else 0
         self._store_latency = durations(seed, "store", [network.latency] * owners, [1.0] * owners) if owners else []
         self.clear()
@@ -124,7 +123,8 @@ class Links(ABC):
         """Forget all messages under way."""
         self._again = 0
         self._late.clear()
-        self._lay_cards(self._network, len(self._node_of), *self._bandwidths)
+        cluster = self._cluster
+        self._lay_cards(self._network, cluster.size, cluster.bandwidths("upload"), cluster.bandwidths("download"))
 
     def pause(self, lasts: int) -> None:
         """Delay all messages under way by `lasts` ns."""
@@ -149,10 +149,7 @@ class Links(ABC):
 
     def _latency_across(self, sender: int, receiver: int, inside: bool) -> tuple[int, int]:
         """Return the latency of a message between two workers, and by how much it is late, ns."""
-        if self._to_region:
-            latency = self._to_region[sender][self._region_of[receiver]]()
-        else:
-            latency = (self._inside if inside else self._across)[sender]()
+        latency = self._to_region[sender][self._region_of[receiver]]() if self._to_region else self._peers[inside][sender]()
         if self._slow_workers is not None:
             latency = self._slow_workers.latency(receiver, latency)
         if not self._late[sender]:
@@ -178,6 +175,11 @@ class Links(ABC):
             return work
         return max(self._slow_workers.passed(member, begin, work) for member in members) - begin
 
+    def _store_bandwidth(self) -> float | None:
+        """Return the bandwidth of the store of checkpoints, bytes/s."""
+        checkpoint = self._cluster.failures and self._cluster.failures.checkpoint
+        return checkpoint.store_bandwidth if checkpoint else None
+
     def _slowness(self, loads: list[Load], owners: int) -> Slowness | None:
         return Slowness(self._env, loads, owners) if loads else None
 
@@ -200,8 +202,8 @@ class Links(ABC):
             return
         self._up = [draws("uplink", network.latency)] * self._servers
         self._down = [draws("downlink", network.pull_latency or network.latency)] * self._servers
-        self._across = draws("peers", network.latency)
-        self._inside = self._across if network.within is None else draws("peers of a node", network.within.latency)
+        across = draws("peers", network.latency)
+        self._peers = (across, across if network.within is None else draws("peers of a node", network.within.latency))
         for some in network.servers:
             for server in some.servers:
                 if some.latency is not None:

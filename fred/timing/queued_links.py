@@ -69,13 +69,13 @@ class QueuedLinks(Links):
 
     def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
-        own = (self._out[number], self._leaving[self._node_of[number]]) if kind == "workers" else (self._outward[number],)
-        return self._passing((own, (self._into_store,)), self._latency_of_store(owner), size)
+        own = (self._out[number], self._leaving(number)) if kind == "workers" else (self._outward[number],)
+        return self._passing((own, self._store[:1]), self._latency_of_store(owner), size)
 
     def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
-        own = (self._entering[self._node_of[number]], self._in[number]) if kind == "workers" else (self._inward[number],)
-        return self._passing(((self._out_of_store,), own), self._latency_of_store(owner), size)
+        own = (self._entering(number), self._in[number]) if kind == "workers" else (self._inward[number],)
+        return self._passing((self._store[1:], own), self._latency_of_store(owner), size)
 
     def _passing(self, way: tuple[tuple[Card, ...], tuple[Card, ...]], latency: int, size: int) -> Generator[Wait, Any, None]:
         """Pass each card as soon as the message begins to pass the previous one; those of the receiver, one latency later."""
@@ -91,17 +91,7 @@ class QueuedLinks(Links):
             yield done - self._env._now
 
     def pause(self, lasts: int) -> None:
-        lists = (
-            self._out,
-            self._in,
-            self._inner_out,
-            self._inner_in,
-            self._inward,
-            self._outward,
-            self._leaving,
-            self._entering,
-            [self._into_store, self._out_of_store],
-        )
+        lists = (self._out, self._in, *self._inner, self._inward, self._outward, *self._nodes, self._store)
         regional = (*self._to, *self._from) if self._region_of else ()
         cards = {id(card): card for own in (*lists, *regional, [*self._between.values()]) for card in own}  # each once
         for card in cards.values():
@@ -125,22 +115,21 @@ class QueuedLinks(Links):
         self._inward, self._outward = (
             [self._of_server(server, bandwidth) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
         )
-        self._leaving, self._entering = (
+        self._nodes = leaving, entering = tuple(
             [Card(network.node_bandwidth) for _ in range(max(self._node_of) + 1)] for _ in range(2)
         )
-        self._into_store, self._out_of_store = Card(self._store_bandwidth), Card(self._store_bandwidth)
+        self._store = tuple(Card(self._store_bandwidth()) for _ in range(2))  # into it, and out of it
         upward, downward = self._out, self._in  # to servers, from servers
         if network.node_bandwidth is not None:
-            upward = [SharedCard(link, self._leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
-            downward = [SharedCard(link, self._entering[node]) for link, node in zip(self._in, self._node_of, strict=True)]
+            upward = [SharedCard(link, leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
+            downward = [SharedCard(link, entering[node]) for link, node in zip(self._in, self._node_of, strict=True)]
         self._upward, self._downward = [upward] * self._servers, [downward] * self._servers
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
-        self._inner_out, self._inner_in = self._out, self._in
+        self._inner = self._out, self._in
         if within is not None:
-            self._inner_out, self._inner_in = (
-                [card_of(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
-            )
+            out, into = ([card_of(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2))
+            self._inner = out, into
 
     def _lay_ways(self, regions: Regions, workers: int) -> None:
         """Create the links of each worker: one to each region, and one from each."""
@@ -166,9 +155,17 @@ class QueuedLinks(Links):
         if self._region_of:
             return (self._to[sender][self._region_of[receiver]],), (self._from[receiver][self._region_of[sender]],)
         if inside:
-            return (self._inner_out[sender],), (self._inner_in[receiver],)
-        leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]
-        return (self._out[sender], leaving), (entering, self._in[receiver])
+            out, into = self._inner
+            return (out[sender],), (into[receiver],)
+        return (self._out[sender], self._leaving(sender)), (self._entering(receiver), self._in[receiver])
+
+    def _leaving(self, worker: int) -> Card:
+        """Return the card through which messages leave the worker's node."""
+        return self._nodes[0][self._node_of[worker]]
+
+    def _entering(self, worker: int) -> Card:
+        """Return the card through which messages enter the worker's node."""
+        return self._nodes[1][self._node_of[worker]]
 
     def _passed(self, cards: list[Card], now: int, size: int, server: int | None) -> int:
         """Return the time (ns) at which the bytes have passed a server's card; for None, all cards, in equal parts."""
