@@ -6,15 +6,18 @@ each gradient goes to the process that is free first. A value that crosses has a
 has copied it; slots are assigned as registers are, in the order of the tasks, so waiting for one never blocks a cycle.
 """
 
+from bisect import insort
 from collections import Counter
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
 from fred.replay.tasks import MESSAGES, START, Do, Tasks
 from fred.replay.versions import assign_slots
 
-_UPDATE, _CROSSING = 0.1, 0.05  # costs of an update, with the copy for others, and of reading a value, in gradients
+_UPDATE, _CROSSING = 0.05, 0.05  # costs of an update, and of handing a value over, in gradients
+_SLACK = 4  # tasks, for each process, by which a slot is kept longer, so that a slow reader stops nobody
 _COST = {Do.GRADIENT: 1.0, Do.FINISH: 1.0, Do.MARK: 0.0}
 
 
@@ -53,10 +56,10 @@ class Plan:
 
 def plan_of(tasks: Tasks, processes: int) -> Plan:
     """Return the plan for these tasks and this number of processes, which include the run's own."""
-    order, readers = tasks.order(processes), tasks.readers()
-    process = _by_worker(tasks, processes) if _local(tasks) else [0] * len(tasks.tasks)
+    readers, local = tasks.readers(), _local(tasks)
+    process = _by_worker(tasks, processes) if local else [0] * len(tasks.tasks)
     _place_mixes(tasks, readers, process)
-    duration = _run(tasks, order, process, processes, choose=not _local(tasks))
+    order, duration = _run(tasks, readers, process, processes, choose=not local)
     own = [[number for number in order if process[number] == each] for each in range(processes)]
     return Plan(tasks, process, own, *_crossings(tasks, order, readers, process), duration)
 
@@ -96,21 +99,48 @@ def _senders(tasks: Tasks) -> dict[int, set[int]]:
     return found
 
 
-def _run(tasks: Tasks, order: list[int], process: list[int], processes: int, choose: bool) -> float:
-    """Return the predicted duration of the tasks, in gradients; `choose`: first give each message to a free process."""
-    free, ready = [0.0] * processes, [0.0] * len(tasks.maker)
-    for number in order:
-        task = tasks.tasks[number]
-        if choose and task.do in MESSAGES:
-            process[number] = min(range(processes), key=lambda each: (free[each], -each))
-        own = process[number]
-        crossing = sum(tasks.maker[value] != START and process[tasks.maker[value]] != own for value in task.reads)
-        free[own] = (
-            max([free[own], *(ready[value] for value in task.reads)]) + _CROSSING * crossing + _COST.get(task.do, _UPDATE)
-        )
-        for value in task.writes:
-            ready[value] = free[own]
-    return max(free)
+def _run(tasks: Tasks, readers: list[list[int]], process: list[int], processes: int, choose: bool) -> tuple[list[int], float]:
+    """Return the tasks by their begin, and their predicted duration, in gradients.
+
+    Each process does the first of its tasks whose values are there, as the executors do. `choose`: give each message to the
+    process that is free first.
+    """
+    order: list[int] = []
+    missing = [len({value for value in task.reads if tasks.maker[value] != START}) for task in tasks.tasks]
+    possible: list[list[int]] = [[] for _ in range(processes + 1)]  # heaps; the last one: messages of nobody yet
+    idle, running, now = [*range(processes)], list[tuple[float, int]](), 0.0  # running: tasks by their end
+
+    def offer(number: int) -> None:
+        free = choose and tasks.tasks[number].do in MESSAGES
+        heappush(possible[-1 if free else process[number]], number)
+
+    for number, count in enumerate(missing):
+        if not count:
+            offer(number)
+    while True:
+        for own in reversed(idle[:]):  # the run's own last: it has the updates to do
+            if heaps := [heap for heap in (possible[own], possible[-1]) if heap]:
+                number = heappop(min(heaps))
+                process[number] = own
+                order.append(number)
+                idle.remove(own)
+                heappush(running, (now + _cost(tasks, process, number), number))
+        if not running:
+            return order, now
+        now, done = heappop(running)
+        insort(idle, process[done])
+        for reader in [reader for value in tasks.tasks[done].writes for reader in readers[value]]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                offer(reader)
+
+
+def _cost(tasks: Tasks, process: list[int], number: int) -> float:
+    """Return the time of a task, in gradients, with that of reading values of other processes."""
+    task = tasks.tasks[number]
+    makers = [tasks.maker[value] for value in task.reads]
+    crossing = sum(maker != START and process[maker] != process[number] for maker in makers)
+    return _CROSSING * crossing + _COST.get(task.do, _UPDATE)
 
 
 def _place_mixes(tasks: Tasks, readers: list[list[int]], process: list[int]) -> None:
@@ -125,7 +155,7 @@ def _crossings(
     tasks: Tasks, order: list[int], readers: list[list[int]], process: list[int]
 ) -> tuple[dict[int, Crossing], dict[tuple[str, int], int]]:
     """Return the values that cross between processes, and the number of slots of each shape."""
-    rank = {START: START} | {number: rank for rank, number in enumerate(order)}
+    rank, slack = {START: START} | {number: rank for rank, number in enumerate(order)}, _SLACK * (max(process) + 1)
     remote = {}
     for value, maker in enumerate(tasks.maker):
         home = 0 if maker == START else process[maker]
@@ -136,7 +166,7 @@ def _crossings(
     for shape in dict.fromkeys(tasks.shapes[value] for value in remote):
         values = sorted((value for value in remote if tasks.shapes[value] == shape), key=lambda value: rank[tasks.maker[value]])
         begin = np.array([rank[tasks.maker[value]] for value in values])
-        end = np.array([max(rank[reader] for reader in remote[value]) for value in values])
+        end = np.array([max(rank[reader] for reader in remote[value]) for value in values]) + slack
         assigned = assign_slots(2 * begin, 2 * end + 1).tolist()  # a task's slots are free before it reads
         slots[shape] = max(assigned) + 1
         by_slot: dict[int, list[int]] = {}

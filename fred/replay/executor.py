@@ -90,7 +90,8 @@ class Executor:
             read = [self._read(value) for value in task.reads]
             if task.do == Do.MARK:
                 assert carry is not None
-                yield Reached(self._side, self._plan.tasks.points[number], dict(zip(task.reads, read, strict=True)), carry)
+                values = dict(zip(task.reads, jax.device_put(read), strict=True))  # NumPy arrays that crossed become JAX's
+                yield Reached(self._side, self._plan.tasks.points[number], values, carry)
             else:
                 results = self._results(task, read)
                 if task.do in MESSAGES:

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base import environment
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.replay.arithmetic import Arithmetic
@@ -241,6 +242,7 @@ def help_out(memory: int, run: int, parent: int, number: int) -> None:
     """
     reports = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a user's own code may print
+    environment.check()  # the program of a gradient, which is compiled first here, is then in the cache for the parent, too
     side: Side = pickle.loads(os.pread(run, os.fstat(run).st_size, 0))
     shapes = side.shapes()
     _warmed(side)

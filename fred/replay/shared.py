@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.replay.division import Plan
-from fred.replay.snapshot import array_like, plain
+from fred.replay.snapshot import key_like, plain
 
 _LINE = 64  # bytes of a cache line
 _LOCK = threading.Lock()
@@ -54,28 +54,31 @@ class SharedValues:
 
     def write(self, value: int, tree: Any) -> None:
         """Write a value into its slot, which is free."""
-        for view, leaf in zip(self._views(value), jax.tree.leaves(tree), strict=True):
+        for view, leaf in zip(_arrays(self._bytes(value), self._fields(value)), jax.tree.leaves(tree), strict=True):
             view[...] = plain(leaf)
         _in_order()
         self._written[self._number(value)] = value + 1
 
     def read(self, value: int) -> Any:
-        """Return a copy of a value that is there."""
+        """Return a copy of a value that is there: NumPy arrays, which compiled functions take as they are."""
         _in_order()
-        leaves, structure = jax.tree.flatten(self._shapes[self._plan.tasks.shapes[value]])
-        found = [array_like(view, leaf) for view, leaf in zip(self._views(value), leaves, strict=True)]
+        copy = _copy(self._bytes(value))
         _in_order()
         self._copied[self._own, self._number(value)] = value + 1
+        leaves, structure = jax.tree.flatten(self._shapes[self._plan.tasks.shapes[value]])
+        found = [key_like(array, leaf) for array, leaf in zip(_arrays(copy, self._fields(value)), leaves, strict=True)]
         return jax.tree.unflatten(structure, found)
 
     def _number(self, value: int) -> int:
         return self._slots[self._plan.tasks.shapes[value]].first + self._plan.crossings[value].slot
 
-    def _views(self, value: int) -> list[NDArray[Any]]:
-        """Return the arrays in the slot of a value."""
+    def _fields(self, value: int) -> "_Fields":
+        return self._slots[self._plan.tasks.shapes[value]].fields
+
+    def _bytes(self, value: int) -> NDArray[np.uint8]:
+        """Return the memory of a value's slot."""
         slots = self._slots[self._plan.tasks.shapes[value]]
-        at = slots.begin + self._plan.crossings[value].slot * slots.size
-        return [np.ndarray(dims, dtype, self._map, at + offset) for dims, dtype, offset in slots.fields]
+        return np.frombuffer(self._map, np.uint8, slots.size, slots.begin + self._plan.crossings[value].slot * slots.size)
 
 
 def new_memory() -> int:
@@ -92,13 +95,16 @@ def cleared(file: int, plan: Plan, shapes: Shapes) -> None:
     os.ftruncate(file, _layout(plan, shapes)[1])
 
 
+_Fields = list[tuple[tuple[int, ...], Any, int]]  # arrays: shape, type, and first byte within the slot
+
+
 class _Slots(NamedTuple):
     """The slots for values of one shape."""
 
     first: int  # number of the first one
     begin: int  # its first byte
     size: int  # bytes of each
-    fields: list[tuple[tuple[int, ...], Any, int]]  # arrays: shape, type, and first byte within the slot
+    fields: _Fields
 
 
 def _layout(plan: Plan, shapes: Shapes) -> tuple[dict[tuple[str, int], _Slots], int]:
@@ -113,6 +119,20 @@ def _layout(plan: Plan, shapes: Shapes) -> tuple[dict[tuple[str, int], _Slots], 
         found[shape] = _Slots(number, at, size, fields)
         number, at = number + count, at + count * size
     return found, at
+
+
+def _arrays(memory: NDArray[np.uint8], fields: _Fields) -> list[NDArray[Any]]:
+    """Return the arrays of a value that is stored in this memory."""
+    return [np.ndarray(dims, dtype, memory.data, offset) for dims, dtype, offset in fields]
+
+
+def _copy(memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a copy at the beginning of a cache line, which JAX need not copy again."""
+    room = np.empty(memory.size + _LINE, np.uint8)
+    begin = -room.ctypes.data % _LINE
+    copy = room[begin : begin + memory.size]
+    copy[:] = memory
+    return copy
 
 
 def _rounded(size: int) -> int:

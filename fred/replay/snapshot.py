@@ -63,12 +63,17 @@ def plain(leaf: Any) -> NDArray:
 
 def array_like(found: NDArray, like: Any) -> jax.Array:
     """Return a copy of a stored array, with the type of `like`. Raises ValueError if it does not fit."""
-    like, given = like if hasattr(like, "dtype") else jnp.asarray(like), jax.device_put(np.array(found))
-    whole = jax.random.wrap_key_data(given, impl=jax.random.key_impl(like)) if _is_key(like) else given
+    like = like if hasattr(like, "dtype") else jnp.asarray(like)
+    whole = key_like(jax.device_put(np.array(found)), like)
     if (whole.shape, whole.dtype) != (like.shape, like.dtype):
         raise ValueError(f"an array of {whole.dtype} {whole.shape}; expected {like.dtype} {like.shape}")
     return whole
 
 
-def _is_key(leaf: jax.Array) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+def key_like(found: Any, like: Any) -> Any:
+    """Return a random key made of its data, if `like` is one; otherwise the array itself."""
+    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(like)) if _is_key(like) else found
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key)

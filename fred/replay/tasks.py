@@ -16,7 +16,6 @@ from fred.replay.hooks import Hooks
 from fred.replay.phases import How, Kind, Op, Program
 
 START = -1  # makes the values that exist before the first task
-_MEMBERS = 8  # gradients that are computed ahead of their use, for each process
 
 
 class Do(Enum):
@@ -92,24 +91,6 @@ class Tasks:
             for value in dict.fromkeys(task.reads):
                 found[value].append(number)
         return found
-
-    def order(self, processes: int) -> list[int]:
-        """Return all tasks in an order in which each follows those it needs, with messages as early as possible.
-
-        A message is not made before the one that is used a fixed number of messages earlier, so that few are stored.
-        """
-        early = [float(START)] * len(self.tasks)
-        messages: list[int] = []
-        for number, task in enumerate(self.tasks):
-            early[number] = number
-            if task.do in MESSAGES:
-                made = [self.maker[value] for value in task.reads]
-                early[number] = max((early[maker] for maker in made if maker != START), default=START)
-                ahead = _MEMBERS * processes
-                if len(messages) >= ahead:
-                    early[number] = max(early[number], messages[-ahead])
-                messages.append(number)
-        return sorted(range(len(self.tasks)), key=lambda number: (early[number], number))
 
 
 def tasks_of(program: Program, blocks: int, hooks: Hooks, first: int = 0, end: int | None = None, passed: int = 0) -> Tasks:

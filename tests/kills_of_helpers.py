@@ -1,0 +1,117 @@
+"""A run that several processes share, killed at random moments: its helpers, or the run itself, which is then continued.
+
+    python -m tests.kills_of_helpers [KILLS]
+
+A quarter of an hour for the 100 of which reports speak. Needs Linux's /proc.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fred.results.folder import changed, read_manifest
+
+ROOT = Path(__file__).parent.parent
+SCENARIO: dict[str, Any] = {
+    "cluster": {"workers": 6, "compute": {"name": "exponential", "scale": 0.1}},
+    "task": {"data": {"name": "synthetic-regression", "examples": 600}, "model": {"name": "mlp", "hidden": [64]}},
+    "algorithm": {"name": "asgd", "learning_rate": 0.01},
+    "stop": {"gradients": 12_000},
+    "evaluate": {"points": 20},
+}
+_SHARED = "from fred.replay import helpers; helpers.AT_ONCE = {shared}; from fred.__main__ import program; program()"
+
+
+def main(kills: int) -> int:
+    """Kill so many times; compare each finished run with one that one process computed."""
+    draw, counts, finished = random.Random(0), Counter[str](), 0
+    before = _helpers(), sorted(os.listdir("/dev/shm"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "one.yaml").write_text(json.dumps(SCENARIO))
+        assert _start(folder, "alone", shared=False).wait() == 0
+        began = time.monotonic()
+        assert _start(folder, "out").wait() == 0
+        whole = time.monotonic() - began
+        _check(folder)
+        while counts.total() < kills:
+            process = _start(folder, "out")
+            victim, pids = draw.choice(("helper", "run")), set[int]()
+            end = time.monotonic() + draw.uniform(0.3, 1.0) * whole
+            while process.poll() is None and time.monotonic() < end:
+                time.sleep(0.001)
+                pids |= _children(process.pid)
+            own = [process.pid] if victim == "run" else sorted(_children(process.pid))
+            if own and process.poll() is None:
+                counts[victim] += 1
+                os.kill(draw.choice(own), signal.SIGKILL)
+            code = process.wait(timeout=300)
+            _gone(pids)
+            if code == 0:
+                finished += 1
+                _check(folder)
+                print(f"{counts.total()} of {kills} kills, {finished} runs finished", flush=True)
+            else:
+                assert victim == "run" and code == -signal.SIGKILL, code
+        if (folder / "out").exists() or _start(folder, "out").wait() == 0:
+            _check(folder)
+    assert before == (_helpers(), sorted(os.listdir("/dev/shm")))
+    print(f"{counts['helper']} helpers and {counts['run']} runs killed: the digests of one process, and nothing left over")
+    return 0
+
+
+def _start(folder: Path, out: str, shared: bool = True) -> subprocess.Popen[bytes]:
+    jobs = "3" if shared else "1"
+    command = [sys.executable, "-c", _SHARED.format(shared=shared), "run", "one.yaml", "--out", out, "--jobs", jobs]
+    return subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
+
+
+def _check(folder: Path) -> None:
+    """Check a finished run, and remove it."""
+    digests = [[row.digests for row in read_manifest(folder / out)[1]] for out in ("alone", "out")]
+    assert digests[0] == digests[1]
+    assert not changed(folder / "out", read_manifest(folder / "out")[0])
+    assert sorted(path.name for path in folder.iterdir()) == ["alone", "one.yaml", "out"]
+    shutil.rmtree(folder / "out")
+
+
+def _children(process: int) -> set[int]:
+    """Return the helpers of a process."""
+    try:
+        found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
+    return set(map(int, found)) & _helpers()
+
+
+def _helpers() -> set[int]:
+    """Return all helper processes of this machine."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"help_out(" in path.read_bytes():
+                found.add(int(path.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def _gone(processes: set[int]) -> None:
+    """Wait until these processes have ended; a second is enough."""
+    deadline = time.monotonic() + 5
+    while processes & _helpers():
+        assert time.monotonic() < deadline, "a helper outlives its run"
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100))
