@@ -4,7 +4,7 @@
 # make golden: write again what tests compare with (the editors' schema, the page of algorithms, the picture of rooms, pinned digests), after
 #   an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
-# make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 kill signals.
+# make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 300 kill signals.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
 # make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.
 # make house: the structure and the writing in numbers.
@@ -58,9 +58,11 @@ bench: $(RUNTIME)
 
 fuzz: $(TEST)
 	$(BIN)/python -m tests.fuzz
+	$(BIN)/python -m tests.golden shared
 
 kills: $(TEST)
 	$(BIN)/python -m tests.kills
+	$(BIN)/python -m tests.kills_of_helpers
 
 portable: $(TEST)
 	$(BIN)/python -m tests.portable

@@ -25,12 +25,11 @@ from fred.protocols.protocol import Protocol
 from fred.protocols.synchronous import Synchronous
 from fred.replay import helpers, machine
 from fred.replay.division import plan_of
-from fred.replay.executor import Side
 from fred.replay.tasks import tasks_of
 from fred.systems.diloco import DiLoCo
 from fred.systems.sasgd import SASGD
 
-_RATE, _SECONDS, _ROUNDS = 0.01, 60, 3
+_RATE, _SECONDS, _ROUNDS = 0.01, 66, 3
 SYSTEMS: dict[str, tuple[Server, Protocol | None, float]] = {  # and the least ratio
     "asynchronous": (SASGD(learning_rate=_RATE), None, 1.7),
     "synchronous": (SASGD(learning_rate=_RATE), Synchronous(), 1.7),
@@ -51,10 +50,7 @@ def rows() -> Iterator[Row]:
 
 
 def _compared(name: str, work: Work, server: Server, protocol: Protocol | None, limit: float) -> Iterator[Row]:
-    case = Case(work, 8, workers(8), server, 20_000, protocol)
-    side = Side(case.program, case.arithmetic, case.params, case.examples, case.batches)
-    gradients = math.ceil(_SECONDS / helpers.seconds_of_a_gradient(side, [case.params]))
-    case = Case(work, 8, workers(8), server, gradients, protocol)
+    case = Case(work, 8, workers(8), server, _enough(work, server, protocol), protocol)
     run = case.program, case.arithmetic, [case.params], case.examples, case.batches
     ways = partial(helpers.replay, *run), partial(helpers.replay, *run, cores=2)
     alone, together = zip(*([_times(way) for way in ways] for _ in range(_ROUNDS)), strict=True)
@@ -69,6 +65,14 @@ def _compared(name: str, work: Work, server: Server, protocol: Protocol | None, 
     )
     for number in NUMBERS:
         yield Row(f"  predicted with {number} processes", plan_of(tasks, number).speed_up, "x")
+
+
+def _enough(work: Work, server: Server, protocol: Protocol | None) -> int:
+    """Return the number of gradients that take one process the seconds that a run should last."""
+    case = Case(work, 8, workers(8), server, 200, protocol)
+    for _ in range(2):  # the first one compiles
+        took = _times(partial(helpers.replay, case.program, case.arithmetic, [case.params], case.examples, case.batches)).wall
+    return math.ceil(_SECONDS / took * 200)
 
 
 class _Times(NamedTuple):

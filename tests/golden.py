@@ -1,6 +1,10 @@
-"""Digests pinned for the locked environment. `make golden` (python -m tests.golden) writes them anew, after an intended change."""
+"""Digests pinned for the locked environment. `make golden` (python -m tests.golden) writes them anew, after an intended change.
+
+`python -m tests.golden shared`: compares them with those of the same runs, each shared by two processes (ten minutes).
+"""
 
 import json
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +15,7 @@ from fred.base import environment
 from fred.outcomes.outcome import Outcome
 from fred.prediction import closed_loop
 from fred.prediction.deep.rule import DeepMarkov
+from fred.replay import helpers
 from fred.running.execution import execute
 from fred.specification.shape import Run
 from fred.traces.reading import read
@@ -64,14 +69,15 @@ def names() -> Iterator[str]:
     yield from _others()
 
 
-def digests(name: str, inline: bool = False) -> dict[str, str]:
+def digests(name: str, inline: bool = False, cores: int = 1) -> dict[str, str]:
     """The digests of a run's schedule and parameters."""
     scenario, _, run = name.rpartition("/")
     if scenario in _RUNS:
-        (outcome,) = fred.run(fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0]), only=run, inline=inline).outcomes
+        loaded = fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0])
+        (outcome,) = fred.run(loaded, only=run, inline=inline, jobs=cores).outcomes
         return digests_of(outcome)
     small = _others() | {f"{case.kind}/{case.name}": case.run for case in pinned_cases()}
-    return digests_of(execute(name, small[name], SEED, inline))
+    return digests_of(execute(name, small[name], SEED, inline, cores=cores))
 
 
 def digests_of(outcome: Outcome) -> dict[str, str]:
@@ -83,6 +89,18 @@ def digests_of(outcome: Outcome) -> dict[str, str]:
 def all_digests() -> dict[str, dict[str, str]]:
     """Return the digests of every run."""
     return {name: digests(name) for name in names()}
+
+
+def shared() -> int:
+    """Print each run whose digests differ from the pinned ones when two processes share it; return how many there are."""
+    helpers.AT_ONCE = True
+    pinned, differing = json.loads(GOLDEN.read_text(encoding="utf-8"))["digests"], []
+    for name in names():
+        if digests(name, cores=2) != pinned[name]:
+            differing.append(name)
+            print(f"{name} differs", flush=True)
+    print(f"{len(pinned)} pinned runs, each shared by two processes: {len(differing)} differ")
+    return len(differing)
 
 
 def training(seed: int = 0) -> dict[str, Any]:
@@ -101,6 +119,8 @@ def locked(recorded: dict[str, str]) -> list[str]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["shared"]:
+        sys.exit(shared())
     shipped.main()
     content = {
         "environment": environment.describe(),

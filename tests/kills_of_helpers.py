@@ -34,7 +34,7 @@ _SHARED = "from fred.replay import helpers; helpers.AT_ONCE = {shared}; from fre
 def main(kills: int) -> int:
     """Kill so many times; compare each finished run with one that one process computed."""
     draw, counts, finished = random.Random(0), Counter[str](), 0
-    before = _helpers(), sorted(os.listdir("/dev/shm"))
+    before = _helpers(), sorted(Path("/dev/shm").iterdir())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "one.yaml").write_text(json.dumps(SCENARIO))
@@ -64,7 +64,7 @@ def main(kills: int) -> int:
                 assert victim == "run" and code == -signal.SIGKILL, code
         if (folder / "out").exists() or _start(folder, "out").wait() == 0:
             _check(folder)
-    assert before == (_helpers(), sorted(os.listdir("/dev/shm")))
+    assert before == (_helpers(), sorted(Path("/dev/shm").iterdir()))
     print(f"{counts['helper']} helpers and {counts['run']} runs killed: the digests of one process, and nothing left over")
     return 0
 

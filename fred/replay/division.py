@@ -1,9 +1,10 @@
 """Tasks -> plan: which process does each task, and which values cross from one process to another. No JAX.
 
-A plan is a function of a program alone: every process makes the same one. Process 0 is the run's own: it passes the marks,
-and holds the servers. A worker with a replica of its own computes in one process, so that only averages cross; otherwise
-each gradient goes to the process that is free first. A value that crosses has a slot in shared memory until its last reader
-has copied it; slots are assigned as registers are, in the order of the tasks, so waiting for one never blocks a cycle.
+A plan is a function of a program alone: every process makes the same one, by simulating all of them. Process 0 is the run's
+own: it passes the marks, and holds the servers. A worker with a replica of its own computes in one process, so that only
+averages cross; otherwise each gradient goes to the process that is free first. A value that crosses has a slot in shared
+memory until its last reader has copied it; slots are assigned as registers are, in the order in which the tasks begin, so
+waiting for one never blocks a cycle.
 """
 
 from bisect import insort

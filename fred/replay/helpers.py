@@ -97,16 +97,14 @@ class _Pace:
 
     def some(self, loop: Loop, at: Mark, end: int) -> Mark:
         """Execute some of the phases before `end`, and measure them."""
-        if AT_ONCE and not self._compiled:
+        if not self._compiled:
             self._compiled = True
-            return at
+            return at if AT_ONCE else jax.block_until_ready(loop.compile(at))
         upto = int(np.searchsorted(self._gradients, self._gradients[at.phase] + self._number))
         upto, began = min(end, max(at.phase + 1, upto)), time.perf_counter()
         after = jax.block_until_ready(loop.to(at, upto))
         took, count = time.perf_counter() - began, int(self._gradients[upto] - self._gradients[at.phase])
-        if not self._compiled:
-            self._compiled = True
-        elif took < _SLICE and not self.seconds:
+        if took < _SLICE and not self.seconds:
             self._number *= 2
         else:
             self.seconds, self._number = took / max(1, count), max(1, round(count * _SLICE / took))

@@ -86,17 +86,23 @@ class Loop:
 
     def to(self, at: Mark, end: int) -> Mark:
         """Execute the phases before `end`, and return the progress; the arrays of `at` are donated."""
-        phase, carry = at
-        while phase < end:
-            if not self._chunk.begin <= phase < self._chunk.end:
-                self._chunk = self._chunks.after(phase)
-            chunk = self._chunk
-            upto = min(end, chunk.end)
-            with _said(self._arithmetic, self._program.kinds, (carry, chunk.operands)):
-                bounds = chunk.offsets, phase - chunk.begin, upto - chunk.begin
-                carry = self._run(carry, self._examples, chunk.operands, *bounds)
-            phase = upto
-        return Mark(phase, carry)
+        while at.phase < end:
+            at = self._some(at, end)
+        return at
+
+    def compile(self, at: Mark) -> Mark:
+        """Compile the loop without executing anything; the arrays of `at` are donated. The program must go on after `at`."""
+        return self._some(at, at.phase)
+
+    def _some(self, at: Mark, end: int) -> Mark:
+        """Execute the phases before `end`, or as many of them as a chunk holds."""
+        if not self._chunk.begin <= at.phase < self._chunk.end:
+            self._chunk = self._chunks.after(at.phase)
+        chunk = self._chunk
+        upto = min(end, chunk.end)
+        with _said(self._arithmetic, self._program.kinds, (at.carry, chunk.operands)):
+            bounds = chunk.offsets, at.phase - chunk.begin, upto - chunk.begin
+            return Mark(upto, self._run(at.carry, self._examples, chunk.operands, *bounds))
 
 
 def _said(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from fred.schedule.schedule import Ints
 
 Operands = dict[str, NDArray]
 LONGEST_PHASE = 256  # instructions
+LONGEST_OF_SLOW = 8  # instructions, where a gradient takes long: other processes may take over after each phase
 
 
 class Op(IntEnum):
@@ -90,10 +91,10 @@ class Code:
         if len(rows):
             self._batches.append(_Batch(kind, rows, within, operands))
 
-    def phases(self, marks: Ints, turns: bool) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
+    def phases(self, marks: Ints, turns: bool, longest: int) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
         """Return the instructions in the order of rows, as phases: kinds, operands, offsets and marks of a Program.
 
-        `turns`: True to merge an APPLY and the BEGIN that follows it into one instruction.
+        `turns`: True to merge an APPLY and the BEGIN that follows it into one instruction. `longest`: instructions in a phase.
         """
         rows = np.concatenate([batch.rows for batch in self._batches] or [np.zeros(0, np.int64)])
         within = np.concatenate([np.full(len(batch.rows), batch.within) for batch in self._batches] or [rows])
@@ -102,7 +103,7 @@ class Code:
         rank[order] = np.arange(len(order))
         ranks = np.split(rank, np.cumsum([len(batch.rows) for batch in self._batches])[:-1])
         placed, marks = _by_kind(self._batches, ranks), np.searchsorted(rows[order], marks)
-        return _phases(_fuse(placed, marks) if turns else placed, marks)
+        return _phases(_fuse(placed, marks) if turns else placed, marks, longest)
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,9 @@ def _fuse(placed: dict[Kind, _Placed], marks: Ints) -> dict[Kind, _Placed]:
     return {kind: part for kind, part in {**placed, **parts}.items() if len(part.position)}
 
 
-def _phases(placed: dict[Kind, _Placed], marks: Ints) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
+def _phases(
+    placed: dict[Kind, _Placed], marks: Ints, longest: int
+) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
     """Begin a new phase where the order of kinds would go backwards, at each mark, and before a phase gets too long."""
     position = np.concatenate([each.position for each in placed.values()] or [marks[:0]])
     number = np.repeat(np.arange(len(placed)), [len(each.position) for each in placed.values()])
@@ -155,7 +158,7 @@ def _phases(placed: dict[Kind, _Placed], marks: Ints) -> tuple[tuple[Kind, ...],
     position, number = position[order], number[order]
     kinds, which = _ordered(list(placed), number)
     opens = np.ones(len(which), bool)
-    opens[1:] = (which[1:] < which[:-1]) | (np.arange(1, len(which)) % LONGEST_PHASE == 0)
+    opens[1:] = (which[1:] < which[:-1]) | (np.arange(1, len(which)) % longest == 0)
     marks = np.searchsorted(position, marks)
     opens[marks[marks < len(opens)]] = True
     phase = np.cumsum(opens) - 1
