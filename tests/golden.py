@@ -74,8 +74,7 @@ def digests(name: str, inline: bool = False, cores: int = 1) -> dict[str, str]:
     scenario, _, run = name.rpartition("/")
     if scenario in _RUNS:
         loaded = fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0])
-        (outcome,) = fred.run(loaded, only=run, inline=inline, jobs=cores).outcomes
-        return digests_of(outcome)
+        return digests_of(execute(run, loaded.runs[run], loaded.seeds[0], inline, cores=cores))
     small = _others() | {f"{case.kind}/{case.name}": case.run for case in pinned_cases()}
     return digests_of(execute(name, small[name], SEED, inline, cores=cores))
 
