@@ -25,7 +25,7 @@ SCENARIO: dict[str, Any] = {
     "cluster": {"workers": 6, "compute": {"name": "exponential", "scale": 0.1}},
     "task": {"data": {"name": "synthetic-regression", "examples": 600}, "model": {"name": "mlp", "hidden": [64]}},
     "algorithm": {"name": "asgd", "learning_rate": 0.01},
-    "stop": {"gradients": 12_000},
+    "stop": {"gradients": 1_500},
     "evaluate": {"points": 20},
 }
 _SHARED = "from fred.replay import helpers; helpers.AT_ONCE = {shared}; from fred.__main__ import program; program()"
