@@ -168,7 +168,7 @@ class TestPhases:
         for letter, kind in (("a", self.ONE), ("b", self.TWO)):
             rows = np.array([number for number, each in enumerate(order) if each == letter], np.int64)
             code.emit(kind, rows, 0, place=rows)
-        return code.phases(np.array([*marks, len(order)]), turns=False, longest=LONGEST_PHASE)
+        return code.phases(np.array([*marks, len(order)]), turns=False)
 
     def executed(self, kinds: tuple, operands: dict, offsets: np.ndarray, end: int) -> list[int]:
         """Return the places of the instructions of these phases, in the machine's order."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fred.replay.hooks import Hooks, padded
 from fred.replay.messages import Messages, Uses
-from fred.replay.phases import LONGEST_OF_SLOW, LONGEST_PHASE, Code, How, Kind, Op, Program
+from fred.replay.phases import Code, How, Kind, Op, Program
 from fred.replay.versions import trace
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
@@ -59,9 +59,7 @@ class _Lowering:
 
     def program(self) -> Program:
         """Return the emitted instructions, in order."""
-        kinds, operands, offsets, marks = self._code.phases(
-            self._marks, self._turns, LONGEST_OF_SLOW if self._hooks.apart else LONGEST_PHASE
-        )
+        kinds, operands, offsets, marks = self._code.phases(self._marks, self._turns, self._hooks.apart)
         versions, messages = self._versions, self._messages
         return Program(
             kinds,

@@ -91,10 +91,10 @@ class Code:
         if len(rows):
             self._batches.append(_Batch(kind, rows, within, operands))
 
-    def phases(self, marks: Ints, turns: bool, longest: int) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
+    def phases(self, marks: Ints, turns: bool, slow: bool = False) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
         """Return the instructions in the order of rows, as phases: kinds, operands, offsets and marks of a Program.
 
-        `turns`: True to merge an APPLY and the BEGIN that follows it into one instruction. `longest`: instructions in a phase.
+        `turns`: True to merge an APPLY and the BEGIN that follows it into one instruction. `slow`: a gradient takes long.
         """
         rows = np.concatenate([batch.rows for batch in self._batches] or [np.zeros(0, np.int64)])
         within = np.concatenate([np.full(len(batch.rows), batch.within) for batch in self._batches] or [rows])
@@ -103,7 +103,7 @@ class Code:
         rank[order] = np.arange(len(order))
         ranks = np.split(rank, np.cumsum([len(batch.rows) for batch in self._batches])[:-1])
         placed, marks = _by_kind(self._batches, ranks), np.searchsorted(rows[order], marks)
-        return _phases(_fuse(placed, marks) if turns else placed, marks, longest)
+        return _phases(_fuse(placed, marks) if turns else placed, marks, LONGEST_OF_SLOW if slow else LONGEST_PHASE)
 
 
 @dataclass(frozen=True)
