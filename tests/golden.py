@@ -1,6 +1,6 @@
 """Digests pinned for the locked environment. `make golden` (python -m tests.golden) writes them anew, after an intended change.
 
-`python -m tests.golden shared`: compares them with those of the same runs, each shared by two processes (ten minutes).
+`python -m tests.golden shared` compares them with the digests of the same runs, each shared by two processes.
 """
 
 import json

@@ -2,7 +2,7 @@
 
     python -m tests.kills_of_helpers [KILLS]
 
-A quarter of an hour for the 100 of which reports speak. Needs Linux's /proc.
+Needs Linux's /proc.
 """
 
 import json
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fred.results.folder import changed, read_manifest
+from tests.processes import children
 
 ROOT = Path(__file__).parent.parent
 SCENARIO: dict[str, Any] = {
@@ -32,7 +33,7 @@ _SHARED = "from fred.replay import helpers; helpers.AT_ONCE = {shared}; from fre
 
 
 def main(kills: int) -> int:
-    """Kill so many times; compare each finished run with one that one process computed."""
+    """Kill this many times; compare each finished run with one that one process computed."""
     draw, counts, finished = random.Random(0), Counter[str](), 0
     before = _helpers(), sorted(Path("/dev/shm").iterdir())
     with tempfile.TemporaryDirectory() as name:
@@ -49,8 +50,8 @@ def main(kills: int) -> int:
             end = time.monotonic() + draw.uniform(0.3, 1.0) * whole
             while process.poll() is None and time.monotonic() < end:
                 time.sleep(0.001)
-                pids |= _children(process.pid)
-            own = [process.pid] if victim == "run" else sorted(_children(process.pid))
+                pids |= children(process.pid) & _helpers()
+            own = [process.pid] if victim == "run" else sorted(children(process.pid) & _helpers())
             if own and process.poll() is None:
                 counts[victim] += 1
                 os.kill(draw.choice(own), signal.SIGKILL)
@@ -62,8 +63,8 @@ def main(kills: int) -> int:
                 print(f"{counts.total()} of {kills} kills, {finished} runs finished", flush=True)
             else:
                 assert victim == "run" and code == -signal.SIGKILL, code
-        if (folder / "out").exists() or _start(folder, "out").wait() == 0:
-            _check(folder)
+        assert _start(folder, "out").wait() == 0
+        _check(folder)
     assert before == (_helpers(), sorted(Path("/dev/shm").iterdir()))
     print(f"{counts['helper']} helpers and {counts['run']} runs killed: the digests of one process, and nothing left over")
     return 0
@@ -82,15 +83,6 @@ def _check(folder: Path) -> None:
     assert not changed(folder / "out", read_manifest(folder / "out")[0])
     assert sorted(path.name for path in folder.iterdir()) == ["alone", "one.yaml", "out"]
     shutil.rmtree(folder / "out")
-
-
-def _children(process: int) -> set[int]:
-    """Return the helpers of a process."""
-    try:
-        found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return set()
-    return set(map(int, found)) & _helpers()
 
 
 def _helpers() -> set[int]:

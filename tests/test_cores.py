@@ -24,6 +24,7 @@ from fred.running import trained
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
 from tests.cases import CASES, SEED
+from tests.processes import children
 from tests.together import Together
 from tests.worlds import COMPUTE, LAYERS, fitting, make_run, record, same
 
@@ -155,19 +156,13 @@ def at_once(monkeypatch):
     monkeypatch.setattr(helpers, "AT_ONCE", True)
 
 
-def children():
-    """Return the processes that this one has started."""
-    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    return {int(each) for each in found.read_text().split()}
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 def test_helper_processes_compute_the_same_and_leave_nothing(at_once):
-    before, told = children(), list[int]()
-    following = Following(progress=lambda _: told.append(len(children() - before)))
+    before, told = children(os.getpid()), list[int]()
+    following = Following(progress=lambda _: told.append(len(children(os.getpid()) - before)))
     assert same(execute("run", RUN, 1), execute("run", RUN, 1, following=following, cores=3))
     assert max(told) == 2
-    assert children() <= before
+    assert children(os.getpid()) <= before
     gc.collect()
     links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
     assert not [link for link in links if "memfd:fred" in link]
@@ -176,16 +171,16 @@ def test_helper_processes_compute_the_same_and_leave_nothing(at_once):
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 @pytest.mark.parametrize("point", [1, 3])
 def test_a_run_goes_on_without_a_helper_that_is_killed(at_once, point):
-    before, told = children(), list[float]()
+    before, told = children(os.getpid()), list[float]()
 
     def kill(share):
         told.append(share)
         if len(told) == point + 1:
-            for helper in children() - before:
+            for helper in children(os.getpid()) - before:
                 os.kill(helper, signal.SIGKILL)
 
     assert same(execute("run", RUN, 1), execute("run", RUN, 1, following=Following(progress=kill), cores=2))
-    assert children() <= before
+    assert children(os.getpid()) <= before
 
 
 KILLED = """
@@ -194,11 +189,12 @@ from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
-from tests.test_cores import RUN, children
+from tests.processes import children
+from tests.test_cores import RUN
 helpers.AT_ONCE = True
 def told(share):
     if share > 0.3:
-        print(*children(), flush=True)
+        print(*children(os.getpid()), flush=True)
         os.kill(os.getpid(), 9)
 execute("run", RUN, 1, following=Following(progress=told), cores=3)
 """

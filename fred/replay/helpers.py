@@ -96,7 +96,7 @@ class _Pace:
         return self.seconds > 0 or AT_ONCE
 
     def some(self, loop: Loop, at: Mark, end: int) -> Mark:
-        """Execute some of the phases before `end`, and measure them."""
+        """Execute some of the phases before `end`, and measure them; the first time, only compile them."""
         if not self._compiled:
             self._compiled = True
             return at if AT_ONCE else jax.block_until_ready(loop.compile(at))
