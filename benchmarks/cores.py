@@ -1,15 +1,17 @@
 """One replay by two processes / by one: transformers on minibatches of 8 x 64 tokens, 8 workers; the helper's start included.
 
 Medians of three runs of each, in turn; one process takes a minute. CPU times compare that of one process with that of the
-busier of two. Load on the machine hardly changes them.
+busier of two: load on the machine, and time that a virtual machine's host takes from it, hardly change them.
 """
 
 import math
+import os
 import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -60,6 +62,9 @@ def _compared(name: str, work: Work, server: Server, protocol: Protocol | None, 
     busier = [one.own / max(two.own, two.helpers) for one, two in zip(alone, together, strict=True)]
     yield Row("  the same in CPU time of the busier process", statistics.median(busier), "x")
     yield Row("  one process", statistics.median(one.wall for one in alone), "s")
+    yield Row(
+        "  time of two cores that the machine's host took", statistics.median(two.stolen / two.wall for two in together), "s/s"
+    )
     tasks = tasks_of(
         case.program, case.arithmetic.blocks.count, case.arithmetic.hooks, end=min(4000, len(case.program.offsets) - 1)
     )
@@ -76,20 +81,30 @@ def _enough(work: Work, server: Server, protocol: Protocol | None) -> int:
 
 
 class _Times(NamedTuple):
-    """Seconds of wall clock, of this process's CPU, and of its helpers' CPU."""
+    """Seconds of wall clock, of this process's CPU, of its helpers' CPU, and of CPUs that the machine's host took."""
 
     wall: float
     own: float
     helpers: float
+    stolen: float
 
 
 def _times(replay: Callable[[], Iterator[machine.Progress]]) -> _Times:
-    began, own, others = time.perf_counter(), time.process_time(), _of_children()
+    began, own, others, stolen = time.perf_counter(), time.process_time(), _of_children(), _stolen()
     for mark in replay():
         jax.block_until_ready(mark.carry)
-    return _Times(time.perf_counter() - began, time.process_time() - own, _of_children() - others)
+    wall, used = time.perf_counter() - began, time.process_time() - own
+    return _Times(wall, used, _of_children() - others, _stolen() - stolen)
 
 
 def _of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def _stolen() -> float:
+    """Return the seconds of all CPUs that the host of a virtual machine has taken; 0 where the system does not tell."""
+    told = Path("/proc/stat")
+    if not told.exists():
+        return 0.0
+    return int(told.read_text().split()[8]) / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,10 @@
 """One process's part of a plan: it does its tasks, each with the function that the interpreter uses, and so with its bits."""
 
+import ctypes
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +29,8 @@ from fred.schedule.minibatches import Minibatches
 _AHEAD = 32  # own tasks among which the next one is chosen
 _PAUSE = 0.0005  # seconds between two looks for values of other processes
 _LOOK = 0.1  # seconds between two looks for dead processes
+_MANY = 1 << 23  # parameters
+_MMAP_THRESHOLD, _LARGE = -3, 1 << 20  # option of mallopt(3), bytes
 _FIELDS = {"parameters": "registers", "rest": "states", "sum": "sums", "kept": "kept", "message": "slots", "memory": "memory"}
 
 
@@ -40,13 +44,13 @@ class Side(NamedTuple):
     batches: Minibatches
 
     def shapes(self) -> Shapes:
-        """Return, for each kind of value, one of that shape."""
+        """Return, for each kind of value, the shapes and types of its arrays."""
         do = self.arithmetic
         kept, message, totals = do.shapes(self.examples)
-        zeros = {("kept", 0): kept, ("message", 0): message} | {("sum", group): each for group, each in enumerate(totals)}
-        found = {shape: Stack.zeros(like, 1).values for shape, like in zeros.items()}
-        found["memory", 0] = do.remember(self.model)
-        for block, state in enumerate(do.start([self.model], 1)):
+        memory, states = jax.eval_shape(lambda model: (do.remember(model), do.start([model], 1)), self.model)
+        found = {("kept", 0): kept, ("message", 0): message, ("memory", 0): memory}
+        found |= {("sum", group): each for group, each in enumerate(totals)}
+        for block, state in enumerate(states):
             group, _ = do.blocks.place(block)
             found["parameters", group], found["rest", group] = state.params, _rest(state)
         return found
@@ -71,8 +75,10 @@ class Executor:
     def __init__(self, side: Side, plan: Plan, shared: SharedValues, own: int, check: Callable[[], None]):
         self._side, self._plan, self._shared, self._own, self._check = side, plan, shared, own, check
         self._do, self._tasks = jitted(side.arithmetic), plan.tasks.tasks
-        self._blocks, self._nothing = side.arithmetic.blocks.count, side.shapes()
+        self._blocks, self._shapes = side.arithmetic.blocks.count, side.shapes()
         self._values: dict[int, Any] = {}
+        if side.arithmetic.blocks.size >= _MANY:
+            _free_at_once()
         self._left = [0] * len(plan.tasks.maker)  # tasks of this process that have yet to read the value
         for number in plan.own[own]:
             for value in self._tasks[number].reads:
@@ -83,6 +89,7 @@ class Executor:
         if carry is not None:
             for place, value in self._plan.tasks.initial.items():
                 self._made(value, _stack(carry, place).item(place.number))
+            carry = _by_stack(carry, partial(_untouched, touched=self._plan.tasks.touched))
         waiting = list(self._plan.own[self._own])
         while waiting:
             number = self._next(waiting)
@@ -181,8 +188,9 @@ class Executor:
             message = self._part(more[0], task.block)
             state = self._do["apply"](state, message, int(operands["timestamp"]), int(operands["worker"]))
         elif task.do == Do.COMMIT:
-            total = self._nothing["sum", task.kind.group]
-            if more:
+            if not more:
+                total = Stack.zeros(self._shapes["sum", task.kind.group], 1).values
+            else:
                 total = more[0] if task.kind.how == How.SUM else self._part(more[0], task.block)
             state = self._do["commit"](state, total, np.float32(operands["weight"]), int(operands["count"]))
         elif task.do == Do.SYNC:
@@ -208,43 +216,40 @@ class Reached:
         side: the run.
         point: the mark, and the values there.
         values: these values.
-        before: the values that the processes started from, some of which may be untouched.
+        before: the values that the processes started from, as far as they are untouched.
     """
 
     def __init__(self, side: Side, point: Point, values: dict[int, Any], before: Carry):
         self._side, self._point, self._values, self._before = side, point, values, before
         self.number, self.phase = point.number, point.phase
 
-    @cached_property
+    @property
     def carry(self) -> Carry:
-        """Return the values without gradients that have been begun."""
-        known: dict[tuple[str, int], dict[int, Any]] = {}
-        for place, value in self._point.values.items():
-            known.setdefault(place.shape, {})[place.number] = self._values[value]
-        return self._carry(known)
+        """Return the values that evaluations read."""
+        return self._carry({"parameters", "rest"}, {})
 
     def whole(self) -> Mark:
         """Return the same progress with all values, for a replay by one process."""
         side, begin = self._side, halves(self._side.arithmetic)["begin"]
         kept = {
-            slot: begin([self._values[value] for value in begun.reads], side.examples, side.minibatch(begun))
+            Place("kept", 0, slot): begin([self._values[value] for value in begun.reads], side.examples, side.minibatch(begun))
             for slot, begun in self._point.begun.items()
         }
-        old = {place.number: self._values[value] for place, value in self._point.values.items() if place.kind == "kept"}
-        return Mark(self.phase, self.carry._replace(kept=_stacked(self._before.kept, old | kept)))
+        return Mark(self.phase, self._carry(_FIELDS, kept))
 
     def snapshot(self) -> Snapshot:
         """Return the progress as copies of the arrays."""
         return self.whole().snapshot()
 
-    def _carry(self, known: dict[tuple[str, int], dict[int, Any]]) -> Carry:
-        def filled(name: str) -> Any:
-            before = getattr(self._before, _FIELDS[name])
-            if isinstance(before, Stack):
-                return _stacked(before, known.get((name, 0), {}))
-            return tuple(_stacked(each, known.get((name, group), {})) for group, each in enumerate(before))
+    def _carry(self, kinds: Collection[str], begun: dict[Place, Any]) -> Carry:
+        known: dict[tuple[str, int], dict[int, Any]] = {}
+        for place, value in ({place: self._values[value] for place, value in self._point.values.items()} | begun).items():
+            known.setdefault(place.shape, {})[place.number] = value
 
-        return Carry(**{field: filled(name) for name, field in _FIELDS.items()})
+        def filled(stack: Stack, *shape: Any) -> Stack:
+            return _stacked(stack, known.get(shape, {})) if shape[0] in kinds else stack
+
+        return _by_stack(self._before, filled)
 
 
 @cached.code(64)
@@ -253,9 +258,35 @@ def halves(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     return {"begin": jax.jit(arithmetic.begin), "finish": jax.jit(arithmetic.finish)}
 
 
+def _free_at_once() -> None:
+    """Have the C library return each large array to the system; small models' programs would become slower by a fifth.
+
+    With eight models of 43 MB, gaps between arrays took 0.9 GB.
+    """
+    with suppress(AttributeError):  # other C libraries have no such option
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
+
+
 def _rest(state: State) -> dict[str, Any]:
     """Return a state without parameters and clock."""
     return {name: value for name, value in vars(state).items() if name not in ("params", "clock")}
+
+
+def _by_stack(carry: Carry, change: Callable[[Stack, str, int], Stack]) -> Carry:
+    """Return the values with each stack changed; `change` is given its kind and group, too."""
+
+    def changed(kind: str, found: Any) -> Any:
+        if isinstance(found, Stack):
+            return change(found, kind, 0)
+        return tuple(change(each, kind, group) for group, each in enumerate(found))
+
+    return Carry(**{field: changed(kind, getattr(carry, field)) for kind, field in _FIELDS.items()})
+
+
+def _untouched(stack: Stack, kind: str, group: int, touched: set[Place]) -> Stack:
+    """Return a stack, or only its shapes if all its items are touched: where they are not known, nothing reads them."""
+    places = [Place(kind, group, number) for number in range(_count(stack))]
+    return jax.eval_shape(lambda: stack) if places and touched.issuperset(places) else stack
 
 
 def _stack(carry: Carry, place: Place) -> Stack:
@@ -265,8 +296,22 @@ def _stack(carry: Carry, place: Place) -> Stack:
 
 def _stacked(before: Stack, changed: dict[int, Any]) -> Stack:
     """Return a copy of a stack with these items replaced."""
-    leaves = jax.tree.leaves(before)
-    if not leaves or leaves[0].size == 0:
+    if not _count(before):
         return before
-    count = 1 if before.alone else leaves[0].shape[0]
-    return Stack.of([changed[number] if number in changed else before.item(number) for number in range(count)])
+    untouched = isinstance(jax.tree.leaves(before)[0], jax.Array)
+    nothing = None if untouched else before.nothing()
+
+    def item(number: int) -> Any:
+        if number in changed:
+            return changed[number]
+        return before.item(number) if untouched else nothing
+
+    return Stack.of([item(number) for number in range(_count(before))])
+
+
+def _count(stack: Stack) -> int:
+    """Return the number of items; 0 if they hold nothing."""
+    leaves = jax.tree.leaves(stack)
+    if not leaves or leaves[0].size == 0:
+        return 0
+    return 1 if stack.alone else leaves[0].shape[0]

@@ -62,17 +62,17 @@ def replay(
     snapshot to keep them.
     """
     loop, pace = Loop(program, arithmetic, examples, batches), _Pace(program)
-    at, number = loop.start(models, resumed), passed
+    at: Mark | Reached = loop.start(models, resumed)
+    number = passed
     with Helpers(cores - 1, Side(program, arithmetic, models[0], examples, batches)) as helpers:
         while number < len(program.marks):
-            mark = int(program.marks[number])
+            at, mark = at.whole(), int(program.marks[number])
             if at.phase < mark and helpers.ready():
-                reached: Mark | Reached = at
                 for reached in helpers.work(at, number):
+                    at = reached  # and the earlier one is released
                     if reached.number is not None:
                         number = reached.number + 1
                         yield reached
-                at = reached if isinstance(reached, Mark) else reached.whole()
                 continue
             at = pace.some(loop, at, mark) if helpers.number else loop.to(at, mark)
             if pace.known and helpers.number and not helpers.running:
@@ -176,7 +176,10 @@ class Helpers:
         try:
             for helper in self.running:
                 helper.do((*phases, 1 + self.number))
-            yield from Executor(self._side, plan, SharedValues(plan, shapes, self._files[0], 0), 0, self._check).run(at.carry)
+            executor = Executor(self._side, plan, SharedValues(plan, shapes, self._files[0], 0), 0, self._check)
+            marks = executor.run(at.carry)
+            del at  # the caller holds it, until the first mark
+            yield from marks
             while not self.ready() and self.running:
                 time.sleep(0.001)
         except LostError:

@@ -56,6 +56,10 @@ class Mark(NamedTuple):
     phase: int
     carry: Carry
 
+    def whole(self) -> "Mark":
+        """Return the progress itself, which is a whole one."""
+        return self
+
     def snapshot(self) -> Snapshot:
         """Return the progress as copies of the arrays."""
         taking = Taking()
@@ -149,16 +153,16 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
 
 def states_at(program: Program, number: int, mark: Progress, arithmetic: Arithmetic, replicas: Sequence[int]) -> list[State]:
     """Return the states of these replicas at the program's mark of this number: for each block, stacked over the replicas."""
-    blocks = arithmetic.blocks
+    blocks, carry = arithmetic.blocks, mark.carry
     result = []
     for block in range(blocks.count):
         group, index = blocks.place(block)
         here = np.array(replicas) * blocks.count + block
         registers = program.replica_registers[number][here]
         cells = np.array(replicas) * blocks.groups[group] + index
-        memory = mark.carry.states[group].some(cells)
+        memory = carry.states[group].some(cells)
         clock = jax.device_put(program.clocks[number][here].astype(np.int32))
-        result.append(State(params=mark.carry.registers[group].some(registers), clock=clock, **memory))
+        result.append(State(params=carry.registers[group].some(registers), clock=clock, **memory))
     return result
 
 

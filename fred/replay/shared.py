@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.replay.division import Plan
-from fred.replay.snapshot import key_like, plain
+from fred.replay.snapshot import data_of, key_like, plain
 
 _LINE = 64  # bytes of a cache line
 _LOCK = threading.Lock()
-Shapes = dict[tuple[str, int], Any]  # a value of each shape
+Shapes = dict[tuple[str, int], Any]  # the arrays' shapes and types, for each kind of value
 
 
 class SharedValues:
@@ -27,7 +27,7 @@ class SharedValues:
 
     Args:
         plan: the plan, whose crossing values have slots.
-        shapes: for each kind of value, one of that shape.
+        shapes: for each kind of value, the shapes and types of its arrays.
         file: descriptor of the shared file (`cleared`).
         own: number of this process.
     """
@@ -113,9 +113,10 @@ def _layout(plan: Plan, shapes: Shapes) -> tuple[dict[tuple[str, int], _Slots], 
     at = _rounded(8 * (1 + len(plan.own)) * sum(plan.slots.values())) or _LINE
     for shape, count in plan.slots.items():
         fields, size = [], 0
-        for leaf in map(plain, jax.tree.leaves(shapes[shape])):
-            fields.append((leaf.shape, leaf.dtype, size))
-            size += _rounded(leaf.nbytes)
+        for leaf in jax.tree.leaves(shapes[shape]):
+            data = jax.eval_shape(data_of, leaf)
+            fields.append((data.shape, data.dtype, size))
+            size += _rounded(data.size * data.dtype.itemsize)
         found[shape] = _Slots(number, at, size, fields)
         number, at = number + count, at + count * size
     return found, at

@@ -58,7 +58,12 @@ class Restoring:
 def plain(leaf: Any) -> NDArray:
     """Return an array that a file can hold, perhaps the memory of this one; for random keys, their data."""
     leaf = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)  # a user's own leaf may be a plain number
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return np.asarray(data_of(leaf))
+
+
+def data_of(leaf: jax.Array) -> jax.Array:
+    """Return the data of random keys; other arrays as they are."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
 def array_like(found: NDArray, like: Any) -> jax.Array:

@@ -82,6 +82,7 @@ class Tasks:
     maker: list[int] = field(default_factory=list)  # task that writes each value, or START
     initial: dict[Place, int] = field(default_factory=dict)
     points: dict[int, Point] = field(default_factory=dict)  # by task
+    touched: set[Place] = field(default_factory=set)  # places that a task reads or writes
     replicas: int = 1
 
     def readers(self) -> list[list[int]]:
@@ -126,6 +127,7 @@ class _Tracing:
         if end < len(self._program.offsets) - 1:
             self._mark(None, end)
         self._forget_the_dead()
+        self.found.touched.update(self._current)
 
     def _mark(self, number: int | None, phase: int) -> None:
         for place in self._replicas(number):
@@ -152,7 +154,7 @@ class _Tracing:
             replicas = set(self._replicas(point.number))
             point.values = {
                 place: value
-                for place, value in point.values.items()
+                for place, value in (self.found.initial | point.values).items()
                 if place in replicas or last[value] > at or point.number is None
             }
             sources = [value for begun in point.begun.values() for value in begun.reads]
@@ -206,6 +208,7 @@ class _Tracing:
             self._begin(kind, index, operands["begun"], operands["sources"])
 
     def _begin(self, kind: Kind, index: int, kept: int, sources: Sequence[int]) -> None:
+        self.found.touched.add(Place("kept", 0, kept))
         self._begun[kept] = Task(Do.GRADIENT, self._registers(sources), (), kind, index)
 
     def _message(self, kind: Kind, index: int, operands: dict[str, Any]) -> tuple[int, ...]:
