@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -19,6 +22,7 @@ from fred.replay import helpers
 from fred.replay.division import plan_of
 from fred.replay.hooks import Hooks
 from fred.replay.lower import lower
+from fred.replay.machine import Loop
 from fred.replay.tasks import MESSAGES, START, tasks_of
 from fred.running import trained
 from fred.running.checkpoints import Checkpoint, Following
@@ -181,6 +185,23 @@ def test_a_run_goes_on_without_a_helper_that_is_killed(at_once, point):
 
     assert same(execute("run", RUN, 1), execute("run", RUN, 1, following=Following(progress=kill), cores=2))
     assert children(os.getpid()) <= before
+
+
+def test_values_from_before_helpers_started_are_released_at_the_first_mark(at_once, monkeypatch):
+    began, held, start = list[Any](), list[int](), Loop.start
+
+    def watched(*given):
+        at = start(*given)
+        began.extend(weakref.ref(leaf) for leaf in jax.tree.leaves(at.carry.registers))
+        return at
+
+    def told(_):
+        gc.collect()
+        held.append(sum(each() is not None for each in began))
+
+    monkeypatch.setattr(Loop, "start", watched)
+    execute("run", RUN, 1, following=Following(progress=told), cores=2)
+    assert held[0] > 0 and held[2:] == [0] * (len(held) - 2)
 
 
 KILLED = """
