@@ -6,7 +6,7 @@ import sys
 
 import fred  # noqa: F401  before jax
 
-NAMES = ("recording", "replay", "clients", "whole", "scaling", "prediction", "communication", "cores")
+NAMES = ("recording", "replay", "clients", "whole", "scaling", "prediction", "communication", "cores", "shared")
 
 
 def main() -> int:
