@@ -4,8 +4,6 @@ import argparse
 import importlib
 import sys
 
-import fred  # noqa: F401  before jax
-
 NAMES = ("recording", "replay", "clients", "whole", "scaling", "prediction", "communication", "cores", "shared")
 
 

@@ -22,7 +22,7 @@ from fred.replay.helpers import replay
 from fred.systems.sasgd import SASGD
 
 UPDATES = {2: 100, 4: 24}  # of how many layers, so that each takes about a second
-ROUNDS = 100  # of eight gradients of four layers, so that one core takes about a minute on a slow machine
+ROUNDS = 60  # of eight gradients of four layers: more than half a minute on one core
 _IN_PYTORCH = """
 import contextlib, sys, time, torch
 from torch import nn
