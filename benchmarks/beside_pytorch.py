@@ -1,7 +1,7 @@
 """The transformers of `replay.py` in PyTorch beside FRED's replay of them: updates on one thread, and rounds on two cores.
 
 PyTorch is no part of FRED's environment: `python -m benchmarks.beside_pytorch OTHER/bin/python` says which interpreter has it.
-The two are measured in turn; `docs/numerics.md` has what was found. FRED's times include the start of its helper process;
+The two are measured in turn; `docs/numerics.md` has the results. FRED's times include the start of its helper process;
 PyTorch's exclude that of its processes.
 """
 

@@ -10,6 +10,7 @@ import pickle
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -38,7 +39,7 @@ LEAST_SPEED_UP = 1.1  # of a plan
 LEAST_REST = 20.0  # seconds that the rest takes alone; a helper starts in about 5 s
 AT_ONCE = False  # True to wait for helpers before the first instruction, for tests
 STRETCH = 20_000  # instructions that are planned at a time
-_SLICE = 0.3  # seconds between two looks at helpers that start
+_SLICE = 0.3  # seconds between two looks at helpers that start, and of helpers at the run
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from fred.replay.helpers import help_out; help_out{numbers}"
 
 
@@ -241,16 +242,13 @@ def help_out(memory: int, run: int, parent: int, number: int) -> None:
         parent: id of the parent process.
         number: number of this process, from 1.
     """
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     reports = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a user's own code may print
     environment.check()  # the program of a gradient, which is compiled first here, is then in the cache for the parent, too
     side: Side = pickle.loads(os.pread(run, os.fstat(run).st_size, 0))
     shapes = side.shapes()
     _warmed(side)
-
-    def check() -> None:
-        if os.getppid() != parent:
-            os._exit(1)
 
     while True:
         os.write(reports, b".")
@@ -259,8 +257,15 @@ def help_out(memory: int, run: int, parent: int, number: int) -> None:
         except EOFError:
             return
         plan = planned(side, phases, processes)
-        for _ in Executor(side, plan, SharedValues(plan, shapes, memory, number), number, check).run():
+        for _ in Executor(side, plan, SharedValues(plan, shapes, memory, number), number, check=lambda: None).run():
             pass
+
+
+def _end_with(parent: int) -> None:
+    """End this process once its parent has ended, even while it compiles or computes."""
+    while os.getppid() == parent:
+        time.sleep(_SLICE)
+    os._exit(1)
 
 
 def long_enough(seconds: float, gradients: int) -> bool:
