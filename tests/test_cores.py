@@ -213,17 +213,25 @@ from fred.running.execution import execute
 from tests.processes import children
 from tests.test_cores import RUN
 helpers.AT_ONCE = True
+def end():
+    print(*children(os.getpid()), flush=True)
+    os.kill(os.getpid(), 9)
 def told(share):
     if share > 0.3:
-        print(*children(os.getpid()), flush=True)
-        os.kill(os.getpid(), 9)
-execute("run", RUN, 1, following=Following(progress=told), cores=3)
+        end()
+"""
+AT_WORK = 'execute("run", RUN, 1, following=Following(progress=told), cores=3)'
+STARTING = """
+start = helpers.Helpers.start
+helpers.Helpers.start = lambda self: (start(self), end())
+execute("run", RUN, 1, cores=3)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-def test_helpers_end_with_their_parent():
-    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("when", [AT_WORK, STARTING], ids=["at work", "starting"])
+def test_helpers_end_with_their_parent(when):
+    done = subprocess.run([sys.executable, "-c", KILLED + when], capture_output=True, text=True, check=False)
     helpers = [int(each) for each in done.stdout.split()]
     assert len(helpers) == 2, done.stderr
     deadline = time.monotonic() + 5

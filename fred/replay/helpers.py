@@ -10,7 +10,6 @@ import pickle
 import select
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -39,8 +38,18 @@ LEAST_SPEED_UP = 1.1  # of a plan
 LEAST_REST = 20.0  # seconds that the rest takes alone; a helper starts in about 5 s
 AT_ONCE = False  # True to wait for helpers before the first instruction, for tests
 STRETCH = 20_000  # instructions that are planned at a time
-_SLICE = 0.3  # seconds between two looks at helpers that start, and of helpers at the run
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from fred.replay.helpers import help_out; help_out{numbers}"
+_SLICE = 0.3  # seconds between two looks at helpers that start
+_PROGRAM = """
+import os, sys, threading, time
+def end_with_the_run():  # even while this process imports, compiles or computes
+    while os.getppid() == {run}:
+        time.sleep(0.3)
+    os._exit(1)
+threading.Thread(target=end_with_the_run, daemon=True).start()
+sys.path[:] = {path!r}
+from fred.replay.helpers import help_out
+help_out{numbers}
+"""
 
 
 class LostError(Exception):
@@ -156,7 +165,7 @@ class Helpers:
         with open(run, "wb", closefd=False) as file:
             file.write(packed)
         for number in range(1, self.number + 1):
-            program = _PROGRAM.format(path=sys.path, numbers=(memory, run, os.getpid(), number))
+            program = _PROGRAM.format(run=os.getpid(), path=sys.path, numbers=(memory, run, number))
             self.running.append(_Helper([sys.executable, "-c", program], self._files))
 
     def ready(self) -> bool:
@@ -233,16 +242,14 @@ class _Helper:
                 pipe.close()
 
 
-def help_out(memory: int, run: int, parent: int, number: int) -> None:
-    """Run a helper process: report that it is ready, receive a stretch of the program, do its tasks; until the parent ends.
+def help_out(memory: int, run: int, number: int) -> None:
+    """Run a helper process: report that it is ready, receive a stretch of the program, do its tasks; until the run ends.
 
     Args:
         memory: descriptor of the shared memory.
         run: descriptor of a file with the pickled run.
-        parent: id of the parent process.
         number: number of this process, from 1.
     """
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     reports = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a user's own code may print
     environment.check()  # the program of a gradient, which is compiled first here, is then in the cache for the parent, too
@@ -259,13 +266,6 @@ def help_out(memory: int, run: int, parent: int, number: int) -> None:
         plan = planned(side, phases, processes)
         for _ in Executor(side, plan, SharedValues(plan, shapes, memory, number), number, check=lambda: None).run():
             pass
-
-
-def _end_with(parent: int) -> None:
-    """End this process once its parent has ended, even while it compiles or computes."""
-    while os.getppid() == parent:
-        time.sleep(_SLICE)
-    os._exit(1)
 
 
 def long_enough(seconds: float, gradients: int) -> bool:
