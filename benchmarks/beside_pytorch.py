@@ -13,12 +13,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
-
 from benchmarks.replay import CONTEXT, TOKENS, TRANSFORMERS, Case, transformer, workers
 from fred.base import environment
 from fred.protocols.synchronous import Synchronous
-from fred.replay.helpers import replay
 from fred.systems.sasgd import SASGD
 
 UPDATES = {2: 100, 4: 24}  # of how many layers, so that each takes about a second
@@ -107,8 +104,7 @@ def main() -> None:
 def _ours(case: Case, cores: int = 1) -> float:
     """Return the seconds of a gradient in FRED's replay."""
     start = time.perf_counter()
-    for mark in replay(case.program, case.arithmetic, [case.params], case.examples, case.batches, cores=cores):
-        jax.block_until_ready(mark.carry)
+    case.replay(cores)
     return (time.perf_counter() - start) / case.gradients
 
 

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-
 from benchmarks.common import Row
 from benchmarks.replay import LARGE, Case, Work, perceptron, transformer, workers
 from fred.base import environment
@@ -25,7 +23,6 @@ from fred.protocols.local_steps import LocalSteps
 from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.protocol import Protocol
 from fred.protocols.synchronous import Synchronous
-from fred.replay import helpers, machine
 from fred.replay.division import plan_of
 from fred.replay.tasks import tasks_of
 from fred.systems.diloco import DiLoCo
@@ -53,8 +50,7 @@ def rows() -> Iterator[Row]:
 
 def _compared(name: str, work: Work, server: Server, protocol: Protocol | None, limit: float) -> Iterator[Row]:
     case = Case(work, 8, workers(8), server, _enough(work, server, protocol), protocol)
-    run = case.program, case.arithmetic, [case.params], case.examples, case.batches
-    ways = partial(helpers.replay, *run), partial(helpers.replay, *run, cores=2)
+    ways = case.replay, partial(case.replay, cores=2)
     alone, together = zip(*([_times(way) for way in ways] for _ in range(_ROUNDS)), strict=True)
     ratios = [one.wall / two.wall for one, two in zip(alone, together, strict=True)]
     yield Row(f"one process / two: {name}", statistics.median(ratios), "x", limit, at_least=True)
@@ -76,7 +72,7 @@ def _enough(work: Work, server: Server, protocol: Protocol | None) -> int:
     """Return the number of gradients that take one process the seconds that a run should last."""
     case = Case(work, 8, workers(8), server, 200, protocol)
     for _ in range(2):  # the first one compiles
-        took = _times(partial(helpers.replay, case.program, case.arithmetic, [case.params], case.examples, case.batches)).wall
+        took = _times(case.replay).wall
     return math.ceil(_SECONDS / took * 200)
 
 
@@ -89,10 +85,9 @@ class _Times(NamedTuple):
     stolen: float
 
 
-def _times(replay: Callable[[], Iterator[machine.Progress]]) -> _Times:
+def _times(replay: Callable[[], object]) -> _Times:
     began, own, others, stolen = time.perf_counter(), time.process_time(), _of_children(), _stolen()
-    for mark in replay():
-        jax.block_until_ready(mark.carry)
+    replay()
     wall, used = time.perf_counter() - began, time.process_time() - own
     return _Times(wall, used, _of_children() - others, _stolen() - stolen)
 

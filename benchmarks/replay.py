@@ -187,12 +187,12 @@ class Case:
 
         return jax.lax.fori_loop(0, len(into), mix, rows)
 
-    def _marks(self) -> Iterator[Progress]:
-        return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches)
+    def _marks(self, cores: int = 1) -> Iterator[Progress]:
+        return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches, cores=cores)
 
-    def replay(self) -> None:
+    def replay(self, cores: int = 1) -> None:
         """Everything that replaying takes, drawing the minibatches included."""
-        for mark in self._marks():
+        for mark in self._marks(cores):
             jax.block_until_ready(mark.carry)
 
     def later(self) -> float:

@@ -12,8 +12,6 @@ from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
-import jax
-
 from benchmarks.common import Row
 from benchmarks.cores import SYSTEMS
 from benchmarks.replay import Case, transformer, workers
@@ -58,8 +56,7 @@ def _peak(system: str, layers: int, width: int, gradients: int, cores: int) -> f
     watching = threading.Thread(target=watch)
     watching.start()
     try:
-        for mark in helpers.replay(case.program, case.arithmetic, [case.params], case.examples, case.batches, cores=cores):
-            jax.block_until_ready(mark.carry)
+        case.replay(cores)
     finally:
         over.set()
         watching.join()

@@ -201,7 +201,7 @@ def test_values_from_before_helpers_started_are_released_at_the_first_mark(at_on
 
     monkeypatch.setattr(Loop, "start", watched)
     execute("run", RUN, 1, following=Following(progress=told), cores=2)
-    assert held[0] > 0 and held[2:] == [0] * (len(held) - 2)
+    assert len(held) > 4 and held[0] > 0 and held[2:] == [0] * (len(held) - 2)
 
 
 KILLED = """

@@ -75,7 +75,7 @@ class Executor:
     def __init__(self, side: Side, plan: Plan, shared: SharedValues, own: int, check: Callable[[], None]):
         self._side, self._plan, self._shared, self._own, self._check = side, plan, shared, own, check
         self._do, self._tasks = jitted(side.arithmetic), plan.tasks.tasks
-        self._blocks, self._shapes = side.arithmetic.blocks.count, side.shapes()
+        self._blocks = side.arithmetic.blocks.count
         self._values: dict[int, Any] = {}
         if side.arithmetic.blocks.size >= _MANY:
             _free_at_once()
@@ -189,7 +189,7 @@ class Executor:
             state = self._do["apply"](state, message, int(operands["timestamp"]), int(operands["worker"]))
         elif task.do == Do.COMMIT:
             if not more:
-                total = Stack.zeros(self._shapes["sum", task.kind.group], 1).values
+                total = Stack.zeros(self._shared.shapes["sum", task.kind.group], 1).values
             else:
                 total = more[0] if task.kind.how == How.SUM else self._part(more[0], task.block)
             state = self._do["commit"](state, total, np.float32(operands["weight"]), int(operands["count"]))
@@ -285,7 +285,7 @@ def _by_stack(carry: Carry, change: Callable[[Stack, str, int], Stack]) -> Carry
 
 def _untouched(stack: Stack, kind: str, group: int, touched: set[Place]) -> Stack:
     """Return a stack, or only its shapes if all its items are touched: where they are not known, nothing reads them."""
-    places = [Place(kind, group, number) for number in range(_count(stack))]
+    places = [Place(kind, group, number) for number in range(stack.count)]
     return jax.eval_shape(lambda: stack) if places and touched.issuperset(places) else stack
 
 
@@ -296,7 +296,7 @@ def _stack(carry: Carry, place: Place) -> Stack:
 
 def _stacked(before: Stack, changed: dict[int, Any]) -> Stack:
     """Return a copy of a stack with these items replaced."""
-    if not _count(before):
+    if not before.count:
         return before
     untouched = isinstance(jax.tree.leaves(before)[0], jax.Array)
     nothing = None if untouched else before.nothing()
@@ -306,12 +306,4 @@ def _stacked(before: Stack, changed: dict[int, Any]) -> Stack:
             return changed[number]
         return before.item(number) if untouched else nothing
 
-    return Stack.of([item(number) for number in range(_count(before))])
-
-
-def _count(stack: Stack) -> int:
-    """Return the number of items; 0 if they hold nothing."""
-    leaves = jax.tree.leaves(stack)
-    if not leaves or leaves[0].size == 0:
-        return 0
-    return 1 if stack.alone else leaves[0].shape[0]
+    return Stack.of([item(number) for number in range(before.count)])

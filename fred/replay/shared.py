@@ -33,7 +33,7 @@ class SharedValues:
     """
 
     def __init__(self, plan: Plan, shapes: Shapes, file: int, own: int):
-        self._plan, self._shapes, self._own = plan, shapes, own
+        self._plan, self.shapes, self._own = plan, shapes, own
         self._slots, size = _layout(plan, shapes)
         self._map = mmap.mmap(file, size)
         processes, slots = len(plan.own), sum(plan.slots.values())
@@ -65,7 +65,7 @@ class SharedValues:
         copy = _copy(self._bytes(value))
         _in_order()
         self._copied[self._own, self._number(value)] = value + 1
-        leaves, structure = jax.tree.flatten(self._shapes[self._plan.tasks.shapes[value]])
+        leaves, structure = jax.tree.flatten(self.shapes[self._plan.tasks.shapes[value]])
         found = [key_like(array, leaf) for array, leaf in zip(_arrays(copy, self._fields(value)), leaves, strict=True)]
         return jax.tree.unflatten(structure, found)
 

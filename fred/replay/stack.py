@@ -38,6 +38,14 @@ class Stack:
         shape = () if count == 1 else (count,)
         return cls(jax.tree.map(lambda leaf: _zeros((*shape, *leaf.shape), leaf.dtype), like), alone=count == 1)
 
+    @property
+    def count(self) -> int:
+        """Return the number of items; 0 if they hold nothing."""
+        leaves = jax.tree.leaves(self.values)
+        if not leaves or leaves[0].size == 0:
+            return 0
+        return 1 if self.alone else leaves[0].shape[0]
+
     def item(self, index: Any) -> Any:
         """Return one item."""
         if self.alone:
