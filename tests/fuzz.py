@@ -31,7 +31,7 @@ from tests.patience import TooSlow, within
 from tests.together import Together
 from tests.whole import whole
 
-SECONDS = 300  # for one scenario, on a machine that may stall
+SECONDS = 300  # for one scenario, replayed and inline, on a machine that may stall
 
 
 def disagreement(seed: int) -> str:
@@ -55,7 +55,7 @@ def disagreement(seed: int) -> str:
 
 def sharing(seed: int) -> str:
     """Return the difference between a random run replayed by one process and by one to three executors; empty if none."""
-    with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
+    with within(4 * SECONDS), tempfile.TemporaryDirectory() as scratch:
         run, number = random_run(seed, Path(scratch))
         try:
             alone = execute("run", run, number)
