@@ -1,6 +1,7 @@
 """One replay by several processes: the plan by itself, the bits, and processes that end."""
 
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 import weakref
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -22,7 +24,8 @@ from fred.replay import helpers
 from fred.replay.division import plan_of
 from fred.replay.hooks import Hooks
 from fred.replay.lower import lower
-from fred.replay.machine import Loop
+from fred.replay.machine import Loop, Mark
+from fred.replay.phases import Kind, Op
 from fred.replay.tasks import MESSAGES, START, tasks_of
 from fred.running import trained
 from fred.running.checkpoints import Checkpoint, Following
@@ -106,6 +109,16 @@ def test_no_plan_stands_still_in_any_order(processes):
         doing, waiting = Doing(plan, np.random.default_rng(0)), [list(own) for own in plan.own]
         while any(waiting):
             assert doing.one(waiting), name
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 8])
+def test_marks_are_reached_in_order(processes):
+    """Also the last, which needs no gradients in flight, and whatever else is done first."""
+    for name, plan in plans(processes):
+        marks = list(plan.tasks.points)
+        assert [number for number in plan.own[0] if number in plan.tasks.points] == marks, name
+        for before, mark in itertools.pairwise(marks):
+            assert set(plan.tasks.tasks[before].writes) & set(plan.tasks.tasks[mark].reads), name
 
 
 @pytest.mark.parametrize("processes", [2, 3])
@@ -243,6 +256,24 @@ def test_helpers_end_with_their_parent(when):
 def test_a_run_of_fast_gradients_stays_alone(monkeypatch):
     monkeypatch.setattr(helpers.Helpers, "start", lambda self: pytest.fail("it started helpers"))
     assert same(execute("run", RUN, 1), execute("run", RUN, 1, cores=2))
+
+
+def test_a_run_with_more_evaluations_than_bits_of_a_number_stays_alone():
+    often = make_run("asgd", task=LAYERS, stop={"gradients": 200}, evaluate={"every_updates": 1})
+    assert same(execute("run", often, 1), execute("run", often, 1, cores=2))
+
+
+def test_frequent_evaluations_do_not_hide_how_long_gradients_take(monkeypatch):
+    """Each slice ends at an evaluation, after 0.02 s."""
+    program: Any = SimpleNamespace(offsets=np.arange(401)[:, None], kinds=[Kind(Op.BEGIN)])
+    nothing: Any = None
+    loop: Any = SimpleNamespace(compile=lambda at: at, to=lambda at, upto: Mark(upto, nothing))
+    now, pace, at = itertools.count(), helpers._Pace(program), Mark(0, nothing)
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.02 * next(now))
+    for end in range(8, 401, 8):
+        while at.phase < end and not pace.known:
+            at = pace.some(loop, at, end)
+    assert 0 < pace.seconds < 0.02 and at.phase < 200
 
 
 def test_a_round_that_is_one_batch_stays_alone(monkeypatch):

@@ -97,6 +97,7 @@ class Executor:
             read = [self._read(value) for value in task.reads]
             if task.do == Do.MARK:
                 assert carry is not None
+                self._made(task.writes[0], ())
                 values = dict(zip(task.reads, jax.device_put(read), strict=True))  # NumPy arrays that crossed become JAX's
                 yield Reached(self._side, self._plan.tasks.points[number], values, carry)
             else:

@@ -98,11 +98,12 @@ class _Pace:
     def __init__(self, program: Program):
         self._gradients = gradients_before(program)
         self._number, self.seconds = 1, 0.0  # of gradients in the next slice; of each
+        self._took, self._count = 0.0, 0  # time and gradients of all slices
         self._compiled = False
 
     @property
     def known(self) -> bool:
-        """Return True if a slice took long enough to be measured, or helpers are needed at once."""
+        """Return True if the slices took long enough to be measured, or helpers are needed at once."""
         return self.seconds > 0 or AT_ONCE
 
     def some(self, loop: Loop, at: Mark, end: int) -> Mark:
@@ -113,11 +114,13 @@ class _Pace:
         upto = int(np.searchsorted(self._gradients, self._gradients[at.phase] + self._number))
         upto, began = min(end, max(at.phase + 1, upto)), time.perf_counter()
         after = jax.block_until_ready(loop.to(at, upto))
-        took, count = time.perf_counter() - began, int(self._gradients[upto] - self._gradients[at.phase])
-        if took < _SLICE and not self.seconds:
-            self._number *= 2
+        self._took += time.perf_counter() - began
+        self._count += int(self._gradients[upto] - self._gradients[at.phase])
+        if self._took < _SLICE:
+            self._number = 1 + self._count
         else:
-            self.seconds, self._number = took / max(1, count), max(1, round(count * _SLICE / took))
+            self.seconds = self._took / max(1, self._count)
+            self._number = max(1, round(_SLICE / self.seconds))
         return after
 
     def slow(self, phase: int) -> bool:

@@ -30,7 +30,7 @@ class Do(Enum):
     MIX = auto()  # parameters <- parameters of several
     SYNC = auto()  # parameters, rest <- parameters, rest, parameters
     PUBLISH = auto()  # parameters, rest <- parameters, rest
-    MARK = auto()  # reads everything that is needed from here on
+    MARK = auto()  # passed <- everything that is needed from here on[, passed]
 
 
 MESSAGES = {Do.GRADIENT, Do.FINISH, Do.DIFFERENCE}
@@ -40,7 +40,7 @@ MESSAGES = {Do.GRADIENT, Do.FINISH, Do.DIFFERENCE}
 class Place:
     """Where a value is stored: a kind of place, its group of blocks, and its number."""
 
-    kind: str  # parameters, rest, sum, message, memory, kept
+    kind: str  # parameters, rest, sum, message, memory, kept, mark
     group: int
     number: int
 
@@ -127,6 +127,7 @@ class _Tracing:
         if end < len(self._program.offsets) - 1:
             self._mark(None, end)
         self._forget_the_dead()
+        self._order_the_marks()
         self.found.touched.update(self._current)
 
     def _mark(self, number: int | None, phase: int) -> None:
@@ -160,8 +161,16 @@ class _Tracing:
             sources = [value for begun in point.begun.values() for value in begun.reads]
             reads = dict.fromkeys([*point.values.values(), *sources])
             self.found.tasks[at] = Task(Do.MARK, tuple(reads), ())
-            if point.number is None:  # the program goes on, and may read all of them
-                last = [at if value in reads else each for value, each in enumerate(last)]
+            for value in reads:
+                last[value] = max(last[value], at)
+
+    def _order_the_marks(self) -> None:
+        """Have each mark read a value of the one before: the last needs no gradients in flight, and would be possible first."""
+        before: tuple[int, ...] = ()
+        for at in self.found.points:
+            passed = (self._value(Place("mark", 0, 0), at),)
+            self.found.tasks[at] = Task(Do.MARK, self.found.tasks[at].reads + before, passed)
+            before = passed
 
     def _place(self, block: int) -> tuple[int, int]:
         """Return the group of a block, and its number there."""
