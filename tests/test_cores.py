@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fred.cluster.cluster import Cluster
-from fred.components import registry
+from fred.components import agreement, registry
 from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
 from fred.replay.division import plan_of
@@ -251,6 +251,43 @@ def test_helpers_end_with_their_parent(when):
     while any(Path(f"/proc/{each}").exists() for each in helpers):
         assert time.monotonic() < deadline, "a helper outlives its parent"
         time.sleep(0.05)
+
+
+def test_helpers_end_when_an_evaluation_fails(at_once):
+    """Also while somebody, such as a notebook, holds the traceback."""
+    before, told = children(os.getpid()), []
+
+    def fail(share):
+        told.append(children(os.getpid()) - before)
+        if told[-1]:
+            raise ValueError(share)
+
+    with pytest.raises(ValueError) as raised:
+        execute("run", RUN, 1, cores=2, following=Following(progress=fail))
+    assert raised.tb and told[-1] and children(os.getpid()) <= before
+
+
+def test_a_helper_that_would_compute_other_bits_ends(at_once, monkeypatch):
+    before = children(os.getpid())
+    monkeypatch.setattr(agreement, "here", lambda: {"python": "another"})
+    monkeypatch.setattr(helpers.Helpers, "work", lambda *_: pytest.fail("a helper took part"))
+    assert same(execute("run", RUN, 1), execute("run", RUN, 1, cores=2))
+    assert children(os.getpid()) <= before
+
+
+def test_no_more_helpers_start_than_get_gradients(monkeypatch):
+    for name in ("LEAST_GRADIENT", "LEAST_REST", "_SLICE"):
+        monkeypatch.setattr(helpers, name, 0.0)
+    numbers = []
+
+    def start(self):
+        numbers.append(self.number)
+        self.end()
+
+    monkeypatch.setattr(helpers.Helpers, "start", start)
+    for workers in (2, 5):
+        execute("run", make_run("asgd", task=LAYERS, stop={"gradients": 100}, cluster={"workers": workers}), 1, cores=64)
+    assert numbers[0] in (1, 2) and numbers[1] in (4, 5)
 
 
 def test_a_run_of_fast_gradients_stays_alone(monkeypatch):

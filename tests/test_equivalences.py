@@ -11,9 +11,12 @@ import fred.replay.chunks
 import fred.replay.phases
 from fred.replay.hooks import padded
 from fred.results import experiment
+from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.specification.loading import Scenario
+from fred.specification.shape import Evaluate
+from tests.cases import CASES, SEED
 from tests.worlds import COMPUTE, TASK, make_run, same
 
 OPTIMIZERS = [
@@ -161,6 +164,22 @@ def test_target_loss_stops_the_run_where_it_is_first_seen(inline, cadence):
     columns = ("worker", "step", "time_ns", "verb")
     for name in columns:
         assert (outcome.schedule[name] == free.schedule[name][: len(outcome.schedule)]).all()
+
+
+def test_evaluations_see_a_replica_that_changes_without_an_instruction():
+    """A delivered mean replaces a replica's version: no arithmetic happens, but its parameters are others."""
+    (case,) = [case for case in CASES if case.kind == "protocol" and case.name == "straggler-tolerant"]
+    options = {
+        "evaluate": Evaluate(every_seconds=0.01),
+        "stop": case.run.stop.model_copy(update={"gradients": None, "seconds": 0.46}),
+    }
+    run = case.run.model_copy(update=options)
+    replayed, inline = execute("run", run, SEED), execute("run", run, SEED, inline=True)
+    assert same(replayed, inline)
+    saved = list[Checkpoint]()
+    execute("run", run, SEED, following=Following(save=saved.append))
+    assert saved
+    assert all(same(inline, execute("run", run, SEED, following=Following(resumed=each))) for each in saved[-5:])
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8, 9, 16, 158, 1000])

@@ -14,8 +14,8 @@ import pytest
 import fred
 from fred.base import cached, environment, options
 from fred.base.errors import FredError
-from fred.components import registry
-from fred.running import agreement, on_dask, work
+from fred.components import agreement, registry
+from fred.running import on_dask, work
 from fred.running.execution import execute
 from fred.running.order import Order
 from fred.running.units import units_of

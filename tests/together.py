@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from fred.replay import helpers
@@ -21,7 +21,9 @@ class Together:
         self.processes, self.stretch, self.stop_after = processes, stretch, stop_after
         self.counts = [0, 0]
 
-    def __call__(self, program, arithmetic, models, examples, batches, resumed=None, passed=0, _=1) -> Iterator[Mark | Reached]:
+    def __call__(
+        self, program, arithmetic, models, examples, batches, resumed=None, passed=0, _=1
+    ) -> Generator[Mark | Reached, None, None]:
         side, loop = Side(program, arithmetic, models[0], examples, batches), Loop(program, arithmetic, examples, batches)
         at, number, stretches = loop.start(models, resumed), passed, 0
         while number < len(program.marks):

@@ -5,13 +5,14 @@ functions. Once all are ready, `division.py` divides the rest among them. If one
 its last mark.
 """
 
+import mmap
 import os
 import pickle
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base import environment
+from fred.components import agreement, own_code, registry
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.replay.arithmetic import Arithmetic
@@ -30,7 +32,7 @@ from fred.replay.machine import Loop, Mark
 from fred.replay.phases import How, Op, Program
 from fred.replay.shared import SharedValues, cleared, new_memory
 from fred.replay.snapshot import Snapshot
-from fred.replay.tasks import tasks_of
+from fred.replay.tasks import MESSAGES, tasks_of
 from fred.schedule.minibatches import Minibatches
 
 LEAST_GRADIENT = 0.002  # seconds; handing over parameters and a gradient takes about 1 ms
@@ -65,7 +67,7 @@ def replay(
     resumed: Snapshot | None = None,
     passed: int = 0,
     cores: int = 1,
-) -> Iterator[Mark | Reached]:
+) -> Generator[Mark | Reached, None, None]:
     """Execute the program from these models on, and yield each of its marks; or resume another replay that `passed` some.
 
     Up to `cores` processes take part if that saves time. A mark's arrays are donated when the next one is requested: take a
@@ -149,20 +151,28 @@ class Helpers:
         self.end()
 
     def gain(self, phase: int, mark: int) -> bool:
-        """Return True if the plan is faster than one process; a round that is computed as one batch has nothing to share."""
-        return (
-            AT_ONCE or planned(self._side, stretch(self._side.program, phase, mark), 1 + self.number).speed_up >= LEAST_SPEED_UP
-        )
+        """Keep as many processes as get gradients, and return True if together they are faster than one.
+
+        A round that is computed as one batch has nothing to share.
+        """
+        if AT_ONCE:
+            return True
+        plan = planned(self._side, stretch(self._side.program, phase, mark), 1 + self.number)
+        computing = {own for own, task in zip(plan.process, plan.tasks.tasks, strict=True) if task.do in MESSAGES}
+        self.number = len(computing - {0})
+        return plan.speed_up >= LEAST_SPEED_UP
 
     def start(self) -> None:
-        """Start the processes, unless the run cannot be sent to them."""
+        """Start the processes, unless the run cannot be sent to them, or the system starts none."""
         import cloudpickle
 
+        code = own_code.facts() if registry.imported() else {}
         try:
-            packed = cloudpickle.dumps(self._side)
-        except (pickle.PicklingError, TypeError, ValueError):
+            self._start(cloudpickle.dumps(((agreement.here(), code), self._side)))
+        except Exception:  # a user's class may raise anything
             self.end()
-            return
+
+    def _start(self, packed: bytes) -> None:
         memory, run = self._files = [new_memory(), new_memory()]
         os.ftruncate(run, len(packed))
         with open(run, "wb", closefd=False) as file:
@@ -248,6 +258,8 @@ class _Helper:
 def help_out(memory: int, run: int, number: int) -> None:
     """Run a helper process: report that it is ready, receive a stretch of the program, do its tasks; until the run ends.
 
+    It ends at once if it would compute other bits than the run, whose files may have changed since it began.
+
     Args:
         memory: descriptor of the shared memory.
         run: descriptor of a file with the pickled run.
@@ -256,7 +268,9 @@ def help_out(memory: int, run: int, number: int) -> None:
     reports = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a user's own code may print
     environment.check()  # the program of a gradient, which is compiled first here, is then in the cache for the parent, too
-    side: Side = pickle.loads(os.pread(run, os.fstat(run).st_size, 0))
+    facts, side = pickle.loads(mmap.mmap(run, 0, access=mmap.ACCESS_READ))
+    if agreement.objection(*facts):
+        return
     shapes = side.shapes()
     _warmed(side)
 

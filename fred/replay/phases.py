@@ -72,6 +72,11 @@ class Program:
     kept: int  # number of unfinished gradients stored at a time
     slots: int  # number of messages stored at a time
 
+    def repeats(self, number: int) -> bool:
+        """Return True if the replicas at a mark are those at the mark before: a replica may change without an instruction."""
+        facts = self.marks, self.replica_registers, self.clocks
+        return number > 0 and all(np.array_equal(each[number - 1], each[number]) for each in facts)
+
 
 class _Batch(NamedTuple):
     kind: Kind

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from fred.base import cached, compiled
 from fred.base.errors import FredError
-from fred.components import own_code, registry
-from fred.running import agreement
+from fred.components import agreement, own_code, registry
 from fred.running.unit import Unit
 
 

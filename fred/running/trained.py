@@ -1,5 +1,6 @@
 """Training of a run's models: replay its schedule, or compute during the simulation; evaluate at the points."""
 
+import contextlib
 import itertools
 from typing import NamedTuple
 
@@ -67,21 +68,20 @@ def _replayed(
     program = timings.program(schedule, points.rows, do)
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     passed = len(measured)
-    marks = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed, cores)
-    before = -1
-    for number, mark in enumerate(marks, start=passed):
-        if mark.phase == before:  # nothing has happened since
-            measured.append(measured[-1])
-        else:
-            states = states_at(program, number, mark, do, problem.layout.answer)
-            measured.append(problem.measure(states))
-        before = mark.phase
-        following.progress(len(measured) / len(points.rows))
-        if _target_reached(run, measured):
-            schedule = _up_to(recording, schedule, points, number)
-            break
-        if following.save and len(measured) < len(points.rows) and following.due():
-            following.save(Checkpoint(list(measured), mark.snapshot()))
+    replaying = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed, cores)
+    with contextlib.closing(replaying) as marks:  # whatever ends this, its helpers end with it
+        for number, mark in enumerate(marks, start=passed):
+            if number > passed and program.repeats(number):
+                measured.append(measured[-1])
+            else:
+                states = states_at(program, number, mark, do, problem.layout.answer)
+                measured.append(problem.measure(states))
+            following.progress(len(measured) / len(points.rows))
+            if _target_reached(run, measured):
+                schedule = _up_to(recording, schedule, points, number)
+                break
+            if following.save and len(measured) < len(points.rows) and following.due():
+                following.save(Checkpoint(list(measured), mark.snapshot()))
     return schedule, measured, do.answer(states)
 
 

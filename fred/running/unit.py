@@ -4,13 +4,11 @@ import hashlib
 import json
 import uuid
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from fred.base import environment
-from fred.base.version import __version__
 from fred.components import own_code, registry
+from fred.components.agreement import code_of_fred
 from fred.components.component import own_classes
 from fred.components.input_path import no_path
 from fred.learning.data.dataset import data_digest
@@ -90,16 +88,3 @@ def circumstances(own: bool) -> dict[str, Any]:
         "own": own_code.facts() if own or registry.imported() else {},
         "installed": own_code.installed() if own else [],
     }
-
-
-def code_of_fred() -> str:
-    """Return FRED's version, and the SHA-256 of its sources."""
-    return f"{__version__} {_digest_of_fred()}"
-
-
-@cache
-def _digest_of_fred() -> str:
-    sha, folder = hashlib.sha256(), Path(__file__).parents[1]
-    for file in sorted(folder.rglob("*.py")):
-        sha.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    return sha.hexdigest()

@@ -81,10 +81,10 @@ def compute(unit: Unit, folder: Path, following: Following, timings: Timings, co
         folder: an existing empty folder.
         following: callbacks for progress and checkpoints.
         timings: cache of schedules, for units with the same timing.
-        cores: largest number of processes for this unit.
+        cores: largest number of processes for this unit; one if others may know other versions of the user's code.
     """
     began = time.monotonic()
-    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following, timings, cores)
+    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following, timings, 1 if unit.unknown else cores)
     if unit.data not in (None, outcome.data_digest):
         raise FredError(f"{unit.folder}: the data have changed since the run began (their digest differs); run it again")
     if changed := {name for name, _ in environment.describe().items() ^ unit.environment.items()}:

@@ -1,8 +1,12 @@
 """Comparison of everything that determines the bits in two processes: FRED's code, the user's, the numeric environment."""
 
+import hashlib
+from functools import cache
+from pathlib import Path
+
 from fred.base import environment
+from fred.base.version import __version__
 from fred.components import own_code
-from fred.running.unit import code_of_fred
 
 
 def here() -> dict[str, str]:
@@ -24,6 +28,19 @@ def objection(expected: dict[str, str], code: dict[str, str]) -> str:
     differing = [name for name in expected | found if expected.get(name) != found.get(name)]
     said = [_difference(name, expected.get(name, "usual"), found.get(name, "usual")) for name in differing]
     return "; ".join([*said, *(f"the {name} is not the same" for name in code if own.get(name, code[name]) != code[name])])
+
+
+def code_of_fred() -> str:
+    """Return FRED's version, and the SHA-256 of its sources."""
+    return f"{__version__} {_digest_of_fred()}"
+
+
+@cache
+def _digest_of_fred() -> str:
+    sha, folder = hashlib.sha256(), Path(__file__).parents[1]
+    for file in sorted(folder.rglob("*.py")):
+        sha.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return sha.hexdigest()
 
 
 def _difference(name: str, expected: str, found: str) -> str:
