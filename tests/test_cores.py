@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import agreement, registry
 from fred.protocols.local_steps import LocalSteps
@@ -27,9 +28,11 @@ from fred.replay.lower import lower
 from fred.replay.machine import Loop, Mark
 from fred.replay.phases import Kind, Op
 from fred.replay.tasks import MESSAGES, START, tasks_of
-from fred.running import trained
+from fred.running import trained, work
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
+from fred.running.timings import Timings
+from fred.running.unit import Unit
 from tests.cases import CASES, SEED
 from tests.processes import children
 from tests.together import Together
@@ -275,19 +278,40 @@ def test_a_helper_that_would_compute_other_bits_ends(at_once, monkeypatch):
     assert children(os.getpid()) <= before
 
 
-def test_no_more_helpers_start_than_get_gradients(monkeypatch):
+@pytest.fixture
+def started(monkeypatch):
+    """The number of helpers that each run asks for, however fast its gradients are; none starts."""
     for name in ("LEAST_GRADIENT", "LEAST_REST", "_SLICE"):
         monkeypatch.setattr(helpers, name, 0.0)
-    numbers = []
+    numbers: list[int] = []
 
     def start(self):
         numbers.append(self.number)
         self.end()
 
     monkeypatch.setattr(helpers.Helpers, "start", start)
+    return numbers
+
+
+def test_no_more_helpers_start_than_get_gradients(started):
     for workers in (2, 5):
         execute("run", make_run("asgd", task=LAYERS, stop={"gradients": 100}, cluster={"workers": workers}), 1, cores=64)
-    assert numbers[0] in (1, 2) and numbers[1] in (4, 5)
+    assert started[0] in (1, 2) and started[1] in (4, 5)
+
+
+@pytest.mark.parametrize(("unknown", "cores"), [("", 2), ("a program can change its modules", 1)])
+def test_a_run_whose_code_may_change_in_memory_stays_alone(unknown, cores, monkeypatch, tmp_path):
+    unit, asked = Unit("run", RUN, 1), []
+    object.__setattr__(unit, "unknown", unknown)
+
+    def computed(*given):
+        asked.append(given[-1])
+        raise FredError("enough")
+
+    monkeypatch.setattr(work, "execute", computed)
+    with pytest.raises(FredError, match="enough"):
+        work.compute(unit, tmp_path, Following(), Timings(), 2)
+    assert asked == [cores]
 
 
 def test_a_run_of_fast_gradients_stays_alone(monkeypatch):
@@ -313,18 +337,8 @@ def test_frequent_evaluations_do_not_hide_how_long_gradients_take(monkeypatch):
     assert 0 < pace.seconds < 0.02 and at.phase < 200
 
 
-def test_a_round_that_is_one_batch_stays_alone(monkeypatch):
+def test_a_round_that_is_one_batch_stays_alone(started):
     """Nothing of it can be shared, however long it takes."""
-    monkeypatch.setattr(helpers, "LEAST_GRADIENT", 0.0)
-    monkeypatch.setattr(helpers, "LEAST_REST", 0.0)
-    monkeypatch.setattr(helpers, "_SLICE", 0.0)
-    started = []
-
-    def start(self):
-        started.append(self.number)
-        self.end()
-
-    monkeypatch.setattr(helpers.Helpers, "start", start)
     execute("run", next(case.run for case in CASES if case.name == "ssgd"), SEED, cores=2)
     assert not started
     execute("run", next(case.run for case in CASES if case.name == "asgd"), SEED, cores=2)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base import environment
-from fred.components import agreement, own_code, registry
+from fred.components import agreement, own_code
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.replay.arithmetic import Arithmetic
@@ -166,9 +166,8 @@ class Helpers:
         """Start the processes, unless the run cannot be sent to them, or the system starts none."""
         import cloudpickle
 
-        code = own_code.facts() if registry.imported() else {}
         try:
-            self._start(cloudpickle.dumps(((agreement.here(), code), self._side)))
+            self._start(cloudpickle.dumps(((agreement.here(), own_code.facts()), self._side)))
         except Exception:  # a user's class may raise anything
             self.end()
 

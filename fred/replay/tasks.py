@@ -161,7 +161,7 @@ class _Tracing:
             sources = [value for begun in point.begun.values() for value in begun.reads]
             reads = dict.fromkeys([*point.values.values(), *sources])
             self.found.tasks[at] = Task(Do.MARK, tuple(reads), ())
-            for value in reads:
+            for value in reads:  # earlier marks need it, too
                 last[value] = max(last[value], at)
 
     def _order_the_marks(self) -> None:
