@@ -3,7 +3,7 @@
 # make images: the pictures in docs/images that FRED draws, again (about a minute).
 # make golden: write again what tests compare with (the editors' schema, the page of algorithms, the picture of rooms, pinned digests), after
 #   an intended change.
-# make slow: the tests that `make test` leaves out, a few minutes.
+# make slow: the tests that `make test` leaves out, half an hour on two cores.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 300 kill signals.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
 # make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.

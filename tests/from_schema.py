@@ -90,7 +90,9 @@ class Document:
         document = {part.lower(): self.value(_definitions()[part], part) for part in parts}
         document["cluster"]["workers"] = self.draws.one(1, 2, 3, 4, 6, 8)
         limits = self.draws.one({}, {"seconds": 30}) | self.draws.one({"gradients": 40}, {"updates": self.draws.between(1, 20)})
-        return document | {"stop": limits, "seeds": [self.draws.between(0, 2**32 - 1)]}
+        seeds, end = [self.draws.between(0, 2**32 - 1)], self.draws.one(0.5, 2.0, 10.0)
+        dense = {"stop": {"seconds": end}, "evaluate": {"every_seconds": end / 50}}  # several within one phase of a replay
+        return document | {"stop": limits, "seeds": seeds} | self.draws.one({}, {}, dense)
 
     def value(self, schema: Schema, name: str) -> Any:
         """Return a value of this schema, for the option of this name. Raises _NoValueError."""
