@@ -3,7 +3,9 @@
 # make images: the pictures in docs/images that FRED draws, again (about a minute).
 # make golden: write again what tests compare with (the editors' schema, the page of algorithms, the picture of rooms, pinned digests), after
 #   an intended change.
-# make slow: the tests that `make test` leaves out, half an hour on two cores.
+# make slow: the other tests that CI runs. `.ci/run` runs quickstart, lint, test, slow and docs, each with a limit of time.
+# make nightly: what takes longer: the tests of minutes, fuzz, kills, mutants, pythons and portable, each with its time (hours).
+# make mutants: how many of the mistakes in tests/mutants.yaml the tests catch (an hour).
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 300 kill signals.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
 # make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.
@@ -21,7 +23,8 @@ DOCS := .venv/docs.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test docs images slow bench fuzz kills portable pythons golden house reproduce study lock clean
+.PHONY: install quickstart lint format test docs images slow nightly minutes mutants bench fuzz kills portable pythons golden house reproduce \
+	study lock clean
 
 install: $(RUNTIME)
 
@@ -39,10 +42,20 @@ format: $(TEST)
 	$(BIN)/ruff format .
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 10
 
 slow: $(TEST)
-	$(BIN)/python -m pytest -n 2 --dist load -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 10 -m "slow and not nightly"
+
+nightly:
+	@failed=; for part in minutes:60 fuzz:240 kills:60 mutants:120 pythons:120 portable:600; do \
+		.ci/part $${part%:*} $${part#*:} || failed="$$failed $${part%:*}"; done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+minutes: $(TEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 10 -m nightly
+
+mutants: $(TEST)
+	$(BIN)/python -m tests.mutants
 
 docs: $(DOCS)
 	$(BIN)/python -m sphinx -W --keep-going -q -j 2 -b html docs docs/_build/html

@@ -4,6 +4,7 @@ Every line of the registry has a case. A table holds the options of the entries 
 functions of `tests.reached` that the outcome has to satisfy. A name with a comma is another variant.
 """
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,252 +31,199 @@ FEEDBACK = {"error_feedback": 0.9}
 Told = tuple[tuple[Reached, ...], dict[str, Any]]
 
 
-def _case(*shows: Reached, **options: Any) -> Told:
-    return shows, options
+def options(text: str) -> dict[str, Any]:
+    """Return the options that a text lists; the name may come first.
+
+    >>> options("gated c_push=0.2 unsent=sum clocks=each")
+    {'name': 'gated', 'c_push': 0.2, 'unsent': 'sum', 'clocks': 'each'}
+    """
+    parts = [part.partition("=") for part in text.split()]
+    return {name if value else "name": _value(value or name) for name, _, value in parts}
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _case(text: str = "", shows: str = "", **more: Any) -> Told:
+    """Return a case: options of the algorithm / the protocol / the cluster, names of `tests.reached`, other parts of the run."""
+    parts = zip(("algorithm", "protocol", "cluster"), text.split("/ "), strict=False)
+    properties = tuple(getattr(reached, name) for name in shows.split())
+    return properties, {name: options(part) for name, part in parts if part.strip()} | more
 
 
 ALGORITHMS: dict[str, Told] = {
-    "ssgd": _case(reached.drops, protocol={"backup_workers": 1}),
-    "sasgd, in rounds": _case(reached.stale_in_rounds, protocol={"name": "softsync", "n": 2}),
-    "exponential, in rounds": _case(reached.stale_in_rounds, protocol={"name": "softsync", "n": 2}),
-    "fasgd": _case(algorithm={"learning_rate": 0.05}),
-    "fasgd, in rounds": _case(
-        reached.stale_in_rounds, algorithm={"learning_rate": 0.05}, protocol={"name": "softsync", "n": 2}
-    ),
-    "fasgd, as published": _case(algorithm={"learning_rate": 0.01, "variant": "published-code"}),
-    "fasgd, literal": _case(algorithm={"variant": "literal"}),
-    "b-fasgd": _case(
-        reached.reused, algorithm={"learning_rate": 0.05}, protocol={"name": "gated", "c_push": 0.2, "c_fetch": 0.4}
-    ),
+    "ssgd": _case("/ backup_workers=1", "drops"),
+    "sasgd, in rounds": _case("/ softsync n=2", "stale_in_rounds"),
+    "exponential, in rounds": _case("/ softsync n=2", "stale_in_rounds"),
+    "fasgd": _case("learning_rate=0.05"),
+    "fasgd, in rounds": _case("learning_rate=0.05 / softsync n=2", "stale_in_rounds"),
+    "fasgd, as published": _case("learning_rate=0.01 variant=published-code"),
+    "fasgd, literal": _case("variant=literal"),
+    "b-fasgd": _case("learning_rate=0.05 / gated c_push=0.2 c_fetch=0.4", "reused"),
     "psp-sgd": _case(
-        *(reached.cut, reached.rounds_vary),
-        protocol={"name": "partial", "gradients": 3, "blocks_percent": 60, "push_timeout": 0.02},
-        cluster={"workers": 5, "servers": 3},
+        "/ partial gradients=3 blocks_percent=60 push_timeout=0.02 / workers=5 servers=3",
+        "cut rounds_vary",
         stop={"gradients": 100},
     ),
-    "softsync-sgd": _case(reached.stale_in_rounds, protocol={"n": 2}),
-    "k-async": _case(reached.stale_in_rounds, protocol={"gradients": 2}),
-    "k-batch-async": _case(reached.stale_in_rounds, protocol={"gradients": 2}),
-    "ssp": _case(protocol={"bound": 2}),
-    "m-sync": _case(reached.drops, protocol={"backup_workers": 1}),
-    "rennala": _case(reached.drops, protocol={"batch": 3}),
-    "malenia": _case(reached.rounds_vary),
-    "mindflayer": _case(reached.drops, reached.rounds_vary, protocol={"trials": [1, 2, 3, 1], "limit": [0.1, 0.1, 0.4, 0.2]}),
-    "ata": _case(protocol={"width": 0.05}),
-    "ringmaster": _case(reached.drops, protocol={"threshold": 3}),
-    "ringmaster-lmo": _case(algorithm={"learning_rate": 0.02}, task=LAYERS),
-    "ringmaster-lmo, by signs": _case(algorithm={"learning_rate": 0.02, "optimizer": "signum"}),
-    "delay-adaptive": _case(cluster={"workers": 5}),
-    "delay-adaptive, 1 / tau": _case(algorithm={"beyond": "1 / tau"}, cluster={"workers": 5}),
-    "delay-adaptive, 0": _case(algorithm={"beyond": "0"}, cluster={"workers": 5}),
-    "dc-asgd": _case(algorithm={"compensation": 2.0}),
-    "dc-asgd, adaptive": _case(algorithm={"compensation": 0.4, "adaptive": True}),
-    "clipped-asgd": _case(algorithm={"length": 0.5}),
-    "picky-sgd": _case(algorithm={"distance": 0.2}),
-    "extrapolated": _case(algorithm={"ahead": 2.0}, protocol={"lag": 4}, cluster={"network": None}),
-    "pipemare": _case(algorithm={"warm_up": 40}, protocol={"lag": 4}, cluster={"network": None}),
-    "cutoff-sgd": _case(reached.drops, reached.rounds_vary, protocol={"rule": "elfving"}),
-    "dbw": _case(reached.drops, reached.rounds_vary, algorithm={"smoothness": 3.0}, cluster={"workers": 6}),
-    "dropcompute": _case(reached.drops, reached.rounds_vary, protocol={"micro_batches": 3, "threshold": 0.25}),
-    "dropcompute, done": _case(
-        *(reached.drops, reached.rounds_vary), protocol={"micro_batches": 3, "threshold": 0.25, "average": "done"}
-    ),
-    "local-sgd": _case(protocol={"period": 3, "start_after": 2}),
-    "adacomm": _case(protocol={"period": 9, "adapt_every": 0.5}),
-    "stsyn": _case(reached.drops, protocol={"period": 3, "enough": 2}),
-    "sparta": _case(algorithm={"parts": 3}, protocol={"every": 2}),
-    "sparta, late": _case(algorithm={"parts": 3}, protocol={"delay": 3}),
-    "async-mesh": _case(algorithm={"parts": 3}, protocol={"delay": 2, "every": 2}),
-    "async-mesh, add-back": _case(algorithm={"parts": 3, "average_changes": False, "ahead": 0.75}, protocol={"delay": 3}),
-    "loscar": _case(algorithm={"parts": 3}, stop={"gradients": 200}),
-    "des-loc": _case(algorithm={"first_every": 2, "second_every": 3}, protocol={"period": 3}),
-    "des-loc, of pseudo-gradients": _case(protocol={"name": "elastic", "period": 3}),
-    "easgd": _case(reached.pseudo_gradients, protocol={"period": 3, "elasticity": 0.3}),
-    "downpour": _case(reached.pseudo_gradients, protocol={"n_push": 2, "n_fetch": 3}),
-    "bmuf": _case(protocol={"period": 5}),
-    "bmuf, nesterov": _case(algorithm={"nesterov": True, "block_momentum": 0.5, "block_rate": 0.8}, protocol={"period": 5}),
+    "softsync-sgd": _case("/ n=2", "stale_in_rounds"),
+    "k-async": _case("/ gradients=2", "stale_in_rounds"),
+    "k-batch-async": _case("/ gradients=2", "stale_in_rounds"),
+    "ssp": _case("/ bound=2"),
+    "m-sync": _case("/ backup_workers=1", "drops"),
+    "rennala": _case("/ batch=3", "drops"),
+    "malenia": _case("", "rounds_vary"),
+    "mindflayer": _case("/ trials=[1,2,3,1] limit=[0.1,0.1,0.4,0.2]", "drops rounds_vary"),
+    "ata": _case("/ width=0.05"),
+    "ringmaster": _case("/ threshold=3", "drops"),
+    "ringmaster-lmo": _case("learning_rate=0.02", task=LAYERS),
+    "ringmaster-lmo, by signs": _case("learning_rate=0.02 optimizer=signum"),
+    "delay-adaptive": _case("/ / workers=5"),
+    "delay-adaptive, 1 / tau": _case("/ / workers=5", algorithm={"beyond": "1 / tau"}),
+    "delay-adaptive, 0": _case("/ / workers=5", algorithm={"beyond": "0"}),
+    "dc-asgd": _case("compensation=2.0"),
+    "dc-asgd, adaptive": _case("compensation=0.4 adaptive=True"),
+    "clipped-asgd": _case("length=0.5"),
+    "picky-sgd": _case("distance=0.2"),
+    "extrapolated": _case("ahead=2.0 / lag=4 / network=None"),
+    "pipemare": _case("warm_up=40 / lag=4 / network=None"),
+    "cutoff-sgd": _case("/ rule=elfving", "drops rounds_vary"),
+    "dbw": _case("smoothness=3.0 / / workers=6", "drops rounds_vary"),
+    "dropcompute": _case("/ micro_batches=3 threshold=0.25", "drops rounds_vary"),
+    "dropcompute, done": _case("/ micro_batches=3 threshold=0.25 average=done", "drops rounds_vary"),
+    "local-sgd": _case("/ period=3 start_after=2"),
+    "adacomm": _case("/ period=9 adapt_every=0.5"),
+    "stsyn": _case("/ period=3 enough=2", "drops"),
+    "sparta": _case("parts=3 / every=2"),
+    "sparta, late": _case("parts=3 / delay=3"),
+    "async-mesh": _case("parts=3 / delay=2 every=2"),
+    "async-mesh, add-back": _case("parts=3 average_changes=False ahead=0.75 / delay=3"),
+    "loscar": _case("parts=3", stop={"gradients": 200}),
+    "des-loc": _case("first_every=2 second_every=3 / period=3"),
+    "des-loc, of pseudo-gradients": _case("/ elastic period=3"),
+    "easgd": _case("/ period=3 elasticity=0.3", "pseudo_gradients"),
+    "downpour": _case("/ n_push=2 n_fetch=3", "pseudo_gradients"),
+    "bmuf": _case("/ period=5"),
+    "bmuf, nesterov": _case("nesterov=True block_momentum=0.5 block_rate=0.8 / period=5"),
     "slowmo": _case(
-        algorithm={
-            **{"slow_momentum": 0.4, "slow_rate": 0.8},
-            "schedule": {"name": "exponential_decay", "decay_rate": 0.5, "transition_steps": 10},
-        },
-        protocol={"period": 5},
+        "slow_momentum=0.4 slow_rate=0.8 schedule={'name':'exponential_decay','decay_rate':0.5,'transition_steps':10} / period=5"
     ),
-    "noloco": _case(protocol={"period": 5}),
-    "swarm-sgd": _case(protocol={"period": 5}, cluster={"workers": 5}),
-    "snoo": _case(protocol={"period": 5}),
-    "fadas": _case(reached.pseudo_gradients, algorithm={"outer_rate": 0.4, "patience": 2}, protocol={"buffer": 2, "period": 2}),
-    "diloco": _case(protocol={"period": 5}),
-    "diloco, by time": _case(protocol={"every": 0.7}),
-    "diloco, paced": _case(
-        protocol={"period": 4, "paced": True}, cluster={"speeds": [1, 1, 0.5, 0.3]}, stop={"gradients": 200}
-    ),
-    "muloco": _case(algorithm={"learning_rate": 0.02}, protocol={"period": 5}, task=LAYERS),
-    "streaming-diloco": _case(reached.cut, protocol={"period": 4, "fragments": 2, "delay": 1, "mixing": 0.25}),
-    "eager-diloco": _case(protocol={"period": 5}),
-    "eager-diloco, late": _case(protocol={"period": 5, "eager": False}),
-    "decoupled-diloco": _case(protocol={"period": 4, "quorum": 2, "overlap": 2.0}),
-    "decoupled-diloco, in fragments": _case(reached.cut, protocol={"period": 4, "fragments": 2, "quorum": 2, "overlap": 3.0}),
-    "palsgd": _case(protocol={"period": 5, "pulls": 0.3}),
-    "edit": _case(
-        algorithm={"temperature": 0.1, "longest": 0.2, "deviations": 0.5, "decay": 0.1, "warm_up": 1}, protocol={"period": 5}
-    ),
-    "async-local": _case(reached.pseudo_gradients, algorithm={"learning_rate": RATE / 2}, protocol={"steps": 3, "bound": 9}),
-    "async-batch": _case(algorithm={"learning_rate": RATE / 2}, protocol={"steps": 3, "bound": 9}),
-    "birch-local": _case(reached.drops, algorithm={"learning_rate": RATE / 2}, protocol={"total": 7}),
-    "cycle": _case(reached.pseudo_gradients, algorithm={"learning_rate": RATE / 2}, protocol={"group_size": 2}),
-    "fedbuff": _case(reached.pseudo_gradients, algorithm={"server_rate": 0.8}, protocol={"buffer": 3, "period": 3}),
-    "fedasync": _case(algorithm={"mixing": 0.7, "exponent": 0.6}, protocol={"period": 3}),
-    "fedavg": _case(reached.pseudo_gradients, reached.drops, protocol={"clients": 2, "spare": 1, "period": 3}),
-    "fedprox": _case(reached.pseudo_gradients, algorithm={"mu": 0.5}, protocol={"clients": 3, "period": 4}),
-    "fednova": _case(reached.pseudo_gradients, protocol={"period": 4}, cluster={"speeds": [1, 1, 0.5, 0.3]}),
-    "fedadam": _case(reached.pseudo_gradients, algorithm={"server_rate": 0.1, "tau": 0.1}, protocol={"period": 3}),
-    "fedyogi": _case(reached.pseudo_gradients, algorithm={"server_rate": 0.1, "tau": 0.1}, protocol={"period": 3}),
-    "scaffold": _case(
-        *(reached.pseudo_gradients, reached.drops),
-        algorithm={"server_rate": 0.8},
-        protocol={"clients": 2, "spare": 1, "period": 3, "late": "finish"},
-    ),
+    "noloco": _case("/ period=5"),
+    "swarm-sgd": _case("/ period=5 / workers=5"),
+    "snoo": _case("/ period=5"),
+    "fadas": _case("outer_rate=0.4 patience=2 / buffer=2 period=2", "pseudo_gradients"),
+    "diloco": _case("/ period=5"),
+    "diloco, by time": _case("/ every=0.7"),
+    "diloco, paced": _case("/ period=4 paced=True / speeds=[1,1,0.5,0.3]", stop={"gradients": 200}),
+    "muloco": _case("learning_rate=0.02 / period=5", task=LAYERS),
+    "streaming-diloco": _case("/ period=4 fragments=2 delay=1 mixing=0.25", "cut"),
+    "eager-diloco": _case("/ period=5"),
+    "eager-diloco, late": _case("/ period=5 eager=False"),
+    "decoupled-diloco": _case("/ period=4 quorum=2 overlap=2.0"),
+    "decoupled-diloco, in fragments": _case("/ period=4 fragments=2 quorum=2 overlap=3.0", "cut"),
+    "palsgd": _case("/ period=5 pulls=0.3"),
+    "edit": _case("temperature=0.1 longest=0.2 deviations=0.5 decay=0.1 warm_up=1 / period=5"),
+    "async-local": _case("learning_rate=0.0625 / steps=3 bound=9", "pseudo_gradients"),
+    "async-batch": _case("learning_rate=0.0625 / steps=3 bound=9"),
+    "birch-local": _case("learning_rate=0.0625 / total=7", "drops"),
+    "cycle": _case("learning_rate=0.0625 / group_size=2", "pseudo_gradients"),
+    "fedbuff": _case("server_rate=0.8 / buffer=3 period=3", "pseudo_gradients"),
+    "fedasync": _case("mixing=0.7 exponent=0.6 / period=3"),
+    "fedavg": _case("/ clients=2 spare=1 period=3", "pseudo_gradients drops"),
+    "fedprox": _case("mu=0.5 / clients=3 period=4", "pseudo_gradients"),
+    "fednova": _case("/ period=4 / speeds=[1,1,0.5,0.3]", "pseudo_gradients"),
+    "fedadam": _case("server_rate=0.1 tau=0.1 / period=3", "pseudo_gradients"),
+    "fedyogi": _case("server_rate=0.1 tau=0.1 / period=3", "pseudo_gradients"),
+    "scaffold": _case("server_rate=0.8 / clients=2 spare=1 period=3 late=finish", "pseudo_gradients drops"),
     "fedcompass": _case(
-        *(reached.pseudo_gradients, reached.stale_in_rounds, reached.rounds_vary),
-        algorithm={"server_rate": 0.8, "exponent": 0.6},
-        protocol={"period": 6, "lateness": 1.2},
-        cluster={"speeds": [1, 1, 0.5, 0.3]},
+        "server_rate=0.8 exponent=0.6 / period=6 lateness=1.2 / speeds=[1,1,0.5,0.3]",
+        "pseudo_gradients stale_in_rounds rounds_vary",
         stop={"gradients": 200},
     ),
-    "delayed-nesterov": _case(algorithm={"outer_rate": 0.5, "gathered": 3, "spread": 0.2}, protocol={"period": 3}),
+    "delayed-nesterov": _case("outer_rate=0.5 gathered=3 spread=0.2 / period=3"),
     "halos": _case(
-        *(reached.pseudo_gradients,),
-        algorithm={
-            **{"outer_rate": 0.5, "momentum": 0.9, "gathered": 3},
-            **{"global_rate": 0.8, "global_momentum": 0.4, "global_gathered": 2},
-        },
-        protocol={"period": 2, "pushes": 4, "mixing": 0.25},
-        cluster={"servers": 3},
+        "outer_rate=0.5 momentum=0.9 gathered=3 global_rate=0.8 global_momentum=0.4 global_gathered=2 / period=2 pushes=4 mixing=0.25 / servers=3",
+        "pseudo_gradients",
     ),
-    "cgad": _case(
-        algorithm={"outer_rate": 0.05, "fading": 0.2, "cutoff": 4},
-        protocol={"period": 3, "paced": True},
-        stop={"gradients": 160},
-    ),
+    "cgad": _case("outer_rate=0.05 fading=0.2 cutoff=4 / period=3 paced=True", stop={"gradients": 160}),
     "heloco": _case(
-        algorithm={"outer_rate": 0.5, "momentum": 0.6, "agreeing": 0.9, "turn": 0.8, "shrink": 0.5, "most": 0.3},
-        protocol={"period": 3},
-        stop={"gradients": 160},
+        "outer_rate=0.5 momentum=0.6 agreeing=0.9 turn=0.8 shrink=0.5 most=0.3 / period=3", stop={"gradients": 160}
     ),
     "sparseloco": _case(
-        reached.coded,
-        algorithm={
-            "outer_rate": 0.75,
-            "codec": {
-                **{"name": "top-k", "share": 0.25, "error_feedback": 0.95},
-                "values": {"name": "low-bit", "bits": 2, "zero": False},
-            },
-        },
-        protocol={"period": 4},
+        "outer_rate=0.75 codec={'name':'top-k','share':0.25,'error_feedback':0.95,'values':{'name':'low-bit','bits':2,'zero':False}} / period=4",
+        "coded",
     ),
-    "demo": _case(  # three workers, minibatches of three: no sum of gradients is 0, whose sign rounding would decide
-        reached.coded,
-        algorithm={"codec": {"name": "dct", "kept": 3, "error_feedback": 0.9}},
-        cluster={"workers": 3},
-        task=TASK | {"batch_size": 3},
-    ),
-    "eager-sgd": _case(reached.rounds_vary, protocol={"start_by": "solo", "period": 9}),
-    "d-psgd": _case(protocol={"weights": "metropolis", "topology": "star"}),
+    # Three workers, minibatches of three: no sum of gradients is 0, whose sign rounding would decide.
+    "demo": _case("codec={'name':'dct','kept':3,'error_feedback':0.9} / / workers=3", "coded", task=TASK | {"batch_size": 3}),
+    "eager-sgd": _case("/ start_by=solo period=9", "rounds_vary"),
+    "d-psgd": _case("/ weights=metropolis topology=star"),
     "choco-sgd": _case(
-        algorithm={
-            "codec": {"name": "top-k", "share": 0.25, "values": {"name": "low-bit", "bits": 2, "zero": False}},
-        },
-        protocol={"topology": "star", "consensus": 0.25},
+        "codec={'name':'top-k','share':0.25,'values':{'name':'low-bit','bits':2,'zero':False}} / topology=star consensus=0.25"
     ),
-    "sgp": _case(protocol={"topology": "star"}),
-    "sgp, overlapped": _case(protocol={"topology": "exponential", "overlap": 2}, cluster={"workers": 6}),
-    "ad-psgd": _case(reached.stale, cluster={"workers": 5}),
-    "wagma-sgd": _case(cluster={"workers": 8}, protocol={"group_size": 4, "period": 5}),
-    "wagma-sgd, waiting": _case(cluster={"workers": 8}, protocol={"group_size": 4, "group_waits": True, "period": None}),
+    "sgp": _case("/ topology=star"),
+    "sgp, overlapped": _case("/ topology=exponential overlap=2 / workers=6"),
+    "ad-psgd": _case("/ / workers=5", "stale"),
+    "wagma-sgd": _case("/ group_size=4 period=5 / workers=8"),
+    "wagma-sgd, waiting": _case("/ group_size=4 group_waits=True period=None / workers=8"),
 }
-
 
 PROTOCOLS: dict[str, Told] = {
-    "synchronous": _case(reached.drops, protocol={"backup_workers": 1, "late": "interrupt"}),
-    "synchronous, elastic": _case(reached.rounds_vary, protocol={"timeout": 0.05}, cluster={"faults": [CRASHES]}),
-    "asynchronous": _case(
-        *(reached.cut, reached.stale), protocol={"clocks": "each", "pulls": "at-once"}, cluster={"servers": 3}
-    ),
-    "asynchronous, layers overlapped": _case(
-        *(reached.cut, reached.stale),
-        protocol={"clocks": "each", "cut": "layers", "overlap": True},
-        cluster={"servers": 2},
-        task=LAYERS,
-    ),
-    "dispatcher": _case(reached.stale, reached.gathers, protocol={"k_push": 3, "k_fetch": 2, "selection": "uniform"}),
-    "gated": _case(reached.stale, reached.reused, protocol={"k_push": 2, "k_fetch": 2, "unsent": "apply-again"}),
-    "gated, sums": _case(
-        *(reached.stale, reached.gathers, reached.cut),
-        protocol={"k_push": 3, "unsent": "sum", "clocks": "each"},
-        cluster={"servers": 2},
-    ),
-    "partial": _case(
-        *(reached.cut, reached.rounds_vary),
-        protocol={"gradients": 2, "blocks_percent": 60, "push_timeout": 0.03, "pull_timeout": 0.01},
-        cluster={"servers": 3},
-    ),
-    "softsync": _case(*(reached.cut, reached.stale_in_rounds), protocol={"n": 2, "clocks": "each"}, cluster={"servers": 2}),
-    "fresh-batch": _case(reached.fresh, reached.drops, protocol={"batch": 3, "late": "finish"}),
-    "fresh-from-all": _case(reached.fresh, reached.drops, reached.rounds_vary, protocol={"batch": 8}),
-    "bounded-delay": _case(reached.stale, reached.drops, protocol={"threshold": 3, "late": "finish"}),
-    "time-limited": _case(reached.fresh, reached.drops, reached.rounds_vary, protocol={"trials": 2, "limit": 0.12}),
-    "bandit": _case(reached.fresh, protocol={"gradients": 5, "width": 0.05}),
-    "fixed-lag": _case(reached.stale, protocol={"lag": 3, "ramp": 5}),
-    "fixed-lag, varying": _case(reached.stale, protocol={"lag": 6, "drawn_from": 4}),
-    "stale-synchronous": _case(
-        *(reached.cut, reached.stale),
-        protocol={"bound": 2, "clocks": "each", "cut": "layers", "overlap": True},
-        cluster={"servers": 2},
-        task=LAYERS,
-    ),
-    "cutoff": _case(reached.fresh, reached.drops, reached.rounds_vary, protocol={"rule": "elfving"}),
-    "allreduce": _case(reached.fresh, reached.rounds_alike),
-    "drop-compute": _case(reached.fresh, reached.rounds_vary, protocol={"micro_batches": 3, "measured": 3}),
-    "local-steps": _case(protocol={"period": 3}),
-    "late-averaging": _case(protocol={"every": 2, "delay": 1}),
-    "straggler-tolerant": _case(reached.drops, protocol={"period": 2, "enough": 2}),
-    "elastic": _case(reached.pseudo_gradients, protocol={"period": 3}),
-    "accumulating": _case(reached.pseudo_gradients, protocol={"n_push": 2, "n_fetch": 3}),
-    "buffered": _case(reached.pseudo_gradients, protocol={"period": 2, "buffer": 3, "grace": 0.05}),
+    "synchronous": _case("/ backup_workers=1 late=interrupt", "drops"),
+    "synchronous, elastic": _case("/ timeout=0.05", "rounds_vary", cluster={"faults": [CRASHES]}),
+    "asynchronous": _case("/ clocks=each pulls=at-once / servers=3", "cut stale"),
+    "asynchronous, layers overlapped": _case("/ clocks=each cut=layers overlap=True / servers=2", "cut stale", task=LAYERS),
+    "dispatcher": _case("/ k_push=3 k_fetch=2 selection=uniform", "stale gathers"),
+    "gated": _case("/ k_push=2 k_fetch=2 unsent=apply-again", "stale reused"),
+    "gated, sums": _case("/ k_push=3 unsent=sum clocks=each / servers=2", "stale gathers cut"),
+    "partial": _case("/ gradients=2 blocks_percent=60 push_timeout=0.03 pull_timeout=0.01 / servers=3", "cut rounds_vary"),
+    "softsync": _case("/ n=2 clocks=each / servers=2", "cut stale_in_rounds"),
+    "fresh-batch": _case("/ batch=3 late=finish", "fresh drops"),
+    "fresh-from-all": _case("/ batch=8", "fresh drops rounds_vary"),
+    "bounded-delay": _case("/ threshold=3 late=finish", "stale drops"),
+    "time-limited": _case("/ trials=2 limit=0.12", "fresh drops rounds_vary"),
+    "bandit": _case("/ gradients=5 width=0.05", "fresh"),
+    "fixed-lag": _case("/ lag=3 ramp=5", "stale"),
+    "fixed-lag, varying": _case("/ lag=6 drawn_from=4", "stale"),
+    "stale-synchronous": _case("/ bound=2 clocks=each cut=layers overlap=True / servers=2", "cut stale", task=LAYERS),
+    "cutoff": _case("/ rule=elfving", "fresh drops rounds_vary"),
+    "allreduce": _case("", "fresh rounds_alike"),
+    "drop-compute": _case("/ micro_batches=3 measured=3", "fresh rounds_vary"),
+    "local-steps": _case("/ period=3"),
+    "late-averaging": _case("/ every=2 delay=1"),
+    "straggler-tolerant": _case("/ period=2 enough=2", "drops"),
+    "elastic": _case("/ period=3", "pseudo_gradients"),
+    "accumulating": _case("/ n_push=2 n_fetch=3", "pseudo_gradients"),
+    "buffered": _case("/ period=2 buffer=3 grace=0.05", "pseudo_gradients"),
     "client-rounds": _case(
-        *(reached.pseudo_gradients, reached.drops, reached.rounds_vary),
-        protocol={
-            **{"clients": 4, "spare": 1, "period": 3, "deadline": 0.5, "minimum": 2, "late": "finish"},
-            **{"sampling": "speed", "work": "speed", "normalized": True},
-        },
-        cluster={"workers": 6, "speeds": [1, 1, 1, 0.5, 0.5, 0.3]},
+        "/ clients=4 spare=1 period=3 deadline=0.5 minimum=2 late=finish sampling=speed work=speed normalized=True / workers=6 speeds=[1,1,1,0.5,0.5,0.3]",
+        "pseudo_gradients drops rounds_vary",
     ),
     "arrival-groups": _case(
-        *(reached.pseudo_gradients, reached.rounds_vary),
-        protocol={"period": 5, "lateness": 1.1, "speeds": "known", "decay": 0.5},
-        cluster={"speeds": [1, 1, 0.5, 0.3]},
+        "/ period=5 lateness=1.1 speeds=known decay=0.5 / speeds=[1,1,0.5,0.3]",
+        "pseudo_gradients rounds_vary",
         stop={"gradients": 200},
     ),
-    "local-sums": _case(reached.pseudo_gradients, reached.drops, protocol={"steps": 3, "bound": 9}),
-    "batch-sums": _case(reached.rounds_alike, reached.drops, protocol={"steps": 3, "bound": 9}),
-    "local-total": _case(reached.pseudo_gradients, reached.drops, protocol={"total": 7}),
-    "in-turn": _case(reached.pseudo_gradients, protocol={"group_size": 2}),
-    "quorum": _case(*(reached.pseudo_gradients, reached.cut), protocol={"period": 4, "quorum": 2, "fragments": 2}),
-    "in-pairs": _case(protocol={"period": 3}, cluster={"workers": 5}),
-    "outer-steps": _case(reached.pseudo_gradients, protocol={"period": 4, "pulls": 0.3}),
-    "overlapped-steps": _case(reached.pseudo_gradients, protocol={"period": 3}),
-    "local-servers": _case(reached.pseudo_gradients, protocol={"period": 2, "pushes": 3}, cluster={"servers": 3}),
-    "streaming": _case(
-        *(reached.pseudo_gradients, reached.cut), protocol={"period": 4, "delay": 1, "mixing": 0.5, "elastic": True}
-    ),
-    "eager": _case(reached.rounds_vary, protocol={"start_by": "majority", "period": 4}),
-    "gossip": _case(protocol={"topology": "exponential", "overlap": 2}, cluster={"workers": 5}),
-    "gossip, mixed first": _case(protocol={"topology": "star", "weights": "metropolis", "order": "mix-first", "exchanges": 2}),
-    "choco": _case(reached.pseudo_gradients, protocol={"topology": "ring", "consensus": 0.5}),
-    "pairwise": _case(cluster={"workers": 5}),
-    "group-averaging": _case(protocol={"group_size": 2, "period": 3}),
+    "local-sums": _case("/ steps=3 bound=9", "pseudo_gradients drops"),
+    "batch-sums": _case("/ steps=3 bound=9", "rounds_alike drops"),
+    "local-total": _case("/ total=7", "pseudo_gradients drops"),
+    "in-turn": _case("/ group_size=2", "pseudo_gradients"),
+    "quorum": _case("/ period=4 quorum=2 fragments=2", "pseudo_gradients cut"),
+    "in-pairs": _case("/ period=3 / workers=5"),
+    "outer-steps": _case("/ period=4 pulls=0.3", "pseudo_gradients"),
+    "overlapped-steps": _case("/ period=3", "pseudo_gradients"),
+    "local-servers": _case("/ period=2 pushes=3 / servers=3", "pseudo_gradients"),
+    "streaming": _case("/ period=4 delay=1 mixing=0.5 elastic=True", "pseudo_gradients cut"),
+    "eager": _case("/ start_by=majority period=4", "rounds_vary"),
+    "gossip": _case("/ topology=exponential overlap=2 / workers=5"),
+    "gossip, mixed first": _case("/ topology=star weights=metropolis order=mix-first exchanges=2"),
+    "choco": _case("/ topology=ring consensus=0.5", "pseudo_gradients"),
+    "pairwise": _case("/ / workers=5"),
+    "group-averaging": _case("/ group_size=2 period=3"),
 }
+
 
 CODECS: dict[str, Told] = {
     "float": _case(codec={"format": "bfloat16"} | FEEDBACK),
@@ -294,15 +242,15 @@ CODECS: dict[str, Told] = {
 }
 
 CUTOFFS: dict[str, Told] = {
-    "all": _case(reached.rounds_alike),
-    "count": _case(reached.cuts_off, reached.rounds_alike, rule={"workers": 5}),
-    "count-or-deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"workers": 7, "seconds": 0.2}),
-    "elfving, by deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"by": "deadline"}),
-    "deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"seconds": 0.15}),
-    "ewma": _case(reached.cuts_off, reached.rounds_vary, rule={"of": "node"}),
-    "backup": _case(reached.cuts_off, reached.rounds_vary, rule={"noise": 2.0}),
+    "all": _case("", "rounds_alike"),
+    "count": _case("", "cuts_off rounds_alike", rule={"workers": 5}),
+    "count-or-deadline": _case("", "cuts_off rounds_vary", rule={"workers": 7, "seconds": 0.2}),
+    "elfving, by deadline": _case("", "cuts_off rounds_vary", rule={"by": "deadline"}),
+    "deadline": _case("", "cuts_off rounds_vary", rule={"seconds": 0.15}),
+    "ewma": _case("", "cuts_off rounds_vary", rule={"of": "node"}),
+    "backup": _case("", "cuts_off rounds_vary", rule={"noise": 2.0}),
     "backup, measured": _case(
-        *(reached.cuts_off, reached.rounds_vary), rule={"noise": "measured"}, algorithm={"name": "dbw", "smoothness": 3.0}
+        "", "cuts_off rounds_vary", rule={"noise": "measured"}, algorithm={"name": "dbw", "smoothness": 3.0}
     ),
 }
 

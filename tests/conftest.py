@@ -1,6 +1,6 @@
-"""Shared by all tests: FRED is imported before jax, and what one process has compiled, none compiles again.
+"""Shared by all tests: FRED is imported before jax, and a program that one process has compiled is not compiled again.
 
-JAX writes an entry of its cache once; who reads it while it is being written finds it damaged, says so, and compiles.
+JAX writes an entry of its cache once. A process that reads a half-written entry warns that it is damaged, and compiles.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ os.environ["FRED_CACHE"] = "off"  # the user's, which is not used beside jax's o
 
 import fred  # noqa: E402, F401  before jax: it sets the numeric environment
 from fred.components import registry  # noqa: E402
+from tests.progress import pytest_collection_modifyitems, pytest_configure  # noqa: E402, F401  hooks of pytest
 
 settings.register_profile("fred", deadline=None, max_examples=15, derandomize=True)
 settings.load_profile("fred")

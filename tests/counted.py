@@ -1,4 +1,4 @@
-"""Who watches which units are computed."""
+"""A count of the units that are computed."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fred.running.execution import execute
 
 
 class Counted:
-    """Which units are computed, and on which one somebody stops it."""
+    """The units that are computed, by folder; at one of them an exception can be raised."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, stopped_at: int = 1000, by: type[BaseException] = KeyboardInterrupt):
         self.units: list[str] = []

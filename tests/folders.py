@@ -1,34 +1,62 @@
-"""Folders that somebody has written: results that were tampered with, skilfully, every digest made to fit; files of data."""
+"""Result folders as tests write, read and forge them, with every digest made to fit; files of data."""
 
+import hashlib
 import json
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from fred.base import inputs
-from fred.results import folder
-from fred.running.stored import AboutUnit
+from fred.base.contents import MANIFEST
+from fred.results.folder import read_manifest
+
+
+@contextmanager
+def undrawn_results() -> Iterator[None]:
+    """Write results without figures and page in a `with` block; for fixtures of a whole module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fred.results.figure_files.drawn", lambda *_: nullcontext())
+        patch.setattr("fred.results.folder.page", lambda *_: "")
+        yield
+
+
+def digests(out: Path) -> dict[str, dict[str, Any]]:
+    """Return the digests of all units of a result."""
+    return {row.folder: row.digests.model_dump() for row in read_manifest(out)[1]}
 
 
 def resigned(out: Path) -> None:
     """Bring the digests of files up to date, and units' own summaries to what summary.json says of them."""
     for row in json.loads((out / "summary.json").read_text()):
-        own = out / row["name"] / f"seed-{row['seed']}"
-        about = json.loads((own / "unit.json").read_text())
-        about["files"] = {name: inputs.digest(own / name) for name in about["files"]}
-        (own / "unit.json").write_text(AboutUnit.model_validate(about | {"summary": row}).signed().model_dump_json())
+        resigned_unit(out / row["name"] / f"seed-{row['seed']}", summary=row)
     resigned_manifest(out)
+
+
+def resigned_unit(folder: Path, **changes: Any) -> None:
+    """Change a unit's record, and bring its digests up to date, whatever else is wrong."""
+    about = json.loads((folder / "unit.json").read_text()) | changes
+    about["files"] = {name: inputs.digest(folder / name) for name in about["files"]}
+    (folder / "unit.json").write_text(_signed(about))
 
 
 def resigned_manifest(out: Path) -> None:
     """Bring the manifest's digests up to date."""
-    manifest = json.loads((out / "manifest.json").read_text())
+    manifest = json.loads((out / MANIFEST).read_text())
     manifest["files"] = {name: inputs.digest(out / name) for name in manifest["files"]}
-    (out / "manifest.json").write_text(json.dumps(manifest | {"digest": folder._digest(manifest)}))
+    (out / MANIFEST).write_text(_signed(manifest))
+
+
+def _signed(document: dict[str, Any]) -> str:
+    covered = json.dumps({name: value for name, value in document.items() if name != "digest"}, sort_keys=True)
+    return json.dumps(document | {"digest": hashlib.sha256(covered.encode()).hexdigest()})
 
 
 def idx(file: Path, numbers: np.ndarray) -> None:
-    """Bytes in MNIST's format."""
+    """Write bytes in MNIST's format."""
     header = struct.pack(f">HBB{numbers.ndim}I", 0, 8, numbers.ndim, *numbers.shape)
     file.write_bytes(header + numbers.astype(np.uint8).tobytes())

@@ -3,8 +3,7 @@
 `schema`: valid runs of whatever the editors' schema of scenarios allows, replayed and inline: the same bits?
 `sharing`: the same runs, replayed by one to three executors: the same bits?
 `refusal`: scenario files with random mistakes in them: refused in one FredError within seconds, or valid and runnable?
-`whole`: random valid scenario files through the command line, in every way that should not matter: the same, and lawful? At
-the end: which pairs of features were met.
+`whole`: random valid scenario files through the command line, in every way that should not matter: the same, and lawful?
 """
 
 import argparse
@@ -16,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from fred.base.errors import FredError
@@ -24,12 +24,12 @@ from fred.outcomes.outcome import Outcome
 from fred.running import trained
 from fred.running.execution import check, execute
 from fred.specification.loading import load
-from tests import conftest, pairs  # noqa: F401  conftest: tells all processes where JAX keeps what it has compiled
-from tests.from_schema import random_run
+from tests import conftest  # noqa: F401  tells all processes where JAX keeps what it has compiled
 from tests.mutations import mutated
-from tests.patience import TooSlow, within
+from tests.random_scenarios import random_run
 from tests.together import Together
-from tests.whole import whole
+from tests.whole import TooSlow, whole, within
+from tests.worlds import same
 
 SECONDS = 300  # for one scenario, replayed and inline, on a machine that may stall
 
@@ -47,10 +47,7 @@ def disagreement(seed: int) -> str:
     one, other = outcomes
     if isinstance(one, str) or isinstance(other, str):
         return "" if one == other else f"one is refused: {one if isinstance(one, str) else other}"
-    differing = [name for name in ("params_digest", "data_digest") if getattr(one, name) != getattr(other, name)]
-    differing += [] if one.schedule.digest() == other.schedule.digest() else ["schedule"]
-    differing += [] if one.metrics.equals(other.metrics) else ["metrics"]
-    return ", ".join(differing)
+    return "" if same(one, other) and one.data_digest == other.data_digest else "other bits"
 
 
 def sharing(seed: int) -> str:
@@ -63,9 +60,8 @@ def sharing(seed: int) -> str:
             return ""
         for processes in (1, 2, 3):
             with mock.patch.object(trained, "replay", Together(processes, stretch=10 ** (seed % 3 + 1))):
-                together = execute("run", run, number)
-            if alone.params_digest != together.params_digest or not alone.metrics.equals(together.metrics):
-                return f"{processes} executors"
+                if not same(alone, execute("run", run, number)):
+                    return f"{processes} executors"
     return ""
 
 
@@ -89,7 +85,7 @@ def refusal(seed: int) -> str:
     return ""
 
 
-CHECKS: dict[str, tuple[Callable[[int], str | list[pairs.Features]], int]] = {  # and how many, usually
+CHECKS: dict[str, tuple[Callable[[int], Any], int]] = {  # and how many, usually
     "schema": (disagreement, 1_000),
     "sharing": (sharing, 300),
     "refusal": (refusal, 10_000),
@@ -97,37 +93,29 @@ CHECKS: dict[str, tuple[Callable[[int], str | list[pairs.Features]], int]] = {  
 }
 
 
-def _checked(task: tuple[str, int]) -> tuple[int, str, list[pairs.Features]]:
-    """The seed, what is wrong with its case, and the features of the runs that it had, where they are counted."""
+def _checked(task: tuple[str, int]) -> tuple[int, str]:
+    """The seed, and what is wrong with its case."""
     name, seed = task
     try:
-        found = CHECKS[name][0](seed)
+        problem = CHECKS[name][0](seed)
+        return seed, problem if isinstance(problem, str) else ""
     except (Exception, TooSlow):
-        return seed, traceback.format_exc(), []
-    return (seed, found, []) if isinstance(found, str) else (seed, "", found)
+        return seed, traceback.format_exc()
 
 
-def _search(name: str, seeds: range, jobs: int, missing: bool) -> list[int]:
+def _search(name: str, seeds: range, jobs: int) -> list[int]:
     """The seeds that fail a check."""
-    found: list[int] = []
-    runs: list[pairs.Features] = []
-    ran = 0
+    failing: list[int] = []
     start = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(jobs, registry.allow_import, (["tests.users"],), 50) as pool:
-        for done, (seed, problem, features) in enumerate(pool.imap_unordered(_checked, ((name, seed) for seed in seeds)), 1):
-            runs += features
-            ran += bool(features)
+        for done, (seed, problem) in enumerate(pool.imap_unordered(_checked, ((name, seed) for seed in seeds)), 1):
             if problem:
-                found.append(seed)
+                failing.append(seed)
                 print(f"{name}, seed {seed}: {problem}", flush=True)
-            if done % 100 == 0:
-                print(f"{name}: {done} of {len(seeds)}, {len(found)} fail, {time.monotonic() - start:.0f} s", flush=True)
-    print(
-        f"{name}: {len(seeds)} cases, {len(found)} fail{': ' + ' '.join(map(str, sorted(found))) if found else ''}", flush=True
-    )
-    if runs:
-        print(f"{name}: {ran} ran, {len(seeds) - len(found) - ran} were refused; {pairs.report(runs, missing)}", flush=True)
-    return found
+            if done % 100 == 0 or done == len(seeds):
+                seconds = time.monotonic() - start
+                print(f"{name}: {done} of {len(seeds)} in {seconds:.0f} s, {len(failing)} fail: {sorted(failing)}", flush=True)
+    return failing
 
 
 def _main() -> int:
@@ -136,13 +124,10 @@ def _main() -> int:
     parser.add_argument("--count", type=int, help="how many cases of each")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: one per core)")
-    parser.add_argument("--missing", action="store_true", help="list the pairs of features that were never met")
     options = parser.parse_args()
-    found = [
-        _search(name, range(options.first, options.first + (options.count or CHECKS[name][1])), options.jobs, options.missing)
-        for name in options.checks or CHECKS
-    ]
-    return int(any(found))
+    seeds = {name: range(options.first, options.first + (options.count or usual)) for name, (_, usual) in CHECKS.items()}
+    failing = [_search(name, seeds[name], options.jobs) for name in options.checks or CHECKS]
+    return int(any(failing))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ _TASKS: dict[str, dict[str, Any]] = {
 
 
 def pinned_cases() -> list[Case]:
-    """Return those of `tests.cases` that run with every change: the first of each page, a few more, and all of the codecs."""
+    """Return the pinned cases of `tests.cases`: the first of each page, a few more, and all of the codecs."""
     algorithms = [case for case in CASES if case.kind == "algorithm"]
     pages = {case.run.algorithm.page: case for case in reversed(algorithms)}
     return [case for case in CASES if case.kind == "codec" or case in pages.values() or case.name in _MORE]

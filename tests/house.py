@@ -1,6 +1,6 @@
 """`make house`: the house in numbers and as the picture in docs/architecture.md, from the text of its files.
 
-A room is a folder of `fred/` with all that is in it, or a file beside them; an arrow goes from one to another whose code it
+A room is a folder of `fred/` with all that is in it, or a file next to them; an arrow goes from one to another whose code it
 imports, a floor is as high as the longest way down. An arrow up is an import that closes a circle of rooms; a lazy circle is
 one of files that exists only because some imports stand inside functions.
 """
@@ -8,16 +8,15 @@ one of files that exists only because some imports stand inside functions.
 import ast
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.patches import FancyBboxPatch
 
 from fred.views.figures import COLOURS, Picture, style
-from tests.writing import named_parameters, written
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "fred"
@@ -33,56 +32,52 @@ class Import(NamedTuple):
     lazy: bool  # inside a function
 
 
-def module_of(path: Path) -> str:
-    """The name under which a file is imported."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+@cache
+def files() -> dict[str, Path]:
+    """Return every file of FRED by its module's name."""
+    paths = {path: path.relative_to(ROOT).with_suffix("").parts for path in sorted(SOURCE.rglob("*.py"))}
+    return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): path for path, parts in paths.items()}
 
 
 @cache
-def files() -> dict[str, Path]:
-    """Every module of FRED, by name."""
-    return {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
+def trees() -> dict[Path, ast.Module]:
+    """Return every file of FRED, parsed."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in files().values()}
 
 
+@cache
 def imports() -> list[Import]:
-    """Every import of one of FRED's modules by another, once."""
-    known, found = files(), set()
-    for name, path in known.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        at_load = {id(node) for node in _at_load(tree)}
-        for node in ast.walk(tree):
-            for other in _named(node, known):
-                if other != name:
-                    found.add(Import(name, other, id(node) not in at_load))
+    """Return every import of one of FRED's modules by another, once."""
+    modules, found = files(), set()
+    for name, path in modules.items():
+        for node, lazy in statements(trees()[path].body):
+            found.update(Import(name, other, lazy) for other in _modules_named(node, modules) if other != name)
     return sorted(found)
 
 
-def _at_load(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run when a file is loaded; not those in functions, or for type checkers alone."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        yield node
-        yield from _at_load(node)
+def statements(body: Iterable[ast.AST], lazy: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """Yield all statements; `lazy`: those in functions, or for type checkers alone, which do not run when a file is loaded."""
+    for node in body:
+        yield node, lazy
+        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        inside = lazy or for_types or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, field, ()), inside)
 
 
-def _named(node: ast.AST, known: dict[str, Path]) -> Iterator[str]:
-    """The modules of FRED that a statement imports."""
+def _modules_named(node: ast.AST, modules: dict[str, Path]) -> Iterator[str]:
+    """Yield the modules of FRED that a statement imports."""
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in known)
-    if isinstance(node, ast.ImportFrom) and node.module in known:
+        yield from (alias.name for alias in node.names if alias.name in modules)
+    if isinstance(node, ast.ImportFrom) and node.module in modules:
         for alias in node.names:
             within = f"{node.module}.{alias.name}"
-            yield within if within in known else str(node.module)
+            yield within if within in modules else str(node.module)
 
 
 def room_of(module: str) -> str:
-    """The folder of `fred/` that a module lies in, or the module itself if it lies in none."""
-    inside = files()[module].relative_to(SOURCE)
-    return inside.parts[0]
+    """Return the folder of `fred/` that a module lies in, or the module's file if it lies in none."""
+    return files()[module].relative_to(SOURCE).parts[0]
 
 
 def rooms(found: list[Import]) -> Graph:
@@ -95,31 +90,18 @@ def rooms(found: list[Import]) -> Graph:
 
 
 def circles(graph: Graph) -> list[set[str]]:
-    """Groups of nodes that all reach each other [Tarjan 1972], of more than one."""
-    numbers: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[set[str]] = []
+    """Return the groups of two nodes or more that all reach each other."""
 
-    def visit(node: str) -> None:
-        numbers[node] = lowest[node] = len(numbers)
-        stack.append(node)
-        for other in sorted(graph.get(node, ())):
-            if other not in numbers:
-                visit(other)
-                lowest[node] = min(lowest[node], lowest[other])
-            elif other in stack:
-                lowest[node] = min(lowest[node], numbers[other])
-        if lowest[node] == numbers[node]:
-            group = set(stack[stack.index(node) :])
-            del stack[stack.index(node) :]
-            if len(group) > 1:
-                found.append(group)
+    def reach(start: str) -> set[str]:
+        reached, fresh = set[str](), {start}
+        while fresh:
+            fresh = {other for node in fresh for other in graph.get(node, ())} - reached
+            reached |= fresh
+        return reached
 
-    for node in sorted(graph):
-        if node not in numbers:
-            visit(node)
-    return found
+    reached = {node: reach(node) for node in graph}
+    groups = {frozenset(other for other in reached[node] if node in reached[other]) for node in graph}
+    return [set(group) for group in sorted(groups, key=sorted) if len(group) > 1]
 
 
 def of_files(found: list[Import], lazy: bool) -> Graph:
@@ -140,29 +122,32 @@ def floors(graph: Graph) -> dict[str, int]:
 
 
 def twice() -> list[str]:
-    """File names that several rooms have, `__init__.py` aside."""
+    """Return the file names that several rooms have, `__init__.py` aside."""
     names = Counter(path.name for path in files().values())
     return sorted(name for name, times in names.items() if times > 1 and name != "__init__.py")
 
 
-def draw(graph: Graph, sizes: Counter[str], path: Path) -> None:
-    """Folders floor by floor, as wide as they have files, and an arrow to those directly below that a room needs."""
+def sizes_of_rooms() -> Counter[str]:
+    """Return the number of files in each room, `__init__.py` aside."""
+    return Counter(room_of(module) for module, path in files().items() if path.name != "__init__.py")
+
+
+def draw_rooms(path: Path) -> None:
+    """Draw folders floor by floor, as wide as they have files, and an arrow to those directly below that a room needs."""
+    graph, sizes = rooms([each for each in imports() if not each.lazy]), sizes_of_rooms()
     height = {room: floor for room, floor in floors(graph).items() if (SOURCE / room).is_dir()}
     with style():
         picture = Picture(figsize=(9.2, 0.52 * len(set(height.values()))), layout="constrained")
         axis = picture.subplots()
         middle: dict[str, tuple[float, int]] = {}
         for row, floor in enumerate(sorted(set(height.values()))):
-            there = sorted(room for room, own in height.items() if own == floor)
-            widths = [5 + sizes[room] / 2 for room in there]
-            left = -(sum(widths) + 2 * (len(there) - 1)) / 2
-            for room, width in zip(there, widths, strict=True):
+            names = sorted(room for room, own in height.items() if own == floor)
+            widths = [5 + sizes[room] / 2 for room in names]
+            left = -(sum(widths) + 2 * (len(names) - 1)) / 2
+            for room, width in zip(names, widths, strict=True):
                 middle[room] = left + width / 2, row
-                axis.add_patch(
-                    FancyBboxPatch(
-                        (left, row - 0.26), width, 0.52, "round,pad=0.05", facecolor="#dbe9f6", edgecolor=COLOURS[0], zorder=2
-                    )
-                )
+                look: dict[str, Any] = {"facecolor": "#dbe9f6", "edgecolor": COLOURS[0], "zorder": 2}
+                axis.add_patch(FancyBboxPatch((left, row - 0.26), width, 0.52, "round,pad=0.05", **look))
                 axis.text(left + width / 2, row, f"{room}  {sizes[room]}", ha="center", va="center", zorder=3)
                 left += width + 2
         for room, (x, row) in middle.items():
@@ -175,45 +160,64 @@ def draw(graph: Graph, sizes: Counter[str], path: Path) -> None:
         picture.save(path)
 
 
-def draw_rooms(path: Path) -> None:
-    """Draw the rooms, floor by floor, and which imports from which."""
-    draw(rooms([each for each in imports() if not each.lazy]), sizes_of_rooms(), path)
+def docstring_of(node: ast.AST) -> range:
+    """Return the lines of a node's docstring."""
+    body = getattr(node, "body", None)
+    first = body[0] if isinstance(body, list) and body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return range(first.lineno, (first.end_lineno or first.lineno) + 1)
+    return range(0)
 
 
-def sizes_of_rooms() -> Counter[str]:
-    """Return how many files each room has, `__init__.py` apart."""
-    return Counter(room_of(module) for module, path in files().items() if path.name != "__init__.py")
+class Writing(NamedTuple):
+    """Lines of files, of functions without docstrings, of docstrings, and of code: neither blank, comment nor docstring."""
+
+    files: list[int]
+    bodies: list[int]
+    docstrings: int
+    code: int
+
+
+def writing(folder: Path) -> Writing:
+    """Return the line counts of all Python files below a folder."""
+    counts = Writing([], [], 0, 0)
+    docstrings = code = 0
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        counts.files.append(text.count("\n"))
+        documented: set[int] = set()
+        for node in ast.walk(ast.parse(text)):
+            own = set(docstring_of(node))
+            documented |= own
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                counts.bodies.append((node.end_lineno or 0) - node.body[0].lineno + 1 - len(own))
+        docstrings += len(documented)
+        lines = enumerate(text.splitlines(), start=1)
+        code += sum(bool(line.strip()) and line.lstrip()[0] != "#" and number not in documented for number, line in lines)
+    return counts._replace(docstrings=docstrings, code=code)
 
 
 def main() -> None:
-    """Print all of it, and draw."""
+    """Print all numbers, and draw."""
     found = imports()
-    at_load = [each for each in found if not each.lazy]
-    graph, own, tests = rooms(at_load), written(SOURCE), written(ROOT / "tests")
-    sizes = sizes_of_rooms()
-    up = circles(graph)
-    lazy = circles(of_files(found, lazy=True))
+    graph = rooms([each for each in found if not each.lazy])
+    own, tests = writing(SOURCE), writing(ROOT / "tests")
+    sizes, up, lazy = sizes_of_rooms(), circles(graph), circles(of_files(found, lazy=True))
     bodies = sorted(own.bodies)
-    named, there = named_parameters(SOURCE)
     room, size = sizes.most_common(1)[0]
+    folders = sum((SOURCE / each).is_dir() for each in graph)
     print(
         f"{len(own.files)} files, {sum(own.files):,} lines, median {statistics.median(own.files):.0f}, longest {max(own.files)}"
     )
-    print(
-        f"bodies of functions: {bodies[len(bodies) // 2]} / {bodies[len(bodies) * 9 // 10]} / {bodies[-1]} lines (median, 90 %, longest)"
-    )
+    median, decile = bodies[len(bodies) // 2], bodies[len(bodies) * 9 // 10]
+    print(f"bodies of functions: {median} / {decile} / {bodies[-1]} lines (median, 90 %, longest)")
     print(f"docstrings : code {own.docstrings / own.code:.2f}, tests : source {sum(tests.files) / sum(own.files):.2f}")
-    print(f"parameters named in docstrings: {named} of {there}, {named / there:.2f}")
-    print(
-        f"{len(graph)} rooms ({sum(SOURCE.joinpath(each).is_dir() for each in graph)} of them folders), the largest {room}: {size} files"
-    )
+    print(f"{len(graph)} rooms ({folders} of them folders), the largest {room}: {size} files")
     print(f"{sum(map(len, graph.values()))} arrows at load, {sum(map(len, rooms(found).values()))} with those inside functions")
-    print(
-        f"floors {max(floors(graph).values()) if not up else '-'}; circles of rooms {len(up)}, of files {len(circles(of_files(found, lazy=False)))}"
-    )
-    print(
-        f"circles of files with what is imported inside functions: {'; '.join(', '.join(sorted(each)) for each in lazy) or 'none'}"
-    )
+    circles_of_files = len(circles(of_files(found, lazy=False)))
+    print(f"floors {max(floors(graph).values()) if not up else '-'}; circles of rooms {len(up)}, of files {circles_of_files}")
+    listed = "; ".join(", ".join(sorted(each)) for each in lazy) or "none"
+    print(f"circles of files with what is imported inside functions: {listed}")
     print(f"file names that are there twice: {', '.join(twice()) or 'none'}")
     if not up:
         draw_rooms(ROOT / "docs" / "images" / "rooms.svg")

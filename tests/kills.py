@@ -1,5 +1,5 @@
-"""`make kills`: a scenario of eight units over an older result, killed at random moments and continued, half of the times
-where the new result takes the older one's place; an hour for the 200 of which reports speak."""
+"""`make kills`: eight units over an older result, killed at random moments and continued, half of the times while the new
+result replaces the older one; an hour for the 200 of which reports speak."""
 
 import json
 import os
@@ -11,12 +11,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fred.results.folder import changed, read_manifest
+from tests.folders import digests
+from tests.places import names
 
 ROOT = Path(__file__).parent.parent
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
@@ -28,61 +31,71 @@ SCENARIO: dict[str, Any] = {
     "evaluate": {"points": 20},
     "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "sasgd")},
 }
-_SAID = tempfile.TemporaryFile()  # noqa: SIM115  for as long as the program runs
 
 
 def main(kills: int) -> int:
-    """Kill so many times; every time a scenario is done, compare it with one that nobody disturbed."""
-    draw, done, counts = random.Random(0), 0, dict.fromkeys(SIGNALS, 0)
-    with tempfile.TemporaryDirectory() as name:
+    """Kill this many times; compare each finished result with one that nobody disturbed."""
+    draw, finished, counts = random.Random(0), 0, Counter[signal.Signals]()
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as messages:
         folder = Path(name)
-        (folder / "eight.yaml").write_text(json.dumps(SCENARIO))
-        _start(folder, "old", 1, "--set", "stop.updates=60").wait()
+        (folder / "scenario.yaml").write_text(json.dumps(SCENARIO))
+        start(folder, "old", "--set", "stop.updates=60").wait()
         (folder / "old" / "notes.md").write_text("mine")
         began = time.monotonic()
-        _start(folder, "whole", 1).wait()
-        whole, expected = time.monotonic() - began, _digests(folder / "whole")
+        start(folder, "whole").wait()
+        seconds = time.monotonic() - began
         shutil.copytree(folder / "old", folder / "out")
-        while sum(counts.values()) < kills:
-            process = _start(folder, "out", draw.choice((1, 2)))
-            with _seen(folder / "out"):
-                number = draw.choice(SIGNALS) if _waited(process, folder, draw, whole) else None
+        while counts.total() < kills:
+            messages.seek(0)
+            messages.truncate()
+            process = start(folder, "out", "--jobs", draw.choice("12"), stderr=messages)
+            with _always_there(folder / "out"):
+                number = draw.choice(SIGNALS) if _wait(process, folder, draw, seconds) else None
                 if number is not None:
                     counts[number] += 1
                     process.send_signal(number)
                 code = process.wait(timeout=300)
-            _heard(number, code)
+            messages.seek(0)
+            _check_end(number, code, messages.read().decode()[-2000:])
             if code == 0:
-                done += 1
-                _check(folder, expected)
-                print(f"{sum(counts.values())} of {kills} kills, {done} scenarios finished", flush=True)
-        while _start(folder, "out", 2).wait():
+                finished += 1
+                _check(folder)
+                print(f"{counts.total()} of {kills} kills, {finished} scenarios finished", flush=True)
+        while start(folder, "out", "--jobs", "2").wait():
             pass
-        _check(folder, expected)
-    said = ", ".join(f"{count} {number.name}" for number, count in counts.items())
+        _check(folder)
+    kinds = ", ".join(f"{counts[number]} {number.name}" for number in SIGNALS)
     print(
-        f"{said}: {done + 1} scenarios finished, all with the digests of an undisturbed one, nothing corrupt, nothing left over, "
-        "and a result to be seen at every moment"
+        f"{kinds}: {finished + 1} results with the digests of an undisturbed one, nothing left over, one there at every moment"
     )
     return 0
 
 
-def _heard(number: signal.Signals | None, code: int) -> None:
-    """Check that a process that was told to stop said so in one line, with the usual exit code."""
+def start(
+    folder: Path, out: str, *more: str, program: tuple[str, str] = ("-m", "fred"), **streams: Any
+) -> subprocess.Popen[bytes]:
+    """Start a run of `scenario.yaml` in another process."""
+    command = [sys.executable, *program, "run", "scenario.yaml", "--out", out, *more]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, **streams)
+
+
+def _check_end(number: signal.Signals | None, code: int, text: str) -> None:
+    """Check that a process that received a signal reported it in one line, with the usual exit code."""
     if number in (None, signal.SIGKILL) or code == 0:
-        assert code in (0, -signal.SIGKILL if number else 0), f"exit code {code} after {number!r}: {_said()}"
+        assert code in (0, -signal.SIGKILL if number else 0), f"exit code {code} after {number!r}: {text}"
         return
-    lines = [line for line in _said().splitlines() if line and not line.startswith("fred: ")]
-    assert code == 128 + number and not lines, f"exit code {code} after {number!r}: {_said()}"
-    assert _said().count("fred: interrupted") == 1, f"after {number!r}: {_said()}"
+    lines = [line for line in text.splitlines() if line and not line.startswith("fred: ")]
+    assert code == 128 + number and not lines, f"exit code {code} after {number!r}: {text}"
+    assert text.count("fred: interrupted") == 1, f"after {number!r}: {text}"
 
 
-def _waited(process: subprocess.Popen[bytes], folder: Path, draw: random.Random, whole: float) -> bool:
-    """Until the moment to kill it: any, or shortly after its result is complete; whether it is still at work then."""
-    end = time.monotonic() + draw.uniform(0.2, 1.1) * whole
+def _wait(process: subprocess.Popen[bytes], folder: Path, draw: random.Random, seconds: float) -> bool:
+    """Wait for any moment, or one shortly after the result is complete; return True if the process is still at work then."""
+    end = time.monotonic() + draw.uniform(0.2, 1.1) * seconds
     if draw.random() < 0.5:
-        before = _written(folder)  # by one who was killed
-        while process.poll() is None and _written(folder) in (0, before):
+        before = _completed(folder)  # by a killed process
+        while process.poll() is None and _completed(folder) in (0, before):
             time.sleep(0.0005)
         end = time.monotonic() + draw.uniform(0, 0.03)
     while process.poll() is None and time.monotonic() < end:
@@ -90,19 +103,19 @@ def _waited(process: subprocess.Popen[bytes], folder: Path, draw: random.Random,
     return process.poll() is None
 
 
-def _written(folder: Path) -> int:
-    """Return the time at which the result was complete, ns."""
+def _completed(folder: Path) -> int:
+    """Return the time at which the result was complete, ns; 0 if it is not."""
+    manifest = folder / ".out.unfinished" / "manifest.json"
     try:
-        return (folder / ".out.unfinished" / "manifest.json").stat().st_mtime_ns
+        return manifest.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 
 
 @contextmanager
-def _seen(path: Path) -> Iterator[None]:
-    """Meanwhile there is a result at every moment, and what somebody has put there."""
-    over = threading.Event()
-    missing: list[str] = []
+def _always_there(path: Path) -> Iterator[None]:
+    """Check that a result and the user's file are there at every moment of a `with` block."""
+    over, missing = threading.Event(), list[str]()
 
     def watch() -> None:
         while not over.wait(0.0005):
@@ -116,35 +129,21 @@ def _seen(path: Path) -> Iterator[None]:
         over.set()
         thread.join()
     read_manifest(path)
-    assert not missing, f"could not be seen for a moment: {missing}"
+    assert not missing, f"missing for a moment: {missing}"
 
 
-def _check(folder: Path, expected: dict[str, Any]) -> None:
-    assert _digests(folder / "out") == expected
-    assert not changed(folder / "out", read_manifest(folder / "out")[0])
-    assert sorted(path.name for path in folder.iterdir()) == ["eight.yaml", "old", "out", "whole"]
-    names = {path.name for path in (folder / "whole").iterdir()}
-    assert {path.name for path in (folder / "out").iterdir()} == {*names, "notes.md"}
+def _check(folder: Path) -> None:
+    check_same(folder, "whole", "out")
+    assert names(folder) == ["old", "out", "scenario.yaml", "whole"]
+    assert {*names(folder / "out")} == {*names(folder / "whole"), "notes.md"}
     shutil.rmtree(folder / "out")
     shutil.copytree(folder / "old", folder / "out")
 
 
-def _digests(path: Path) -> dict[str, Any]:
-    return {row.folder: row.digests.model_dump() for row in read_manifest(path)[1]}
-
-
-def _start(folder: Path, out: str, jobs: int, *more: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "fred", "run", "eight.yaml", "--out", out, "--jobs", str(jobs), *more]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    _SAID.seek(0)
-    _SAID.truncate()
-    return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=_SAID)
-
-
-def _said() -> str:
-    """Return the last process's last message."""
-    _SAID.seek(0)
-    return _SAID.read().decode()[-2000:]
+def check_same(folder: Path, whole: str, out: str) -> None:
+    """Check that a result is whole, and has the digests of another."""
+    assert digests(folder / out) == digests(folder / whole)
+    assert not changed(folder / out, read_manifest(folder / out)[0])
 
 
 if __name__ == "__main__":

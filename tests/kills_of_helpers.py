@@ -15,13 +15,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fred.results.folder import changed, read_manifest
+from tests.kills import check_same, start
+from tests.places import names
 from tests.processes import children
 
-ROOT = Path(__file__).parent.parent
 SCENARIO: dict[str, Any] = {
     "cluster": {"workers": 6, "compute": {"name": "exponential", "scale": 0.1}},
     "task": {"data": {"name": "synthetic-regression", "examples": 600}, "model": {"name": "mlp", "hidden": [64]}},
@@ -29,23 +30,23 @@ SCENARIO: dict[str, Any] = {
     "stop": {"gradients": 1_500},
     "evaluate": {"points": 20},
 }
-_SHARED = "from fred.replay import helpers; helpers.AT_ONCE = {shared}; from fred.__main__ import program; program()"
+_SHARED = "from fred.replay import helpers; helpers.AT_ONCE = True; from fred.__main__ import program; program()"
 
 
 def main(kills: int) -> int:
     """Kill this many times; compare each finished run with one that one process computed."""
     draw, counts, finished = random.Random(0), Counter[str](), 0
-    before = _helpers(), sorted(Path("/dev/shm").iterdir())
+    before = _helpers(), names(Path("/dev/shm"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "one.yaml").write_text(json.dumps(SCENARIO))
-        assert _start(folder, "alone", shared=False).wait() == 0
+        (folder / "scenario.yaml").write_text(json.dumps(SCENARIO))
+        assert start(folder, "alone").wait() == 0
         began = time.monotonic()
-        assert _start(folder, "out").wait() == 0
+        assert _start_shared(folder).wait() == 0
         whole = time.monotonic() - began
         _check(folder)
         while counts.total() < kills:
-            process = _start(folder, "out")
+            process = _start_shared(folder)
             victim, pids = draw.choice(("helper", "run")), set[int]()
             end = time.monotonic() + draw.uniform(0.3, 1.0) * whole
             while process.poll() is None and time.monotonic() < end:
@@ -56,48 +57,42 @@ def main(kills: int) -> int:
                 counts[victim] += 1
                 os.kill(draw.choice(own), signal.SIGKILL)
             code = process.wait(timeout=300)
-            _gone(pids)
+            _wait_for_end(pids)
             if code == 0:
                 finished += 1
                 _check(folder)
                 print(f"{counts.total()} of {kills} kills, {finished} runs finished", flush=True)
             else:
                 assert victim == "run" and code == -signal.SIGKILL, code
-        assert _start(folder, "out").wait() == 0
+        assert _start_shared(folder).wait() == 0
         _check(folder)
-    assert before == (_helpers(), sorted(Path("/dev/shm").iterdir()))
+    assert before == (_helpers(), names(Path("/dev/shm")))
     print(f"{counts['helper']} helpers and {counts['run']} runs killed: the digests of one process, and nothing left over")
     return 0
 
 
-def _start(folder: Path, out: str, shared: bool = True) -> subprocess.Popen[bytes]:
-    jobs = "3" if shared else "1"
-    command = [sys.executable, "-c", _SHARED.format(shared=shared), "run", "one.yaml", "--out", out, "--jobs", jobs]
-    return subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
+def _start_shared(folder: Path) -> subprocess.Popen[bytes]:
+    return start(folder, "out", "--jobs", "3", program=("-c", _SHARED))
 
 
 def _check(folder: Path) -> None:
     """Check a finished run, and remove it."""
-    digests = [[row.digests for row in read_manifest(folder / out)[1]] for out in ("alone", "out")]
-    assert digests[0] == digests[1]
-    assert not changed(folder / "out", read_manifest(folder / "out")[0])
-    assert sorted(path.name for path in folder.iterdir()) == ["alone", "one.yaml", "out"]
+    check_same(folder, "alone", "out")
+    assert names(folder) == ["alone", "out", "scenario.yaml"]
     shutil.rmtree(folder / "out")
 
 
 def _helpers() -> set[int]:
     """Return all helper processes of this machine."""
-    found = set()
+    helpers = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with suppress(FileNotFoundError, ProcessLookupError):
             if b"help_out(" in path.read_bytes():
-                found.add(int(path.parent.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
+                helpers.add(int(path.parent.name))
+    return helpers
 
 
-def _gone(processes: set[int]) -> None:
+def _wait_for_end(processes: set[int]) -> None:
     """Wait until these processes have ended; a second is enough."""
     deadline = time.monotonic() + 5
     while processes & _helpers():

@@ -14,19 +14,9 @@ from fred.schedule.schedule import NONE, Row, Schedule, Verb, What
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
 _BY_RANK = ("away", "computing", "wasted", "network")  # of what happens at once the first counts
-_OF_INTERVALS: dict[int, str] = {
-    What.AWAY: "away",
-    What.COMPUTING: "computing",
-    What.LOST: "wasted",
-    What.COLLECTIVE: "network",
-    What.SENDING: "network",
-}
-_OF_THE_JOB: dict[int, str] = {
-    What.UNDONE: "wasted",
-    What.DETECTING: "away",
-    What.REPAIRING: "away",
-    What.LOADING: "away",
-}
+_OF_WORKERS: dict[int, str] = {What.AWAY: "away", What.COMPUTING: "computing", What.LOST: "wasted"}
+_OF_WORKERS |= dict.fromkeys((What.COLLECTIVE, What.SENDING), "network")
+_OF_THE_JOB: dict[int, str] = {What.UNDONE: "wasted", **dict.fromkeys((What.DETECTING, What.REPAIRING, What.LOADING), "away")}
 Stretches = list[tuple[str, int]]  # kind, end, ns
 
 
@@ -59,9 +49,7 @@ def _check_intervals(schedule: Schedule, rows: list[Row]) -> None:
         if what == What.TRIP and NONE not in (row, worker):
             assert (rows[row].verb, rows[row].time_ns, rows[row].worker) == (Verb.PULL, begin, worker), f"{rows[row]}: {begin}"
         if what in (What.TRIP, What.LOST, What.COMPUTING, What.SENDING):
-            assert begin <= end <= schedule.end_ns, (
-                f"{What(what).name} from {begin} to {end}, and the run ends at {schedule.end_ns}"
-            )
+            assert begin <= end <= schedule.end_ns, f"{What(what).name} from {begin} to {end}, but the end is {schedule.end_ns}"
 
 
 def _check_gradients(schedule: Schedule, rows: list[Row], summary: dict[str, Any]) -> None:
@@ -77,13 +65,11 @@ def _check_gradients(schedule: Schedule, rows: list[Row], summary: dict[str, Any
             (applied if row.verb == Verb.PUSH else waiting[cell]).add(gradient)
         elif row.step >= 0 and row.verb == Verb.DROP:
             dropped.add(gradient)
-    found = summary["gradients"]
-    assert found["applied"] == len(applied), f"{found} but {len(applied)} applied"
-    assert found["dropped"] == len(dropped - used), f"{found} but {len(dropped - used)} dropped"
-    assert found["computed"] == found["applied"] + found["dropped"], f"{found}"
-    open_rounds = len(used - applied)
-    assert found["in_flight"] >= open_rounds, f"{found} but {open_rounds} in open rounds"
-    assert schedule.started == found["computed"] + found["in_flight"], f"{found} but {schedule.started} begun"
+    counts = summary["gradients"]
+    assert (counts["applied"], counts["dropped"]) == (len(applied), len(dropped - used)), f"{counts}: {len(applied)} applied"
+    assert counts["computed"] == counts["applied"] + counts["dropped"], f"{counts}"
+    assert counts["in_flight"] >= len(used - applied), f"{counts} but {len(used - applied)} in open rounds"
+    assert schedule.started == counts["computed"] + counts["in_flight"], f"{counts} but {schedule.started} begun"
     steps: dict[int, int] = defaultdict(int)
     for worker, step in used | dropped:
         steps[worker] = max(steps[worker], step + 1)
@@ -126,10 +112,8 @@ def _check_traffic(rows: list[Row], on_servers: range, summary: dict[str, Any]) 
     for unit in ("bytes", "messages"):
         sent = {"to_workers": 0, "to_servers": 0, "between_workers": 0}
         for row in rows:
-            way = (
-                "between_workers" if row.replica not in on_servers else "to_workers" if row.verb == Verb.PULL else "to_servers"
-            )
-            sent[way] += getattr(row, unit)
+            way = "to_workers" if row.verb == Verb.PULL else "to_servers"
+            sent[way if row.replica in on_servers else "between_workers"] += getattr(row, unit)
         assert sent == summary[unit], f"{unit} {sent}, in the summary {summary[unit]}"
 
 
@@ -138,12 +122,12 @@ def check_time(schedule: Schedule, rows: list[Row], shares: dict[str, Any]) -> N
     account, expected = spans(schedule), [stretches(schedule, rows, worker) for worker in range(schedule.workers)]
     sums = dict.fromkeys(KINDS, 0)
     for worker, own in enumerate(expected):
-        found = account[account["worker"] == worker]
-        begin, end = found["begin_ns"].tolist(), found["end_ns"].tolist()
+        spent = account[account["worker"] == worker]
+        begin, end = spent["begin_ns"].tolist(), spent["end_ns"].tolist()
         assert all(one < other for one, other in zip(begin, end, strict=True)), f"worker {worker}: nothing takes no time"
         assert begin[1:] == end[:-1], f"worker {worker}: a gap, or two things at once"
         assert begin[:1] in ([], [0]), f"worker {worker} does nothing at the start"
-        merged = [(kind, end) for (kind, _), (*_, (_, end)) in _runs(list(zip(found["kind"], end, strict=True)))]
+        merged = [(kind, end) for (kind, _), (*_, (_, end)) in _runs(list(zip(spent["kind"], end, strict=True)))]
         assert merged == own, f"worker {worker}: {merged}, expected {own}"
         for (kind, end_ns), (_, begin_ns) in zip(own, [("", 0), *own], strict=False):
             sums[kind] += end_ns - begin_ns
@@ -206,8 +190,8 @@ def _goings(schedule: Schedule, rows: list[Row], worker: int) -> Iterable[tuple[
     for what, begin, end, _, own, other in intervals:
         if what == What.TRIP and worker in (own, other):
             yield "network", begin, end
-        elif own == worker and what in _OF_INTERVALS:
-            yield _OF_INTERVALS[what], begin, end
+        elif own == worker and what in _OF_WORKERS:
+            yield _OF_WORKERS[what], begin, end
         elif what in _OF_THE_JOB:
             yield _OF_THE_JOB[what], begin, end
 

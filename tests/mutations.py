@@ -7,47 +7,13 @@ import numpy as np
 
 _SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
-NASTY = (
-    *(
-        "",
-        "~",
-        "true",
-        "[]",
-        "{}",
-        "[[]]",
-        "{name: }",
-        "{name: [1]}",
-        "{name: {name: x}}",
-        "- 1",
-        "? 1",
-        "*a",
-        "&a [*a]",
-        "<<: 1",
-    ),
-    *("-1", "0", "1", "1.5", "-0.0", "1e-320", "1e-9", "1e9", "1e30", "1e400", ".nan", ".inf", "-.inf", "0x7fffffffffffffff"),
-    *("2147483647", "9223372036854775808", "9" * 5000, "0x" + "f" * 6000, "1_000", "0o17", "1:30", "2001-99-99", "2001-01-01"),
-    *(
-        "!!bool maybe",
-        "!!int x",
-        "!!float ''",
-        "!!binary x",
-        "!!python/object/apply:os.getcwd []",
-        "!!set {a}",
-        "!!omap [a: 1]",
-    ),
-    *(
-        '"\\ud800"',
-        '"\\x00"',
-        '"\\x1b[31m"',
-        "ß😀",
-        "a" * 3000,
-        "../../etc/passwd",
-        "/dev/zero",
-        "os:system",
-        "tests.users:Flax",
-    ),
-    *("asgd", "wagma-sgd", "gossip", "complete", "mnist", "cnn", "pareto", "empirical", "adam", "shuffled", "apart"),
-)
+_VALUES = r"""|~|true|[]|{}|[[]]|{name: }|{name: [1]}|{name: {name: x}}|- 1|? 1|*a|&a [*a]|<<: 1|-1|0|1|1.5|-0.0|1e-320|1e-9
+1e9|1e30|1e400|.nan|.inf|-.inf|0x7fffffffffffffff|2147483647|9223372036854775808|NINES|HEX|1_000|0o17|1:30
+2001-99-99|2001-01-01|!!bool maybe|!!int x|!!float ''|!!binary x|!!python/object/apply:os.getcwd []|!!set {a}
+!!omap [a: 1]|"\ud800"|"\x00"|"\x1b[31m"|ß😀|LONG|../../etc/passwd|/dev/zero|os:system|tests.users:Flax|asgd
+wagma-sgd|gossip|complete|mnist|cnn|pareto|empirical|adam|shuffled|apart"""
+_LONG = {"NINES": "9" * 5000, "HEX": "0x" + "f" * 6000, "LONG": "a" * 3000}
+NASTY = tuple(_LONG.get(value, value) for value in _VALUES.replace("\n", "|").split("|"))
 
 
 def mutated(seed: int) -> str:
@@ -70,13 +36,6 @@ def mutated(seed: int) -> str:
 def _edited(lines: list[str], at: int, other: int, nasty: str, kind: int) -> list[str]:
     """The lines after an accident of some kind at one of them."""
     before, line, after = lines[:at], lines[at], lines[at + 1 :]
-    middle = [
-        [lines[other], line],
-        [],
-        [line.replace(":", "", 1)],
-        ["  " + line],
-        [line[: other % (len(line) + 1)]],
-        [f"{nasty}: {nasty}", line],
-        [line.lstrip()],
-    ]
+    cut, moved = line[: other % (len(line) + 1)], [lines[other], line]
+    middle = [moved, [], [line.replace(":", "", 1)], ["  " + line], [cut], [f"{nasty}: {nasty}", line], [line.lstrip()]]
     return before + middle[kind] + after if kind < len(middle) else before

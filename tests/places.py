@@ -1,4 +1,4 @@
-"""A result's place as it is filled, and what lies there."""
+"""A result's place as tests fill it, and what lies there; imported by programs that have to start quickly."""
 
 import hashlib
 import json
@@ -12,7 +12,13 @@ OLD = {"summary.json": "old", "asgd/seed-0/metrics.csv": "old", "ssgd/seed-0/met
 NEW = {"summary.json": "new", "asgd/seed-0/metrics.csv": "new", "sweep.csv": "new", "b/seed-0/metrics.csv": "new"}
 
 
+def names(folder: Path) -> list[str]:
+    """Return the names of everything in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
 def fill(folder: Path, files: dict[str, str]) -> None:
+    """Write files with these contents."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -22,30 +28,29 @@ def complete(folder: Path, files: dict[str, str]) -> None:
     """Write a complete folder as FRED does: files, and a manifest that lists them."""
     fill(folder, files)
     facts: dict[str, Any] = dict.fromkeys(("format", "fred", "inline", "environment", "data", "scenario"))
-    (folder / MANIFEST).write_text(
-        json.dumps(facts | {"files": {name: hashlib.sha256(content.encode()).hexdigest() for name, content in files.items()}})
-    )
+    listed = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in files.items()}
+    (folder / MANIFEST).write_text(json.dumps(facts | {"files": listed}))
 
 
 def put(path: Path, files: dict[str, str]) -> None:
-    """A run's way to its place."""
+    """Publish a result of these files at its place."""
     with staging.opened(path) as stage:
         ownership.keep_only(stage, [])
         complete(stage, files)
         staging.publish(stage, path)
 
 
-def tree(path: Path) -> dict[str, str]:
-    """All there is: files with what is in them, links with where they lead, empty folders."""
+def tree(folder: Path) -> dict[str, str]:
+    """Return everything in a folder: files with their contents, links with their targets, empty folders."""
     found = {}
-    for each in sorted(path.rglob("*")):
-        name = each.relative_to(path).as_posix()
-        if each.is_symlink():
-            found[name] = f"-> {each.readlink()}"
-        elif each.is_fifo():
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        elif path.is_fifo():
             found[name] = "fifo"
-        elif each.is_file():
-            found[name] = each.read_text() if name != MANIFEST else "manifest"
-        elif not any(each.iterdir()):
+        elif path.is_file():
+            found[name] = path.read_text() if name != MANIFEST else "manifest"
+        elif not any(path.iterdir()):
             found[name] = "empty"
     return found

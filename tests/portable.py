@@ -1,12 +1,15 @@
 """The golden runs on other CPUs, emulated: `make portable`, or python -m tests.portable [CPU ...] [--jobs N].
 
 Needs qemu's user-mode emulators for x86-64 and arm64 (Debian: qemu-user-static). Slow: about three quarters of an hour for
-each CPU, because everything is compiled there anew. For arm64 Python and wheels are fetched first, a gigabyte when unpacked (arm64.py); where
-they cannot be had, it is left out with a word. The emulated runs compute inline (larger compiled programs crash the
-emulator), the native ones replay; every run's digests must be the same. A CPU that is promised nothing must say so.
+each CPU, because everything is compiled there again. For arm64 Python and wheels are fetched first, a gigabyte when unpacked:
+Debian's packages, from the sources that this system is set up for, and PyPI's wheels are only unpacked, into the user's cache, once for
+each state of requirements-test.lock; nothing of this needs root. Where they cannot be had, arm64 is left out with a word. The
+emulated runs compute inline (larger compiled programs crash the emulator), the native ones replay; every run's digests must be
+the same. A CPU that is promised nothing must say so.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -18,7 +21,6 @@ from pathlib import Path
 
 import fred
 from fred.results import folder
-from tests import arm64
 from tests.golden import SCENARIOS, all_digests
 
 EMULATOR = "qemu-x86_64-static"
@@ -36,6 +38,14 @@ import json, sys
 from tests.golden import digests
 for name in sys.argv[1:]:
     print(json.dumps([name, digests(name, inline=True)]), flush=True)
+"""
+_LOCK = SCENARIOS.parent / "requirements-test.lock"
+_VERSION = "3.11"  # of bookworm's Python
+_PACKAGES = (f"python{_VERSION}", "libstdc++6", "libgomp1")
+_APT = """
+Dir::State "{0}"; Dir::State::status "{0}/status"; Dir::Cache "{0}";
+APT::Architecture "arm64"; APT::Architectures {{ "arm64"; }}; APT::Install-Recommends "false"; Acquire::Languages "none";
+APT::Sandbox::User "";
 """
 _TRIES = 5  # the emulator itself crashes now and then; it then goes on with what is left
 
@@ -77,42 +87,79 @@ def _emulated(cpu: str, command: list[str], *options: str) -> subprocess.Popen[s
 
 
 def _arm64(names: list[str]) -> subprocess.Popen[str]:
-    python, wheels = arm64.python()
+    python, wheels = arm64_python()
     return _started([*python, "-c", _DIGESTS, *names], [str(SCENARIOS.parent), str(wheels)], subprocess.DEVNULL)
 
 
 def _started(program: list[str], path: list[str], errors: int) -> subprocess.Popen[str]:
     env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS")}
-    env |= {
-        "PYTHONPATH": os.pathsep.join(filter(None, path)),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "FRED_CACHE": "off",  # what this CPU compiled would prove nothing
-    }  # it knows no virtual environment
+    env |= {"PYTHONPATH": os.pathsep.join(filter(None, path))}  # it knows no virtual environment
+    env |= {"PYTHONDONTWRITEBYTECODE": "1", "FRED_CACHE": "off"}  # programs that this CPU compiled would prove nothing
     return subprocess.Popen(program, env=env, text=True, stdout=subprocess.PIPE, stderr=errors)
 
 
-def _possible(cpus: list[str]) -> list[str]:
-    """Without arm64 where it cannot be had."""
-    try:
-        if ARM64 in cpus:
-            arm64.python()
-    except arm64.UnavailableError as missing:
-        print(f"{ARM64}: skipped: {missing}", flush=True)
-        return [cpu for cpu in cpus if cpu != ARM64]
-    return cpus
+class UnavailableError(Exception):
+    """What is missing here."""
+
+
+def arm64_python() -> tuple[list[str], Path]:
+    """The command that runs the emulated Python, and the folder of its wheels. Raises UnavailableError."""
+    emulator = next(filter(None, map(shutil.which, ("qemu-aarch64-static", "qemu-aarch64"))), None)
+    if not emulator:
+        raise UnavailableError("no qemu-aarch64 (Debian: qemu-user-static)")
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise UnavailableError("not a Debian: no apt-get and dpkg-deb")
+    if f"{sys.version_info.major}.{sys.version_info.minor}" != _VERSION:
+        raise UnavailableError(f"not Python {_VERSION}, which is what the emulated one is")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fred"
+    place = cache / f"arm64-{hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:12]}"
+    if not place.exists():
+        _make(place.with_suffix(".unfinished"))
+        place.with_suffix(".unfinished").rename(place)
+    root = place / "root"
+    return [emulator, "-L", str(root), str(root / "usr" / "bin" / f"python{_VERSION}")], place / "wheels"
+
+
+def _make(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    apt, configuration = place / "apt", place / "apt" / "apt.conf"
+    for part in ("lists", "archives"):
+        (apt / part / "partial").mkdir(parents=True)
+    (apt / "status").touch()
+    configuration.write_text(_APT.format(apt), encoding="utf-8")
+    for command in (["update"], ["--yes", "--download-only", "install", *_PACKAGES]):
+        _fetch("apt-get", "--quiet=2", *command, APT_CONFIG=str(configuration))
+    for package in (apt / "archives").glob("*.deb"):
+        _fetch("dpkg-deb", "--extract", str(package), str(place / "root"))
+    shutil.rmtree(apt)
+    glibc = [f"--platform=manylinux_2_{minor}_aarch64" for minor in (17, 27, 28)]
+    wheels = ["--only-binary=:all:", *glibc, f"--python-version={_VERSION}", f"--target={place / 'wheels'}"]
+    _fetch(sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", *wheels, "-r", str(_LOCK))
+
+
+def _fetch(*command: str, **variables: str) -> None:
+    finished = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        last = (finished.stderr.strip() or finished.stdout.strip() or "no word").splitlines()[-1]
+        raise UnavailableError(f"{' '.join(command[:4])} ...: {last}")
 
 
 def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.portable", description=__doc__)
     parser.add_argument("cpus", nargs="*", metavar="CPU", help=f"which, of {', '.join([*CPUS, ARM64, OLD])} (default: all)")
-    parser.add_argument(
-        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="how many at a time (default: one per core)"
-    )
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--jobs", type=int, default=cores, help="how many at a time (default: one per core)")
     options = parser.parse_args()
     if options.cpus != [ARM64] and not shutil.which(EMULATOR):
         print(f"{EMULATOR} is missing; Debian has it in the package qemu-user-static", file=sys.stderr)
         return 2
-    wanted = _possible(options.cpus or [*CPUS, ARM64, OLD])
+    wanted = options.cpus or [*CPUS, ARM64, OLD]
+    try:
+        if ARM64 in wanted:
+            arm64_python()
+    except UnavailableError as missing:
+        print(f"{ARM64}: skipped: {missing}", flush=True)
+        wanted = [cpu for cpu in wanted if cpu != ARM64]
     problems = [old_cpu_is_told_apart()] if OLD in wanted else []
     native = all_digests()
     with ThreadPoolExecutor(options.jobs) as pool:

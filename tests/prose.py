@@ -24,39 +24,22 @@ _DIALECT = re.compile(
 
 
 class Passage(NamedTuple):
-    """A docstring or a paragraph, without its code.
-
-    Args:
-        place: file and line.
-        text: its words.
-        function: True for the docstring of a function.
-    """
+    """A docstring or a paragraph without its code: its file and line, its words, and whether it is a function's docstring."""
 
     place: str
     text: str
     function: bool = False
 
-    def dialect(self) -> Iterator[str]:
-        """Yield each place of dialect, with the words around it."""
-        for hit in _DIALECT.finditer(self.text):
-            yield f"{self.place}: ...{self.text[max(0, hit.start() - 40) : hit.end() + 40]}..."
-
 
 def passages(root: Path) -> Iterator[Passage]:
-    """Yield all passages of FRED's docstrings and pages.
-
-    Args:
-        root: the root of the repository.
-    """
-    pages = [path for path in sorted((root / "docs").rglob("*.md")) if not _is_generated(path.relative_to(root))]
-    for path in [root / "README.md", *pages]:
-        yield from _of_page(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
+    """Yield all passages of FRED's docstrings and pages, from the root of the repository."""
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        place = path.relative_to(root / "docs" if path.is_relative_to(root / "docs") else root)
+        generated = place.parent.name == "reference" and place.name not in _WRITTEN
+        if not generated and not any(part.startswith("_") for part in place.parts):
+            yield from _of_page(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
     for path in sorted((root / "fred").rglob("*.py")):
         yield from _of_code(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
-
-
-def _is_generated(path: Path) -> bool:
-    return any(part.startswith("_") for part in path.parts) or (path.parent.name == "reference" and path.name not in _WRITTEN)
 
 
 def _of_page(text: str, file: str) -> Iterator[Passage]:
@@ -81,16 +64,12 @@ def _of_code(text: str, file: str) -> Iterator[Passage]:
 
 
 def faults(root: Path) -> list[str]:
-    """Return the docstrings that begin with a clause and, if they are too many, the places of dialect.
-
-    Args:
-        root: the root of the repository.
-    """
-    found = list(passages(root))
-    clauses = [
-        f"{each.place}: begins with a clause: {each.text}" for each in found if each.function and _CLAUSE.match(each.text)
-    ]
-    places = [place for each in found for place in each.dialect()]
+    """Return the docstrings that begin with a clause and, if they are too many, the places of dialect."""
+    clauses, places = list[str](), list[str]()
+    for place, text, function in passages(root):
+        if function and _CLAUSE.match(text):
+            clauses.append(f"{place}: begins with a clause: {text}")
+        places += [f"{place}: ...{text[max(0, hit.start() - 40) : hit.end() + 40]}..." for hit in _DIALECT.finditer(text)]
     many = [f"{len(places)} places of dialect; at most {LIMIT} are allowed", *places] if len(places) > LIMIT else []
     return clauses + many
 

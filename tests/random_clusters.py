@@ -22,10 +22,8 @@ def random_cluster(draws: Draws, workers: int, served: bool, clocked: bool) -> O
         cluster["nodes"] = draws.one(draws.between(1, workers), parts(draws, workers))
     if draws.has("servers"):
         cluster["servers"] = draws.one(2, 3, 9)
-    nodes = cluster.get("nodes", 1)
     if draws.has("contention"):
-        number = nodes if isinstance(nodes, int) else len(nodes)
-        cluster["contention"] = [contention(draws, workers, number) for _ in range(draws.one(1, 1, 2))]
+        cluster["contention"] = [contention(draws, workers, _nodes(cluster)) for _ in range(draws.one(1, 1, 2))]
     if draws.has("network"):
         cluster["network"] = _network(draws, cluster)
     if clocked and (faults := _faults(draws, workers, cluster.get("servers", 1) if served else 0)):
@@ -42,10 +40,10 @@ def failures(draws: Draws, cluster: Options) -> Options:
     often = draws.one({"every_updates": draws.between(1, 10)}, {"every_seconds": draws.real(0.1, 1)})
     queued = cluster.get("network", {}).get("sharing") != "fair"
     pause = draws.one({}, {"pause": 0.03}) if queued else {}
-    found: Options = {"causes": causes, "checkpoint": often | pause | draws.one({}, {"write": 0.1})}
+    job: Options = {"causes": causes, "checkpoint": often | pause | draws.one({}, {"write": 0.1})}
     for name in draws.some("detect", "load", *(["join"] if broken else [])):
-        found[name] = latency(draws, 0.1)
-    return found | (draws.one({}, {"spares": draws.between(1, 3)}, {"crews": 1}) if broken else {})
+        job[name] = latency(draws, 0.1)
+    return job | (draws.one({}, {"spares": draws.between(1, 3)}, {"crews": 1}) if broken else {})
 
 
 def _cause(draws: Draws, cluster: Options, broken: bool) -> Options:
@@ -57,12 +55,9 @@ def _cause(draws: Draws, cluster: Options, broken: bool) -> Options:
 def _prices(draws: Draws) -> Options:
     """Prices of machines and traffic, with or without power."""
     workers = {"per_hour": draws.one(0.0, 3.0, [[0, 1.0], [0.5, 4.0]]), "paid_while_away": draws.one(True, False)}
+    servers = draws.one([], [{"per_hour": 0.5, "watts": 9}])
     power = draws.one({}, {"busy_watts": 400, "idle_watts": 80})
-    return {
-        "workers": [workers | power],
-        "servers": draws.one([], [{"per_hour": 0.5, "watts": 9}]),
-        "per_gb": draws.one(0, 0.09),
-    }
+    return {"workers": [workers | power], "servers": servers, "per_gb": draws.one(0, 0.09)}
 
 
 def parts(draws: Draws, whole: int) -> list[int]:
@@ -74,13 +69,15 @@ def parts(draws: Draws, whole: int) -> list[int]:
     return sizes
 
 
+def _nodes(cluster: Options) -> int:
+    nodes = cluster.get("nodes", 1)
+    return nodes if isinstance(nodes, int) else len(nodes)
+
+
 def compute(draws: Draws) -> Options:
     """Compute times of about 0.1 s, or those of a trace, of about 1 s."""
-    return recorded(draws) if draws.has("traces") else latency(draws, 0.1)
-
-
-def recorded(draws: Draws) -> Options:
-    """Times of a trace."""
+    if not draws.has("traces"):
+        return latency(draws, 0.1)
     rows = draws.one({}, {"rows": "resampled"}, {"rows": "block", "block": draws.between(1, 9)})
     return {"name": "trace", "file": "example", "workers": "cycled", **rows}
 
@@ -90,14 +87,15 @@ def latency(draws: Draws, seconds: float) -> Options:
     usual = draws.one({"name": "constant", "seconds": seconds}, {"name": "lognormal", "median": seconds, "sigma": 0.5})
     if not draws.has("latencies"):
         return usual
+    shift = {"shift": draws.one(0.0, seconds)}
     distributions: list[Options] = [
         {"name": "constant", "seconds": draws.one(seconds, 1e-9)},
         {"name": "uniform", "low": seconds / 2, "high": 2 * seconds},
         {"name": "exponential", "scale": seconds},
-        {"name": "half-normal", "shift": draws.one(0.0, seconds), "scale": seconds},
+        {"name": "half-normal", **shift, "scale": seconds},
         {"name": "shifted-exponential", "shift": seconds / 2, "scale": seconds / 2},
         {"name": "normal", "mu": seconds, "sigma": draws.one(0.2, 1.0) * seconds},
-        {"name": "lognormal", "median": seconds, "sigma": draws.real(0.01, 1.5), "shift": draws.one(0.0, seconds)},
+        {"name": "lognormal", "median": seconds, "sigma": draws.real(0.01, 1.5), **shift},
         {"name": "lognormal", "median": seconds, "sigma": 0.5, "longest": 3 * seconds},
         {"name": "gamma", "shape": draws.one(0.5, 1.0, 4.0), "scale": seconds / 2},
         {"name": "weibull", "shape": draws.one(0.7, 1.5), "scale": seconds},
@@ -113,24 +111,16 @@ def contention(draws: Draws, entities: int, nodes: int) -> Options:
     """A regime on so many workers (or servers), which are on so many nodes."""
     slowdown, scope = {"slowdown": draws.real(1, 5)}, {"of": draws.one(*SCOPES)}
     begin = draws.one({}, {"begin": draws.real(0, 1)}, {"begin": 0.5, "end": draws.real(1, 3)})
+    noise = {"deviation": 0.3, "persistence": draws.one(0.0, 0.9), "every": draws.one(0.1, 1.0)}
+    day = {"period": draws.one(0.5, 5.0), "peak": draws.one(0.0, 0.3), "steps": draws.one(2, 24)}
+    delayed = {"workers": draws.between(1, entities), "draw": draws.one("exact", "independent", "published")}
     return draws.one(
         {"name": "markov-switching", **slowdown, **scope, "fast_seconds": 1.0, "slow_seconds": draws.one(0.01, 0.5)},
         {"name": "job", **slowdown, "nodes": draws.some(*range(nodes)), **begin},
         {"name": "moving-job", **slowdown, "dwell": draws.real(0.05, 1), **draws.one({}, {"rest": 0.3}, {"order": "random"})},
-        {
-            "name": "persistent-noise",
-            "deviation": 0.3,
-            "persistence": draws.one(0.0, 0.9),
-            "every": draws.one(0.1, 1.0),
-            **scope,
-        },
-        {"name": "diurnal", **slowdown, "period": draws.one(0.5, 5.0), "peak": draws.one(0.0, 0.3), "steps": draws.one(2, 24)},
-        {
-            "name": "random-delays",
-            "workers": draws.between(1, entities),
-            "seconds": 0.3,
-            "draw": draws.one("exact", "independent", "published"),
-        },
+        {"name": "persistent-noise", **noise, **scope},
+        {"name": "diurnal", **slowdown, **day},
+        {"name": "random-delays", **delayed, "seconds": 0.3},
         {"name": "rare-delays", "probability": draws.one(0.05, 1.0), "seconds": latency(draws, 0.2)},
     )
 
@@ -141,10 +131,8 @@ def _group(draws: Draws, size: int) -> Options:
 
 
 def _network(draws: Draws, cluster: Options) -> Options:
-    network: Options = {
-        "message_bytes": draws.one(1, 1000, 4000, 2**40),
-        **draws.one({}, {"latency": {"name": "constant", "seconds": 0.0}}, *[{"latency": latency(draws, 0.05)}] * 4),
-    }
+    delay = draws.one({}, {"latency": {"name": "constant", "seconds": 0.0}}, *[{"latency": latency(draws, 0.05)}] * 4)
+    network: Options = {"message_bytes": draws.one(1, 1000, 4000, 2**40), **delay}
     if draws.has("cards"):
         network |= draws.one({}, {"bandwidth": 1e5}) | draws.one({}, {"server_bandwidth": draws.one(2e4, 2e5)})
         network |= draws.one({}, {"pull_latency": latency(draws, 0.05)})
@@ -156,13 +144,11 @@ def _network(draws: Draws, cluster: Options) -> Options:
     if draws.has("slow links"):
         network["contention"] = [_slow_links(draws, cluster) for _ in range(draws.one(1, 1, 2))]
     if draws.has("flows"):
-        network |= (
-            {"sharing": "fair"}
-            | draws.one({}, {"window": 1e4}, {"window": 1e4, "initial_window": 1e3})
-            | draws.one({}, {"weights": "latency"})
-            | draws.one({}, {"links": {"site": 1e5}, "routes": [{"between": [[0], "workers"], "through": ["site"]}]})
-            | draws.one({}, {"links": {"site": 1e5}, "routes": [{"between": ["servers", [0]], "through": ["-site"]}]})
-        )
+        site = [
+            {"routes": [{"between": b, "through": [t]}]} for b, t in (([[0], "workers"], "site"), (["servers", [0]], "-site"))
+        ]
+        network |= {"sharing": "fair"} | draws.one({}, {"window": 1e4}, {"window": 1e4, "initial_window": 1e3})
+        network |= draws.one({}, {"weights": "latency"}) | draws.one({}, *({"links": {"site": 1e5}} | route for route in site))
     if draws.has("collectives"):
         network["collective"] = draws.one(*COLLECTIVES)
         network |= draws.one({}, {"buckets": 3})
@@ -175,10 +161,10 @@ def _some_servers(draws: Draws, numbers: list[int]) -> Options:
 
 
 def _slow_links(draws: Draws, cluster: Options) -> Options:
-    nodes = cluster.get("nodes", 1)
+    servers = cluster.get("servers", 1)
     if draws.one(True, False):
-        return {"of": "servers", "regime": contention(draws, cluster.get("servers", 1), cluster.get("servers", 1))}
-    return {"regime": contention(draws, cluster["workers"], nodes if isinstance(nodes, int) else len(nodes))}
+        return {"of": "servers", "regime": contention(draws, servers, servers)}
+    return {"regime": contention(draws, cluster["workers"], _nodes(cluster))}
 
 
 def _faults(draws: Draws, workers: int, servers: int) -> list[Options]:
@@ -188,9 +174,8 @@ def _faults(draws: Draws, workers: int, servers: int) -> list[Options]:
         who: Options = {"workers": draws.one(draws.some(*range(workers)), draws.some(*range(workers))[:2])}
         who = draws.one(who, {"servers": draws.some(*range(servers))}) if servers else who
         begin = draws.one(0.0, draws.real(0, 1))
-        faults.append(
-            {"name": "outage", **who, "begin": begin, **draws.one({}, *[{"end": begin + draws.one(0.1, 0.5, 1.0)}] * 3)}
-        )
+        end = draws.one({}, *[{"end": begin + draws.one(0.1, 0.5, 1.0)}] * 3)
+        faults.append({"name": "outage", **who, "begin": begin, **end})
     if draws.has("crashes"):
         of = draws.one({}, {"of": "servers"}) if servers else {}
         up = draws.one({"mean_up": draws.one(1.0, 5.0)}, {"up": {"name": "weibull", "scale": 3.0, "shape": 0.7}})

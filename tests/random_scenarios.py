@@ -1,4 +1,4 @@
-"""Random scenario files that are valid, each a function of one seed; for the fuzzer of whole runs."""
+"""Random scenario files that are valid, each a function of one seed; for the fuzzers."""
 
 import contextlib
 import json
@@ -9,10 +9,13 @@ import numpy as np
 
 from fred.base.errors import FredError
 from fred.learning.data.arrays import arrays
+from fred.running.execution import check
 from fred.specification.loading import Scenario, load
+from fred.specification.shape import Run
 from tests.draws import Draws
+from tests.from_schema import draw_part
 from tests.random_clusters import latency
-from tests.random_runs import CLOCKLESS, random_specification, seen
+from tests.random_runs import CLOCKLESS, random_specification
 
 Document = dict[str, Any]
 LEARNING = 0.25  # share of the cases that learn something: the others are only timing, and cheap
@@ -20,6 +23,8 @@ _TRACE = "iteration,worker,seconds\n" + "".join(
     f"{row},{worker},{0.1 + 0.03 * row}\n" for row in range(4) for worker in range(3)
 )
 _SECONDS = "seconds\n0.1\n0.2\n0.05\n"
+_FEW = {"examples": 60, "evaluation": 20, "features": 3}
+_TOKENS = {"examples": 30, "evaluation": 9}
 
 
 def random_scenario(seed: int, folder: Path) -> tuple[Path, Scenario]:
@@ -30,6 +35,20 @@ def random_scenario(seed: int, folder: Path) -> tuple[Path, Scenario]:
         path.write_text(json.dumps(document(draws), indent=1), encoding="utf-8")
         with contextlib.suppress(FredError):
             return path, load(path)
+
+
+def random_run(seed: int, folder: Path) -> tuple[Run, int]:
+    """A valid run that learns something, often of a task that the schema allows; and its seed."""
+    draws, path = Draws(seed), folder / "scenario.yaml"
+    write_files(folder)
+    while True:
+        few = draw_part(draws, "Task", draws.one(0.03, 0.1)) | {"batch_size": draws.one(1, 2, 4)}
+        task = draws.one(_tiny_task(draws), few)
+        path.write_text(json.dumps(random_specification(draws, task)), encoding="utf-8")
+        with contextlib.suppress(FredError):
+            name, run = next(iter(load(path).runs.items()))
+            check(name, run, seed)
+            return run, seed
 
 
 def document(draws: Draws) -> Document:
@@ -55,37 +74,29 @@ def document(draws: Draws) -> Document:
 
 def _tiny_task(draws: Draws) -> Document:
     """One of few shapes, so that what is compiled for one case serves others."""
-    if draws.has("sequences") and draws.one(True, False, False):
-        return _sequences(draws)
-    few = {"examples": 60, "evaluation": 20, "features": 3}
-    classes, values = {"name": "synthetic-classification", **few, "classes": 3}, {"name": "synthetic-regression", **few}
-    data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
     model = draws.one("softmax", "softmax", {"name": "mlp", "hidden": [4]})
-    task = {"data": data, "model": model, "batch_size": draws.one(1, 4), **seen(draws)}
-    if draws.has("other losses"):
-        noise = {
-            "data": {"name": "noise", "examples": 60, "features": draws.one(1, 5)},
-            "model": {"name": "quadratic", "dimension": 5},
-        }
-        if draws.one(True, False):
-            return {**noise, "loss": "value", "batch_size": draws.one(1, 4)}
-        task["loss"] = (
-            "squared-error" if data is values else draws.one("squared-error", {"name": "cross-entropy", "smoothing": 0.1})
+    classes, values = {"name": "synthetic-classification", **_FEW, "classes": 3}, {"name": "synthetic-regression", **_FEW}
+    data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
+    task: Document = {"data": data, "model": model, "batch_size": draws.one(1, 4)}
+    if draws.has("sequences") and draws.one(True, False, False):
+        own = draws.one({"name": "bigrams", "vocabulary": 5}, {"name": "shuffle-dyck", "kinds": 2}, {"name": "grammar"})
+        recall, text = (
+            {"name": "recall", "pairs": 2, "keys": 3, "values": 3},
+            {"name": "text", "file": "mine.txt", "context": 4},
         )
-    return task | ({"division": "divided"} if data is values and task.get("division") in ("by-label", "dirichlet") else {})
-
-
-def _sequences(draws: Draws) -> Document:
-    few = {"examples": 30, "evaluation": 9}
-    data = draws.one(
-        {"name": "bigrams", "vocabulary": 5, "context": 4, **few},
-        {"name": "shuffle-dyck", "kinds": 2, "context": 4, **few},
-        {"name": "grammar", "context": 4, **few},
-        {"name": "recall", "pairs": 2, "keys": 3, "values": 3, **few},
-        {"name": "text", "file": "mine.txt", "context": 4},
-    )
-    model = draws.one("token-scores", {"name": "transformer", "layers": 1, "width": 4, "heads": 2})
-    return {"data": data, "model": model, "batch_size": draws.one(1, 4)}
+        task["data"] = draws.one(_TOKENS | own | {"context": 4}, _TOKENS | recall, text)
+        task["model"] = draws.one("token-scores", {"name": "transformer", "layers": 1, "width": 4, "heads": 2})
+        return task
+    if draws.has("examples"):
+        sampling = {"sampling": draws.one("replacement", "shuffled")}
+        divided = sampling | {"division": draws.one("divided", *([] if data is values else ["by-label", "dirichlet"]))}
+        task |= draws.one(divided, sampling, {"sampling": "sequential"})
+    if draws.has("other losses"):
+        noise = {"name": "noise", "examples": 60, "features": draws.one(1, 5)}
+        value = {"data": noise, "model": {"name": "quadratic", "dimension": 5}, "loss": "value", "batch_size": draws.one(1, 4)}
+        error = draws.one("squared-error", *([] if data is values else [{"name": "cross-entropy", "smoothing": 0.1}]))
+        return draws.one(value, task | {"loss": error})
+    return task
 
 
 def write_files(folder: Path) -> None:
@@ -108,15 +119,12 @@ def _override(draws: Draws, run: Document) -> Document:
 
 def _sweep(draws: Draws, run: Document) -> Document:
     rates = draws.one([0.01, 0.1], {"first": 0.01, "last": 0.1, "number": 2})
-    times = [latency(draws, seconds) for seconds in (0.1, 0.2)]
     grid = draws.one(
         {"algorithm.learning_rate": rates},
-        {"cluster.compute": times},
+        {"cluster.compute": [latency(draws, seconds) for seconds in (0.1, 0.2)]},
         {"stop.updates": [5, 10], "algorithm.learning_rate": rates},
     )
     over = draws.one(grid, [{"algorithm.learning_rate": 0.1}, {"stop.updates": 7}])
     timed = run["protocol"]["name"] not in CLOCKLESS and draws.has("targets")
-    best = draws.one(
-        "throughput", "bytes_to_servers", "highest staleness_mean", "error", *(("seconds", "updates") if timed else ())
-    )
-    return {"over": over, **draws.one({}, {"best": best})}
+    measures = ("throughput", "bytes_to_servers", "highest staleness_mean", "error", *(("seconds", "updates") if timed else ()))
+    return {"over": over, **draws.one({}, {"best": draws.one(*measures)})}

@@ -7,6 +7,7 @@ import numpy as np
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Verb, What
+from fred.specification.shape import Run
 from tests.worlds import rows_of
 
 Reached = Callable[[Outcome], bool]
@@ -105,8 +106,7 @@ def cuts_off(outcome: Outcome) -> bool:
 
 def coded(outcome: Outcome) -> bool:
     """Return True if coded messages are shorter, and lead to other parameters."""
-    plain = outcome.run.model_copy(update={"algorithm": outcome.run.algorithm.model_copy(update={"codec": None})})
-    uncoded = execute("run", plain, outcome.seed)
+    uncoded = _uncoded(outcome.run, outcome.seed)
     rows = outcome.schedule.rows(Verb.PUSH, Verb.ADD)
     sizes = [each.schedule["bytes"][rows].sum() for each in (outcome, uncoded)]
     return sizes[0] < sizes[1] and outcome.params_digest != uncoded.params_digest
@@ -128,3 +128,14 @@ def _per_round(outcome: Outcome) -> list[int]:
     schedule = outcome.schedule
     adds, commits = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
     return np.diff(np.searchsorted(adds, commits), prepend=0).tolist()
+
+
+_UNCODED = list[Outcome]()  # codecs share a run without one
+
+
+def _uncoded(run: Run, seed: int) -> Outcome:
+    """Return the outcome of the run without its codec."""
+    plain = run.model_copy(update={"algorithm": run.algorithm.model_copy(update={"codec": None})})
+    if not any(outcome.run == plain for outcome in _UNCODED):
+        _UNCODED.append(execute("run", plain, seed))
+    return next(outcome for outcome in _UNCODED if outcome.run == plain)

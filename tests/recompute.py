@@ -92,12 +92,8 @@ class PlainEqual(PlainSGD):
         return {k: np.concatenate([shard[k] for shard in shards])[: p.size].reshape(p.shape) for k, p in like.items()}
 
 
-class PlainLayers(PlainSGD):
-    """One server's layers."""
-
-    def __init__(self, params: dict, rate: float, number: int, servers: int):
-        super().__init__(self.cut(params, number, servers), rate)
-        self.like = params
+class PlainLayers:
+    """Cuts parameters into the layers of several servers."""
 
     @staticmethod
     def cut(params: dict, number: int, servers: int) -> dict:
@@ -201,8 +197,3 @@ def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
 def largest_relative_error(params: dict, reference: dict) -> float:
     """Return the largest deviation over the largest parameter, over all arrays."""
     return max(np.abs(params[k] - reference[k]).max() / max(np.abs(reference[k]).max(), 1e-30) for k in reference)
-
-
-def with_what_was_read(worker: int, params: dict, message: dict) -> dict:
-    """Return a message together with the parameters that it was computed at."""
-    return message | {f"read {k}": p for k, p in params.items()}

@@ -1,4 +1,4 @@
-"""Systems that came after FRED's papers, as short as users would write them: what the contract has to carry.
+"""Systems as short as users would write them: what the contract has to carry.
 
 They are not part of FRED; the sources are named so that a real one can start here.
 """
@@ -7,93 +7,8 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fred import NOTHING, Cluster, Copy, Layout, Message, Params, Process, Protocol, Scalar, Server, Simulation, State
-
-
-class LocalSteps(Protocol):
-    """A protocol with a replica for each worker and one on a server, which workers step between exchanges."""
-
-    steps: int = 3  # between two meetings
-
-    def layout(self, cluster: Cluster) -> Layout:
-        return Layout.centred(cluster.size)
-
-    def start(self, sim: Simulation) -> None:
-        for worker in range(sim.workers):
-            sim.process(self._work(sim, worker))
-
-    def _work(self, sim: Simulation, worker: int) -> Process:
-        raise NotImplementedError
-
-    def _steps(self, sim: Simulation, worker: int) -> Process:
-        """So many updates of the worker's own replica."""
-        for _ in range(self.steps):
-            gradient = sim.compute(worker, sim.own(worker))
-            yield gradient.finished
-            sim.push(gradient, worker, NOTHING)
-
-    def _turn(self, sim: Simulation, worker: int) -> Process:
-        """Make local steps from the server model, and send their pseudo-gradient."""
-        before = yield from sim.pull(worker, sim.workers)
-        sim.sync(worker, before)
-        yield from self._steps(sim, worker)
-        pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
-        yield from sim.send(pseudo_gradient)
-        return pseudo_gradient
-
-
-class Elastic(LocalSteps):
-    """EASGD's protocol [Zhang, Choromanska, LeCun 2015, arXiv:1412.6651, algorithm 1]: an elastic force between each worker and the server model."""
-
-    alpha: float = 0.3
-
-    def _work(self, sim: Simulation, worker: int) -> Process:
-        server = sim.workers
-        while True:
-            yield from self._steps(sim, worker)
-            theirs, own = (yield from sim.pull(worker, server)), sim.own(worker)
-            sim.sync(worker, theirs, keep=1 - self.alpha, weight=self.alpha)
-            pseudo_gradient = sim.pseudo_gradient(worker, theirs, own)
-            yield from sim.send(pseudo_gradient)
-            sim.add(pseudo_gradient, server)
-            sim.commit(server)
-
-
-class Rounds(LocalSteps):
-    """DiLoCo's protocol [Douillard et al. 2023, arXiv:2311.08105, algorithm 1]: all workers synchronize, and continue from the server model."""
-
-    def start(self, sim: Simulation) -> None:
-        sim.process(self._meetings(sim))
-
-    def _meetings(self, sim: Simulation) -> Process:
-        while True:
-            yield sim.env.all_of([sim.process(self._work(sim, worker)) for worker in range(sim.workers)])
-            sim.commit(sim.workers)
-
-    def _work(self, sim: Simulation, worker: int) -> Process:
-        sim.add((yield from self._turn(sim, worker)), sim.workers)
-
-
-class Buffered(LocalSteps):
-    """FedBuff's protocol [Nguyen et al. 2022, arXiv:2106.06639, algorithm 1]: no worker waits; a round is a number of pseudo-gradients, weighted by data."""
-
-    buffer: int = 3
-
-    def start(self, sim: Simulation) -> None:
-        received: list[int] = []
-        for worker in range(sim.workers):
-            sim.process(self._serve(sim, worker, received))
-
-    def _serve(self, sim: Simulation, worker: int, received: list[int]) -> Process:
-        while True:
-            pseudo_gradient = yield from self._turn(sim, worker)
-            sim.add(pseudo_gradient, sim.workers, weight=0.5 if worker == 0 else 1.0)
-            received.append(worker)
-            if len(received) == self.buffer:
-                sim.commit(sim.workers)
-                received.clear()
 
 
 class Fragments(Protocol):
@@ -224,39 +139,10 @@ class Averaged(Server):
         return jax.tree.map(lambda a, p: jnp.where(state.clock > 0, a / weight, p), state.average, state.params)
 
 
-class EASGD(Server):
-    """The server model moves towards each arriving worker model [arXiv:1412.6651, algorithm 1]."""
-
-    protocol: ClassVar[str] = "tests.successors:Elastic"
-    alpha: float = 0.3
-
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        params = jax.tree.map(lambda p, d: p - self.alpha * d, state.params, total)
-        return state.replace(params=params, clock=state.clock + 1)
-
-
-class DiLoCo(Server):
-    """Inner steps on the workers; an outer optimizer with Nesterov momentum for the mean pseudo-gradient [arXiv:2311.08105]."""
-
-    protocol: ClassVar[str] = "tests.successors:Rounds"
-    outer_rate: float = 0.4
-    momentum: float = 0.6
-
-    def _outer(self) -> optax.GradientTransformation:
-        return optax.sgd(self.outer_rate, momentum=self.momentum, nesterov=True)
-
-    def init(self, params: Params, workers: int) -> State:
-        return super().init(params, workers).replace(outer=self._outer().init(params))
-
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        updates, outer = self._outer().update(total, state.outer, state.params)
-        return state.replace(params=optax.apply_updates(state.params, updates), outer=outer, clock=state.clock + 1)
-
-
 class FedBuff(Server):
     """Pseudo-gradients weighted by 1 / sqrt(1 + staleness), and a server step with their mean [arXiv:2106.06639, section 3]."""
 
-    protocol: ClassVar[str] = "tests.successors:Buffered"
+    protocol: ClassVar[str] = "buffered"
     server_rate: float = 0.8
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:

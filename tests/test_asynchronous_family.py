@@ -1,7 +1,12 @@
-"""Systems that bound, answer or avoid delays: what they are the same as, what theory says of them, and NumPy's word on each."""
+"""Systems that bound, answer or avoid delays: the delays they permit, when they do what, and the models of their papers."""
 
 import math
+import re
+import subprocess
+import sys
 from collections import Counter
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,88 +16,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fred
 from fred import batch_indices
-from fred.base.errors import FredError
+from fred.components import registry
 from fred.learning.data.synthetic import Noise
 from fred.learning.models.quadratic import Quadratic
+from fred.learning.optimizer import Transformation
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
 from fred.systems.delays import ClippedASGD
-from tests.recompute import largest_relative_error
-from tests.worlds import CLUSTERS, COMPUTE, make_run, same
+from tests.conftest import ROOT
+from tests.plain.rounds import Muon
+from tests.recompute import PlainSGD, by_plain, largest_relative_error
+from tests.worlds import CLUSTERS, LAYERS, UNEQUAL, constant, make_run, outcome
 
-UNEQUAL = {"workers": 5, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
-NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
-
-
-def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
-    algorithm = {"learning_rate": 0.1, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
-    options = {"stop": {"updates": 60}, **options}
-    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
+FIVE = UNEQUAL | {"workers": 5}
+EQUAL = constant(0.5, 0.5, 0.5, 0.5)
 
 
-@pytest.mark.slow
-class TestSame:
-    """To the last bit."""
+def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
+    return outcome("asgd", protocol, cluster.model_dump(), seed, stop={"updates": 40}, task=None).schedule
 
-    def test_with_one_gradient_at_each_model_three_systems_are_one(self):
-        master = outcome("ringmaster", {"name": "bounded-delay", "threshold": 1})
-        rennala = outcome("rennala", {"name": "fresh-batch", "batch": 1})
-        sync = outcome("m-sync", {"name": "synchronous", "backup_workers": 4, "late": "interrupt"})
-        assert master.params_digest == rennala.params_digest == sync.params_digest
-        assert master.schedule.end_ns == rennala.schedule.end_ns == sync.schedule.end_ns
 
-    @pytest.mark.parametrize("late", ["finish", "interrupt"])
-    def test_batches_of_one_are_synchronous_with_all_others_as_backup(self, late):
-        """A model that became old on its way is computed at as well: with `finish` nobody says so before the delivery."""
-        cluster = UNEQUAL | {"network": NETWORK}
-        fresh = outcome("rennala", {"name": "fresh-batch", "batch": 1, "late": late}, cluster)
-        sync = outcome("ssgd", {"name": "synchronous", "backup_workers": 4, "late": late}, cluster)
-        assert fresh.schedule.digest() == sync.schedule.digest()
-        assert same(fresh, sync)
-
-    @pytest.mark.parametrize("network", [None, NETWORK])
-    def test_without_a_bound_ringmaster_is_asynchronous(self, network):
-        cluster = UNEQUAL | ({"network": network} if network else {})
-        master, asgd = (
-            outcome("ringmaster", {"name": "bounded-delay", "threshold": 10**6}, cluster),
-            outcome("asgd", None, cluster),
-        )
-        assert master.schedule.digest() == asgd.schedule.digest()
-        assert same(master, asgd)
-
-    def test_k_async_of_all_is_synchronous(self):
-        k_async = outcome("k-async", {"name": "softsync", "gradients": 5, "afterwards": "wait"})
-        assert k_async.params_digest == outcome("ssgd").params_digest
-
-    def test_k_batch_async_of_one_is_asynchronous(self):
-        assert same(outcome("k-batch-async", {"name": "softsync", "gradients": 1}), outcome("asgd"))
-
-    @pytest.mark.parametrize(
-        "algorithm",
-        [
-            {"name": "clipped-asgd", "length": 1e9},
-            {"name": "picky-sgd", "distance": 1e9},
-            {"name": "delay-adaptive"},
-        ],
-        ids=lambda algorithm: algorithm["name"],
-    )
-    def test_what_never_has_to_answer_is_asgd(self, algorithm):
-        """Two workers of equal speed, whose gradients are never staler than there are workers."""
-        cluster = {"workers": 2, "compute": {"name": "constant", "seconds": 0.1}}
-        assert same(outcome(algorithm, None, cluster), outcome("asgd", None, cluster))
-
-    def test_nothing_is_compensated_where_nothing_is_stale(self):
-        cluster = {"workers": 1, "compute": COMPUTE}
-        assert same(outcome({"name": "dc-asgd", "compensation": 9.0}, None, cluster), outcome("asgd", None, cluster))
-
-    def test_malenia_with_equal_times_is_synchronous(self):
-        """But for the last digit: shares of a mean are added up, instead of divided in the end."""
-        cluster = {"workers": 5, "compute": {"name": "constant", "seconds": 0.1}}
-        malenia, ssgd = outcome("malenia", None, cluster), outcome("ssgd", None, cluster)
-        assert largest_relative_error(malenia.final, ssgd.final) < 1e-5
-        assert malenia.schedule.end_ns == ssgd.schedule.end_ns
+def changes(run: Outcome, *verbs: Verb, replica: int = 4) -> list[float]:
+    """Return the times of changes of a replica, s."""
+    rows = run.schedule.rows(*verbs)
+    return (run.schedule["time_ns"][rows][run.schedule["replica"][rows] == replica] / 1e9).round(6).tolist()
 
 
 class TestDelays:
@@ -101,20 +51,19 @@ class TestDelays:
     @given(
         cluster=CLUSTERS, threshold=st.integers(1, 12), late=st.sampled_from(["interrupt", "finish"]), seed=st.integers(0, 9)
     )
-    def test_nothing_that_ringmaster_uses_is_as_old_as_its_bound(self, cluster, threshold, late, seed):
+    def test_no_gradient_that_ringmaster_uses_is_as_old_as_its_bound(self, cluster, threshold, late, seed):
         schedule = recorded(cluster, {"name": "bounded-delay", "threshold": threshold, "late": late}, seed)
-        pushes = schedule.rows(Verb.PUSH)
-        assert schedule["staleness"][pushes].max(initial=0) < threshold
+        assert schedule["staleness"][schedule.rows(Verb.PUSH)].max(initial=0) < threshold
         assert schedule.counts()["updates"] == 40
 
-    def test_its_own_bound_grows_with_the_root_of_the_updates(self):
-        schedule = outcome("ringmaster", {"name": "bounded-delay", "threshold": "sqrt"}, stop={"updates": 300}).schedule
+    def test_its_default_bound_grows_with_the_root_of_the_updates(self):
+        schedule = outcome("ringmaster", {"threshold": "sqrt"}, FIVE, stop={"updates": 300}, task=None).schedule
         staleness = schedule["staleness"][schedule.rows(Verb.PUSH)]
-        assert all(each < max(1, math.isqrt(number)) for number, each in enumerate(staleness))
+        assert all(age < max(1, math.isqrt(number)) for number, age in enumerate(staleness))
         assert staleness.max() >= 5
 
     @given(cluster=CLUSTERS, batch=st.integers(1, 12), late=st.sampled_from(["interrupt", "finish"]), seed=st.integers(0, 9))
-    def test_rennalas_rounds_have_so_many_gradients_and_none_is_stale(self, cluster, batch, late, seed):
+    def test_rennalas_rounds_have_batch_gradients_and_none_is_stale(self, cluster, batch, late, seed):
         schedule = recorded(cluster, {"name": "fresh-batch", "batch": batch, "late": late}, seed)
         assert schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0
         rounds = np.diff(np.searchsorted(schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)), prepend=0)
@@ -125,42 +74,88 @@ class TestDelays:
         schedule = recorded(cluster, {"name": "fresh-from-all", "batch": batch}, seed)
         adds, ends = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
         assert schedule["staleness"][adds].max() == 0
-        for own in np.split(adds, np.searchsorted(adds, ends))[: len(ends)]:
-            numbers = Counter(schedule["worker"][own].tolist())
-            shares = np.bincount(schedule["worker"][own], schedule["weight"][own], schedule.workers)
+        for rows in np.split(adds, np.searchsorted(adds, ends))[: len(ends)]:
+            numbers = Counter(schedule["worker"][rows].tolist())
+            shares = np.bincount(schedule["worker"][rows], schedule["weight"][rows], schedule.workers)
             assert np.allclose(shares, 1 / schedule.workers)
-            assert schedule.workers / sum(1 / each for each in numbers.values()) > batch / schedule.workers
+            assert schedule.workers / sum(1 / number for number in numbers.values()) > batch / schedule.workers
 
-    def test_who_is_too_old_is_told_at_once_and_its_work_counts_as_lost(self):
-        """Worker 1 takes 1 s; worker 0 makes an update every 0.25 s, so that it is told after the third, again and again."""
-        cluster = {"workers": 2, "speeds": [1.0, 0.25], "compute": {"name": "constant", "seconds": 0.25}}
-        run = make_run(
-            "ringmaster", protocol={"name": "bounded-delay", "threshold": 3}, cluster=cluster, stop={"seconds": 6.1}, task=None
-        )
-        result = execute("run", run, 0)
-        drops = result.schedule.rows(Verb.DROP)
-        assert result.schedule["time_ns"][drops].tolist() == [round(0.75e9 * k) for k in range(1, 9)]
-        assert set(result.schedule["worker"][drops].tolist()) == {1}
-        assert result.summary["workers_time"]["wasted"] == pytest.approx(6.0 / 12.2)
+    def test_work_on_too_old_a_model_is_interrupted_at_once_and_counts_as_wasted(self):
+        """Worker 1 takes 1 s; worker 0 makes an update every 0.25 s, so worker 1 is interrupted after every third one."""
+        run = outcome("ringmaster", {"threshold": 3}, constant(0.25, 1.0), stop={"seconds": 6.1}, task=None)
+        drops = run.schedule.rows(Verb.DROP)
+        assert run.schedule["time_ns"][drops].tolist() == [round(0.75e9 * k) for k in range(1, 9)]
+        assert set(run.schedule["worker"][drops].tolist()) == {1}
+        assert run.summary["workers_time"]["wasted"] == pytest.approx(6.0 / 12.2)
+
+    def test_ringleader_steps_once_for_each_worker_in_a_round_and_no_gradient_is_older_than_2n_2(self):
+        """Parameters change at the arrivals at which each worker has its turn: counted from the schedule alone."""
+        schedule = outcome("ringleader", None, FIVE, stop={"updates": 400}, task=None).schedule
+        had_turn, here, after, changes, read, oldest = set[int](), set[int](), set[int](), 0, dict[int, int](), 0
+        row: Any
+        for row in schedule.frame().itertuples():
+            if row.verb == "PULL":
+                read[row.mailbox] = changes
+            elif row.verb == "PUSH" and row.worker in had_turn:
+                after.add(row.worker)
+            elif row.verb == "PUSH":
+                here.add(row.worker)
+                if len(here) == 5:
+                    oldest = max(oldest, changes - read[row.mailbox])
+                    changes += 1
+                    had_turn.add(row.worker)
+                if len(had_turn) == 5:
+                    had_turn, here, after = set(), after, set()
+        assert changes > 50
+        assert 5 - 1 <= oldest <= 2 * 5 - 2
 
 
-def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
-    run = make_run("asgd", cluster=cluster.model_dump(), protocol=protocol, stop={"updates": 40}, task=None)
-    return execute("run", run, seed).schedule
+class TestLocalSums:
+    """Birch SGD's methods on workers that take half a second for a gradient."""
 
+    def test_groups_come_in_turn(self):
+        schedule = outcome("cycle", {"group_size": 2}, EQUAL, stop={"seconds": 3.75}, task=None).schedule
+        rows = schedule.rows(Verb.ADD)
+        arrivals = zip((schedule["time_ns"][rows] / 1e9).tolist(), schedule["worker"][rows].tolist(), strict=True)
+        assert list(arrivals) == [
+            (time, worker) for number, time in enumerate(np.arange(0.5, 3.75, 0.5)) for worker in ((0, 1), (2, 3))[number % 2]
+        ]
 
-@pytest.mark.parametrize(
-    ("protocol", "said"),
-    [
-        ({"n": 2, "gradients": 3}, "`n` and `gradients` both set"),
-        ({"gradients": 6, "afterwards": "wait"}, r"`gradients` \(6\) must not exceed the number of workers \(5\)"),
-        ({"name": "bounded-delay", "threshold": 0}, "threshold"),
-        ({"name": "fresh-batch", "batch": 0}, "batch"),
-    ],
-)
-def test_what_cannot_be_is_refused(protocol, said):
-    with pytest.raises(FredError, match=said):
-        outcome("k-async", {"name": "softsync", **protocol})
+    def test_all_stop_when_there_are_enough_steps(self):
+        """Ten steps: the fast three make three each by 1.5 s; the slow one, which takes 1.6 s, makes the tenth."""
+        run = outcome("birch-local", {"total": 10}, constant(0.5, 0.5, 0.5, 1.6), stop={"seconds": 4.2}, task=None)
+        assert changes(run, Verb.COMMIT) == [1.6, 3.2]
+        aborted = [changes(run, Verb.DROP, replica=worker) for worker in range(4)]
+        assert aborted == [[1.6, 3.2]] * 3 + [[]], "the next ones of the fast"
+        made = np.bincount(run.schedule["worker"][run.schedule.rows(Verb.PUSH)][:10])
+        assert made.tolist() == [3, 3, 3, 1]
+
+    def test_sums_beyond_the_bound_are_dropped(self):
+        slow = constant(0.5, 0.5, 0.5, 5.0)
+        for bound, dropped in ((10, 4), (None, 0)):
+            run = outcome("async-local", {"steps": 2, "bound": bound}, slow, stop={"seconds": 40.5}, task=None)
+            rows = run.schedule.rows(Verb.DROP)
+            assert run.schedule["worker"][rows].tolist() == [3] * dropped, "10 s for two steps, in which others make 60"
+
+    @pytest.mark.parametrize(("name", "server"), [("async-local", 2), ("async-batch", 0)])
+    def test_a_sum_is_as_old_as_the_reading_of_its_model(self, name, server):
+        """Two workers at 4 and 1 gradients/s, 1 s each way: the bound drops some of the slow one's sums.
+
+        The fast one reads at 0, 2.5, 5, ...; its sums of two arrive at 2.5, 5, ... The slow one reads at 0, 4, 8, ...: in its
+        4 s one or two sums of the other arrive, 2 or 4 gradients.
+        """
+        cluster = constant(0.25, 1.0, network={"latency": {"name": "constant", "seconds": 1.0}})
+        schedule = outcome(name, {"steps": 2, "bound": 3}, cluster, stop={"seconds": 19.0}, task=None).schedule
+        of_slow = (schedule["worker"] == 1) & (schedule["replica"] == server)
+        fast = np.arange(2.5, 19.0, 2.5)
+        arrivals: dict[Verb, list[float]] = {Verb.ADD: [], Verb.DROP: []}
+        for read in np.arange(0.0, 13.0, 4.0):
+            age = 2 * ((fast >= read) & (fast < read + 4.0)).sum()
+            arrivals[Verb.DROP if age > 3 else Verb.ADD].append(float(read + 4.0))
+        for verb, times in arrivals.items():
+            rows = schedule.rows(verb)
+            assert sorted(set((schedule["time_ns"][rows[of_slow[rows]]] / 1e9).tolist())) == times
+            assert len(times) == 2
 
 
 class TestQuadratic:
@@ -174,47 +169,130 @@ class TestQuadratic:
         least = -b @ np.linalg.solve(matrix, b) / 2
         x = np.random.default_rng(0).normal(size=d)
         noise = np.array([[0.5], [0.0]])
-        found = Quadratic(dimension=d).apply({"x": jnp.float32(x)}, jnp.float32(noise))
+        apply = jax.jit(Quadratic(dimension=d).apply)
+        applied = apply({"x": jnp.float32(x)}, jnp.float32(noise))
         value, gradient = x @ matrix @ x / 2 - b @ x - least, matrix @ x - b
         np.testing.assert_allclose(
-            found, [[value + 0.5 * x.sum(), gradient @ gradient], [value, gradient @ gradient]], rtol=1e-5
+            applied, [[value + 0.5 * x.sum(), gradient @ gradient], [value, gradient @ gradient]], rtol=1e-5
         )
-        slope = jax.grad(lambda params: Quadratic(dimension=d).apply(params, jnp.float32(noise))[0, 0])({"x": jnp.float32(x)})
+        slope = jax.grad(lambda params: apply(params, jnp.float32(noise))[0, 0])({"x": jnp.float32(x)})
         np.testing.assert_allclose(slope["x"], gradient + 0.5, rtol=1e-5, atol=1e-6)
 
-    @pytest.mark.parametrize(("start", "first"), [(None, 7**0.5), (0.0, 0.0), (-2.5, -2.5)])
-    def test_it_starts_where_it_is_told(self, start, first):
-        found = Quadratic(dimension=7, start=start).init(jax.random.key(0), (1,), 2)["x"]
-        np.testing.assert_allclose(found, first * np.eye(7)[0], rtol=1e-6)
+    def test_it_starts_where_its_option_says(self):
+        for start, first in ((None, 7**0.5), (0.0, 0.0), (-2.5, -2.5)):
+            x = Quadratic(dimension=7, start=start).init(jax.random.key(0), (1,), 2)["x"]
+            np.testing.assert_allclose(x, first * np.eye(7)[0], rtol=1e-6)
 
-    def test_noise_of_another_size_is_refused(self):
-        task = {"data": {"name": "noise", "features": 3}, "model": {"name": "quadratic", "dimension": 6}, "loss": "value"}
-        with pytest.raises(FredError, match="dimension 6 has inputs of 3 numbers; expected 1"):
-            outcome("asgd", task=task)
-
-    def test_gradient_descent_goes_as_numpys_and_asynchronous_sgd_as_its_schedule_says(self):
+    def test_ringmaster_on_it_goes_as_its_schedule_says(self):
         task = {"data": {"name": "noise", "features": 6}, "model": {"name": "quadratic", "dimension": 6}, "loss": "value"}
-        found = outcome(
-            "ringmaster", {"name": "bounded-delay", "threshold": 4}, task=task | {"batch_size": 2}, stop={"updates": 40}
-        )
+        run = outcome("ringmaster", {"threshold": 4}, FIVE, task=task | {"batch_size": 2}, stop={"updates": 40})
         matrix = (2 * np.eye(6) - np.eye(6, k=1) - np.eye(6, k=-1)) / 4
-        x, read, noise = found.initial["x"].astype(float), {}, Noise(features=6).load(3).train.inputs
+        x, read, noise = run.initial["x"].astype(float), {}, Noise(features=6).load(3).train.inputs
         row: Any
-        for row in found.schedule.frame().itertuples():
+        for row in run.schedule.frame().itertuples():
             if row.verb == "PULL":
                 read[row.mailbox] = x
             elif row.verb == "PUSH":
                 seen = noise[batch_indices(3, row.worker, row.step, batch_size=2, examples=len(noise))]
-                x = x - 0.1 * (matrix @ read[row.mailbox] + np.eye(6)[0] / 4 + seen.mean(axis=0))
-        np.testing.assert_allclose(found.final["x"], x, rtol=1e-4)
-        lengths = np.array([found.metrics["error"].iloc[0], found.metrics["error"].iloc[-1]])
-        ends = [matrix @ each + np.eye(6)[0] / 4 for each in (found.initial["x"].astype(float), x)]
-        np.testing.assert_allclose(lengths, [each @ each for each in ends], rtol=1e-3)
+                x = x - 0.125 * (matrix @ read[row.mailbox] + np.eye(6)[0] / 4 + seen.mean(axis=0))
+        np.testing.assert_allclose(run.final["x"], x, rtol=1e-4)
+        slopes = [matrix @ point + np.eye(6)[0] / 4 for point in (run.initial["x"].astype(float), x)]
+        lengths = run.metrics["error"].iloc[[0, -1]]
+        np.testing.assert_allclose(lengths, [slope @ slope for slope in slopes], rtol=1e-3)
 
 
-@pytest.mark.parametrize("length", [3.0, 1e18, 1e20, 5e37])
-def test_a_gradient_is_clipped_to_its_length_however_long_it_is(length):
+def test_a_gradient_is_clipped_to_its_length_however_long_it_is():
     server = ClippedASGD(learning_rate=1.0, length=1.0)
     state = server.init({"w": jnp.zeros(2)}, workers=2)
-    stepped = server.apply_update(state, {"w": jnp.array([length, 0.0])}, timestamp=0, worker=0).params["w"]
-    assert stepped.tolist() == pytest.approx([-1.0, 0.0], rel=1e-6)
+    update = jax.jit(server.apply_update)
+    for length in (3.0, 1e18, 1e20, 5e37):
+        stepped = update(state, {"w": jnp.array([length, 0.0])}, timestamp=0, worker=0).params["w"]
+        assert stepped.tolist() == pytest.approx([-1.0, 0.0], rel=1e-6), length
+
+
+def test_optimizers_that_optax_makes_of_another_with_an_option_have_names():
+    assert all(Transformation(name=name, b1=0.99).takes_rate for name in ("nadam", "nadamw"))
+
+
+class PlainParameterFree(PlainSGD):
+    """Sadiev et al. 2026: momentum of weight (k + 1)^-1/2, steps of length rate (k + 1)^-3/4 by Muon's oracle, or by signs."""
+
+    def __init__(self, params: dict, rate: float):
+        super().__init__(params, rate)
+        self.momentum, self.updates = dict.fromkeys(params, 0.0), 0
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        number = self.updates + 1
+        assert staleness < max(1, math.isqrt(self.updates)), "R"
+        for name, g in grads.items():
+            momentum = self.momentum[name] = (1 - number**-0.5) * self.momentum[name] + number**-0.5 * g
+            wide = np.sqrt(max(1.0, g.shape[-1] / g.shape[0]))
+            step = wide * Muon.orthogonal(momentum) if g.ndim == 2 else np.sign(momentum)
+            self.params = self.params | {name: self.params[name] - self.rate * number**-0.75 * step}
+        self.updates = number
+
+
+@pytest.mark.slow
+def test_the_shipped_ringmaster_without_parameters_has_all_three_parts():
+    shipped = fred.load(ROOT / "scenarios" / "systems" / "ringmaster-muon.yaml").runs["parameter-free"]
+    options = {"algorithm": shipped.algorithm, "protocol": shipped.protocol}
+    run = execute("run", make_run(cluster=FIVE, task=LAYERS, stop={"updates": 120}).model_copy(update=options), 3)
+    (params,) = by_plain(run, [PlainParameterFree({k: v.astype(float) for k, v in run.initial.items()}, 0.3)])
+    assert largest_relative_error(run.final, params) < 1e-3
+    assert run.schedule["staleness"][run.schedule.rows(Verb.PUSH)].max() >= 3
+
+
+TABLES = "ia2sgd", "ringleader"  # servers that keep a gradient of each worker
+
+
+@pytest.mark.parametrize(("name", "rest"), [("asgd", 0.75), ("ia2sgd", 2.0), ("ringleader", 2.0)])
+def test_where_tables_settle_does_not_depend_on_the_speeds_of_workers(name, rest):
+    """Optima of two workers at 0 and 4, the first of which is about four times as fast: the mean, or one nearer to 0."""
+    server = registry.lookup("algorithm", name)(learning_rate=0.02)
+    update, state, read = jax.jit(server.apply_update), server.init({"w": jnp.zeros(1)}, workers=2), [jnp.zeros(1)] * 2
+    for arrival in range(1500):
+        worker = int(arrival % 5 == 4)
+        gradient = {"w": read[worker] - 4.0 * worker}
+        state = update(state, gradient, 0, worker)
+        read[worker] = state.params["w"]
+    assert float(state.params["w"][0]) == pytest.approx(rest, abs=0.1)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_loop_of_updates_never_copies_the_table(name):
+    """As compiled for 300 workers; nothing is computed."""
+    server = registry.lookup("algorithm", name)(learning_rate=0.1)
+    model = {"w": jax.ShapeDtypeStruct((30, 20), jnp.float32)}
+    state = jax.eval_shape(lambda params: server.init(params, 300), model)
+
+    @partial(jax.jit, donate_argnums=0)
+    def run(state, gradient):
+        return jax.lax.fori_loop(0, 9, lambda i, state: server.apply_update(state, gradient, i, i % 300), state)
+
+    compiled = run.lower(state, model).compile().as_text() or ""
+    assert "f32[300,30,20]" in compiled
+    assert not re.search(r"= f32\[300,30,20\]\S* copy\(", compiled)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc/self/status")
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_a_thousand_workers_fit_into_four_gibibytes(name):
+    """784-200-10: 159,010 parameters; a table is 0.6 GB. Measured in a process of its own."""
+    program = f"""
+import fred
+scenario = fred.scenario({{
+    "task": {{"data": {{"name": "synthetic-classification", "features": 784, "examples": 300}},
+             "model": {{"name": "mlp", "hidden": [200]}}, "batch_size": 1}},
+    "cluster": {{"workers": 1000, "compute": {{"name": "constant", "seconds": 0.1}}}},
+    "stop": {{"updates": 1200}},
+    "algorithm": {{"name": "{name}", "learning_rate": 0.01}},
+}})
+fred.run(scenario)
+status = open("/proc/self/status").read()  # resource.getrusage would count the memory of the test's own process, too
+print(int(status.split("VmHWM:")[1].split()[0]) * 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    peak = int(done.stdout.split()[-1])
+    table = 1000 * 159_010 * 4
+    assert table < peak < 4 * 2**30, np.round(peak / 2**30, 2)

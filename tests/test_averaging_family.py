@@ -1,4 +1,4 @@
-"""Systems that average models, or move a server model by pseudo-gradients: compared with other systems, and with NumPy."""
+"""Systems whose workers average models, or move a server model by pseudo-gradients: algorithms acted out, times and bytes."""
 
 import math
 from collections import Counter
@@ -10,89 +10,23 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fred import batch_indices
-from fred.base.errors import FredError
 from fred.outcomes.outcome import Outcome
-from fred.running.execution import execute
-from fred.schedule.schedule import NONE, Verb
+from fred.schedule.schedule import NONE, Verb, What
+from fred.systems.sparta import LateAveraging
 from fred.systems.stsyn import StragglerTolerant
-from tests.recompute import gradient, largest_relative_error
-from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of
+from tests.recompute import gradient, largest_relative_error, measured
+from tests.worlds import CLUSTERS, NETWORK, RATE, UNEQUAL, constant, make_run, outcome, record, rows_of, sized_schedule
 
-WORKERS = 4
-UNEQUAL = {"workers": WORKERS, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
-NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
-RATE = 0.125  # by which numbers are multiplied without being rounded
-
-
-def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
-    algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
-    options = {"stop": {"gradients": 160}, **options}
-    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
-
-
-@pytest.mark.slow
-class TestSame:
-    """Equal to the last bit, unless a pseudo-gradient is subtracted from the model it came from."""
-
-    @pytest.mark.parametrize("network", [None, NETWORK])
-    def test_downpour_that_pushes_and_fetches_after_every_step_is_asynchronous(self, network):
-        cluster = UNEQUAL | ({"network": network} if network else {})
-        downpour, asgd = (outcome(name, None, cluster, stop={"seconds": 5.0}) for name in ("downpour", "asgd"))
-        assert largest_relative_error(downpour.final, asgd.final) < 1e-5
-        adds, pushes = downpour.schedule.rows(Verb.ADD), asgd.schedule.rows(Verb.PUSH)
-        assert downpour.schedule["time_ns"][adds].tolist() == asgd.schedule["time_ns"][pushes].tolist()
-
-    def test_averages_without_momentum_are_averages(self):
-        averaged = outcome("local-sgd", {"period": 5})
-        for algorithm in (
-            {"name": "bmuf", "block_momentum": 0.0},
-            {"name": "slowmo", "slow_momentum": 0.0},
-            {"name": "snoo", "outer_momentum": 0.0, "outer_rate": 1.0},
-        ):
-            found = outcome(algorithm, {"period": 5})
-            assert largest_relative_error(found.final, averaged.final) < 1e-5
-            assert found.schedule.digest() == averaged.schedule.digest()
-
-    def test_slowmo_is_block_momentum_in_units_of_gradients(self):
-        slowmo, bmuf = outcome({"name": "slowmo", "slow_momentum": 0.75}, {"period": 5}), outcome("bmuf", {"period": 5})
-        assert slowmo.params_digest == bmuf.params_digest, "0.75 is 1 - 1 / workers"
-
-    def test_snoo_is_nesterovs_block_momentum(self):
-        snoo = outcome({"name": "snoo", "outer_rate": 1.0, "outer_momentum": 0.75}, {"period": 5})
-        assert snoo.params_digest == outcome({"name": "bmuf", "nesterov": True}, {"period": 5}).params_digest
-
-    def test_where_one_works_alone_averages_without_momentum_change_nothing(self):
-        alone = {"workers": 1, "compute": COMPUTE}
-        found = outcome({"name": "snoo", "outer_momentum": 0.0, "outer_rate": 1.0}, None, alone)
-        assert largest_relative_error(found.final, outcome("asgd", None, alone).final) < 1e-5
-
-    def test_stsyn_that_waits_for_all_is_local_sgd_where_all_are_as_fast(self):
-        cluster = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}, "network": {"bandwidth": 1e5}}
-        stsyn, local = outcome("stsyn", {"period": 5, "enough": 4}, cluster), outcome("local-sgd", {"period": 5}, cluster)
-        assert stsyn.params_digest == local.params_digest
-        assert stsyn.schedule.end_ns == local.schedule.end_ns
-
-    def test_a_pair_alone_is_everybody(self):
-        two = {"workers": 2, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}, "network": NETWORK}
-        bmuf = {"name": "bmuf", "block_momentum": 0.5, "block_rate": 0.7}
-        for pairs, all_ in (("swarm-sgd", "local-sgd"), ("noloco", bmuf)):
-            one, other = (outcome(each, {"period": 3}, two) for each in (pairs, all_))
-            assert one.params_digest == other.params_digest
-            assert one.schedule.end_ns == other.schedule.end_ns
-
-    def test_adacomm_is_local_sgd_until_the_first_interval_is_over(self):
-        adacomm, local = outcome("adacomm", {"period": 5, "adapt_every": 60}), outcome("local-sgd", {"period": 5})
-        assert adacomm.schedule.digest() == local.schedule.digest()
-        assert adacomm.params_digest == local.params_digest
+LINKED = UNEQUAL | {"network": NETWORK}
 
 
 class ActedOut:
     """Workers with given compute times, instant messages, and a server model, in double precision."""
 
-    def __init__(self, found: Outcome, seconds: list[float]):
-        assert found.run.task is not None
-        self.data, self.evaluation = (getattr(found.run.task.data.load(3), name) for name in ("train", "evaluation"))
-        self.server_model = {k: v.astype(float) for k, v in found.initial.items()}
+    def __init__(self, outcome: Outcome, seconds: list[float]):
+        assert outcome.run.task is not None
+        self.data, self.evaluation = (getattr(outcome.run.task.data.load(3), name) for name in ("train", "evaluation"))
+        self.server_model = {k: v.astype(float) for k, v in outcome.initial.items()}
         self.own = [dict(self.server_model) for _ in seconds]
         self.steps = [0] * len(seconds)
         for _, worker in sorted((s * n, w) for w, s in enumerate(seconds) for n in range(1, math.ceil(30.1 / s))):
@@ -177,11 +111,10 @@ class BufferedActedOut(ActedOut):
 def test_protocols_do_what_their_algorithms_say(protocol, acted):
     """Acted out by a program that knows no schedule; the workers' times have no multiple in common within the run."""
     seconds = [1.0, 0.37, 0.731]
-    cluster = {"workers": 3, "speeds": [1 / s for s in seconds], "compute": {"name": "constant", "seconds": 1.0}}
-    found = outcome("easgd", protocol, cluster, stop={"seconds": 30.1})
-    plain = acted(found, seconds)
-    assert largest_relative_error(found.final, plain.server_model) < 1e-4
-    assert largest_relative_error(found.final, found.initial) > 0.1
+    run = outcome("easgd", protocol, constant(*seconds), stop={"seconds": 30.1})
+    plain = acted(run, seconds)
+    assert largest_relative_error(run.final, plain.server_model) < 1e-4
+    assert largest_relative_error(run.final, run.initial) > 0.1
 
 
 def mean(models: list[dict]) -> dict:
@@ -190,30 +123,24 @@ def mean(models: list[dict]) -> dict:
 
 
 class TestSTSyn:
-    SECONDS = (1.0, 0.37, 0.731, 2.9)
-
     def test_rounds_are_as_acted_out(self):
         """U = 2, K = 2: a round ends at 1.462 s, when worker 2 has made 2 updates, worker 1 then 3, worker 0 one, worker 3 none."""
-        cluster = {"workers": 4, "speeds": [1 / s for s in self.SECONDS], "compute": {"name": "constant", "seconds": 1.0}}
-        found = outcome("stsyn", {"period": 2, "enough": 2}, cluster, stop={"seconds": 10 * 1.462 + 0.001})
-        plain = ActedOut(found, [])
+        seconds, numbers = (1.0, 0.37, 0.731, 2.9), (1, 3, 2, 0)
+        run = outcome("stsyn", {"period": 2, "enough": 2}, constant(*seconds), stop={"seconds": 10 * 1.462 + 0.001})
+        plain = ActedOut(run, [])
         model, plain.steps = plain.server_model, [0] * 4
         for _ in range(10):
-            ends = sorted(2 * s for s in self.SECONDS)[1]
             plain.own = [model] * 4
-            numbers = [math.floor(ends / s + 1e-9) for s in self.SECONDS]
-            assert numbers == [1, 3, 2, 0]
             for worker, number in enumerate(numbers):
                 for _ in range(number):
                     plain.step(worker, plain.own[worker])
-                plain.steps[worker] += numbers[worker] * self.SECONDS[worker] < ends - 1e-9  # given up: its minibatch is gone
-            members = [own for own, number in zip(plain.own, numbers, strict=True) if number]
-            model = mean(members)
-        assert largest_relative_error(found.final, model) < 1e-4
-        assert found.schedule.counts()["dropped"] == 10 * 3, "all give up but worker 2"
+                plain.steps[worker] += worker != 2  # aborted: its minibatch is gone
+            model = mean(plain.own[:3])
+        assert largest_relative_error(run.final, model) < 1e-4
+        assert run.schedule.counts()["dropped"] == 10 * 3, "all abort but worker 2"
 
     @given(cluster=CLUSTERS, period=st.integers(1, 4), enough=st.integers(1, 7), seed=st.integers(0, 9))
-    def test_a_round_ends_as_soon_as_enough_have_made_enough(self, cluster, period, enough, seed):
+    def test_a_round_ends_as_soon_as_enough_workers_have_made_period_updates(self, cluster, period, enough, seed):
         enough = min(enough, cluster.size)
         schedule = record(StragglerTolerant(period=period, enough=enough), cluster, gradients=150, seed=seed)
         made, last, averaged = Counter[int](), 0, 0
@@ -230,30 +157,30 @@ class TestSTSyn:
         assume(averaged)
 
 
-def test_everybody_meets_one_other_in_each_round():
-    """Five workers: two pairs and one alone, other ones each time; each waits for its own partner, and no message takes time."""
-    schedule = outcome("swarm-sgd", {"period": 2}, UNEQUAL | {"workers": 5}, stop={"seconds": 20}).schedule
+def test_pairs_meet_after_as_many_updates_and_wait_for_nobody_else():
+    """Five workers: two pairs and one alone, other ones each time; no message takes time."""
+    schedule = outcome("swarm-sgd", {"period": 2}, UNEQUAL | {"workers": 5}, stop={"seconds": 20}, task=None).schedule
     ready: dict[int, list[int]] = {worker: [] for worker in range(5)}
     for row in rows_of(schedule):
         if row.verb == "PUSH":
             ready[row.worker].append(row.time_ns)
     syncs = schedule.rows(Verb.SYNC)
-    partners = Counter[int]()
+    sizes = set[int]()
     for mailbox in np.unique(schedule["mailbox"][syncs]):
-        own = syncs[schedule["mailbox"][syncs] == mailbox]
-        workers, time = schedule["worker"][own].tolist(), schedule["time_ns"][own][0]
-        partners[len(workers)] += 1
-        counts = {sum(each <= time for each in ready[worker]) for worker in workers}
+        rows = syncs[schedule["mailbox"][syncs] == mailbox]
+        workers, time = schedule["worker"][rows].tolist(), schedule["time_ns"][rows][0]
+        sizes.add(len(workers))
+        counts = {sum(moment <= time for moment in ready[worker]) for worker in workers}
         assert len(counts) == 1 and counts.pop() % 2 == 0, "after as many updates"
-        assert time == max(max(each for each in ready[worker] if each <= time) for worker in workers)
-    assert set(partners) == {1, 2}
+        assert time == max(max(moment for moment in ready[worker] if moment <= time) for worker in workers)
+    assert sizes == {1, 2}
 
 
 class AdaCommActedOut(ActedOut):
     """Local SGD of workers in step, whose period follows the loss every 0.7 s."""
 
     def run(self, period: int, rounds: int) -> list[float]:
-        """The averagings' times, s."""
+        """Return the times of the averages, s."""
         now, due, first, start, times = 0.0, 0.7, period, self.loss(), list[float]()
         for _ in range(rounds):
             for worker in range(len(self.own)):
@@ -270,51 +197,93 @@ class AdaCommActedOut(ActedOut):
         return times
 
     def loss(self) -> float:
-        """The mean cross-entropy of the evaluation examples."""
-        scores = self.evaluation.inputs @ self.server_model["weights"] + self.server_model["biases"]
-        scores = scores - scores.max(axis=1, keepdims=True)
-        answers = scores[np.arange(len(scores)), self.evaluation.answers]
-        return float((np.log(np.exp(scores).sum(axis=1)) - answers).mean())
+        return measured(self.server_model, self.evaluation.inputs, self.evaluation.answers)[0]
 
 
-def test_adacomm_follows_the_loss():
-    cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 0.1}}
-    found = outcome("adacomm", {"period": 10, "adapt_every": 0.7}, cluster, stop={"seconds": 8.05})
-    plain = AdaCommActedOut(found, [])
+def test_adacomms_period_follows_the_loss():
+    run = outcome("adacomm", {"period": 10, "adapt_every": 0.7}, constant(0.1, 0.1, 0.1), stop={"seconds": 8.05})
+    plain = AdaCommActedOut(run, [])
     plain.own, plain.steps = [plain.server_model] * 3, [0] * 3
-    syncs = found.schedule.rows(Verb.SYNC)
-    times = np.unique(found.schedule["time_ns"][syncs] / 1e9).round(6).tolist()
+    syncs = run.schedule.rows(Verb.SYNC)
+    times = np.unique(run.schedule["time_ns"][syncs] / 1e9).round(6).tolist()
     assert plain.run(10, len(times)) == times
     periods = np.diff([0, *times]).round(6)
     assert periods[0] == 1.0 and periods.min() == pytest.approx(0.1), "from 10 updates to one"
     assert len(set(periods.tolist())) >= 4
 
 
-def test_a_worker_brings_what_it_has_changed_as_one_message_as_old_as_what_it_fetched():
+def test_downpours_changes_are_one_message_as_old_as_the_model_they_started_from():
     """Pushes after two steps, and after four with the model fetched after three: the sum of two pseudo-gradients."""
-    found = outcome(
-        "downpour", {"n_push": 2, "n_fetch": 3}, {"workers": 2, "network": {"bandwidth": 1e6}}, stop={"gradients": 40}
-    )
-    schedule, rows = found.schedule, found.schedule.rows(Verb.ADD)
+    cluster = {"workers": 2, "network": {"bandwidth": 1e6, "message_bytes": 144}}
+    schedule = outcome("downpour", {"n_push": 2, "n_fetch": 3}, cluster, stop={"gradients": 40}, task=None).schedule
+    rows = schedule.rows(Verb.ADD)
     assert (schedule["step"][rows] == NONE).all()
     sizes = schedule["bytes"][rows][schedule["worker"][rows] == 0]
     assert (sizes[:4] > 0).tolist() == [True, False, True, True], "one; two as one; one"
     assert schedule["staleness"][rows].min() >= 0
-    server_model = schedule.rows(Verb.COMMIT)
-    assert (schedule["replica"][server_model] == 2).all()
+    assert (schedule["replica"][schedule.rows(Verb.COMMIT)] == 2).all()
 
 
-@pytest.mark.parametrize(
-    ("protocol", "said"),
-    [
-        ({"name": "elastic", "elasticity": 1.5}, "elasticity"),
-        ({"name": "elastic", "period": 0}, "period"),
-        ({"name": "accumulating", "n_fetch": 0}, "n_fetch"),
-        ({"name": "buffered", "buffer": 0}, "buffer"),
-        ({"name": "straggler-tolerant", "enough": 5}, r"`enough` \(5\) must not exceed the number of workers \(4\)"),
-        ({"name": "local-steps", "adapt_every": 0}, "adapt_every"),
-    ],
-)
-def test_what_cannot_be_is_refused(protocol, said):
-    with pytest.raises(FredError, match=said):
-        outcome("easgd", protocol)
+class TestMaskedAverages:
+    """SPARTA: a part of the coordinates is a part of the bytes."""
+
+    def test_each_average_has_the_bytes_of_its_coordinates(self):
+        """Of 32 and 4 coordinates in 3 parts: 11 + 2, 11 + 1, 10 + 1; in a ring of four each worker sends 1.5 times that."""
+        schedule = sized_schedule({"name": "sparta", "parts": 3}, None, LINKED)
+        sent = schedule["bytes"][schedule.rows(Verb.SYNC)].reshape(-1, 4)
+        assert (sent == sent[:, :1]).all()
+        assert sent[:9, 0].tolist() == [78, 72, 66] * 3
+
+    def test_no_worker_waits_for_an_average_that_comes_in_time(self):
+        cluster = constant(0.5, 0.5, 0.5, 0.5, network={"latency": {"name": "constant", "seconds": 0.02}})
+        at_once, late, never = (
+            outcome("sparta", {"delay": delay}, cluster, stop={"seconds": 10.0}, task=None).schedule.counts()["gradients"]
+            for delay in (0, 1, None)
+        )
+        assert at_once < late == never == 4 * 19  # at 10 s the time is up
+
+    def test_averages_are_one_after_the_other(self):
+        """Each takes 1.5 s, and one is due every 0.5 s."""
+        network = {"bandwidth": 1e6, "message_bytes": 1_000_000}
+        cluster = make_run(cluster=constant(0.5, 0.5, 0.5, 0.5, network=network)).cluster
+        moving = record(LateAveraging(delay=4), cluster, seconds=30.0).intervals.only(What.COLLECTIVE)
+        begin, end = (times[moving.worker == 0] for times in (moving.begin_ns, moving.end_ns))
+        assert set((end - begin).tolist()) == {1_500_000_000}
+        assert (begin[1:] >= end[:-1]).all()
+        assert len(begin) == 19
+
+
+class TestBytes:
+    """Systems of which a codec, or moments, are part."""
+
+    def test_sparselocos_messages_are_gathered(self):
+        """Of 64 of 4,096 numbers each has 12 bits of place and 2 of size, and a scale belongs to each chunk."""
+        values = {"name": "low-bit", "bits": 2, "zero": False}
+        codec = make_run({"name": "sparseloco", "learning_rate": 0.1}).algorithm.codec
+        assert codec.size(np.zeros(3 * 4096)) == 3 * (64 * (12 + 2) + 32) // 8
+        algorithm = {"name": "sparseloco", "codec": {"name": "top-k", "share": 0.25, "values": values, "error_feedback": 0.95}}
+        schedule = sized_schedule(algorithm, {"period": 4}, LINKED)
+        size = math.ceil((8 * (2 + 5) + 32 + 1 * (2 + 2) + 32) / 8)  # of 32 numbers and of 4
+        assert set(schedule["bytes"][schedule.rows(Verb.ADD)].tolist()) == {3 * size}
+
+    def test_choco_sends_the_codecs_bytes(self):
+        schedule = sized_schedule({"name": "choco-sgd", "codec": "sign"}, {"topology": "star"}, LINKED)
+        size = math.ceil((32 + 32 + 4 + 32) / 8)
+        pulls = schedule.rows(Verb.PULL)
+        with_bytes = pulls[schedule["bytes"][pulls] > 0]
+        assert set(schedule["bytes"][with_bytes].tolist()) == {size, 3 * size}
+        assert schedule["replica"][with_bytes].min() == 4
+
+    def test_des_locs_moments_are_sent_when_it_is_their_turn(self):
+        """In a ring of four each worker sends 1.5 times the models in every average, and moments in every second and third."""
+        schedule = sized_schedule({"name": "des-loc", "first_every": 2, "second_every": 3}, {"period": 3}, LINKED)
+        sent = schedule["bytes"][schedule.rows(Verb.SYNC)].reshape(-1, 4)
+        assert (sent == sent[:, :1]).all()
+        assert len(sent) >= 12
+        parts = np.array([1, 2, 2, 2, 1, 3] * 3)[: len(sent)]
+        assert sent[:, 0].tolist() == (1.5 * 4 * 36 * parts).tolist()
+
+    def test_fedasync_sends_models_and_no_gradients(self):
+        """8 x 4 + 4 numbers of four bytes."""
+        schedule = sized_schedule("fedasync", None, LINKED)
+        assert set(schedule["bytes"][schedule.rows(Verb.ADD)].tolist()) == {4 * 36}

@@ -1,7 +1,8 @@
-"""What pages say of papers' claims: which were measured, by which verdicts; and what was built for them."""
+"""Papers' claims: which were measured, by which verdicts, and the code that was built for them."""
 
 import importlib
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,6 @@ import pytest
 
 from fred.components import registry
 from fred.protocols.topology import Complete, Exponential, Ring
-from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.specification.loading import load
 from reproductions import birch
@@ -19,23 +19,24 @@ from reproductions.psp import errors as psp
 from reproductions.psp import times as psp_times
 from reproductions.verdicts import Claim, Found, Verdict, less, level, no_worse, shown, tables
 from reproductions.wagma import further, orders
-from tests.worlds import make_run
+from tests.worlds import constant, outcome
 
 
 def test_psp_waits_for_whole_shares():
     """With 8 servers 90 % would have been all of them."""
-    runs = load(psp_times.SCENARIOS / "errors.yaml").runs
+    runs: Any = load(psp_times.SCENARIOS / "errors.yaml").runs
     assert set(runs) == set(psp.RUNS)
     for run in runs.values():
-        waited = getattr(run.protocol, "blocks_percent") * run.cluster.servers  # noqa: B009  a protocol of any kind
-        assert waited % 100 == 0
-        assert waited < 100 * run.cluster.servers or getattr(run.protocol, "blocks_percent") == 100  # noqa: B009
+        percent, servers = run.protocol.blocks_percent, run.cluster.servers
+        assert percent * servers % 100 == 0
+        assert percent <= 100
 
 
-@pytest.mark.parametrize("name", ["psp", "wagma", "cutoff", "fasgd", "backup_workers", "fitted", "birch"])
-def test_a_page_is_what_its_measurements_say(name):
-    text = importlib.import_module(f"reproductions.{name}").text()
-    assert text == (RESULTS / f"{name.replace('_', '-')}.md").read_text(encoding="utf-8")
+@pytest.mark.slow
+def test_pages_are_those_of_their_measurements():
+    for name in ("psp", "wagma", "cutoff", "fasgd", "backup_workers", "fitted", "birch"):
+        text = importlib.import_module(f"reproductions.{name}").text()
+        assert text == (RESULTS / f"{name.replace('_', '-')}.md").read_text(encoding="utf-8"), name
 
 
 def test_every_claim_is_measured_or_has_a_reason_why_not():
@@ -43,13 +44,13 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
         "one": {"a": Claim("first", "1"), "b": Claim("second", "2", calibrated="yes")},
         "left": {"c": Claim("x", "3", untried="far")},
     }
-    found = {"a": Found("1.0", Verdict.OPEN), "b": Found("2.0", Verdict.AGREES)}
-    made = tables(claims, found)
-    assert "| first | 1 | yes | 1.0 | open | no |" in made["one"]
-    assert "| x | 3 | yes | far |" in made["untried"]
-    numbers = [line.split("|")[2].strip() for line in made["counts"].splitlines()[2:]]
+    measured = {"a": Found("1.0", Verdict.OPEN), "b": Found("2.0", Verdict.AGREES)}
+    text = tables(claims, measured)
+    assert "| first | 1 | yes | 1.0 | open | no |" in text["one"]
+    assert "| x | 3 | yes | far |" in text["untried"]
+    numbers = [line.split("|")[2].strip() for line in text["counts"].splitlines()[2:]]
     assert numbers == ["3", "2", "1", "1", "1", "1"]
-    for wrong in ({"a": found["a"]}, {**found, "c": found["a"]}, {**found, "d": found["a"]}):
+    for wrong in ({"a": measured["a"]}, {**measured, "c": measured["a"]}, {**measured, "d": measured["a"]}):
         with pytest.raises(ValueError, match="neither measured"):
             tables(claims, wrong)
 
@@ -88,21 +89,17 @@ def _ratios(middle: float, deviation: float) -> tuple[pd.Series, pd.Series]:
     return other * np.exp(middle + deviation * np.array([-1, -1, 0, 1, 1])), other
 
 
-@pytest.mark.parametrize("deviation", [0.01, 0.2])
-def test_orders_are_decided_by_students_interval(deviation):
-    half = 2.7764451051977987 * deviation / math.sqrt(5)  # the 97.5th percentile with four degrees of freedom
-    assert less(*_ratios(-1.01 * half, deviation)) == Verdict.AGREES
-    assert less(*_ratios(1.01 * half, deviation)) == Verdict.DISAGREES
-    assert less(*_ratios(-0.99 * half, deviation)) == less(*_ratios(0.99 * half, deviation)) == Verdict.OPEN
-    margin = math.exp(1.5 * half) - 1
-    assert level(*_ratios(0.49 * half, deviation), margin) == Verdict.AGREES
-    assert level(*_ratios(0.51 * half, deviation), margin) == Verdict.OPEN
-    assert level(*_ratios(2.51 * half, deviation), margin) == Verdict.DISAGREES
-    assert (
-        no_worse(*_ratios(-9 * half, deviation), margin) == no_worse(*_ratios(0.49 * half, deviation), margin) == Verdict.AGREES
-    )
-    assert no_worse(*_ratios(0.51 * half, deviation), margin) == Verdict.OPEN
-    assert no_worse(*_ratios(2.51 * half, deviation), margin) == Verdict.DISAGREES
+def test_orders_are_decided_by_students_interval():
+    agrees, disagrees, undecided = Verdict.AGREES, Verdict.DISAGREES, Verdict.OPEN
+    for deviation in (0.01, 0.2):
+        half = 2.7764451051977987 * deviation / math.sqrt(5)  # the 97.5th percentile with four degrees of freedom
+        for middle, verdict in ((-1.01, agrees), (1.01, disagrees), (-0.99, undecided), (0.99, undecided)):
+            assert less(*_ratios(middle * half, deviation)) == verdict
+        margin = math.exp(1.5 * half) - 1
+        for middle, verdict in ((0.49, agrees), (0.51, undecided), (2.51, disagrees)):
+            assert level(*_ratios(middle * half, deviation), margin) == verdict
+            assert no_worse(*_ratios(middle * half, deviation), margin) == verdict
+        assert no_worse(*_ratios(-9 * half, deviation), margin) == agrees
 
 
 def test_fewer_than_five_seeds_decide_no_order():
@@ -116,33 +113,22 @@ def test_the_spread_of_few_seeds_is_their_range():
     assert shown(pd.Series([1.0, 2.0, 3.0, 4.0, 5.0]), ".2f") == "3.00 ± 1.96"
 
 
-@pytest.mark.parametrize(("topology", "iterations"), [(Ring(), 4), (Complete(), 1), (Exponential(), 3)])
-def test_after_how_many_iterations_eight_workers_have_heard_of_all(topology, iterations):
-    graphs = [[topology.receivers(worker, iteration, 8) for worker in range(8)] for iteration in range(8)]
-    assert orders.reached(graphs) == iterations
+def test_eight_workers_have_heard_of_all_after_some_iterations():
+    for topology, iterations in ((Ring(), 4), (Complete(), 1), (Exponential(), 3)):
+        graphs = [[topology.receivers(worker, iteration, 8) for worker in range(8)] for iteration in range(8)]
+        assert orders.reached(graphs) == iterations
 
 
-@pytest.mark.parametrize("order", ["mix-first", "update-first"])
-def test_gossip_that_communicates_twice(order):
+def test_gossip_that_communicates_twice():
     """Among three workers on a ring the second mixing finds all models equal."""
     registry.allow_import([further.TWICE])
-    cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 0.1}}
-    both = [
-        execute(
-            "run",
-            make_run(
-                "d-psgd",
-                cluster=cluster,
-                protocol={"name": name, "weights": "metropolis", "order": order},
-                stop={"gradients": 30},
-                evaluate={"points": 2},
-            ),
-            1,
-        )
-        for name in ("gossip", f"{further.TWICE}:GossipTwice")
-    ]
-    once, twice = (outcome.metrics["loss"].to_numpy() for outcome in both)
-    assert once[-1] < once[0]
-    assert twice == pytest.approx(once, rel=1e-5)
-    synced = [len(outcome.schedule.rows(Verb.SYNC)) for outcome in both]
-    assert synced[1] == 2 * synced[0]
+    for order in ("mix-first", "update-first"):
+        metropolis = {"weights": "metropolis", "order": order}
+        protocols = [metropolis | {"name": name} for name in ("gossip", f"{further.TWICE}:GossipTwice")]
+        options: dict[str, Any] = {"cluster": constant(*[0.1] * 3), "stop": {"gradients": 30}, "evaluate": {"points": 2}}
+        both = [outcome("d-psgd", protocol, **options) for protocol in protocols]
+        once, twice = (run.metrics["loss"].to_numpy() for run in both)
+        assert once[-1] < once[0]
+        assert twice == pytest.approx(once, rel=1e-5)
+        synced = [len(run.schedule.rows(Verb.SYNC)) for run in both]
+        assert synced[1] == 2 * synced[0]

@@ -2,27 +2,27 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
-import fred
+from fred import Cluster, Layout, Recorder, Schedule, Simulation
 from fred.cluster import patterns
-from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
+from fred.protocols.allreduce import Allreduce
 from fred.running.execution import execute
-from fred.schedule.layout import Layout
 from fred.schedule.schedule import What
-from fred.timing.recorder import Recorder
-from fred.timing.simulation import Operation, Simulation
+from fred.timing.simulation import Operation
 from tests import max_min
 from tests.collective_programs import PROGRAMS
 from tests.draws import Draws
-from tests.worlds import make_run
+from tests.worlds import constant, make_run, record
 
 SIZE = 1_000_000
-LINK: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.01}, "bandwidth": 1e7}
+LATENCY = {"name": "constant", "seconds": 0.01}
+LINK: dict[str, Any] = {"latency": LATENCY, "bandwidth": 1e7}
 REGIONS: dict[str, Any] = {
     "bandwidth": [[1e8, 1e6, 3e6], [2e6, 1e8, 5e6], [4e6, 1e6, 1e8]],
     "latency": [[0.001, 0.03, 0.02], [0.03, 0.001, 0.05], [0.02, 0.05, 0.002]],
@@ -43,122 +43,114 @@ def durations(sim: Simulation, operations: Sequence[Operation]) -> list[float]:
     return [operation.cost.nanoseconds / 1e9 for operation in operations]
 
 
-class TestAlone:
-    """Where nothing else is on the links, operations take the time of their closed forms."""
-
-    @pytest.mark.parametrize("kind", ["allreduce", "allgather"])
-    @pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo"])
-    @pytest.mark.parametrize(("workers", "nodes"), [*((n, None) for n in range(1, 18)), (8, 2), (9, 3), (12, 2), (10, 5)])
-    @pytest.mark.parametrize("windows", [{}, {"window": 1e5, "initial_window": 1e4}])
-    def test_closed_forms_hold(self, kind, algorithm, workers, nodes, windows):
-        levels: dict[str, Any] = (
-            {"within": {"latency": {"name": "constant", "seconds": 1e-4}, "bandwidth": 1e8}} if nodes else {}
-        )
-        sim = simulation(workers, nodes=nodes, collective=algorithm, **LINK, **windows, **levels)
+@pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo"])
+def test_alone_operations_take_the_time_of_their_closed_forms(algorithm):
+    sizes: list[tuple[int, Any]] = [(workers, None) for workers in (1, 2, 3, 4, 5, 7, 8, 11, 16, 17)]
+    sizes += [(8, 2), (9, 3), (12, 2), (10, 5)]  # workers, nodes
+    inner = {"within": {"latency": {"name": "constant", "seconds": 1e-4}, "bandwidth": 1e8}}
+    windows = {"window": 1e5, "initial_window": 1e4}
+    for (workers, nodes), more, kind in product(sizes, ({}, windows), ("allreduce", "allgather")):
+        sim = simulation(workers, nodes=nodes, **{"collective": algorithm, **LINK, **more, **(inner if nodes else {})})
         sim.sizes = sim.sizes._replace(summable=kind == "allreduce")
         operation = sim.add_up(workers)
-        network = Network.model_validate({"sharing": "fair", "collective": algorithm, **LINK, **windows, **levels})
-        expected = getattr(network, kind)(Counter(sim.node_of.tolist()).values() if nodes else workers, SIZE)
-        assert durations(sim, [operation]) == [pytest.approx(expected.nanoseconds / 1e9, abs=1e-7)]
-        assert operation.cost[1:3] == expected[1:3]
-        assert operation.cost.moving == operation.cost.nanoseconds
-
-    @pytest.mark.parametrize("kind", ["allreduce", "allgather"])
-    @pytest.mark.parametrize("collective", ["ring", "hierarchical"])
-    @pytest.mark.parametrize("members", [range(9), [0, 1, 2], [0, 3, 6], [0, 1, 4, 8], [4]])
-    @pytest.mark.parametrize("latency", [REGIONS["latency"], None])
-    def test_between_regions(self, kind, collective, members, latency):
-        regions = REGIONS | {"collective": collective, "latency": latency}
-        sim = simulation(9, regions=regions, latency={"name": "constant", "seconds": 0.04})
-        sim.sizes = sim.sizes._replace(summable=kind == "allreduce")
-        operation = sim.add_up(list(members))
+        members = Counter(sim.node_of.tolist()).values() if nodes else workers
         assert sim.network is not None
-        there = [sum(worker // 3 == region for worker in members) for region in range(3)]
-        expected = getattr(sim.network, kind)(there, SIZE)
-        assert durations(sim, [operation]) == [pytest.approx(expected.nanoseconds / 1e9, abs=1e-7)]
+        expected, row = getattr(sim.network, kind)(members, SIZE), (workers, nodes, more, kind)
+        assert durations(sim, [operation]) == [pytest.approx(expected.nanoseconds / 1e9, abs=1e-7)], row
+        assert operation.cost[1:3] == expected[1:3], row
+        assert operation.cost.moving == operation.cost.nanoseconds, row
 
-    @pytest.mark.parametrize("algorithm", ["allreduce-sgd", "local-sgd", "diloco", "wagma-sgd", "sparta", "eager-sgd"])
-    @pytest.mark.parametrize("buckets", [1, 3])
-    def test_runs_are_those_with_queues(self, algorithm, buckets):
-        """If no two operations overlap, a run is the same, but for roundings of single nanoseconds."""
-        runs = [
+
+@pytest.mark.parametrize("collective", ["ring", "hierarchical"])
+@pytest.mark.parametrize("latency", [REGIONS["latency"], None])
+def test_alone_between_regions_too(collective, latency):
+    options = {"regions": REGIONS | {"collective": collective, "latency": latency}, "latency": LATENCY}
+    for members, kind in product(([*range(9)], [0, 1, 2], [0, 3, 6], [0, 1, 4, 8], [4]), ("allreduce", "allgather")):
+        sim = simulation(9, **options)
+        sim.sizes = sim.sizes._replace(summable=kind == "allreduce")
+        operation = sim.add_up(members)
+        assert sim.network is not None
+        expected = getattr(sim.network, kind)([sum(worker // 3 == region for worker in members) for region in range(3)], SIZE)
+        assert durations(sim, [operation]) == [pytest.approx(expected.nanoseconds / 1e9, abs=1e-7)], (members, kind)
+
+
+def both(algorithm: str, network: dict[str, Any], seconds: float, **cluster: Any) -> list[Schedule]:
+    """Return the schedules of a run with queues, and with links that messages share."""
+    machines: dict[str, Any] = {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}, **cluster}
+    return [
+        execute(
+            "run",
             make_run(
                 algorithm,
-                cluster={
-                    "workers": 4,
-                    "compute": {"name": "constant", "seconds": 0.5},
-                    "network": LINK | {"sharing": sharing, "message_bytes": SIZE, "buckets": buckets},
-                },
+                cluster={**machines, "network": network | {"sharing": sharing}},
                 task=None,
-                stop={"seconds": 30.0},
+                stop={"seconds": seconds},
                 evaluate={"points": 1},
-            )
-            for sharing in ("queue", "fair")
-        ]
-        queued, fair = (execute("run", run, 0).schedule for run in runs)
-        assert len(fair) == len(queued) > 100
-        for name in ("verb", "worker", "replica", "bytes", "messages"):
-            assert fair[name].tolist() == queued[name].tolist(), name
-        assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=5_000)
-
-
-def test_buckets_that_are_all_over_when_they_are_asked_for():
-    """Groups begin an activation message after their gradients; by then an idle network has sent all buckets."""
-    runs = [
-        make_run(
-            "wagma-sgd",
-            cluster={
-                "workers": 4,
-                "compute": {"name": "constant", "seconds": 0.5},
-                "network": {"latency": LINK["latency"], "bandwidth": 1e9, "sharing": sharing, "message_bytes": 3, "buckets": 3},
-            },
-            task=None,
-            stop={"seconds": 10.0},
-            evaluate={"points": 1},
-        )
+            ),
+            1,
+        ).schedule
         for sharing in ("queue", "fair")
     ]
-    queued, fair = (execute("run", run, 0).schedule for run in runs)
+
+
+@pytest.mark.parametrize("algorithm", ["allreduce-sgd", "local-sgd", "diloco", "wagma-sgd", "sparta", "eager-sgd"])
+@pytest.mark.parametrize("buckets", [1, 3])
+def test_runs_whose_operations_do_not_overlap_are_those_with_queues(algorithm, buckets):
+    """But for roundings of single nanoseconds."""
+    queued, fair = both(algorithm, LINK | {"message_bytes": SIZE, "buckets": buckets}, 30.0)
+    assert len(fair) == len(queued) > 100
+    for name in ("verb", "worker", "replica", "bytes", "messages"):
+        assert fair[name].tolist() == queued[name].tolist(), name
+    assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=5_000)
+
+
+def test_buckets_may_all_have_been_sent_when_they_are_asked_for():
+    """Groups begin an activation message after their gradients; by then an idle network has sent all buckets."""
+    queued, fair = both("wagma-sgd", LINK | {"bandwidth": 1e9, "message_bytes": 3, "buckets": 3}, 10.0)
     assert fair["verb"].tolist() == queued["verb"].tolist()
     assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=100)
 
 
-@pytest.mark.parametrize("members", [2, 4, 8, 16])
+@pytest.mark.parametrize("algorithm", ["allreduce-sgd", "local-sgd", "cutoff-sgd", "dropcompute"])
+@pytest.mark.parametrize("crashes", [True, False])
+def test_an_operation_that_a_crash_ends_begins_again_as_with_queues(algorithm, crashes):
+    """And a worker whose gradient is dropped takes part."""
+    faults = [{"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}] if crashes else []
+    compute = {"name": "lognormal", "median": 0.3, "sigma": 0.5}
+    queued, fair = both(algorithm, {"bandwidth": 1e7, "message_bytes": 4 * SIZE}, 60.0, compute=compute, faults=faults)
+    assert fair["verb"].tolist() == queued["verb"].tolist()
+    assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=1_000)
+    for what in (What.COLLECTIVE, What.LOST):
+        own, other = (np.array(schedule.intervals.only(what)).T.tolist() for schedule in (fair, queued))
+        assert len(own) > 3 or not crashes
+        assert np.sort(own, axis=0) == pytest.approx(np.sort(other, axis=0), abs=1_000)
+
+
 @pytest.mark.parametrize("algorithm", PROGRAMS)
-def test_who_sends_what_to_whom(algorithm, members):
-    """The messages are those of programs that are simulated step by step to see that all get everybody's contribution."""
-    programs, chunks = PROGRAMS[algorithm](members)
-    expected = Counter[tuple[int, int]]()
-    for rank, program in enumerate(programs):
-        for step in program:
-            if step.to is not None:
-                expected[rank, step.to] += len(step.chunks)
-    found = Counter[tuple[int, int]]()
-    for phase in patterns.flat(algorithm, range(members)):
-        for sender, receiver, volume in phase.messages:
-            found[sender, receiver] += round(volume * chunks)
-    assert found == expected
+def test_messages_are_those_of_programs_after_which_all_have_everybodys_contribution(algorithm):
+    for members in (2, 4, 8, 16):
+        programs, chunks = PROGRAMS[algorithm](members)
+        expected, messages = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        for rank, program in enumerate(programs):
+            for step in program:
+                if step.to is not None:
+                    expected[rank, step.to] += len(step.chunks)
+        for phase in patterns.flat(algorithm, range(members)):
+            for sender, receiver, volume in phase.messages:
+                messages[sender, receiver] += round(volume * chunks)
+        assert messages == expected, members
 
 
 class TestTogether:
     """Operations and messages that share links slow each other down."""
 
-    def test_two_groups_share_an_uplink(self):
-        """Two rings of two, each across one switch's uplink of the speed of a card: both take twice as long."""
-        between = {"between": [[0, 1], [2, 3]], "through": ["uplink"]}
-        back = {"between": [[2, 3], [0, 1]], "through": ["-uplink"]}
-        options: dict[str, Any] = {"bandwidth": 1e7, "links": {"uplink": 1e7}, "routes": [between, back]}
-        sim = simulation(4, **options)
-        assert durations(sim, [sim.allreduce([0, 2])]) == [pytest.approx(0.1)]
-        sim = simulation(4, **options)
-        assert durations(sim, [sim.allreduce([0, 2]), sim.allreduce([1, 3])]) == [pytest.approx(0.2)] * 2
-
-    def test_one_that_begins_later(self):
-        """The first has the uplink alone for half of its time, then both share it, and then the second has it alone."""
+    def test_groups_share_an_uplink(self):
+        """Two rings of two, each across one switch's uplink of the speed of a card: alone, together, and one after 50 ms."""
         routes = [{"between": [[0, 1], [2, 3]], "through": ["uplink"]}]
-        sim = simulation(4, bandwidth=1e7, links={"uplink": 1e7}, routes=routes)
-        first, second = sim.allreduce([0, 2]), sim.allreduce([1, 3], begin=50_000_000)
-        assert durations(sim, [first, second]) == [pytest.approx(0.15), pytest.approx(0.15)]
+        for begins, expected in (([0], [0.1]), ([0, 0], [0.2, 0.2]), ([0, 50_000_000], [0.15, 0.15])):
+            sim = simulation(4, bandwidth=1e7, links={"uplink": 1e7}, routes=routes)
+            operations = [sim.allreduce([place, place + 2], begin=begin) for place, begin in enumerate(begins)]
+            assert durations(sim, operations) == pytest.approx(expected)
 
     def test_an_upload_to_a_server_takes_half_of_a_workers_link(self):
         sim = simulation(4, bandwidth=1e7)
@@ -176,20 +168,14 @@ class TestTogether:
         assert ended == [pytest.approx(0.2)]
 
     def test_buckets_are_sent_while_the_rest_is_computed(self):
-        """The backward pass takes 2/3 s; its two halves are sent after 2/3 and 1 s, 0.15 s each, if nothing else is sent."""
-        text: dict[str, Any] = {
-            "cluster": {
-                "workers": 4,
-                "compute": {"name": "constant", "seconds": 1.0},
-                "network": {"bandwidth": 1e7, "message_bytes": 2 * SIZE, "sharing": "fair", "buckets": 2},
-            },
-            "stop": {"updates": 3},
-            "algorithm": {"name": "allreduce-sgd", "learning_rate": 0.1},
-        }
-        assert fred.run(fred.scenario(text)).summary["virtual_seconds"].iloc[0] == pytest.approx(3 * 1.15)
-        text["cluster"]["network"]["bandwidth"] = 2e6  # the first half takes 0.75 s, until 1.417 s
-        slow = fred.scenario(text)
-        assert fred.run(slow).summary["virtual_seconds"].iloc[0] == pytest.approx(3 * (2 / 3 + 1.5), abs=1e-5)
+        """The backward pass takes 2/3 s; its two halves are sent after 2/3 and 1 s, 0.15 s each, if nothing else is sent.
+
+        At 2 MB/s the first half takes 0.75 s, until 1.417 s.
+        """
+        for bandwidth, seconds in ((1e7, 1.15), (2e6, 2 / 3 + 1.5)):
+            network = {"bandwidth": bandwidth, "message_bytes": 2 * SIZE, "sharing": "fair", "buckets": 2}
+            schedule = record(Allreduce(), Cluster(**constant(1, 1, 1, 1, network=network)), gradients=12)
+            assert schedule.end_ns / 1e9 == pytest.approx(3 * seconds, abs=1e-5)
 
     @pytest.mark.parametrize("seed", range(40))
     def test_random_operations_end_as_by_progressive_filling(self, seed):
@@ -222,21 +208,11 @@ def reference(network: Network, node_of: list[int], groups: list[list[int]], beg
         own = (a, workers + b)
         return own if node_of[a] == node_of[b] else (*own, 2 * workers + node_of[a], 2 * workers + nodes + node_of[b])
 
-    def by_node(group: list[int]) -> list[list[int]]:
-        found: dict[int, list[int]] = {}
-        for worker in group:
-            found.setdefault(node_of[worker], []).append(worker)
-        return list(found.values())
-
     stages = []
     for group in groups:
-        parts = patterns.stages(network, "allreduce", by_node(group), None, SIZE)
-        stages.append(
-            [
-                [[(phase.waits.rounds * latency, phase.messages) for phase in chain] for chain in stage if chain]
-                for stage in parts
-            ]
-        )
+        by_node = [[worker for worker in group if node_of[worker] == node] for node in dict.fromkeys(node_of[w] for w in group)]
+        chains = patterns.stages(network, "allreduce", by_node, None, SIZE)
+        stages.append([[[(each.waits.rounds * latency, each.messages) for each in chain] for chain in some] for some in chains])
     flows: dict[tuple[int, int], list[list]] = {}  # operation, chain: its messages under way: path, bytes left
     waiting: dict[tuple[int, int], float] = {}  # operation, chain: when its next phase begins
     ends, now = [float(begin) for begin in begins], 0.0
@@ -244,10 +220,9 @@ def reference(network: Network, node_of: list[int], groups: list[list[int]], beg
 
     def begin_stage(number: int, time: float) -> None:
         while stages[number]:
-            open_chains[number] = stages[number].pop(0)
+            open_chains[number] = [chain for chain in stages[number].pop(0) if chain]
             if open_chains[number]:
-                for chain, phases in enumerate(open_chains[number]):
-                    waiting[number, chain] = time + phases[0][0]
+                waiting.update({(number, chain): time + phases[0][0] for chain, phases in enumerate(open_chains[number])})
                 return
         ends[number] = time
 
@@ -256,10 +231,10 @@ def reference(network: Network, node_of: list[int], groups: list[list[int]], beg
         under_way = [message for some in flows.values() for message in some]
         messages = [max_min.Message(0, way, size) for way, size in under_way]
         rate = max_min.rates(messages, capacities).tolist() if messages else []
-        first = min((now + each[1] / speed for each, speed in zip(under_way, rate, strict=True)), default=np.inf)
+        first = min((now + message[1] / speed for message, speed in zip(under_way, rate, strict=True)), default=np.inf)
         following = min([first, *waiting.values(), *(float(begins[number]) for number in pending[:1])])
-        for each, speed in zip(under_way, rate, strict=True):
-            each[1] -= speed * (following - now)
+        for message, speed in zip(under_way, rate, strict=True):
+            message[1] -= speed * (following - now)
         now = following
         while pending and begins[pending[0]] <= now:
             begin_stage(number := pending.pop(0), float(begins[number]))
@@ -267,42 +242,13 @@ def reference(network: Network, node_of: list[int], groups: list[list[int]], beg
             del waiting[key]
             flows[key] = [[path(a, b), volume * SIZE] for a, b, volume in open_chains[key[0]][key[1]][0][1]]
         for key in list(flows):
-            flows[key] = [each for each in flows[key] if each[1] > 1e-6]
+            flows[key] = [message for message in flows[key] if message[1] > 1e-6]
             if not flows[key]:
                 del flows[key]
-                number, chain = key
-                open_chains[number][chain].pop(0)
-                if open_chains[number][chain]:
-                    waiting[key] = now + open_chains[number][chain][0][0]
-                elif not any(open_chains[number]):
-                    begin_stage(number, now)
+                chains, chain = open_chains[key[0]], open_chains[key[0]][key[1]]
+                chain.pop(0)
+                if chain:
+                    waiting[key] = now + chain[0][0]
+                elif not any(chains):
+                    begin_stage(key[0], now)
     return ends
-
-
-@pytest.mark.parametrize("algorithm", ["allreduce-sgd", "local-sgd", "cutoff-sgd", "dropcompute"])
-@pytest.mark.parametrize("crashes", [True, False])
-def test_crashes_and_dropped_gradients(algorithm, crashes):
-    """An operation that a crash ends begins again; a worker whose gradient is dropped takes part. As with queues, if idle."""
-    faults = [{"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}] if crashes else []
-    runs = [
-        make_run(
-            algorithm,
-            cluster={
-                "workers": 4,
-                "compute": {"name": "lognormal", "median": 0.3, "sigma": 0.5},
-                "network": {"bandwidth": 1e7, "message_bytes": 4 * SIZE, "sharing": sharing},
-                "faults": faults,
-            },
-            task=None,
-            stop={"seconds": 60.0},
-            evaluate={"points": 1},
-        )
-        for sharing in ("queue", "fair")
-    ]
-    queued, fair = (execute("run", run, 1).schedule for run in runs)
-    assert fair["verb"].tolist() == queued["verb"].tolist()
-    assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=1_000)
-    for what in (What.COLLECTIVE, What.LOST):
-        own, other = (np.array(schedule.intervals.only(what)).T.tolist() for schedule in (fair, queued))
-        assert len(own) > 3 or not crashes
-        assert np.sort(own, axis=0) == pytest.approx(np.sort(other, axis=0), abs=1_000)

@@ -1,9 +1,10 @@
 """Collectives: the closed forms against a simulation of every message, which also sees that everybody ends with everything."""
 
+from collections.abc import Callable
+
 import pytest
 
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError
 from fred.cluster.network import Network
 from fred.protocols.allreduce import Allreduce
 from tests.collective_programs import PROGRAMS, Programs, Step, reduce_and_broadcast, simulate
@@ -16,45 +17,33 @@ WITHIN = {"latency": {"name": "constant", "seconds": INSIDE_LATENCY}, "bandwidth
 
 
 @pytest.mark.parametrize("algorithm", PROGRAMS)
-@pytest.mark.parametrize("members", range(1, 18))
-def test_closed_forms_are_what_a_simulation_of_the_messages_comes_to(algorithm, members):
-    programs, chunks = PROGRAMS[algorithm](members)
-    seconds, messages, models = simulate(programs, chunks, lambda a, b, part: LATENCY + part * SIZE / BANDWIDTH)
-    cost = Network(**BETWEEN, collective=algorithm).allreduce(members, SIZE)
-    assert cost.nanoseconds == pytest.approx(seconds * 1e9)
-    assert (cost.messages, cost.bytes) == (round(messages / members), round(models * SIZE / members))
-    assert Network(**BETWEEN).allreduce(members, SIZE, algorithm) == cost, "the algorithm can be asked for"
+def test_closed_forms_are_what_a_simulation_of_the_messages_comes_to(algorithm):
+    for members in range(1, 18):
+        programs, chunks = PROGRAMS[algorithm](members)
+        seconds, messages, models = simulate(programs, chunks, lambda a, b, part: LATENCY + part * SIZE / BANDWIDTH)
+        cost = Network(**BETWEEN, collective=algorithm).allreduce(members, SIZE)
+        assert cost.nanoseconds == pytest.approx(seconds * 1e9), members
+        assert (cost.messages, cost.bytes) == (round(messages / members), round(models * SIZE / members)), members
+        assert Network(**BETWEEN).allreduce(members, SIZE, algorithm) == cost, "the algorithm can be asked for"
 
 
 def hierarchical(algorithm: str, nodes: int, each: int) -> tuple[Programs, int]:
     """Worker i x each leads node i: a tree in each node, `algorithm` among leaders, the tree again."""
     leaders, chunks = PROGRAMS[algorithm](nodes)
     inner, _ = reduce_and_broadcast(each)
-    everything = tuple(range(chunks))
+
+    def moved(step: Step, place: Callable[[int], int], chunks: tuple[int, ...]) -> Step:
+        to, source = (None if rank is None else place(rank) for rank in (step.to, step.source))
+        return Step(to, () if to is None else chunks, source, step.adds)
+
     programs: Programs = []
     for node in range(nodes):
-        for rank, own in enumerate(inner):
-            here = [
-                Step(
-                    None if step.to is None else node * each + step.to,
-                    everything if step.to is not None else (),
-                    None if step.source is None else node * each + step.source,
-                    step.adds,
-                )
-                for step in own
-            ]
+        for rank, steps in enumerate(inner):
+            program = [moved(step, lambda other, node=node: node * each + other, tuple(range(chunks))) for step in steps]
             if rank == 0:
-                across = [
-                    Step(
-                        None if step.to is None else step.to * each,
-                        step.chunks,
-                        None if step.source is None else step.source * each,
-                        step.adds,
-                    )
-                    for step in leaders[node]
-                ]
-                here[len(here) // 2 : len(here) // 2] = across
-            programs.append(here)
+                middle = len(program) // 2
+                program[middle:middle] = [moved(step, lambda node: node * each, step.chunks) for step in leaders[node]]
+            programs.append(program)
     return programs, chunks
 
 
@@ -94,12 +83,12 @@ def passed_on(algorithm: str, n: int) -> tuple[list[int], int, int]:
 
 
 @pytest.mark.parametrize("algorithm", PROGRAMS)
-@pytest.mark.parametrize("members", range(1, 18))
-def test_what_cannot_be_added_up_is_gathered(algorithm, members):
-    longest, messages, models = passed_on(algorithm, members)
-    cost = Network(**BETWEEN, collective=algorithm).allgather(members, SIZE)
-    assert cost.nanoseconds == pytest.approx(sum(LATENCY + most * SIZE / BANDWIDTH for most in longest) * 1e9)
-    assert (cost.messages, cost.bytes) == (messages / members, models * SIZE / members)
+def test_messages_that_cannot_be_added_up_are_gathered(algorithm):
+    for members in range(1, 18):
+        longest, messages, models = passed_on(algorithm, members)
+        cost = Network(**BETWEEN, collective=algorithm).allgather(members, SIZE)
+        assert cost.nanoseconds == pytest.approx(sum(LATENCY + most * SIZE / BANDWIDTH for most in longest) * 1e9), members
+        assert (cost.messages, cost.bytes) == (messages / members, models * SIZE / members), members
 
 
 @pytest.mark.parametrize("library", ["nccl", "gloo"])

@@ -1,30 +1,23 @@
-"""What dropped workers are believed to have taken: against distributions that are known, and where nothing is."""
+"""The times that dropped workers are believed to have taken: against known distributions, and where nothing is known."""
 
 import numpy as np
 import pytest
 
 from fred.prediction.completed_rounds import BINS, Completion, excesses_of
 
-RNG = np.random.default_rng
-
-
-def mixture(seed: int, rounds: int, workers: int) -> np.ndarray:
-    """Times of which one in ten is 2.0 to 2.2 times the usual one, s [rounds, workers]."""
-    rng = RNG(seed)
-    times = rng.lognormal(0, 0.03, (rounds, workers))
-    return np.where(rng.random(times.shape) < 0.1, times * rng.uniform(2.0, 2.2, times.shape), times)
-
 
 def test_a_whole_round_is_as_it_is():
-    completion, rng = Completion(6), RNG(0)
+    completion, rng = Completion(6), np.random.default_rng(0)
     for _ in range(20):
         times = rng.lognormal(0, 0.5, 6)
         assert np.array_equal(completion.completed(times, np.ones(6, bool)), np.sort(times))
 
 
 def test_late_workers_are_expected_when_late_ones_came_before():
-    """The mean of those completed is that of the times which were hidden."""
-    seconds = mixture(0, 300, 50)
+    """One time in ten is 2.0 to 2.2 times the usual one. The mean of the completed times is that of the hidden ones."""
+    rng = np.random.default_rng(0)
+    seconds = rng.lognormal(0, 0.03, (300, 50))
+    seconds = np.where(rng.random(seconds.shape) < 0.1, seconds * rng.uniform(2.0, 2.2, seconds.shape), seconds)
     completion = Completion(50, excesses_of(seconds[:200]))
     completed, hidden = [], []
     for row in seconds[200:]:
@@ -40,29 +33,27 @@ def test_late_workers_are_expected_when_late_ones_came_before():
 
 def test_order_statistics_of_the_missing_are_those_of_their_distribution():
     """Eight missing of a wide distribution are spread as eight drawn of it, not all at its mean."""
-    rng = RNG(1)
-    seconds = rng.lognormal(0, 0.4, (400, 20))
-    completion, whole = Completion(20, excesses_of(seconds[:300])), []
-    hidden = []
+    seconds = np.random.default_rng(1).lognormal(0, 0.4, (400, 20))
+    completion = Completion(20, excesses_of(seconds[:300]))
+    completed, hidden = [], []
     for row in seconds[300:]:
         end = np.sort(row)[11]
-        finished = row <= end
-        whole.append(completion.completed(np.minimum(row, end), finished)[12:])
+        completed.append(completion.completed(np.minimum(row, end), row <= end)[12:])
         hidden.append(np.sort(row)[12:])
-    assert np.mean(whole, axis=0) == pytest.approx(np.mean(hidden, axis=0), rel=0.25)
+    assert np.mean(completed, axis=0) == pytest.approx(np.mean(hidden, axis=0), rel=0.25)
 
 
 def test_where_nothing_is_known_the_missing_are_believed_to_arrive_soon():
-    """Half of the workers fail to come for the first time: within a quarter of what was waited, not more."""
-    completion, times = Completion(8), np.ones(8)
+    """Half of the workers fail to come for the first time: within a quarter of the time waited, not more."""
+    completion, times, finished = Completion(8), np.ones(8), np.arange(8) < 4
     for _ in range(100):
         completion.completed(times, np.ones(8, bool))
-    whole = completion.completed(np.where(np.arange(8) < 4, 1.0, 1.3), np.arange(8) < 4)
+    whole = completion.completed(np.where(finished, 1.0, 1.3), finished)
     assert (whole[4:] > 1.3).all()
     assert (whole[4:7] < 1.3 * 1.25).all()
 
 
-def test_who_was_slow_is_expected_to_be_slow_again():
+def test_a_slow_worker_is_expected_to_be_slow_again():
     completion, times = Completion(4), np.array([1.0, 1.0, 1.0, 3.0])
     for _ in range(30):
         completion.completed(times, np.ones(4, bool))

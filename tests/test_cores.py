@@ -1,4 +1,4 @@
-"""One replay by several processes: the plan by itself, the bits, and processes that end."""
+"""One replay by several processes: the plan by itself, the bits, processes that end, and what `fred run --explain` predicts."""
 
 import gc
 import itertools
@@ -9,8 +9,8 @@ import sys
 import time
 import weakref
 from collections import Counter
+from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -25,43 +25,47 @@ from fred.replay import helpers
 from fred.replay.division import plan_of
 from fred.replay.hooks import Hooks
 from fred.replay.lower import lower
-from fred.replay.machine import Loop, Mark
-from fred.replay.phases import Kind, Op
+from fred.replay.machine import Loop
 from fred.replay.tasks import MESSAGES, START, tasks_of
 from fred.running import trained, work
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
+from fred.running.sharing import PROCESSES, sharing
 from fred.running.timings import Timings
 from fred.running.unit import Unit
 from tests.cases import CASES, SEED
 from tests.processes import children
+from tests.program import fred_command, refusal
 from tests.together import Together
-from tests.worlds import COMPUTE, LAYERS, fitting, make_run, record, same
+from tests.worlds import COMPUTE, LAYERS, fitting, make_run, mostly_slow, record, same
 
 CLUSTER = Cluster(workers=8, compute=COMPUTE, servers=1)
-_APART = Hooks(apart=True)
+APART = Hooks(apart=True)
 REPLAYED = [case for case in CASES if case.run.task is not None and not case.run.protocol.needs_values]
-FEW = [
-    case for case in REPLAYED if case.name in ("asgd", "ssgd", "local-sgd", "ad-psgd", "diloco", "psp-sgd", "top-k", "easgd")
-]
+FEW = ("asgd", "diloco", "psp-sgd", "ssgd", "ad-psgd", "top-k")
+RUN = make_run("asgd", task=LAYERS, stop={"gradients": 400}, evaluate={"points": 5})
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 
 
-def plans(processes):
-    """Yield the plan of a short run of each protocol."""
-    for name in sorted(registry.REGISTRY["protocol"]):
-        protocol = fitting(name, CLUSTER)
-        if not protocol.needs_values:
-            schedule = record(protocol, CLUSTER, gradients=60)
-            program = lower(schedule, np.array([0, len(schedule) // 2, len(schedule)]), (0,) * schedule.blocks, _APART)
-            yield name, plan_of(tasks_of(program, schedule.blocks, _APART), processes)
+def tasks_for(protocol, gradients, cluster=CLUSTER):
+    schedule = record(protocol, cluster, gradients=gradients)
+    program = lower(schedule, np.array([0, len(schedule) // 2, len(schedule)]), (0,) * schedule.blocks, APART)
+    return tasks_of(program, schedule.blocks, APART)
+
+
+@cache
+def tasks_by_protocol():
+    """Return the tasks of a short run of each protocol."""
+    protocols = {name: fitting(name, CLUSTER) for name in sorted(registry.REGISTRY["protocol"])}
+    return {name: tasks_for(protocol, 60) for name, protocol in protocols.items() if not protocol.needs_values}
 
 
 class Doing:
     """The tasks of a plan, done in a random order that its values and slots permit."""
 
-    def __init__(self, plan, rng):
-        self.plan, self.rng = plan, rng
-        self.there: list[set[int]] = [set() for _ in plan.own]  # values in each process
+    def __init__(self, plan):
+        self.plan, self.rng, self.waiting = plan, np.random.default_rng(0), [list(own) for own in plan.own]
+        self.values: list[set[int]] = [set() for _ in plan.own]  # in each process
         self.written, self.copied = {}, {}  # the value in each slot; the one that each process has copied
         for value, maker in enumerate(plan.tasks.maker):
             if maker == START:
@@ -71,104 +75,106 @@ class Doing:
         return self.plan.tasks.shapes[value], self.plan.crossings[value].slot
 
     def publish(self, own, value):
-        self.there[own].add(value)
+        self.values[own].add(value)
         if value in self.plan.crossings:
             self.written[self.slot(value)] = value
 
-    def free(self, value):
+    def is_free(self, value):
         before = self.plan.crossings[value].before if value in self.plan.crossings else None
         readers = () if before is None else self.plan.crossings[before].readers
         return all(self.copied.get((self.slot(value), reader)) == before for reader in readers)
 
-    def known(self, own, value):
-        if value in self.there[own]:
-            return True
+    def has(self, own, value):
         crosses = value in self.plan.crossings and own in self.plan.crossings[value].readers
-        return crosses and self.written.get(self.slot(value)) == value
+        return value in self.values[own] or (crosses and self.written.get(self.slot(value)) == value)
 
-    def possible(self, own, number):
+    def is_possible(self, own, number):
         task = self.plan.tasks.tasks[number]
-        return all(self.known(own, value) for value in task.reads) and all(map(self.free, task.writes))
+        return all(self.has(own, value) for value in task.reads) and all(map(self.is_free, task.writes))
 
-    def one(self, waiting):
+    def do_one(self):
         """Do one task, of the first eight of each process; return False if none is possible."""
-        found = [(own, n) for own, mine in enumerate(waiting) for n in mine[:8] if self.possible(own, n)]
-        if not found:
+        possible = [(own, n) for own, mine in enumerate(self.waiting) for n in mine[:8] if self.is_possible(own, n)]
+        if not possible:
             return False
-        own, number = found[self.rng.integers(len(found))]
+        own, number = possible[self.rng.integers(len(possible))]
         for value in self.plan.tasks.tasks[number].reads:
-            if value not in self.there[own]:
+            if value not in self.values[own]:
                 self.copied[self.slot(value), own] = value
-                self.there[own].add(value)
+                self.values[own].add(value)
         for value in self.plan.tasks.tasks[number].writes:
             self.publish(own, value)
-        waiting[own].remove(number)
+        self.waiting[own].remove(number)
         return True
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 8])
-def test_no_plan_stands_still_in_any_order(processes):
-    for name, plan in plans(processes):
-        doing, waiting = Doing(plan, np.random.default_rng(0)), [list(own) for own in plan.own]
-        while any(waiting):
-            assert doing.one(waiting), name
+class TestPlans:
+    @pytest.mark.parametrize("processes", [1, 2, 3, 8])
+    def test_they_stand_still_in_no_order_and_reach_marks_in_order(self, processes):
+        """Also the last mark, which needs no gradients in flight, and whatever else is done first."""
+        for name, tasks in tasks_by_protocol().items():
+            plan = plan_of(tasks, processes)
+            doing, marks = Doing(plan), list(tasks.points)
+            while any(doing.waiting):
+                assert doing.do_one(), name
+            assert [number for number in plan.own[0] if number in tasks.points] == marks, name
+            for before, mark in itertools.pairwise(marks):
+                assert set(tasks.tasks[before].writes) & set(tasks.tasks[mark].reads), name
+            if processes == 1:
+                assert not plan.crossings and plan.speed_up < 1, "one process hands nothing over"
 
+    @pytest.mark.parametrize("processes", [2, 3])
+    def test_processes_share_the_gradients(self, processes):
+        for name, tasks in tasks_by_protocol().items():
+            plan = plan_of(tasks, processes)
+            made = Counter(plan.process[n] for n, task in enumerate(tasks.tasks) if task.do in MESSAGES)
+            assert max(made.values()) <= 1.6 * made.total() / processes, name
+            assert 0.5 <= plan.speed_up <= processes, name
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 8])
-def test_marks_are_reached_in_order(processes):
-    """Also the last, which needs no gradients in flight, and whatever else is done first."""
-    for name, plan in plans(processes):
-        marks = list(plan.tasks.points)
-        assert [number for number in plan.own[0] if number in plan.tasks.points] == marks, name
-        for before, mark in itertools.pairwise(marks):
-            assert set(plan.tasks.tasks[before].writes) & set(plan.tasks.tasks[mark].reads), name
+    def test_no_message_of_workers_with_replicas_crosses(self):
+        schedule = record(fitting("local-steps", CLUSTER), CLUSTER, gradients=60)
+        tasks = tasks_of(lower(schedule, np.array([len(schedule)])), 1, Hooks())
+        plan = plan_of(tasks, 2)
+        assert plan.crossings and not [value for value in plan.crossings if tasks.shapes[value][0] == "message"]
+        assert len(plan.crossings) < len(tasks.maker) / 2
 
-
-@pytest.mark.parametrize("processes", [2, 3])
-def test_processes_share_the_gradients(processes):
-    for name, plan in plans(processes):
-        made = Counter(plan.process[n] for n, task in enumerate(plan.tasks.tasks) if task.do in MESSAGES)
-        assert max(made.values()) <= 1.6 * made.total() / processes, name
-        assert 0.5 <= plan.speed_up <= processes, name
-
-
-def test_of_workers_with_replicas_no_message_crosses():
-    schedule = record(fitting("local-steps", CLUSTER), CLUSTER, gradients=60)
-    tasks = tasks_of(lower(schedule, np.array([len(schedule)])), 1, Hooks())
-    plan = plan_of(tasks, 2)
-    assert plan.crossings and not [value for value in plan.crossings if tasks.shapes[value][0] == "message"]
-    assert len(plan.crossings) < len(tasks.maker) / 2
-
-
-def test_one_process_hands_nothing_over():
-    assert all(not plan.crossings and plan.speed_up < 1 for _, plan in plans(1))
+    @pytest.mark.parametrize("workers", [1, 3, 8])
+    def test_the_predicted_speed_up_is_that_of_independent_gradients(self, workers):
+        """Workers that never meet compute n gradients and their updates in as many processes as there are."""
+        cluster = Cluster(workers=workers, compute=COMPUTE, servers=1)
+        tasks = tasks_for(LocalSteps(period=1000), 40 * workers, cluster)
+        for processes in (1, 2, workers):
+            most = Counter(int((worker + 0.5) / workers * processes) for worker in range(workers)).most_common(1)[0][1]
+            assert plan_of(tasks, processes).speed_up == pytest.approx(workers / most / 1.05, rel=0.1)
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case in FEW else pytest.mark.slow, id=case.name) for case in REPLAYED]
+    "case",
+    [
+        pytest.param(case, marks=() if case.name in FEW[:2] else pytest.mark.slow, id=case.name)
+        for case in REPLAYED
+        if case.name in (*FEW, "random-k", "power-sgd") or case.kind == "protocol"
+    ],
 )
-@pytest.mark.parametrize(("processes", "stretch"), [(2, 10**9), (3, 40)])
-def test_several_processes_leave_the_same_bits(case, processes, stretch, monkeypatch):
+def test_several_processes_leave_the_same_bits(case, monkeypatch):
     alone = execute(case.name, case.run, SEED)
-    together = Together(processes, stretch)
-    monkeypatch.setattr(trained, "replay", together)
-    assert same(alone, execute(case.name, case.run, SEED))
-    assert together.counts[1] >= 0.25 * together.counts[0]
+    for processes, stretch in ((2, 10**9), (3, 40)) if case.name in FEW else ((3, 200),):
+        together = Together(processes, stretch)
+        monkeypatch.setattr(trained, "replay", together)
+        assert same(alone, execute(case.name, case.run, SEED))
+        assert together.counts[1] >= 0.25 * together.counts[0]
 
 
-@pytest.mark.parametrize("name", [case.name for case in FEW])
+@pytest.mark.parametrize("name", mostly_slow(FEW, ["asgd"]))
 def test_a_run_goes_on_alone_and_together_from_each_checkpoint(name, monkeypatch):
-    (case,) = [case for case in FEW if case.name == name]
+    (case,) = [case for case in REPLAYED if case.name == name]
     monkeypatch.setattr(trained, "replay", Together(2, 50))
-    found, whole = list[Checkpoint](), execute(name, case.run, SEED)
-    execute(name, case.run, SEED, following=Following(save=found.append))
-    assert found
-    assert all(same(whole, execute(name, case.run, SEED, following=Following(resumed=each))) for each in found)
+    stored, whole = list[Checkpoint](), execute(name, case.run, SEED)
+    execute(name, case.run, SEED, following=Following(save=stored.append))
+    assert stored
+    assert all(same(whole, execute(name, case.run, SEED, following=Following(resumed=each))) for each in stored)
     monkeypatch.undo()
-    assert all(same(whole, execute(name, case.run, SEED, following=Following(resumed=each))) for each in found)
-
-
-RUN = make_run("asgd", task=LAYERS, stop={"gradients": 400}, evaluate={"points": 5})
+    assert all(same(whole, execute(name, case.run, SEED, following=Following(resumed=each))) for each in stored)
 
 
 @pytest.fixture
@@ -176,55 +182,86 @@ def at_once(monkeypatch):
     monkeypatch.setattr(helpers, "AT_ONCE", True)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-def test_helper_processes_compute_the_same_and_leave_nothing(at_once):
-    before, told = children(os.getpid()), list[int]()
-    following = Following(progress=lambda _: told.append(len(children(os.getpid()) - before)))
-    assert same(execute("run", RUN, 1), execute("run", RUN, 1, following=following, cores=3))
-    assert max(told) == 2
-    assert children(os.getpid()) <= before
-    gc.collect()
-    links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-    assert not [link for link in links if "memfd:fred" in link]
+@cache
+def alone():
+    return execute("run", RUN, 1)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-@pytest.mark.parametrize("point", [1, 3])
-def test_a_run_goes_on_without_a_helper_that_is_killed(at_once, point):
-    before, told = children(os.getpid()), list[float]()
-
-    def kill(share):
-        told.append(share)
-        if len(told) == point + 1:
-            for helper in children(os.getpid()) - before:
-                os.kill(helper, signal.SIGKILL)
-
-    assert same(execute("run", RUN, 1), execute("run", RUN, 1, following=Following(progress=kill), cores=2))
-    assert children(os.getpid()) <= before
+def with_helpers(cores=2, progress=None):
+    """Run with helper processes; `progress` is called with those that run, at each evaluation."""
+    before = children(os.getpid())
+    following = Following(progress=lambda _: progress and progress(children(os.getpid()) - before))
+    try:
+        assert same(alone(), execute("run", RUN, 1, following=following, cores=cores))
+    finally:
+        assert children(os.getpid()) <= before, "a helper outlives the run"
 
 
-def test_values_from_before_helpers_started_are_released_at_the_first_mark(at_once, monkeypatch):
-    began, held, start = list[Any](), list[int](), Loop.start
+@needs_proc
+def test_helper_processes_compute_the_same_and_leave_nothing(at_once, monkeypatch):
+    """And values from before they started are released at the first mark."""
+    started, held, numbers, start = list[Any](), list[int](), list[int](), Loop.start
 
     def watched(*given):
         at = start(*given)
-        began.extend(weakref.ref(leaf) for leaf in jax.tree.leaves(at.carry.registers))
+        started.extend(weakref.ref(leaf) for leaf in jax.tree.leaves(at.carry.registers))
         return at
 
-    def told(_):
+    def note(running):
+        numbers.append(len(running))
         gc.collect()
-        held.append(sum(each() is not None for each in began))
+        held.append(sum(value() is not None for value in started))
 
+    alone()
     monkeypatch.setattr(Loop, "start", watched)
-    execute("run", RUN, 1, following=Following(progress=told), cores=2)
+    with_helpers(3, note)
+    assert max(numbers) == 2
     assert len(held) > 4 and held[0] > 0 and held[2:] == [0] * (len(held) - 2)
+    gc.collect()
+    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [link for link in links if "memfd:fred" in link]
+
+
+@needs_proc
+@pytest.mark.parametrize("point", mostly_slow([1, 3], [1]))
+@pytest.mark.slow
+def test_a_run_goes_on_without_a_helper_that_is_killed(at_once, point):
+    evaluations = itertools.count()
+
+    def kill(running):
+        if next(evaluations) == point:
+            for helper in running:
+                os.kill(helper, signal.SIGKILL)
+
+    with_helpers(progress=kill)
+
+
+@needs_proc
+@pytest.mark.slow
+def test_helpers_end_when_an_evaluation_fails(at_once):
+    """Also while the traceback is held, as by a notebook."""
+
+    def fail(running):
+        if running:
+            raise ValueError
+
+    with pytest.raises(ValueError) as raised:
+        with_helpers(progress=fail)
+    assert raised.tb
+
+
+@needs_proc
+@pytest.mark.slow
+def test_a_helper_that_would_compute_other_bits_ends(at_once, monkeypatch):
+    monkeypatch.setattr(agreement, "here", lambda: {"python": "another"})
+    monkeypatch.setattr(helpers.Helpers, "work", lambda *_: pytest.fail("a helper took part"))
+    with_helpers()
 
 
 KILLED = """
 import os, fred
-from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
-from fred.running.checkpoints import Checkpoint, Following
+from fred.running.checkpoints import Following
 from fred.running.execution import execute
 from tests.processes import children
 from tests.test_cores import RUN
@@ -232,54 +269,27 @@ helpers.AT_ONCE = True
 def end():
     print(*children(os.getpid()), flush=True)
     os.kill(os.getpid(), 9)
-def told(share):
-    if share > 0.3:
-        end()
 """
-AT_WORK = 'execute("run", RUN, 1, following=Following(progress=told), cores=3)'
-STARTING = """
-start = helpers.Helpers.start
-helpers.Helpers.start = lambda self: (start(self), end())
-execute("run", RUN, 1, cores=3)
-"""
+AT_WORK = "progress = lambda share: share > 0.3 and end()\n"
+STARTING = "progress, start = None, helpers.Helpers.start\nhelpers.Helpers.start = lambda self: (start(self), end())\n"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+@needs_proc
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [AT_WORK, STARTING], ids=["at work", "starting"])
 def test_helpers_end_with_their_parent(when):
-    done = subprocess.run([sys.executable, "-c", KILLED + when], capture_output=True, text=True, check=False)
-    helpers = [int(each) for each in done.stdout.split()]
-    assert len(helpers) == 2, done.stderr
+    program = KILLED + when + 'execute("run", RUN, 1, following=Following(progress=progress), cores=3)'
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    left = [int(number) for number in done.stdout.split()]
+    assert len(left) == 2, done.stderr
     deadline = time.monotonic() + 5
-    while any(Path(f"/proc/{each}").exists() for each in helpers):
+    while any(Path(f"/proc/{number}").exists() for number in left):
         assert time.monotonic() < deadline, "a helper outlives its parent"
         time.sleep(0.05)
 
 
-def test_helpers_end_when_an_evaluation_fails(at_once):
-    """Also while somebody, such as a notebook, holds the traceback."""
-    before, told = children(os.getpid()), []
-
-    def fail(share):
-        told.append(children(os.getpid()) - before)
-        if told[-1]:
-            raise ValueError(share)
-
-    with pytest.raises(ValueError) as raised:
-        execute("run", RUN, 1, cores=2, following=Following(progress=fail))
-    assert raised.tb and told[-1] and children(os.getpid()) <= before
-
-
-def test_a_helper_that_would_compute_other_bits_ends(at_once, monkeypatch):
-    before = children(os.getpid())
-    monkeypatch.setattr(agreement, "here", lambda: {"python": "another"})
-    monkeypatch.setattr(helpers.Helpers, "work", lambda *_: pytest.fail("a helper took part"))
-    assert same(execute("run", RUN, 1), execute("run", RUN, 1, cores=2))
-    assert children(os.getpid()) <= before
-
-
 @pytest.fixture
-def started(monkeypatch):
+def numbers(monkeypatch):
     """The number of helpers that each run asks for, however fast its gradients are; none starts."""
     for name in ("LEAST_GRADIENT", "LEAST_REST", "_SLICE"):
         monkeypatch.setattr(helpers, name, 0.0)
@@ -293,66 +303,83 @@ def started(monkeypatch):
     return numbers
 
 
-def test_no_more_helpers_start_than_get_gradients(started):
+@pytest.mark.slow
+def test_no_more_helpers_start_than_get_gradients_and_none_for_rounds_of_one_batch(numbers):
     for workers in (2, 5):
         execute("run", make_run("asgd", task=LAYERS, stop={"gradients": 100}, cluster={"workers": workers}), 1, cores=64)
-    assert started[0] in (1, 2) and started[1] in (4, 5)
+    assert numbers[0] in (1, 2) and numbers[1] in (4, 5)
+    numbers.clear()
+    for name, expected in (("ssgd", []), ("asgd", [1])):
+        execute("run", next(case.run for case in REPLAYED if case.name == name), SEED, cores=2)
+        assert numbers == expected
 
 
 @pytest.mark.parametrize(("unknown", "cores"), [("", 2), ("a program can change its modules", 1)])
 def test_a_run_whose_code_may_change_in_memory_stays_alone(unknown, cores, monkeypatch, tmp_path):
-    unit, asked = Unit("run", RUN, 1), []
+    unit, given_cores = Unit("run", RUN, 1), []
     object.__setattr__(unit, "unknown", unknown)
 
     def computed(*given):
-        asked.append(given[-1])
+        given_cores.append(given[-1])
         raise FredError("enough")
 
     monkeypatch.setattr(work, "execute", computed)
     with pytest.raises(FredError, match="enough"):
         work.compute(unit, tmp_path, Following(), Timings(), 2)
-    assert asked == [cores]
+    assert given_cores == [cores]
 
 
-def test_a_run_of_fast_gradients_stays_alone(monkeypatch):
+def test_runs_of_fast_gradients_or_of_more_evaluations_than_bits_of_a_number_stay_alone(monkeypatch):
     monkeypatch.setattr(helpers.Helpers, "start", lambda self: pytest.fail("it started helpers"))
-    assert same(execute("run", RUN, 1), execute("run", RUN, 1, cores=2))
-
-
-def test_a_run_with_more_evaluations_than_bits_of_a_number_stays_alone():
     often = make_run("asgd", task=LAYERS, stop={"gradients": 200}, evaluate={"every_updates": 1})
-    assert same(execute("run", often, 1), execute("run", often, 1, cores=2))
+    for run in (RUN, often):
+        assert same(execute("run", run, 1), execute("run", run, 1, cores=2))
 
 
-def test_frequent_evaluations_do_not_hide_how_long_gradients_take(monkeypatch):
+def test_frequent_evaluations_do_not_hide_how_long_gradients_take(numbers, monkeypatch):
     """Each slice ends at an evaluation, after 0.02 s."""
-    program: Any = SimpleNamespace(offsets=np.arange(401)[:, None], kinds=[Kind(Op.BEGIN)])
-    nothing: Any = None
-    loop: Any = SimpleNamespace(compile=lambda at: at, to=lambda at, upto: Mark(upto, nothing))
-    now, pace, at = itertools.count(), helpers._Pace(program), Mark(0, nothing)
+    now = itertools.count()
+    monkeypatch.setattr(helpers, "_SLICE", 0.3)
     monkeypatch.setattr(time, "perf_counter", lambda: 0.02 * next(now))
-    for end in range(8, 401, 8):
-        while at.phase < end and not pace.known:
-            at = pace.some(loop, at, end)
-    assert 0 < pace.seconds < 0.02 and at.phase < 200
+    execute("run", make_run("asgd", task=LAYERS, stop={"gradients": 400}, evaluate={"every_gradients": 8}), 1, cores=2)
+    assert numbers == [1]
 
 
-def test_a_round_that_is_one_batch_stays_alone(started):
-    """Nothing of it can be shared, however long it takes."""
-    execute("run", next(case.run for case in CASES if case.name == "ssgd"), SEED, cores=2)
-    assert not started
-    execute("run", next(case.run for case in CASES if case.name == "asgd"), SEED, cores=2)
-    assert started == [1]
+EXPLAINED = """
+task: {data: digits, model: softmax, batch_size: 4}
+cluster: {workers: 4, compute: {name: constant, seconds: 1}}
+stop: {updates: 20}
+runs:
+  apart: {algorithm: {name: asgd, learning_rate: 0.1}}
+  together: {algorithm: {name: ssgd, learning_rate: 0.1}}
+  gated: {algorithm: {name: b-fasgd, learning_rate: 0.1}, protocol: {name: gated, c_fetch: 0.1}}
+"""
 
 
-@pytest.mark.parametrize("workers", [1, 3, 8])
-def test_the_predicted_speed_up_is_that_of_independent_gradients(workers):
-    """Workers that never meet: n gradients and their updates beside each other, on so many processes as there are."""
-    cluster = Cluster(workers=workers, compute=COMPUTE, servers=1)
-    protocol = LocalSteps(period=1000)
-    schedule = record(protocol, cluster, gradients=40 * workers)
-    program = lower(schedule, np.array([0, len(schedule)]), (0,) * schedule.blocks, _APART)
-    tasks = tasks_of(program, schedule.blocks, _APART)
-    for processes in (1, 2, workers):
-        most = Counter(int((worker + 0.5) / workers * processes) for worker in range(workers)).most_common(1)[0][1]
-        assert plan_of(tasks, processes).speed_up == pytest.approx(workers / most / 1.05, rel=0.1)
+class TestExplain:
+    def test_it_prints_a_row_for_each_run_and_writes_nothing(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        Path("mine.yaml").write_text(EXPLAINED)
+        answer = fred_command("run", "mine.yaml", "--explain")
+        rows = {line.split()[0]: line.split()[1:] for line in answer.out.splitlines() if line.split()}
+        assert (answer.code, [path.name for path in tmp_path.iterdir()]) == (0, ["mine.yaml"])
+        assert rows["apart"][:5] == ["20", "–", "<", "1", "no"]  # gradients, of no time to speak of
+        assert rows["together"][0] == "80"
+        assert " ".join(rows["gated"]).startswith("– – – timing needs values –")
+
+    def test_it_refuses_scenarios_that_train_nothing(self, tmp_path):
+        (tmp_path / "mine.yaml").write_text(
+            "cluster: {workers: 4}\nalgorithm: {name: asgd, learning_rate: 0.1}\nstop: {updates: 20}\n"
+        )
+        assert "no run has a `task`" in refusal("run", tmp_path / "mine.yaml", "--explain")
+
+    @pytest.mark.parametrize("name", ["asgd", "local-sgd"])
+    def test_more_processes_are_never_predicted_to_be_much_slower(self, name):
+        run = next(case.run for case in REPLAYED if case.name == name)
+        assert run.task is not None
+        prediction = sharing(run, run.task, SEED)
+        speeds = [prediction.speed_ups[number] for number in PROCESSES]
+        assert prediction.gradients > 0
+        assert not prediction.used
+        assert all(speed <= number for number, speed in prediction.speed_ups.items())
+        assert speeds[-1] >= 0.95 * max(speeds)

@@ -1,5 +1,8 @@
 """The study of coverage: candidate methods against SciPy's, the laws' true means, and the page says what was measured."""
 
+import math
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,35 +26,33 @@ def test_students_intervals_are_those_of_fred():
 def test_bca_is_scipys_at_the_level_that_is_students_for_normal_values():
     seeds = SAMPLES.shape[1]
     tail = stats.norm.cdf(np.sqrt(seeds / (seeds - 1)) * stats.t.ppf(0.025, seeds - 1))
-    found = np.transpose(bca(SAMPLES))
-    for own, ends in zip(SAMPLES, found, strict=True):
-        expected = stats.bootstrap(
-            (own,), np.mean, n_resamples=RESAMPLES, confidence_level=1 - 2 * tail, rng=1
-        ).confidence_interval
+    options: dict[str, Any] = {"n_resamples": RESAMPLES, "confidence_level": 1 - 2 * tail, "rng": 1}
+    for sample, ends in zip(SAMPLES, np.transpose(bca(SAMPLES)), strict=True):
+        expected = stats.bootstrap((sample,), np.mean, **options).confidence_interval
         np.testing.assert_allclose(ends, expected, atol=0.1 * (expected.high - expected.low))
 
 
 def test_bootstrap_t_by_a_loop():
-    (own,) = SAMPLES[:1]
-    rng, ratios = np.random.default_rng(2), []
+    (sample,) = SAMPLES[:1]
+    rng, ratios, root = np.random.default_rng(2), [], math.sqrt(len(sample))
     for _ in range(20_000):
-        drawn = rng.choice(own, len(own))
-        if np.ptp(drawn):
-            ratios.append((drawn.mean() - own.mean()) / stats.sem(drawn))
-    expected = own.mean() - np.quantile(ratios, [0.975, 0.025]) * stats.sem(own)
+        resample = rng.choice(sample, len(sample))
+        if np.ptp(resample):
+            ratios.append((resample.mean() - sample.mean()) / (resample.std(ddof=1) / root))
+    expected = sample.mean() - np.quantile(ratios, [0.975, 0.025]) * stats.sem(sample)
     low, high = bootstrap_t(SAMPLES[:1])
     np.testing.assert_allclose([low[0], high[0]], expected, rtol=0.05)
 
 
-@pytest.mark.parametrize("law", [*CHOSEN_ON, *JUDGED_ON], ids=lambda law: law.name)
-def test_true_means_are_those_of_many_draws(law):
-    values = law.draw(np.random.default_rng(1), (1000, 400))
-    assert abs(values.mean() - law.mean) < 6 * stats.sem(values.mean(axis=1))
-    if law.mean_logarithm is not None:
-        logs = np.log(values)
-        assert abs(logs.mean() - law.mean_logarithm) < 6 * stats.sem(logs.mean(axis=1))
-    else:
-        assert values.min() < 0
+def test_true_means_are_those_of_many_draws():
+    for law in (*CHOSEN_ON, *JUDGED_ON):
+        values = law.draw(np.random.default_rng(1), (1000, 400))
+        assert abs(values.mean() - law.mean) < 6 * stats.sem(values.mean(axis=1)), law.name
+        if law.mean_logarithm is None:
+            assert values.min() < 0
+        else:
+            logs = np.log(values)
+            assert abs(logs.mean() - law.mean_logarithm) < 6 * stats.sem(logs.mean(axis=1)), law.name
 
 
 def test_measuring_again_gives_the_same_share():
@@ -61,15 +62,15 @@ def test_measuring_again_gives_the_same_share():
 
 
 def test_holms_method_keeps_false_verdicts_of_a_family_below_the_nominal_share():
-    found = family("normal", 5, 8, families=400)
-    assert found["together"] < 0.08 < found["alone"] < found["independent"] + 0.05
+    shares = family("normal", 5, 8, families=400)
+    assert shares["together"] < 0.08 < shares["alone"] < shares["independent"] + 0.05
 
 
 @pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.coverage")
 def test_the_page_says_what_was_measured_and_its_sentences_hold():
-    found, tails, families, added = map(pd.read_csv, (FOUND, TAILS, FAMILIES, STOPPING))
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(found, tails, families, added)
-    holds = found.set_index(["law", "method", "seeds"])["holds"].sort_index()
+    shares, tails, families, added = map(pd.read_csv, (FOUND, TAILS, FAMILIES, STOPPING))
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(shares, tails, families, added)
+    holds = shares.set_index(["law", "method", "seeds"])["holds"].sort_index()
     normal, exponential, skewed, heavy = (holds[law.name, "Student's t"] for law in CHOSEN_ON)
     assert normal.round(2).eq(0.95).all() and heavy.round(2).eq(0.96).all()
     assert exponential.between(0.88, 0.90).all() and skewed.between(0.815, 0.845).all()
@@ -85,5 +86,5 @@ def test_the_page_says_what_was_measured_and_its_sentences_hold():
 
 
 def test_stopping_by_width_uses_about_as_many_seeds_as_needed():
-    found = stopping(CHOSEN_ON[0], needed=15, first=10, samples=1000)
-    assert 14 < found["seeds"] < 20 and 0.91 < found["holds"] < 0.97
+    row = stopping(CHOSEN_ON[0], needed=15, first=10, samples=1000)
+    assert 14 < row["seeds"] < 20 and 0.91 < row["holds"] < 0.97

@@ -1,101 +1,194 @@
-"""Cutoff rules against closed forms, against each other, and against the oracle that none may surpass."""
+"""Cutoff rules: closed forms, SciPy, trial, and an oracle that none may surpass; how rules by time react to changes."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.prediction.auto import Auto
-from fred.prediction.backup import DynamicBackup
-from fred.prediction.contract import AllWorkers, Oracle, Round
+from fred.prediction.censored import Distribution
+from fred.prediction.closed_loop import run
+from fred.prediction.contract import AllWorkers, Always, Choice, Chooser, CutoffRule, Deadline, Oracle, Round
 from fred.prediction.elfving import Elfving, expected_normal_order_statistics
-from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
-from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.held_back import HeldBack, held_back
 from fred.prediction.mad_deadline import MADDeadline
+from fred.prediction.predictive import Predictive, Predictor
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.synchronous import Synchronous
-from fred.running.execution import execute
 from fred.schedule.schedule import Verb
-from tests.worlds import COMPUTE, make_run, record
+from tests.rounds import NODES, RULES, clusters, rounds_of
+from tests.worlds import COMPUTE, make_run, outcome, record
 
-RULES = {
-    "all": AllWorkers(),
-    "count": FixedCount(workers=17),
-    "elfving": Elfving(),
-    "empirical": Empirical(),
-    "ewma": EWMA(of="node"),
-    "hmm": HiddenMarkov(),
-    "backup": DynamicBackup(),
-    "auto": Auto(),
-    "oracle": Oracle(),
-    "deadline": FixedDeadline(seconds=1.2),
-    "count-or-deadline": FixedCountOrDeadline(workers=17, seconds=1.2),
-    "mad-deadline": MADDeadline(),
-}
+TIMES = st.lists(st.integers(1, 9), min_size=1, max_size=9)
+NONE = np.array([], np.int64)
+ADAPTIVE = {"mad": MADDeadline(), "narrow": MADDeadline(k=0.1), "worker": MADDeadline(of="worker")}
+EXAMPLES = {name: registry.lookup("cutoff", name).example() for name in registry.REGISTRY["cutoff"] if name[:3] != "dmm"}
 
 
-def test_elfvings_approximation():
-    """The paper's example, with its formula corrected (docs/errata.md, item 1), and the exact expectation by integration."""
-    assert 1.057 + 0.393 * expected_normal_order_statistics(158)[-1] == pytest.approx(2.1047, abs=5e-5)
-    assert 1.057 + 0.393 * expected_normal_order_statistics(160)[-1] == pytest.approx(2.1064, abs=5e-5)
-    z = np.linspace(-9, 9, 20_001)
-    for n, j in ((10, 1), (10, 5), (10, 10), (158, 150)):
-        density = stats.beta.pdf(stats.norm.cdf(z), j, n - j + 1) * stats.norm.pdf(z)
-        assert expected_normal_order_statistics(n)[j - 1] == pytest.approx(np.trapezoid(z * density, z), abs=0.03)
+class Witness(CutoffRule):
+    """Another rule, whose choices in its last run are noted."""
+
+    rule: Any
+    rounds: Any
+
+    def start(self, node_of):
+        return Noting(self.rule.start(node_of), self.rounds)
 
 
-def test_elfving_recovers_mean_and_deviation_although_late_workers_are_never_seen():
-    rng = np.random.default_rng(0)
-    chooser: Any = Elfving(window=200, at_least=0.1).start(np.zeros(40, int))
-    for _ in range(200):
-        times = np.maximum(rng.normal(2e9, 0.3e9, 40), 1).astype(np.int64)
-        cutoff = np.sort(times)[24]
-        chooser.observe(np.minimum(times, cutoff), times <= cutoff)
-    mean, deviation = np.mean(chooser._fits, axis=0)
-    assert mean == pytest.approx(2.0, rel=0.02)
-    assert deviation == pytest.approx(0.3, rel=0.05)
-    expected = 2.0 + 0.3 * expected_normal_order_statistics(40)
-    assert abs(chooser.choose(times) - (1 + np.argmax(np.arange(1, 41) / expected))) <= 1
+class Noting(Chooser):
+    def __init__(self, chooser, rounds):
+        self._chooser, self._rounds = chooser, rounds
+
+    def choose(self, times):
+        self._rounds.append((times, self._chooser.choose(times)))
+        return self._rounds[-1][1]
+
+    def observe(self, times, finished):
+        self._chooser.observe(times, finished)
 
 
-def test_waiting_for_all_is_synchronous_sgd_to_the_last_bit():
+@pytest.mark.parametrize("name", EXAMPLES | RULES)
+def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(name):
+    rule = (EXAMPLES | RULES)[name]
+    noted: list[tuple[np.ndarray, Choice]] = []
+    slow = {"name": "markov-switching", "of": "node", "slowdown": 3.0, "fast_seconds": 20, "slow_seconds": 20}
+    compute = {"name": "lognormal", "median": 1.0, "sigma": 0.4}
+    cluster = Cluster(workers=30, nodes=3, compute=compute, contention=[slow])
+    schedule = record(Cutoff(rule=Witness(rule=rule, rounds=noted)), cluster, gradients=700)
+    commits = schedule.rows(Verb.COMMIT)
+    added = np.diff(np.searchsorted(schedule.rows(Verb.ADD), commits), prepend=0)
+    times, chosen = zip(*noted[: len(commits)], strict=True)
+    rounds = run(rule, np.array(times) / 1e9, cluster.node_of, warm_up=0)
+    assert len(rounds.cutoff) > 20
+    assert np.array_equal(rounds.cutoff, added)
+    assert np.array_equal(rounds.time, np.diff(schedule["time_ns"][commits], prepend=0))
+    assert all(choice == number for choice, number in zip(chosen, added, strict=True) if not isinstance(choice, Deadline))
+    limits = [(choice.workers or 30) if isinstance(choice, Deadline) else choice for choice in chosen]
+    assert (added <= limits).all()
+
+
+class TestRound:
+    @given(TIMES, st.integers(0, 11), st.data())
+    def test_a_round_is_what_a_walk_through_its_times_finds(self, times, deadline, data):
+        number = data.draw(st.integers(1, len(times)))
+        arrivals = sorted((time, worker) for worker, time in enumerate(times))
+        by_count, by_time, by_both = (
+            Round.of(np.array(times), choice) for choice in (number, Deadline(deadline), Deadline(deadline, number))
+        )
+        assert by_count.first.tolist() == [worker for _, worker in arrivals[:number]]
+        assert by_count.cutoff == arrivals[number - 1][0]
+        in_time = [worker for time, worker in arrivals if time <= deadline] or [arrivals[0][1]]
+        assert by_time.first.tolist() == in_time
+        assert by_time.cutoff == max(min(deadline, max(times)), min(times))
+        assert isinstance(by_time.cutoff, int)
+        assert by_both.cutoff == min(by_time.cutoff, by_count.cutoff), "the one that ends first"
+        assert by_both.first.tolist() == min(by_time.first.tolist(), by_count.first.tolist(), key=len)
+        for this in (by_count, by_time, by_both):
+            assert this.taken.tolist() == [worker in this.first for worker in range(len(times))]
+            assert this.seen.tolist() == np.minimum(times, this.cutoff).tolist()
+
+    def test_a_rule_that_waits_for_nobody_or_for_more_than_there_are_is_refused(self):
+        class Wrong(CutoffRule):
+            choice: Any
+
+            def start(self, node_of):
+                return Always(self.choice)
+
+        for choice, message in (
+            *((number, f"wait for {number} workers; expected 1 to 3") for number in (-1, 0, 4)),
+            (Deadline(-1), "a deadline -1 ns after the round's start; expected 0 or more"),
+            (Deadline(1, 0), "wait for 0 workers; expected 1 to 3"),
+            (Deadline(1, 4), "wait for 4 workers; expected 1 to 3"),
+        ):
+            with pytest.raises(FredError, match=message):
+                run(Wrong(choice=choice), np.ones((2, 3)), np.zeros(3, int), warm_up=0)
+            with pytest.raises(FredError, match=message):
+                record(Cutoff(rule=Wrong(choice=choice)), Cluster(workers=3), gradients=10)
+
+
+def test_the_summary_of_rounds_by_hand():
+    seconds = np.array([[5.0, 5.0, 5.0], [1.0, 1.0, 4.0], [1.0, 3.0, 3.0]])
+    rounds = run(FixedCount(workers=2), seconds, np.zeros(3, int), warm_up=1)
+    summary = rounds.summary()
+    assert rounds.cutoff.tolist() == [2, 2]
+    assert rounds.time.tolist() == [1_000_000_000, 3_000_000_000]
+    assert rounds.best_cutoff.tolist() == [2, 1]  # of 2/1, 3/4 and of 1/1, 3/3, the first
+    assert (summary["throughput"], summary["of_oracle"], summary["cutoff"]) == (1.0, 1.0 / 1.5, 2.0)
+    assert summary["mean_ratio"] == pytest.approx((1 + 2 / 3) / 2)
+    assert rounds.part(1, 2).summary()["throughput"] == pytest.approx(2 / 3)
+
+
+def test_during_warm_up_all_are_waited_for_and_nothing_counts():
+    seconds = rounds_of(0)
+    assert run(Oracle(), seconds, NODES).summary()["of_oracle"] == 1.0
+    assert len(run(Oracle(), seconds, NODES, warm_up=59).cutoff) == 1
+    shares: list[float] = []
+    run(AllWorkers(), seconds, NODES, progress=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    with pytest.raises(ValueError, match="none is left"):
+        run(Oracle(), seconds, NODES, warm_up=60)
+
+
+class TestElfving:
+    def test_its_approximation(self):
+        """The paper's example, with its formula corrected (docs/errata.md, item 1), and the exact expectation by integration."""
+        assert 1.057 + 0.393 * expected_normal_order_statistics(158)[-1] == pytest.approx(2.1047, abs=5e-5)
+        assert 1.057 + 0.393 * expected_normal_order_statistics(160)[-1] == pytest.approx(2.1064, abs=5e-5)
+        z = np.linspace(-9, 9, 20_001)
+        for n, j in ((10, 1), (10, 5), (10, 10), (158, 150)):
+            density = stats.beta.pdf(stats.norm.cdf(z), j, n - j + 1) * stats.norm.pdf(z)
+            assert expected_normal_order_statistics(n)[j - 1] == pytest.approx(np.trapezoid(z * density, z), abs=0.03)
+
+    def test_it_recovers_mean_and_deviation_although_late_workers_are_never_seen(self):
+        rng, z = np.random.default_rng(0), expected_normal_order_statistics(40)
+        chooser: Any = Elfving(window=200, at_least=0.1).start(np.zeros(40, int))
+        for _ in range(200):
+            times = np.maximum(rng.normal(2e9, 0.3e9, 40), 1).astype(np.int64)
+            cutoff = np.sort(times)[24]
+            chooser.observe(np.minimum(times, cutoff), times <= cutoff)
+        deviation, mean = np.polyfit(z, chooser.expected(), 1)
+        assert mean == pytest.approx(2.0, rel=0.02)
+        assert deviation == pytest.approx(0.3, rel=0.05)
+        assert abs(chooser.choose(times) - (1 + np.argmax(np.arange(1, 41) / (2.0 + 0.3 * z)))) <= 1
+
+
+def test_constant_cutoffs_are_synchronous_sgd():
+    """To the last bit; of some workers, with backup workers that are interrupted."""
+
+    def ends(schedule):
+        return schedule["time_ns"][schedule.rows(Verb.COMMIT)].tolist()
+
     cluster = {"workers": 5, "compute": COMPUTE}
-    ssgd = execute("run", make_run("ssgd", cluster=cluster), 0)
+    ssgd = outcome("ssgd", None, cluster)
     for rule in ("all", {"name": "count", "workers": 5}):
-        run = make_run("cutoff-sgd", cluster=cluster, protocol={"name": "cutoff", "rule": rule})
-        cutoff = execute("run", run, 0)
+        cutoff = outcome("cutoff-sgd", {"name": "cutoff", "rule": rule}, cluster)
         assert cutoff.params_digest == ssgd.params_digest
-        one, other = [each.schedule["time_ns"][each.schedule.rows(Verb.COMMIT)] for each in (cutoff, ssgd)]
-        assert np.array_equal(one, other)
+        assert ends(cutoff.schedule) == ends(ssgd.schedule)
+    exponential = Cluster(workers=10, compute={"name": "exponential", "scale": 1.0})
+    cut = record(Cutoff(rule={"name": "count", "workers": 7}), exponential, gradients=700)
+    assert ends(cut) == ends(record(Synchronous(backup_workers=3, late="interrupt"), exponential, gradients=700))
 
 
-def test_a_static_cutoff_is_synchronous_sgd_with_backup_workers_that_are_interrupted():
-    cluster = Cluster(workers=10, compute={"name": "exponential", "scale": 1.0})
-    cut = record(Cutoff(rule={"name": "count", "workers": 7}), cluster, gradients=700)
-    backup = record(Synchronous(backup_workers=3, late="interrupt"), cluster, gradients=700)
-    one, other = [each["time_ns"][each.rows(Verb.COMMIT)] for each in (cut, backup)]
-    assert np.array_equal(one, other)
-
-
-@pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("seed", range(3))
-def test_no_rule_surpasses_the_oracle_in_any_round(name, seed):
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_rule_surpasses_the_oracle_in_any_round(name):
     """The same times for all rules: gradients per time of the round are at most the largest c / x_(c) over all c."""
-    rng = np.random.default_rng(seed)
-    chooser, oracle = RULES[name].start(np.zeros(30, int)), Oracle().start(np.zeros(30, int))
-    for number in range(300):
+    rng = np.random.default_rng(1)
+    chooser, oracle = (rule.start(np.zeros(30, int)) for rule in (EXAMPLES[name], Oracle()))
+    for number in range(200):
         slow = np.where((np.arange(30) < 8) & (number // 40 % 2 == 0), 3.0, 1.0)
         times = (rng.lognormal(0, 0.4, 30) * slow * 1e9).astype(np.int64)
-        chosen, best = (Round.of(times, each.choose(times)) for each in (chooser, oracle))
-        rate, most = (len(each.first) / each.cutoff for each in (chosen, best))
-        assert rate <= most
-        assert most == (np.arange(1, 31) / np.sort(times)).max()
+        chosen, best = (Round.of(times, one.choose(times)) for one in (chooser, oracle))
+        rate, most = (len(one.first) / one.cutoff for one in (chosen, best))
+        assert rate <= most == (np.arange(1, 31) / np.sort(times)).max()
         chooser.observe(chosen.seen, chosen.taken)
 
 
@@ -103,7 +196,7 @@ def test_in_the_long_run_the_throughput_oracle_does_more_gradients_per_time():
     cluster = Cluster(workers=30, compute={"name": "lognormal", "median": 1.0, "sigma": 0.8})
     rates = {}
     for objective in ("round", "throughput"):
-        schedule = record(Cutoff(rule={"name": "oracle", "objective": objective}), cluster, seconds=1500, seed=4)
+        schedule = record(Cutoff(rule={"name": "oracle", "objective": objective}), cluster, seconds=1000, seed=4)
         rates[objective] = schedule.counts()["gradients"] / schedule.end_ns
     assert rates["round"] < rates["throughput"] < 1.1 * rates["round"]
 
@@ -114,9 +207,263 @@ def test_rules_that_cannot_work_are_refused():
         ({"name": "elfving", "at_least": 0}, "greater than 0"),
         ({"name": "deadline", "seconds": 0}, "greater than 0"),
         ("deadline", "`deadline` needs `seconds`, or training on recorded rounds"),
-        ({"name": "deadline", "seconds": 0}, "greater than 0"),
+        ({"name": "count-or-deadline", "workers": 3}, "`count-or-deadline` needs `seconds`"),
+        ({"name": "count-or-deadline", "workers": 9, "seconds": 1.0}, r"`workers` \(9\) must not exceed the cluster's 4"),
         ({"name": "hmm", "by": "clock"}, "'count', 'deadline' or 'count-or-deadline'"),
     ):
         with pytest.raises(FredError, match=message):
             make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})
-    assert set(RULES) == {name for name in registry.REGISTRY["cutoff"] if not name.startswith("dmm")}
+    with pytest.raises(ValueError, match="no iterations"):
+        FixedDeadline().trained(np.ones((0, 30)), NODES)
+
+
+class TestHeldBack:
+    def test_the_last_quarter_counts_whole_and_the_constant_is_the_first_three_quarters_best(self):
+        seconds = clusters(2, 100)
+        result = held_back(EWMA(of="node"), seconds, NODES, warm_up=10)
+        best = int(np.argmax(np.arange(1, 31) / np.sort(seconds[:75], axis=1).mean(axis=0))) + 1
+        fixed = best / np.sort(seconds[75:], axis=1)[:, best - 1].mean()
+        throughput = run(EWMA(of="node"), seconds[65:], NODES, warm_up=10).summary()["throughput"]
+        assert (result.rounds, result.static) == (25, best)
+        assert result.ratio == pytest.approx(throughput / fixed, rel=1e-8)
+
+    def test_the_last_quarter_does_not_choose_the_constant(self):
+        seconds = rounds_of(0, 80)
+        later = np.concatenate((seconds[:60], 9 * seconds[60:, ::-1]))
+        assert held_back(EWMA(), seconds, NODES).static == held_back(EWMA(), later, NODES).static
+
+    def test_the_oracle_is_better_and_waiting_for_one_is_worse(self):
+        seconds = clusters(3, 200)
+        good, bad = (held_back(rule, seconds, NODES) for rule in (Oracle(objective="throughput"), FixedCount(workers=1)))
+        assert good.against_static.above
+        assert (good.doubt, good.worse) == (None, False)
+        assert bad.worse
+        assert str(bad.doubt).startswith("in 50 rounds held back it was worse than always waiting for")
+
+    def test_the_constant_itself_and_few_rounds_are_indistinguishable_from_it(self):
+        seconds = clusters(4, 100)
+        static = held_back(EWMA(), seconds, NODES).static
+        same = held_back(FixedCount(workers=static), seconds, NODES)
+        assert (same.ratio, same.interval) == (1, (1, 1))
+        few = held_back(EWMA(), seconds[:20], NODES)
+        assert (few.rounds, few.interval) == (5, None)
+        for result in (same, few):
+            doubt = f"{result.rounds} rounds held back cannot tell it from always waiting for {result.static} workers"
+            assert not result.worse
+            assert doubt in str(result.doubt)
+            assert HeldBack.model_validate_json(result.model_dump_json()) == result
+
+
+def test_a_constant_deadline_on_exponential_times_by_the_closed_form():
+    """Of n workers n (1 - e^-d) come by d, one more where none does; such a round lasts 1 / n longer, a complete one is shorter."""
+    n, rounds = 5, 8000
+    seconds = np.random.default_rng(3).exponential(1.0, (rounds, n))
+    for deadline in (0.05, 0.3, 1.0):
+        result = run(FixedDeadline(seconds=deadline), seconds, np.zeros(n, int), warm_up=0)
+        none = math.exp(-n * deadline)
+        t = np.linspace(0, deadline, 10_001)
+        gradients, time = n * -math.expm1(-deadline) + none, deadline + none / n - np.trapezoid((-np.expm1(-t)) ** n, t)
+        error = 4 / math.sqrt(rounds)
+        assert result.cutoff.mean() == pytest.approx(gradients, abs=error * result.cutoff.std())
+        assert result.time.mean() / 1e9 == pytest.approx(time, abs=error * result.time.std() / 1e9)
+        assert result.summary()["throughput"] == pytest.approx(gradients / time, rel=0.05)
+
+
+class TestCensoredTimes:
+    @given(
+        st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=12).filter(lambda s: any(f for _, f in s))
+    )
+    def test_their_distribution_is_scipys(self, sample):
+        times, finished = (np.array(column) for column in zip(*sample, strict=True))
+        ours = Distribution.of(times[:, None], finished[:, None])
+        law = stats.ecdf(stats.CensoredData(uncensored=times[finished], right=times[~finished])).sf
+        for t in range(10):
+            assert 1 - ours.mass[ours.times <= t].sum() == pytest.approx(law.evaluate(np.array([t]))[0], abs=1e-12)
+
+    @given(st.lists(st.lists(st.integers(1, 9), min_size=7, max_size=7), min_size=1, max_size=9), st.floats(0.01, 1.0))
+    def test_quantiles_and_deviations_of_complete_times_are_numpys_by_column(self, sample, share):
+        times = np.array(sample)
+        ours = Distribution.of(times, np.ones(times.shape, bool))
+        assert ours.quantile(share).tolist() == np.quantile(times, share, axis=0, method="inverted_cdf").tolist()
+        median = np.quantile(times, 0.5, axis=0, method="inverted_cdf")
+        assert ours.mad().tolist() == np.quantile(abs(times - median), 0.5, axis=0, method="inverted_cdf").tolist()
+
+    def test_quantiles_beyond_the_finished_times_are_infinite(self):
+        ours = Distribution.of(np.array([[1, 1], [2, 2], [3, 3], [3, 3]]), np.array([[True, True]] * 2 + [[False, True]] * 2))
+        assert ours.quantile(0.5).tolist() == [2.0, 2.0]
+        assert ours.quantile(0.51).tolist() == [np.inf, 3.0]
+        late = Distribution.of(np.array([[1], [3], [3]]), np.array([[True], [False], [False]]))
+        assert late.mad().tolist() == [np.inf]
+
+
+@given(st.lists(st.lists(st.integers(1, 12), min_size=4, max_size=4), min_size=1, max_size=5))
+def test_the_best_static_deadline_is_the_best_of_all_by_trial(rounds):
+    times = np.array(rounds)
+    best = FixedDeadline().trained(times.astype(float), np.zeros(4, int)).seconds
+
+    def rate(deadline: float) -> float:
+        ended = [Round.of(row * 10**9, Deadline.after(deadline)) for row in times]
+        return sum(len(one.first) for one in ended) / sum(one.cutoff for one in ended)
+
+    assert best is not None and best in times
+    assert rate(best) == max(rate(deadline) for deadline in np.arange(0.25, 14, 0.25))
+
+
+def test_the_best_number_with_a_deadline_is_the_best_by_trial():
+    seconds = clusters(3, 60).round(2)
+    seconds[[17, 50], 5:] *= 20  # such rounds are not worth their c-th worker
+
+    def rate(rule: FixedCount | FixedCountOrDeadline) -> float:
+        return run(rule, seconds, NODES, warm_up=0).summary()["throughput"]
+
+    alone, both = FixedCount().trained(seconds, NODES), FixedCountOrDeadline().trained(seconds, NODES)
+    assert both.workers == alone.workers
+    rates = {at: rate(FixedCountOrDeadline(workers=alone.workers, seconds=at)) for at in np.unique(seconds)}
+    assert both.seconds is not None and rates[both.seconds] == max(rates.values()) > rate(alone)
+    given = FixedCountOrDeadline(seconds=1.4).trained(seconds, NODES)
+    assert given.seconds == 1.4
+    counts = {number: rate(FixedCountOrDeadline(workers=number, seconds=1.4)) for number in range(1, 31)}
+    assert alone.workers is not None and given.workers is not None
+    assert counts[given.workers] == max(counts.values()) > counts[alone.workers]
+
+
+class TestMADDeadline:
+    def test_of_normal_times_three_deviations_take_nearly_all(self):
+        """Three MAD of a normal variable are two deviations; what is dropped in one round must not count in the next."""
+        seconds = 2 + 0.1 * np.random.default_rng(1).standard_normal((300, 50))
+        share = stats.norm.cdf(3 * stats.norm.ppf(0.75))
+        cutoff = run(MADDeadline(), seconds, np.zeros(50, int)).cutoff
+        assert np.median(cutoff) / 50 == pytest.approx(share, abs=0.03)
+        assert cutoff.mean() / 50 == pytest.approx(share, abs=0.04)
+
+    @pytest.mark.parametrize("name", ADAPTIVE)
+    def test_a_slower_cluster_is_waited_for_again_and_a_faster_one_not_longer(self, name):
+        seconds = rounds_of(0, 180)
+        seconds[60:120] *= 8
+        result = run(ADAPTIVE[name], seconds, NODES, warm_up=0)
+        usual = result.cutoff[20:60].mean()
+        assert result.cutoff[60] < usual / 2
+        assert result.cutoff[62:64].max() >= usual / 2
+        assert result.cutoff[80:120].mean() > 0.7 * usual
+        assert result.time[140:].max() < 2 * result.time[20:60].max()
+        assert result.cutoff[140:].mean() < 1.3 * usual
+
+    def test_in_the_long_run_as_many_are_in_time_as_in_the_beginning(self):
+        seconds = np.random.default_rng(2).exponential(1.0, (600, 30))
+        for name, rule in ADAPTIVE.items():
+            cutoff = run(rule, seconds, NODES).cutoff
+            assert cutoff[-100:].mean() > 0.8 * cutoff[:100].mean(), name
+
+    def test_each_worker_by_its_own_times_waits_for_the_latest_of_them(self):
+        chooser = MADDeadline(of="worker", k=2.0).start(np.zeros(3, int))
+        for row in ([10, 20, 90], [12, 20, 91], [14, 20, 99]):
+            chooser.observe(np.array(row), np.ones(3, bool))
+        assert chooser.choose(NONE) == Deadline(91 + 2 * 1)
+        chooser.observe(np.array([200, 200, 90]), np.array([False, False, True]))  # two of three are late
+        assert chooser.choose(NONE) == Deadline(90)  # half of the third's are 90, so that its deviation is none
+        chooser.observe(np.array([200, 200, 200]), np.array([False, False, False]))
+        assert chooser.choose(NONE) == Deadline(400)
+
+
+class Told(Predictive):
+    """Expects these times in every round."""
+
+    times: tuple[float, ...] = (1.0, 1.1, 1.2, 3.5)
+
+    def start(self, node_of: Any) -> Predictor:
+        return Teller(self, len(self.times))
+
+    def after(self, *seconds: float) -> Predictor:
+        """Return a chooser after a round of which it chose nothing, and one in which all workers took these times, s."""
+        chooser = self.start(None)
+        for time in (1.0, *seconds):
+            chooser.choose(NONE)
+            chooser.observe(np.full(len(self.times), round(time * 1e9)), np.ones(len(self.times), bool))
+        return chooser
+
+
+class Teller(Predictor):
+    def __init__(self, rule: Told, workers: int):
+        super().__init__(rule, workers)
+        self.times = np.array(rule.times)
+
+    def expected(self) -> np.ndarray:
+        return self.times
+
+    def learn(self, seconds: np.ndarray, finished: np.ndarray) -> None:
+        pass
+
+
+class TestPredictorsByTime:
+    RULE = Told(objective="round", by="count-or-deadline")
+
+    def test_they_announce_when_the_number_that_they_would_choose_is_expected(self):
+        """In the long run all are worth the wait, after a round that took 40 s."""
+        for objective, c in (("round", 3), ("throughput", 4)):
+            by_count, by_time = (Told(objective=objective, by=by).after(40.0).choose(NONE) for by in ("count", "deadline"))
+            assert (by_count, by_time) == (c, Deadline.after((1.0, 1.1, 1.2, 3.5)[c - 1])), objective
+
+    def test_a_number_is_not_waited_for_longer_than_its_usual_deviations(self):
+        """Three mean deviations of log x_(c), by NumPy: of all rounds at first, then with a weight of a quarter; each at most .2."""
+        rng, mean, late = np.random.default_rng(0), 0.2, []
+        chooser = self.RULE.after()
+        for number in range(12):
+            chosen = chooser.choose(NONE)
+            assert isinstance(chosen, Deadline)
+            assert chosen.workers == 3
+            assert chosen.ns == pytest.approx(1.2e9 * math.exp(3 * mean), abs=1)
+            times = (rng.lognormal(0.2, 0.2, 4) * 1e9).astype(np.int64)
+            times[1:] *= 10 if number == 8 else 1
+            this = Round.of(times, chosen)
+            late.append(this.cutoff == chosen.ns)
+            error = max(abs(math.log(this.cutoff / 1.2e9)), 0.05 if len(this.first) < 3 else 0.0)
+            mean += max(0.25, 1 / (number + 1)) * (min(error, 0.2) - mean)
+            chooser.observe(this.seen, this.taken)
+        assert late[8]
+        assert not all(late)
+
+    def test_a_worker_that_becomes_always_late_is_soon_waited_for(self):
+        for late in (1.3, 2.0):
+            chooser, counts = self.RULE.after(), []
+            for third in [1.2] * 30 + [late] * 30:
+                this = Round.of((np.array([1.0, 1.1, third, 3.5]) * 1e9).astype(np.int64), chooser.choose(NONE))
+                chooser.observe(this.seen, this.taken)
+                counts.append(len(this.first))
+            assert counts[:30] == [3] * 30
+            assert counts[50:] == [3] * 10
+
+    def test_a_round_that_others_cut_short_says_nothing_of_lateness(self):
+        chooser = self.RULE.after()
+        for played in [3] * 40 + [1] * 5:
+            chosen = chooser.choose(NONE)
+            this = Round.of((np.array([1.0, 1.1, 1.2, 3.5]) * 1e9).astype(np.int64), played)
+            chooser.observe(this.seen, this.taken)
+        assert isinstance(chosen, Deadline)
+        assert chosen.ns == pytest.approx(1.2e9, rel=1e-3)
+
+    def test_a_time_expected_before_the_round_begins_is_none(self):
+        """Elfving's line through wide times goes below 0."""
+        assert Told(by="deadline", at_least=0.5, times=(-2.0, -1.0)).after().choose(NONE) == Deadline(0)
+        seconds = np.random.default_rng(0).lognormal(0, 2.0, (60, 30))
+        assert run(Elfving(by="deadline", at_least=0.01), seconds, NODES).cutoff.min() >= 1
+
+    @pytest.mark.parametrize("by", ["count", "deadline", "count-or-deadline"])
+    @given(rounds=st.lists(st.lists(st.integers(1, 60), min_size=4, max_size=4), min_size=1, max_size=5))
+    def test_a_round_counts_the_same_whether_it_was_left_to_the_rule_or_all_were_waited_for(self, by, rounds):
+        alone, observed = (Told(by=by).after() for _ in range(2))
+        for times in rounds:
+            whole = np.array(times) * 10**8
+            this = Round.of(whole, alone.choose(NONE))
+            assert observed.choose(NONE) == alone.choose(NONE)
+            alone.observe(this.seen, this.taken)
+            observed.observe(whole, np.ones(4, bool))
+        assert alone.choose(NONE) == observed.choose(NONE)
+
+    def test_where_the_number_of_slow_workers_varies_time_beats_count(self):
+        """Each of thirty workers is ten times slower with probability 1/4, independently in every round."""
+        rng = np.random.default_rng(4)
+        seconds = rng.uniform(0.95, 1.05, (500, 30)) * np.where(rng.random((500, 30)) < 0.25, 10.0, 1.0)
+        by_count = [run(FixedCount(workers=c), seconds, NODES).summary() for c in range(1, 31)]
+        by_time = run(FixedDeadline(seconds=1.05), seconds, NODES).summary()
+        assert by_time["of_oracle"] > 0.99
+        assert max(summary["of_oracle"] for summary in by_count) < 0.9

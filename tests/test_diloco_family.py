@@ -1,4 +1,4 @@
-"""DiLoCo and its kin: other programs' golden numbers, what they are the same as, NumPy's word on each, times and bytes."""
+"""DiLoCo and other servers of pseudo-gradients: golden numbers of other programs, times and bytes."""
 
 import math
 import re
@@ -12,22 +12,10 @@ import pytest
 from fred import Cluster, Layout, Model, Params
 from fred.base.errors import FredError
 from fred.outcomes.outcome import Outcome
-from fred.running.execution import execute
-from fred.schedule.schedule import Verb
+from fred.schedule.schedule import Schedule, Verb
+from fred.systems.halos import LocalServers
 from fred.systems.streaming_diloco import Streaming
-from tests.recompute import largest_relative_error
-from tests.worlds import LAYERS, make_run, same
-
-WORKERS = 4
-UNEQUAL = {"workers": WORKERS, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
-NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
-RATE = 0.125  # by which numbers are multiplied without being rounded
-
-
-def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
-    algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
-    options = {"stop": {"gradients": 160}, **options}
-    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
+from tests.worlds import LAYERS, NETWORK, UNEQUAL, constant, outcome, sized_schedule
 
 
 class TwoNumbers(Model):
@@ -43,28 +31,27 @@ class TwoNumbers(Model):
 
 
 class Locally(Streaming):
-    """Streaming, of which the first worker's own model is shown."""
+    """Streaming, which shows one worker's model."""
+
+    worker: int = 0
 
     def layout(self, cluster: Cluster) -> Layout:
-        return super().layout(cluster)._replace(answer=range(1))
+        return super().layout(cluster)._replace(answer=range(self.worker, self.worker + 1))
 
 
 def two_numbers(protocol: Any, updates: int, faults: Any = ()) -> list[tuple[float, float]]:
-    """Both numbers after each update of two workers that take a second for each."""
-    found = outcome(
+    """Return both numbers after each update of two workers that take a second for each."""
+    run = outcome(
         {"name": "streaming-diloco", "learning_rate": 1.0, "outer_rate": 2.0, "outer": "sgd"},
         protocol,
-        {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}, "faults": list(faults)},
+        constant(1.0, 1.0, faults=list(faults)),
         task={"data": {"name": "noise", "deviation": 0}, "model": TwoNumbers(), "loss": "value", "batch_size": 1},
         stop={"seconds": updates + 1},
         evaluate={"every_seconds": 0.5},
+        inline=True,
     )
-    seen = found.metrics[found.metrics["virtual_seconds"] % 1 == 0.5]
-    return list(zip(seen["error"], seen["loss"] / 2 - seen["error"], strict=True))
-
-
-def column(text: str) -> list[float]:
-    return [float(each) for each in text.split()]
+    points = run.metrics[run.metrics["virtual_seconds"] % 1 == 0.5]
+    return list(zip(points["error"], points["loss"] / 2 - points["error"], strict=True))
 
 
 # Of torchft's regression fixtures, checked by hand: what the first number, and the second one, are after each update.
@@ -93,266 +80,202 @@ COMMON = {  # after updates 3, 6, 9 and 12
 }
 
 
+FRAGMENTS = {"period": 6, "fragments": 2, "cut": "layers"}
+
+
 @pytest.mark.parametrize(("delay", "mixing"), TORCHFT)
 def test_streaming_is_torchfts(delay, mixing):
-    options = {"period": 6, "fragments": 2, "delay": delay, "mixing": mixing, "cut": "layers"}
-    own = two_numbers(Locally(**options), 15)
-    assert [list(each) for each in zip(*own, strict=True)] == [column(each) for each in TORCHFT[delay, mixing]]
+    options = FRAGMENTS | {"delay": delay, "mixing": mixing}
+    columns = [[float(number) for number in text.split()] for text in TORCHFT[delay, mixing]]
+    assert two_numbers(Locally(**options), 15) == list(zip(*columns, strict=True))
     common = two_numbers({"name": "streaming", **options}, 12)
     assert [common[updates] for updates in (3, 6, 9, 12)] == COMMON[delay, mixing]
 
 
-def test_who_crashes_takes_what_the_other_has_as_in_torchfts_failure_test():
-    """The second replica dies before the second meeting, and is back after the ninth update: -35 and -29, and on as if nothing was."""
-
-    class Other(Locally):
-        def layout(self, cluster: Cluster) -> Layout:
-            return super().layout(cluster)._replace(answer=range(1, 2))
-
-    options = {"period": 6, "fragments": 2, "cut": "layers", "elastic": True}
+def test_a_crashed_worker_takes_the_model_of_the_other_as_in_torchfts_failure_test():
+    """The second replica dies before the second meeting, and rejoins after the ninth update: -35 and -29, then as without."""
+    options = FRAGMENTS | {"elastic": True}
     away = [{"name": "outage", "workers": [1], "begin": 5.25, "end": 9.25}]
-    other = two_numbers(Other(**options), 15, away)
+    other, without = two_numbers(Locally(worker=1, **options), 15, away), two_numbers(Locally(**options), 15)
     assert other[5] == (-15, -9)
     assert other[6:9] == [(-15, -9)] * 3, "away"
     assert other[9] == (-35, -29)
-    without = two_numbers(Locally(**options), 15)
     assert other[10:] == without[10:]
-    assert (
-        two_numbers({"name": "streaming", **options}, 12, away)[:10] == two_numbers({"name": "streaming", **options}, 12)[:10]
-    )
+    common = [two_numbers({"name": "streaming", **options}, 12, faults)[:10] for faults in (away, ())]
+    assert common[0] == common[1]
 
 
-PLAIN_OUTER = {"outer_rate": 1.0, "outer": "sgd"}
+def steps(schedule: Schedule) -> list[float]:
+    """Return the times at which the server model changes, s."""
+    return (schedule["time_ns"][schedule.rows(Verb.COMMIT)] / 1e9).round(6).tolist()
 
 
-@pytest.mark.slow
-class TestSame:
-    ROUNDS: ClassVar[Any] = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}, {"seconds": 4.05}  # 8 of 5 updates
-
-    def after_rounds(self, algorithm: Any, period: int | None = 5) -> Params:
-        cluster, stop = self.ROUNDS
-        return outcome(algorithm, period and {"period": period}, cluster, stop=stop).final
-
-    def test_with_plain_steps_of_rate_1_it_is_local_sgd(self):
-        plain = {"name": "diloco", **PLAIN_OUTER}
-        assert largest_relative_error(self.after_rounds(plain), self.after_rounds("local-sgd")) < 1e-5
-        times = []
-        for algorithm in (plain, "local-sgd"):
-            schedule = outcome(algorithm, {"period": 5}, UNEQUAL | {"network": NETWORK}, stop={"seconds": 9}).schedule
-            times.append(np.unique(schedule["time_ns"][schedule.rows(Verb.SYNC)]).tolist())
-        assert times[0] == times[1]
-        assert len(times[0]) > 5
-
-    def test_where_all_meet_after_each_update_it_is_synchronous(self):
-        diloco = self.after_rounds({"name": "diloco", **PLAIN_OUTER}, 1)
-        assert largest_relative_error(diloco, self.after_rounds("allreduce-sgd", None)) < 1e-5
-
-    def test_it_is_snoo_whose_workers_hold_the_outer_optimizer(self):
-        diloco = self.after_rounds({"name": "diloco", "outer_rate": 0.5})
-        snoo = self.after_rounds({"name": "snoo", "outer_rate": 0.5, "outer_momentum": 0.9})
-        assert largest_relative_error(diloco, snoo) < 1e-5
-
-    def test_one_fragment_without_delay_is_diloco(self):
-        cluster = UNEQUAL | {"network": NETWORK}
-        streaming = outcome("streaming-diloco", {"period": 5, "fragments": 1}, cluster)
-        diloco = outcome("diloco", {"period": 5}, cluster)
-        assert streaming.params_digest == diloco.params_digest
-        assert streaming.schedule.end_ns == diloco.schedule.end_ns
-
-    @pytest.mark.parametrize("eager", [False, True])
-    def test_eager_of_one_worker(self, eager):
-        """Whose own difference counts at once, as in DiLoCo; or a round late, which is another thing."""
-        alone = UNEQUAL | {"workers": 1}
-        found = outcome("eager-diloco", {"period": 5, "eager": eager}, alone)
-        assert (found.params_digest == outcome("diloco", {"period": 5}, alone).params_digest) == eager
-
-    @pytest.mark.parametrize("inline", [False, True])
-    def test_paced_is_to_meet_by_time_where_all_times_fit(self, inline):
-        """2 s are eight, four and two updates."""
-        cluster = {"workers": 3, "speeds": [1.0, 0.5, 0.25], "compute": {"name": "constant", "seconds": 0.25}}
-        paced, timed, alone = (
-            outcome("diloco", protocol, cluster, inline, stop={"seconds": 8.1})
-            for protocol in ({"period": 8, "paced": True}, {"every": 2.0}, {"period": 16, "paced": True, "pace_seconds": 0.125})
-        )
-        assert same(paced, timed) and same(paced, alone)
-        made = np.bincount(paced.schedule["worker"][paced.schedule.rows(Verb.PUSH)])
-        assert made.tolist() == [32, 16, 8]
-
-    def test_pacing_equal_workers_changes_nothing(self):
-        cluster = UNEQUAL | {"network": NETWORK}
-        assert same(outcome("diloco", {"period": 5, "paced": True}, cluster), outcome("diloco", {"period": 5}, cluster))
-
-    def test_palsgd_without_pulls_is_diloco(self):
-        palsgd, diloco = (outcome(name, {"period": 5, "pulls": 0.0}) for name in ("palsgd", "diloco"))
-        assert palsgd.params_digest == diloco.params_digest
-
-    def test_edit_that_guards_against_nothing_is_diloco(self):
-        """Weights are alike at a great temperature, and nothing is as long as that."""
-        edit = outcome({"name": "edit", "temperature": 1e9, "longest": 1e9, "outer": "sgd"}, {"period": 5})
-        diloco = outcome({"name": "diloco", "outer": "sgd"}, {"period": 5})
-        assert largest_relative_error(edit.final, diloco.final) < 1e-5
+def latency(seconds: float) -> dict[str, Any]:
+    return {"network": {"latency": {"name": "constant", "seconds": seconds}}}
 
 
-CONSTANT = {"name": "constant", "seconds": 0.5}
+SLOW = constant(0.5, 0.5, 0.5, 1.0)
+HALF = constant(0.5, 0.5, 0.5)
 
 
-@pytest.mark.slow
-class TestTimes:
-    """Four workers that take 0.5 s for a gradient, one of them 1 s; a ring of 6 messages."""
+class TestRounds:
+    """Workers that take 0.5 s for a gradient, one of them 1 s; a ring of 6 messages."""
 
-    SLOW = {"workers": 4, "speeds": [1, 1, 1, 0.5], "compute": CONSTANT}
-
-    def steps(self, found: Outcome) -> list[float]:
-        schedule = found.schedule
-        return (schedule["time_ns"][schedule.rows(Verb.COMMIT)] / 1e9).round(6).tolist()
+    def schedule(self, algorithm: str, protocol: Any, cluster: Any, seconds: float) -> Schedule:
+        return outcome(algorithm, protocol, cluster, stop={"seconds": seconds}, task=None).schedule
 
     def test_a_round_is_the_slowest_workers_steps_and_a_collective(self):
-        cluster = self.SLOW | {"network": {"latency": {"name": "constant", "seconds": 0.1}}}
-        assert self.steps(outcome("diloco", {"period": 3}, cluster, stop={"seconds": 8}))[:2] == [3.6, 7.2]
+        assert steps(self.schedule("diloco", {"period": 3}, SLOW | latency(0.1), 8.0))[:2] == [3.6, 7.2]
 
     def test_by_time_the_fast_make_more_steps(self):
         """They meet at the first end of an update after 2.2 s: 2.5 s, of the slow 3 s."""
-        found = outcome("edit", {"every": 2.2}, self.SLOW, stop={"seconds": 6.25})
-        assert self.steps(found) == [3.0, 6.0]
-        pushed = found.schedule["worker"][found.schedule.rows(Verb.PUSH)]
-        assert np.bincount(pushed[found.schedule["time_ns"][found.schedule.rows(Verb.PUSH)] <= 3e9]).tolist() == [5, 5, 5, 3]
+        schedule = self.schedule("edit", {"every": 2.2}, SLOW, 6.25)
+        assert steps(schedule) == [3.0, 6.0]
+        pushes = schedule.rows(Verb.PUSH)
+        first = pushes[schedule["time_ns"][pushes] <= 3e9]
+        assert np.bincount(schedule["worker"][first]).tolist() == [5, 5, 5, 3]
 
-    @pytest.mark.parametrize(("latency", "ends"), [(0.1, [3.0, 6.0]), (0.5, [4.0, 8.0])])
-    def test_what_does_not_fit_behind_the_steps_is_waited_for(self, latency, ends):
+    @pytest.mark.parametrize(("seconds", "ends"), [(0.1, [3.0, 6.0]), (0.5, [4.0, 8.0])])
+    def test_an_allreduce_longer_than_the_steps_behind_which_it_hides_is_waited_for(self, seconds, ends):
         """Each has two updates of the slow, 2 s, time; six messages take 0.6 s, or 3 s."""
-        cluster = self.SLOW | {"network": {"latency": {"name": "constant", "seconds": latency}}}
-        found = outcome(
-            "streaming-diloco", {"period": 3, "fragments": 1, "delay": 2}, cluster, stop={"seconds": 8.25}, task=LAYERS
-        )
-        schedule, syncs = found.schedule, found.schedule.rows(Verb.SYNC)
+        schedule = self.schedule("streaming-diloco", {"period": 3, "fragments": 1, "delay": 2}, SLOW | latency(seconds), 8.25)
+        syncs = schedule.rows(Verb.SYNC)
         last = schedule["time_ns"][syncs][schedule["worker"][syncs] == 3] / 1e9
         assert last[:2].round(6).tolist() == ends
 
-    QUORUM: ClassVar[Any] = {"workers": 4, "speeds": [1, 1, 1, 0.2], "compute": CONSTANT}  # the slow one takes 2.5 s
+    def test_paced_workers_make_updates_in_proportion_to_their_speed(self):
+        """4 s of eight, four and three updates (8 / 3 rounded up), of which the last takes 4.5 s."""
+        cluster = constant(0.5, 1.0, 1.5) | latency(0.1)
+        schedule = self.schedule("diloco", {"period": 8, "paced": True}, cluster, 15.0)
+        assert steps(schedule) == [4.9, 9.8, 14.7], "4.5 s, and a ring of four messages"
+        assert np.bincount(schedule["worker"][schedule.rows(Verb.PUSH)])[:3].tolist() == [24, 12, 9]
+
+    def test_a_pull_takes_no_time(self):
+        schedule = self.schedule("palsgd", {"period": 10, "pulls": 0.5}, constant(0.5), 400.25)
+        pulls = int((schedule["keep"][schedule.rows(Verb.SYNC)] == 1).sum())
+        assert len(schedule.rows(Verb.PUSH)) == 800, "one each half second"
+        assert abs(pulls - 800) < 4 * math.sqrt(2 * 800), "half of the steps, to four standard deviations"
+
+    def test_fragments_are_sent_one_by_one(self):
+        """A network of two layers, 8 x 6 + 6 and 6 x 4 + 4 numbers, in a ring of two: each sends half of each, twice."""
+        cluster = constant(0.5, 0.5, network={"bandwidth": 1e5})
+        protocol = {"period": 4, "fragments": 2, "cut": "layers"}
+        schedule = sized_schedule("streaming-diloco", protocol, cluster, stop={"seconds": 5}, task=LAYERS)
+        adds = schedule.rows(Verb.ADD)[:4]
+        assert schedule["bytes"][adds].tolist() == [4 * 54] * 2 + [4 * 28] * 2
+        assert schedule["block"][adds].tolist() == [0, 0, 1, 1]
+
+
+class TestQuorum:
+    """Learners that take 0.5 s for a gradient, one of them 2.5 s."""
+
+    CLUSTER: ClassVar[Any] = constant(0.5, 0.5, 0.5, 2.5)
+
+    def run(self, protocol: Any, cluster: Any, seconds: float) -> Outcome:
+        return outcome("decoupled-diloco", {"period": 4} | protocol, cluster, stop={"seconds": seconds}, task=None)
 
     @pytest.mark.parametrize("overlap", [0.0, 1.0])
-    def test_who_answers_within_the_time_of_grace_counts(self, overlap):
+    def test_answers_within_the_time_of_grace_count(self, overlap):
         """Asked at 2, 4, ... s, when the fast have made four updates; the slow answers at 2.5 s, which half a second waits for."""
-        protocol = {"period": 4, "quorum": 3, "overlap": overlap}
-        schedule = outcome("decoupled-diloco", protocol, self.QUORUM, stop={"seconds": 11.25}).schedule
+        schedule = self.run({"quorum": 3, "overlap": overlap}, self.CLUSTER, 11.25).schedule
         commits, adds = schedule.rows(Verb.COMMIT), schedule.rows(Verb.ADD)
-        counts = np.diff(np.searchsorted(adds, commits), prepend=0).tolist()
-        assert (schedule["time_ns"][commits] / 1e9)[:1].tolist() == [2.0 + overlap / 2]
-        assert counts[0] == (4 if overlap else 3)
-        first = adds[: counts[0]]
+        assert steps(schedule)[0] == 2.0 + overlap / 2
+        first = adds[adds < commits[0]]
         assert schedule["weight"][first].tolist() == [4.0] * 3 + ([1.0] if overlap else []), "updates"
-        assert not len(schedule.rows(Verb.DROP)), "who is too late does not answer any more"
+        assert not len(schedule.rows(Verb.DROP)), "a learner that is too late does not answer any more"
 
     def test_each_fragment_is_asked_for_by_itself(self):
         """Four of them in four updates' time, 2 s: one each 0.5 s, though it takes 1 s until the slow could have answered."""
         protocol = {"period": 4, "fragments": 4, "quorum": 3, "overlap": 2.0}
-        found = outcome("decoupled-diloco", protocol, self.QUORUM, stop={"seconds": 4.75})
-        schedule, commits = found.schedule, found.schedule.rows(Verb.COMMIT)
-        assert (schedule["time_ns"][commits] / 1e9).tolist() == [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]
+        schedule = sized_schedule("decoupled-diloco", protocol, self.CLUSTER, stop={"seconds": 4.75})
+        commits, adds = schedule.rows(Verb.COMMIT), schedule.rows(Verb.ADD)
+        assert steps(schedule) == [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]
         assert schedule["block"][commits].tolist() == [0, 1, 2, 3, 0, 1, 2]
-        adds = schedule.rows(Verb.ADD)
         first = adds[schedule["block"][adds] == 3][:4]
         assert schedule["weight"][first].tolist() == [4.0] * 3 + [1.0], "asked at 2 s; the slow has made one update at 2.5 s"
-        parameters = sum(int(each.size) for each in found.initial.values())
-        per_fragment = [schedule["bytes"][adds[schedule["block"][adds] == block][0]] for block in range(4)]
-        assert sum(per_fragment) == 4 * parameters
-
-    def test_paced_workers_make_as_many_updates_as_they_are_fast(self):
-        """4 s of eight, four and three updates (8 / 3 rounded up), of which the last takes 4.5 s."""
-        cluster = {
-            "workers": 3,
-            "speeds": [1.0, 0.5, 1 / 3],
-            "compute": CONSTANT,
-            "network": {"latency": {"name": "constant", "seconds": 0.1}},
-        }
-        found = outcome("diloco", {"period": 8, "paced": True}, cluster, stop={"seconds": 15})
-        assert self.steps(found) == [4.9, 9.8, 14.7], "4.5 s, and a ring of four messages"
-        adds = found.schedule.rows(Verb.PUSH)
-        assert np.bincount(found.schedule["worker"][adds])[:3].tolist() == [24, 12, 9]
+        assert sum(schedule["bytes"][adds[schedule["block"][adds] == block][0]] for block in range(4)) == 4 * 36
 
     def test_learners_never_wait(self):
-        cluster = self.QUORUM | {"network": {"latency": {"name": "constant", "seconds": 0.7}}}
-        found = outcome("decoupled-diloco", {"period": 4, "quorum": 4}, cluster, stop={"seconds": 50})
-        times = found.summary["workers_time"]
+        times = self.run({"quorum": 4}, self.CLUSTER | latency(0.7), 50.0).summary["workers_time"]
         assert times["waiting"] < 0.01
         assert times["network"] == pytest.approx(0.7 / 50, abs=0.003), "the first model"
 
-    def test_the_others_go_on_without_who_has_crashed(self):
-        """Half of the time half of the learners are away; one answer is enough, and all who are there compute all the time."""
+    def test_the_others_go_on_without_crashed_learners(self):
+        """Half of the time half of the learners are away; one answer is enough, and all that are there compute all the time."""
         away = [{"name": "outage", "workers": [0, 1], "begin": 9.1, "end": 29.1}]
-        found = outcome(
-            "decoupled-diloco", {"period": 4}, {"workers": 4, "compute": CONSTANT, "faults": away}, stop={"seconds": 40}
-        )
-        schedule, rows = found.schedule, found.schedule.rows(Verb.ADD)
-        times = schedule["time_ns"][rows] / 1e9
-        during = (times > 9.1) & (times < 29.1)
-        assert set(schedule["worker"][rows][during].tolist()) == {2, 3}
-        assert set(schedule["worker"][rows][times > 33].tolist()) == {0, 1, 2, 3}
-        assert len(schedule.rows(Verb.PUSH)) == 4 * 79 - 2 * 40, "each half second, but for 20 s of two, and what was lost"
+        schedule = self.run({}, constant(0.5, 0.5, 0.5, 0.5, faults=away), 40.0).schedule
+        adds = schedule.rows(Verb.ADD)
+        times, workers = schedule["time_ns"][adds] / 1e9, schedule["worker"][adds]
+        assert set(workers[(times > 9.1) & (times < 29.1)].tolist()) == {2, 3}
+        assert set(workers[times > 33].tolist()) == {0, 1, 2, 3}
+        assert len(schedule.rows(Verb.PUSH)) == 4 * 79 - 2 * 40, "each half second, but for 20 s of two, and lost work"
 
-    def test_a_quorum_that_can_never_be_met_again_is_told(self):
+    def test_a_quorum_that_can_never_be_met_again_is_reported(self):
         """Asked every 2 s; one of three has left at 5.1 s, before it could answer at 6 s."""
-        leaves = [{"name": "outage", "workers": [1], "begin": 5.1}]
-        cluster = {"workers": 3, "compute": CONSTANT, "faults": leaves}
-        protocol = {"period": 4, "quorum": 3, "overlap": 0.0}
-        found = outcome("decoupled-diloco", protocol, cluster, stop={"seconds": 40.0})
-        assert self.steps(found) == [2.0, 4.0]
+        leaves = HALF | {"faults": [{"name": "outage", "workers": [1], "begin": 5.1}]}
+        protocol = {"quorum": 3, "overlap": 0.0}
+        schedule = self.run(protocol, leaves, 40.0).schedule
+        assert steps(schedule) == [2.0, 4.0]
         expected = "nothing can happen any more after 6 s: .*the server waits for 3 answers; worker 1 does not come back"
-        assert re.match(expected, found.schedule.standstill)
+        assert re.match(expected, schedule.standstill)
         with pytest.raises(FredError, match=expected):
-            outcome("decoupled-diloco", protocol, cluster, stop={"updates": 400})
-        enough = outcome("decoupled-diloco", protocol | {"quorum": 2}, cluster, stop={"seconds": 40.0})
-        assert self.steps(enough) == [float(time) for time in range(2, 40, 2)]
+            outcome("decoupled-diloco", {"period": 4} | protocol, leaves, stop={"updates": 400}, task=None)
+        enough = self.run(protocol | {"quorum": 2}, leaves, 40.0).schedule
+        assert steps(enough) == [float(time) for time in range(2, 40, 2)]
 
-    def test_a_quorum_of_more_than_all_is_refused(self):
-        with pytest.raises(FredError, match=r"`quorum` \(9\) must not exceed the number of workers \(3\)"):
-            outcome("decoupled-diloco", {"quorum": 9}, {"workers": 3, "compute": CONSTANT})
-
-    def test_who_crashes_while_its_answer_is_on_its_way_is_asked_again(self):
+    def test_a_learner_that_crashes_while_its_answer_is_on_its_way_is_asked_again(self):
         """Asked at 2 s, away from 2.1 to 3.1 s, while its answer would have come at 2.2 s; back, it has made an update at 3.8 s."""
-        cluster = {
-            "workers": 1,
-            "compute": CONSTANT,
-            "network": {"latency": {"name": "constant", "seconds": 0.2}},
-            "faults": [{"name": "outage", "workers": [0], "begin": 2.1, "end": 3.1}],
-        }
-        found = outcome("decoupled-diloco", {"period": 4, "overlap": 0.0}, cluster, stop={"seconds": 9.0})
-        assert self.steps(found)[:1] == [4.0], "0.2 s for the model, 0.5 for an update, 0.2 for the answer"
-
-    def test_a_pull_takes_no_time(self):
-        found = outcome("palsgd", {"period": 10, "pulls": 0.5}, {"workers": 1, "compute": CONSTANT}, stop={"seconds": 400.25})
-        kept = found.schedule["keep"][found.schedule.rows(Verb.SYNC)]
-        gradients, pulls = len(found.schedule.rows(Verb.PUSH)), int((kept == 1).sum())
-        assert gradients == 800, "one each half second"
-        assert abs(pulls - gradients) < 4 * math.sqrt(2 * 800), "half of the steps, to four standard deviations"
-
-    def test_fragments_are_sent_one_by_one(self):
-        """A network of two layers, 8 x 6 + 6 and 6 x 4 + 4 numbers, in a ring of two: each sends half of each, twice."""
-        cluster = {"workers": 2, "compute": CONSTANT, "network": {"bandwidth": 1e5}}
-        protocol = {"period": 4, "fragments": 2, "cut": "layers"}
-        found = outcome("streaming-diloco", protocol, cluster, stop={"seconds": 5}, task=LAYERS)
-        adds = found.schedule.rows(Verb.ADD)[:4]
-        assert found.schedule["bytes"][adds].tolist() == [4 * 54] * 2 + [4 * 28] * 2
-        assert found.schedule["block"][adds].tolist() == [0, 0, 1, 1]
+        cluster = constant(0.5, faults=[{"name": "outage", "workers": [0], "begin": 2.1, "end": 3.1}]) | latency(0.2)
+        schedule = self.run({"overlap": 0.0}, cluster, 9.0).schedule
+        assert steps(schedule)[:1] == [4.0], "0.2 s for the model, 0.5 for an update, 0.2 for the answer"
 
 
-@pytest.mark.parametrize(
-    ("protocol", "said"),
-    [
-        ({"name": "streaming", "period": 5}, r"`period` \(5\) must be a multiple of `fragments` \(2\)"),
-        ({"name": "streaming", "period": 6, "delay": 3}, r"`delay` \(3\) must be less than `period` / `fragments` \(3\)"),
-        ({"name": "streaming", "mixing": 1.5}, "mixing"),
-        ({"name": "outer-steps", "pulls": 1.0}, "pulls"),
-        ({"name": "outer-steps", "every": 0}, "every"),
-        ({"name": "outer-steps", "every": 1.0, "paced": True}, "`paced` and `every` both set"),
-        ({"name": "outer-steps", "pace_seconds": 1.0}, "`pace_seconds` needs `paced: true`"),
-    ],
-)
-def test_what_cannot_be_is_refused(protocol, said):
-    with pytest.raises(FredError, match=said):
-        outcome("diloco", protocol)
+class TestGrace:
+    """Buffers of one pseudo-gradient; first as in google-deepmind/asyncdiloco's simulator: four workers, 20 steps each."""
+
+    def times(self, cluster: Any, algorithm: str = "easgd", **options: Any) -> list[float]:
+        stop = {"seconds": options.pop("seconds")}
+        protocol = {"name": "buffered", "buffer": 1} | options if algorithm == "easgd" else options
+        return steps(outcome(algorithm, protocol, cluster, stop=stop, task=None).schedule)
+
+    def test_asyncdiloco(self):
+        workers = constant(0.58, 0.75, 1.51, 3.33)
+        times = self.times(workers, period=20, grace=0.5, seconds=2000.0)
+        assert [times[40 * n - 1] for n in range(1, 11)] == [
+            *(209.0, 406.4, 603.8),  # every 800 local steps, as its notebook prints them
+            *(801.4, 999.0, 1207.8, 1404.2, 1600.6, 1800.2, 1998.6),  # as ten lines of Python go on
+        ]
+        assert self.times(workers, "diloco", period=20, seconds=140.0) == [66.6, 133.2], "its synchronous rounds: 80 steps"
+
+    def test_a_worker_that_waits_for_nobody_has_not_waited(self):
+        """Worker 1 comes 0.4 s after worker 0; then nobody is near: they start at 2.4 s, and from then on at once."""
+        assert self.times(constant(1.0, 1.2), period=2, grace=0.5, seconds=7.5) == [2.0, 2.4, 4.4, 4.8, 6.8, 7.2]
+        assert self.times(constant(1.0, 10.0), period=2, grace=0.5, seconds=7.5) == [2.0, 4.0, 6.0]
+
+    def test_grace_gives_back_the_wait_and_no_time_of_messages(self):
+        """One worker, 0.25 s each way: it fetches, steps twice, sends, and so on, as without grace."""
+        cluster = constant(1.0) | latency(0.25)
+        for grace in ({"grace": 0.5}, {}):
+            assert self.times(cluster, period=2, seconds=11.0, **grace) == [2.5, 5.0, 7.5, 10.0], grace
+
+    def test_the_number_of_steps_is_in_proportion_to_a_workers_speed(self):
+        protocol = {"name": "buffered", "buffer": 1, "period": 8, "paced": True}
+        schedule = outcome("easgd", protocol, constant(1.0, 2.0, 3.0), stop={"seconds": 33.5}, task=None).schedule
+        rows = schedule.rows(Verb.ADD)
+        times = [(schedule["time_ns"][rows][schedule["worker"][rows] == worker] / 1e9).tolist() for worker in range(3)]
+        assert times == [[8, 16, 24, 32], [8, 16, 24, 32], [9, 18, 27]], "8, 4 and 3 steps, the last rounded up"
 
 
-def test_an_outer_optimizer_needs_its_rate():
-    with pytest.raises(FredError, match="exactly one transformation must take the learning rate"):
-        outcome({"name": "diloco", "outer": {"name": "clip", "max_delta": 1.0}})
+@pytest.mark.slow
+def test_halos_of_a_local_server_that_is_never_mixed_is_delayed_nesterov():
+    class Alone(LocalServers):
+        """Shows the local server's model."""
+
+        def layout(self, cluster: Cluster) -> Layout:
+            return super().layout(cluster)._replace(answer=range(cluster.size, cluster.size + 1))
+
+    options, cluster = {"outer_rate": 0.5, "momentum": 0.4, "gathered": 3}, UNEQUAL | {"network": NETWORK}
+    alone = outcome({"name": "halos", **options}, Alone(period=4, paced=False, pushes=1000), cluster)
+    delayed = outcome({"name": "delayed-nesterov", **options}, {"period": 4, "buffer": 1}, cluster)
+    assert alone.params_digest == delayed.params_digest
+    assert alone.schedule.end_ns == delayed.schedule.end_ns

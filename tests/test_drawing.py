@@ -1,28 +1,36 @@
-"""`fred draw` and `fred show --latex`: files as they were asked for, colours that stay, what cannot be is refused before anything is."""
+"""Files of figures: `fred draw`, `fred show --latex`, and the folder that several processes draw together."""
 
+import os
+import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from PIL import Image
 
 import fred
-from fred.commands import cli, printing
-from fred.results import folder
+from fred.commands import printing
+from fred.results import figure_files, folder
 from fred.results.result import Result
+from fred.running import pool
+from fred.views.figures import FORMATS, Picture
 from fred.views.latex import tabular
 from fred.views.pictures import coloured
 from fred.views.view import View
-from tests.worlds import COMPUTE
+from tests.folders import undrawn_results
+from tests.pages import BOTH, CLUSTER
+from tests.program import Answer, fred_command, refusal
+from tests.worlds import COMPUTE, TASK
 
 SMALL = {
-    "title": "50 % of {a_b} & more",
-    "seeds": [1, 2],
-    "task": {"data": "digits", "model": {"name": "mlp", "hidden": [4]}, "batch_size": 2},
-    "cluster": {"workers": 3, "compute": COMPUTE},
-    "stop": {"seconds": 2.0},
-    "evaluate": {"points": 3},
+    **{"title": "50 % of {a_b} & more", "seeds": [1, 2], "task": TASK, "evaluate": {"points": 3}},
+    **{"cluster": {"workers": 4, "compute": COMPUTE}, "stop": {"seconds": 2.0}},
 }
 
 
@@ -31,148 +39,269 @@ def runs_of(*names: str) -> dict[str, dict]:
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three runs, one of them synchronous."""
+def stored(tmp_path_factory) -> Path:
+    """A folder with three runs, one of them synchronous; without figures."""
     place = tmp_path_factory.mktemp("results") / "three"
-    folder.save(fred.run(fred.scenario(SMALL | {"runs": runs_of("ssgd_1", "asgd_1", "fasgd_1")})), place)
+    with undrawn_results():
+        folder.save(fred.run(fred.scenario(SMALL | {"runs": runs_of("ssgd_1", "asgd_1", "asgd_2")})), place)
     return place
 
 
 @pytest.fixture(scope="module")
 def swept() -> Result:
     """Two runs over two rates; and one that is not swept between them."""
-    runs = runs_of("ssgd", "asgd", "fasgd")
-    for name in ("ssgd", "fasgd"):
+    runs = runs_of("ssgd", "asgd", "asgd_2")
+    for name in ("ssgd", "asgd_2"):
         runs[name]["sweep"] = {"over": {"algorithm.learning_rate": [0.1, 0.2]}}
     return fred.run(fred.scenario(SMALL | {"runs": runs}))
 
 
-def draw(source: Path, words: str, out: Path) -> int:
-    return cli.main(["draw", str(source), *words.split(), "--out", str(out)])
+def draw(source: Path, words: str, out: Path) -> Answer:
+    return fred_command("draw", source, *words.split(), "--out", out)
 
 
-@pytest.mark.slow
-def test_all_figures_of_a_folder_are_drawn_as_they_are_there(drawn, tmp_path, capsys):
-    assert draw(drawn, "", tmp_path / "out") == 0
-    there = sorted((drawn / "figures").iterdir())
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [path.name for path in there]
-    for path in there:
-        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes(), path.name
-    assert capsys.readouterr().out.splitlines() == [
-        str(tmp_path / "out" / f"{name}.svg")
-        for name in ("loss", "error", "paired", "traffic", "staleness", "throughput", "workers-time", "timeline")
-    ]
+def test_all_figures_of_a_folder_are_drawn_as_they_are_there(tmp_path):
+    settings = {**SMALL, "task": None, "evaluate": {}, "runs": runs_of("ssgd", "asgd")}
+    folder.save(fred.run(fred.scenario(settings)), tmp_path / "result")
+    answer = draw(tmp_path / "result", "", tmp_path / "out")
+    names = ("paired", "staleness", "throughput", "workers-time", "timeline")
+    assert answer.out.splitlines() == [str(tmp_path / "out" / f"{name}.svg") for name in names]
+    contents = [{path.name: path.read_bytes() for path in (tmp_path / f).iterdir()} for f in ("out", "result/figures")]
+    assert contents[0] == contents[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "inches"), [("one", 3.5), ("two", 7.2)])
-def test_pages_have_columns_of_a_known_width_and_no_title(drawn, tmp_path, width, inches):
-    result = folder.load_result(drawn)
-    for name, picture in result.pictures(View(width=width)).items():
-        assert picture().get_figwidth() == inches, name
-        assert picture().get_suptitle() == "", name
-    assert draw(drawn, f"error --format svg --width {width}", tmp_path) == 0
-    root = ElementTree.parse(tmp_path / "error.svg").getroot()
-    assert root.get("width") == f"{72 * inches:g}pt"
-    assert draw(drawn, f"error --format png --width {width}", tmp_path) == 0
-    assert Image.open(tmp_path / "error.png").width == round(200 * inches)
-    assert draw(drawn, f"error --format pdf --width {width}", tmp_path) == 0
-    assert f"/MediaBox [ 0 0 {72 * inches:g} ".encode() in (tmp_path / "error.pdf").read_bytes()
+def test_papers_have_columns_of_a_known_width_and_no_title(stored, tmp_path):
+    result = folder.load_result(stored)
+    for width, inches in (("one", 3.5), ("two", 7.2)):
+        for name, picture in result.pictures(View(width=width)).items():
+            figure = picture()
+            assert (figure.get_figwidth(), figure.get_suptitle()) == (inches, ""), name
+        for form in ("svg", "png", "pdf"):
+            assert draw(stored, f"error --format {form} --width {width} --replace", tmp_path).code == 0
+        assert ElementTree.parse(tmp_path / "error.svg").getroot().get("width") == f"{72 * inches:g}pt"
+        assert Image.open(tmp_path / "error.png").width == round(200 * inches)
+        assert f"/MediaBox [ 0 0 {72 * inches:g} ".encode() in (tmp_path / "error.pdf").read_bytes()
 
 
-@pytest.mark.parametrize("form", ["svg", "pdf", "png"])
-def test_the_same_bytes_each_time_and_no_date(drawn, tmp_path, form):
-    for out in ("a", "b"):
-        assert draw(drawn, f"loss timeline --format {form}", tmp_path / out) == 0
-    for name in (f"loss.{form}", f"timeline.{form}"):
-        data = (tmp_path / "a" / name).read_bytes()
-        assert data == (tmp_path / "b" / name).read_bytes()
+def test_the_same_bytes_each_time_and_no_date(stored, tmp_path):
+    for form in ("svg", "pdf", "png"):
+        for out in ("a", "b"):
+            assert draw(stored, f"timeline --format {form}", tmp_path / out).code == 0
+        data = (tmp_path / "a" / f"timeline.{form}").read_bytes()
+        assert data == (tmp_path / "b" / f"timeline.{form}").read_bytes()
         assert b"CreationDate" not in data
         assert b"dc:date" not in data
         assert b"/Type3" not in data, "fonts that publishers refuse"
 
 
-def test_some_runs_have_the_colours_that_they_have_among_all(drawn, tmp_path):
-    result = folder.load_result(drawn)
-    every = {line.get_label(): to_hex(line.get_color()) for line in result.plot("loss").axes[0].get_lines()}
-    some = Result(result.scenario, [each for each in result.outcomes if each.name == "fasgd_1"])
+def test_some_runs_have_the_colours_that_they_have_among_all(stored, tmp_path):
+    result = folder.load_result(stored)
+    colours = {line.get_label(): to_hex(line.get_color()) for line in result.plot("loss").axes[0].get_lines()}
+    some = Result(result.scenario, [outcome for outcome in result.outcomes if outcome.name == "asgd_2"])
     (line,) = some.pictures(coloured(result, View()))["loss"]().axes[0].get_lines()
-    assert (line.get_label(), to_hex(line.get_color())) == ("fasgd_1", every["fasgd_1"])
-    assert draw(drawn, "loss --only fasgd_1", tmp_path) == 0
+    assert (line.get_label(), to_hex(line.get_color())) == ("asgd_2", colours["asgd_2"])
+    assert draw(stored, "loss --only asgd_2", tmp_path).code == 0
     svg = (tmp_path / "loss.svg").read_text().lower()
-    assert every["fasgd_1"] in svg
-    assert every["asgd_1"] not in svg
+    assert colours["asgd_2"] in svg
+    assert colours["asgd_1"] not in svg
 
 
 def test_a_best_point_has_the_colour_of_its_run(swept):
     pictures = swept.pictures()
-    of_runs = {line.get_label(): to_hex(line.get_color()) for line in pictures["sweep"]().axes[0].get_lines()}
-    del of_runs["_best"]
-    assert list(of_runs) == ["ssgd", "fasgd"]
+    runs = {line.get_label(): to_hex(line.get_color()) for line in pictures["sweep"]().axes[0].get_lines()}
+    del runs["_best"]
+    assert list(runs) == ["ssgd", "asgd_2"]
     lines = pictures["loss"]().axes[0].get_lines()
-    found = {str(line.get_label()).split(",")[0]: to_hex(line.get_color()) for line in lines}
-    assert list(found) == ["ssgd", "asgd", "fasgd"]
-    assert {name: found[name] for name in of_runs} == of_runs
-    assert len(set(found.values())) == 3
+    best = {str(line.get_label()).split(",")[0]: to_hex(line.get_color()) for line in lines}
+    assert list(best) == ["ssgd", "asgd", "asgd_2"]
+    assert {name: best[name] for name in runs} == runs
+    assert len(set(best.values())) == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("los", "these runs have no figure `los`; did you mean `loss`?; there are loss, error, paired"),
-        ("loss copies", "these runs have no figure `copies`"),
-        ("timeline --workers 1-3", "no worker 3 on the timeline; workers are numbered 0 to 2"),
-        ("timeline --begin 2", "the timeline cannot begin at 2 s: the last run ends at 2 s"),
-        ("timeline --begin 1 --end 0.5", "the timeline cannot end at 0.5 s; expected more than its beginning, 1 s"),
-        ("loss --begin 1", "--begin is for the timeline, which is not among these figures: loss"),
-        ("loss --workers 1", "--workers is for the timeline"),
-        ("timeline --against gradients", "--against is for loss, error"),
-        ("loss --only asgd", "no run `asgd`"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_in_one_line_and_nothing_is_written(drawn, tmp_path, capsys, words, said):
-    assert draw(drawn, words, tmp_path / "out") == 2
-    assert not (tmp_path / "out").exists()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+def test_what_cannot_be_drawn_is_refused_in_one_line_and_nothing_is_written(stored, tmp_path):
+    for words, message in {
+        "los": "these runs have no figure `los`; did you mean `loss`?; there are loss, error, paired",
+        "loss copies": "these runs have no figure `copies`",
+        "timeline --workers 1-4": "no worker 4 on the timeline; workers are numbered 0 to 3",
+        "timeline --begin 2": "the timeline cannot begin at 2 s: the last run ends at 2 s",
+        "timeline --begin 1 --end 0.5": "the timeline cannot end at 0.5 s; expected more than its beginning, 1 s",
+        "loss --begin 1": "--begin is for the timeline, which is not among these figures: loss",
+        "loss --workers 1": "--workers is for the timeline",
+        "timeline --against gradients": "--against is for loss, error",
+        "loss --only asgd": "no run `asgd`",
+    }.items():
+        assert message in refusal("draw", stored, *words.split(), "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    for text in ("3-1", "a", "", "1,,2", "-1", "1-2-3", "٣"):
+        answer = draw(stored, f"timeline --workers={text}", tmp_path / "out")
+        assert f"found {text!r}; expected numbers of workers, such as 0-7,12" in answer.err
+        assert answer.code == 2
 
 
-@pytest.mark.parametrize("text", ["3-1", "a", "", "1,,2", "-1", "1-2-3", "٣"])
-def test_numbers_of_workers_are_read_with_care(drawn, tmp_path, capsys, text):
-    with pytest.raises(SystemExit):
-        cli.main(["draw", str(drawn), "timeline", f"--workers={text}", "--out", str(tmp_path / "out")])
-    assert f"found {text!r}; expected numbers of workers, such as 0-7,12" in capsys.readouterr().err
-
-
-def test_files_that_are_there_are_replaced_only_if_one_says_so_and_the_results_own_never(drawn, tmp_path, capsys):
+def test_files_are_replaced_only_if_one_says_so_and_those_of_a_result_never(stored, tmp_path):
     (tmp_path / "loss.svg").write_text("mine")
-    assert draw(drawn, "error loss", tmp_path) == 2
-    assert "loss.svg already exists; choose another folder with --out, or replace it with --replace" in capsys.readouterr().err
+    line = refusal("draw", stored, "error", "loss", "--out", tmp_path)
+    assert "loss.svg already exists; choose another folder with --out, or replace it with --replace" in line
     assert [path.name for path in tmp_path.iterdir()] == ["loss.svg"]
-    assert draw(drawn, "loss --replace", tmp_path) == 0
+    assert draw(stored, "loss --replace", tmp_path).code == 0
     assert (tmp_path / "loss.svg").read_text().startswith("<?xml")
-    assert draw(drawn, "loss", tmp_path / "loss.png") == 2
-    assert "expected a folder" in capsys.readouterr().err and not (tmp_path / "loss.png").exists()
-    assert draw(drawn, "loss --replace --width one", drawn / "figures") == 2
-    assert "is part of the result, which `fred verify` checks" in capsys.readouterr().err
+    assert "expected a folder" in refusal("draw", stored, "loss", "--out", tmp_path / "loss.png")
+    assert not (tmp_path / "loss.png").exists()
+    line = refusal("draw", stored, "loss", "--replace", "--width", "one", "--out", stored / "figures")
+    assert "is part of the result, which `fred verify` checks" in line
 
 
-def test_latex_has_the_cells_of_what_is_printed(drawn, swept, capsys):
-    result = folder.load_result(drawn)
-    table, pairs = printing.tables(result, drawn)
-    assert cli.main(["show", str(drawn), "--latex"]) == 0
-    text = capsys.readouterr().out
-    assert text.strip() == f"{tabular(table)}\n\n{tabular(pairs)}"
+def test_latex_has_the_cells_of_what_is_printed(stored, swept):
+    table, pairs = printing.tables(folder.load_result(stored), stored)
+    assert fred_command("show", stored, "--latex").out.strip() == f"{tabular(table)}\n\n{tabular(pairs)}"
     text = tabular(table)
     comments, lines = text.splitlines()[:2], text.splitlines()[2:]
     assert comments[0] == "% 50 % of {a_b} & more"
     assert "Means over 2 seeds, ± half the range" in comments[1]
     assert lines[0] == f"\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}"
     body = [line.removesuffix(" \\\\").split(" & ") for line in lines if line.endswith("\\\\")]
-    printed = [list(table.columns), *([cell.text for cell in row] for row in table.cells)]
     plain = [[cell.replace("$\\pm$", "±").replace("\\_", "_") for cell in row] for row in body]
-    assert plain == printed
+    assert plain == [list(table.columns), *([cell.text for cell in row] for row in table.cells)]
     assert text.count("\\toprule") == text.count("\\midrule") == text.count("\\bottomrule") == 1
-    points, best, _ = map(tabular, printing.tables(swept, drawn))
+    points, best, _ = map(tabular, printing.tables(swept, stored))
     assert points.count("\\textbf{") == 2, "the best point of each run that was swept"
     assert "asgd" in best
+
+
+NAMES = ["loss", "error", "paired", "timeline", "pace"]
+
+
+class Drawn:
+    """A figure that is quickly drawn."""
+
+    def save(self, file: Path) -> None:
+        file.write_text(f"of {file.stem}")
+
+
+QUICK: Any = SimpleNamespace(outcomes=[], pictures=lambda: dict.fromkeys(NAMES, Drawn))
+WHOLE = {f"{name}.svg": f"of {name}".encode() for name in NAMES}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.fixture
+def unloaded(monkeypatch) -> None:
+    """Other processes draw too, as if nobody had loaded matplotlib here."""
+    monkeypatch.setattr(figure_files, "sys", SimpleNamespace(modules={}))
+
+
+@pytest.fixture
+def others(unloaded, monkeypatch) -> list[Any]:
+    """Two other processes that never answer; returns their function and its arguments."""
+    tasks = list[Any]()
+    monkeypatch.setattr(pool, "number", lambda: 2)
+    monkeypatch.setattr(pool, "submit", lambda draw, arguments: [tasks.append((draw, each)) or Future() for each in arguments])
+    return tasks
+
+
+def test_processes_begin_apart_and_leave_figures_alone_that_another_has_begun(others, tmp_path):
+    with figure_files.drawn(QUICK, tmp_path / "figures"):
+        assert [share for _, (_, _, share) in others] == [0, pytest.approx(1 / 3)]
+    orders = []
+    for place, (draw, (result, _, share)) in enumerate([*others, (others[0][0], (QUICK, None, 1.0))]):
+        folder = tmp_path / f"{place}"
+        folder.mkdir()
+        (folder / "paired.svg").write_text("begun")
+        orders.append(draw(result, folder, share))
+        assert contents(folder) == WHOLE | {"paired.svg": b"begun"}
+    assert orders == [
+        ["loss", "error", "timeline", "pace"],
+        ["timeline", "pace", "error", "loss"],
+        ["pace", "timeline", "error", "loss"],
+    ]
+
+
+@pytest.mark.parametrize("end", ["dies", "waits", "has drawn", "cannot start"])
+def test_whatever_happens_to_another_all_are_drawn(unloaded, tmp_path, monkeypatch, end):
+    folder, other = tmp_path / "figures", Future[list[str]]()
+
+    def submit(*_: Any) -> list[Future[list[str]]]:
+        if end == "cannot start":
+            raise OSError("no more processes")
+        if end != "waits":
+            other.set_running_or_notify_cancel()
+            (folder / "loss.svg").write_bytes(WHOLE["loss.svg"] if end == "has drawn" else b"half")
+            other.set_result(["loss"]) if end == "has drawn" else other.set_exception(RuntimeError("killed"))
+        return [other]
+
+    monkeypatch.setattr(pool, "submit", submit)
+    with figure_files.drawn(QUICK, folder):
+        pass
+    assert contents(folder) == WHOLE
+
+
+def test_only_this_process_draws_where_matplotlib_may_be_configured(monkeypatch, tmp_path):
+    """As it may have been wherever it is loaded, which it is here."""
+    monkeypatch.setattr(pool, "number", lambda: pytest.fail("another process would draw"))
+    with figure_files.drawn(QUICK, tmp_path / "figures"):
+        assert not contents(tmp_path / "figures")
+    assert contents(tmp_path / "figures") == WHOLE
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    """A sweep, whose best points have figures too."""
+    swept = {"over": {"cluster.workers": [2, 3]}}
+    runs = {**BOTH, "asgd": {**BOTH["asgd"], "sweep": swept}}
+    return fred.run(fred.scenario(cluster=CLUSTER, stop={"gradients": 30}, seeds=[1, 2], runs=runs))
+
+
+@pytest.mark.slow
+class TestAnotherProcess:
+    @pytest.fixture(autouse=True)
+    def another(self, unloaded) -> Iterator[None]:
+        pool.end()
+        with pool.ended():
+            pool.begin(1)
+            pool.submit(os.getpid, [()])[0].result()  # it is alive
+            assert pool.number() == 1
+            yield
+
+    @staticmethod
+    def wait_for(folder: Path, number: int) -> None:
+        """Until another process has begun to draw this number of figures."""
+        deadline = time.monotonic() + 60
+        while len([file for file in folder.iterdir() if not file.name.startswith(".")]) < number:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def test_it_draws_the_same_and_is_waited_for(self, result, tmp_path):
+        (tmp_path / "alone").mkdir()
+        for name, draw in result.pictures().items():
+            draw().save(tmp_path / "alone" / f"{name}.svg")
+        alone = contents(tmp_path / "alone")
+        for number in (1, len(alone)):
+            with figure_files.drawn(result, tmp_path / f"{number}"):
+                self.wait_for(tmp_path / f"{number}", number)
+            assert contents(tmp_path / f"{number}") == alone
+
+    def test_it_does_not_draw_on_after_an_error(self, result, tmp_path):
+        def fail() -> None:
+            with figure_files.drawn(result, tmp_path / "figures"):
+                self.wait_for(tmp_path / "figures", 1)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fail()
+        number = len(contents(tmp_path / "figures"))
+        time.sleep(0.5)  # in which it would draw some more
+        assert len(contents(tmp_path / "figures")) == number < len(result.pictures())
+
+
+@pytest.mark.slow
+def test_a_picture_is_laid_out_once_and_is_what_it_would_be_if_it_were_drawn_twice(result, tmp_path, monkeypatch):
+    for number, (name, draw) in enumerate(result.pictures().items()):
+        ending = FORMATS[number % len(FORMATS)]
+        once, twice = tmp_path / f"once.{ending}", tmp_path / f"twice.{ending}"
+        draw().save(once)
+        with monkeypatch.context() as patched:
+            patched.setattr(Picture, "draw", Figure.draw)
+            draw().save(twice)
+        assert once.read_bytes() == twice.read_bytes(), name

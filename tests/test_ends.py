@@ -1,10 +1,10 @@
 """When a run ends, computed one way and the other, and what it says of it."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ def last(outcome: Outcome) -> tuple[float, int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     algorithm=st.sampled_from(["asgd", "asgd", "ssgd", "d-psgd"]),
     cluster=CLUSTERS,
@@ -77,75 +77,69 @@ def test_a_run_with_a_target_is_the_whole_run_up_to_the_first_point_that_reaches
         assert replayed.schedule.digest() == whole.schedule.digest()
 
 
-@pytest.mark.parametrize(
-    ("evaluate", "stop", "ends"),
-    [
-        # after the second update, although no other comes before the time is over
-        ({"every_updates": 2}, {"seconds": 2.5}, (2.0, 2)),
-        # just before the update at 1 s
-        ({"every_seconds": 1.0}, {"seconds": 2.5}, (1.0, 0)),
-        # at a moment after which nothing happens
-        ({"every_seconds": 1.2}, {"seconds": 1.9}, (1.2, 1)),
-        # the end itself, after its update: at a moment at which another limit ends the run it is no moment like others
-        ({"every_seconds": 1.0}, {"updates": 1}, (1.0, 1)),
-        ({"every_seconds": 1.0}, {"seconds": 1.0}, (1.0, 0)),
-        ({"every_updates": 9}, {"seconds": 2.5}, (2.5, 2)),
-    ],
-    ids=str,
-)
-def test_by_hand(evaluate, stop, ends):
-    """An update each second, and a target that is reached wherever it is looked for."""
-    replayed, inline = both(ALONE, evaluate=evaluate, stop={**stop, "target_loss": 100.0})
-    assert last(replayed) == last(inline) == ends
-    assert same(replayed, inline)
+BY_HAND: list[tuple[Any, Any, tuple[float, int]]] = [  # an update each second, and a target that is reached at the first look
+    # after the second update, although no other comes before the time is over
+    ({"every_updates": 2}, {"seconds": 2.5}, (2.0, 2)),
+    # just before the update at 1 s
+    ({"every_seconds": 1.0}, {"seconds": 2.5}, (1.0, 0)),
+    # at a moment after which nothing happens
+    ({"every_seconds": 1.2}, {"seconds": 1.9}, (1.2, 1)),
+    # the end itself, after its update: at a moment at which another limit ends the run it is no moment like others
+    ({"every_seconds": 1.0}, {"updates": 1}, (1.0, 1)),
+    ({"every_seconds": 1.0}, {"seconds": 1.0}, (1.0, 0)),
+    ({"every_updates": 9}, {"seconds": 2.5}, (2.5, 2)),
+    # a moment that is rounded to the start
+    ({"every_seconds": 1e-10}, {"seconds": 1e-6}, (0.0, 0)),
+]
 
 
-def test_a_moment_that_is_rounded_to_the_start_ends_a_run_there():
-    evaluate, stop = {"every_seconds": 1e-10}, {"seconds": 1e-6, "target_loss": 100.0}
-    replayed, inline = both(ALONE, evaluate=evaluate, stop=stop)
-    assert same(replayed, inline)
-    assert last(replayed) == (0.0, 0)
+def test_a_run_ends_at_the_first_look_that_finds_its_target_reached():
+    for evaluate, stop, end in BY_HAND:
+        replayed, inline = both(ALONE, evaluate=evaluate, stop={**stop, "target_loss": 100.0})
+        assert last(replayed) == last(inline) == end, (evaluate, stop)
+        assert same(replayed, inline), (evaluate, stop)
 
 
-@pytest.mark.parametrize(
-    ("options", "limit"),
-    [
-        ({"stop": {"updates": 3, "seconds": 9.0}}, "updates"),
-        ({"stop": {"updates": 30, "seconds": 2.5}}, "seconds"),
-        ({"stop": {"updates": 30, "gradients": 2}}, "gradients"),
-        ({"stop": {"updates": 2, "gradients": 2}}, "updates"),
-        ({"stop": {"updates": 5, "target_loss": 100.0}, "evaluate": {"every_updates": 2}}, "target_loss"),
-        ({"stop": {"seconds": 2.5, "target_loss": 100.0}, "evaluate": {"every_updates": 2}}, "target_loss"),
-        ({"stop": {"updates": 5, "target_loss": 1e-9}}, "updates"),
-        ({"stop": {"seconds": 2.5}, "task": None}, "seconds"),
-        (
-            {
-                "stop": {"seconds": 9.0},
-                "cluster": {**ALONE, "faults": [{"name": "outage", "workers": [0], "begin": 2.5}]},
-                "task": None,
-            },
-            "standstill",
-        ),
-    ],
-    ids=str,
-)
-def test_the_summary_says_which_limit_ended_a_run(options, limit):
-    run = make_run(**{"cluster": ALONE, **options})
-    assert {summarise(execute("run", run, 3, inline))["ended_by"] for inline in (False, True)} == {limit}
+OUTAGE = {**ALONE, "faults": [{"name": "outage", "workers": [0], "begin": 2.5}]}
+LOOKS = {"evaluate": {"every_updates": 2}}
+ENDED: list[tuple[dict[str, Any], str]] = [
+    ({"stop": {"updates": 3, "seconds": 9.0}, "task": None}, "updates"),
+    ({"stop": {"updates": 30, "seconds": 2.5}, "task": None}, "seconds"),
+    ({"stop": {"updates": 30, "gradients": 2}, "task": None}, "gradients"),
+    ({"stop": {"updates": 2, "gradients": 2}, "task": None}, "updates"),
+    ({"stop": {"updates": 5, "target_loss": 100.0}, **LOOKS}, "target_loss"),
+    ({"stop": {"seconds": 2.5, "target_loss": 100.0}, **LOOKS}, "target_loss"),
+    ({"stop": {"updates": 5, "target_loss": 1e-9}}, "updates"),
+    ({"stop": {"seconds": 2.5}, "task": None}, "seconds"),
+    ({"stop": {"seconds": 9.0}, "cluster": OUTAGE, "task": None}, "standstill"),
+]
 
 
-def test_it_is_printed_where_there_is_more_than_one(capsys, monkeypatch):
+def test_the_summary_says_which_limit_ended_a_run():
+    for options, limit in ENDED:
+        run = make_run(**{"cluster": ALONE, **options})
+        assert {summarise(execute("run", run, 3, inline))["ended_by"] for inline in (False, True)} == {limit}, options
+
+
+def printed(runs: dict[str, Any], capsys: pytest.CaptureFixture, seeds: tuple[int, ...] = (0,)) -> list[list[str]]:
+    """Return the cells of the printed table's lines about runs."""
+    made = {name: make_run(task=None, **options) for name, options in runs.items()}
+    capsys.readouterr()
+    printing.print_summary(experiment.run(Scenario(seeds=seeds, runs=made)), Path("here"))
+    lines = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    return [cells for cells in lines if cells[0] in ("run", *runs)]
+
+
+def test_the_limit_is_printed_where_there_is_more_than_one_and_counted_where_seeds_differ(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    runs = {"sooner": {"stop": {"updates": 3, "seconds": 9.0}}, "later": {"stop": {"seconds": 2.0}}}
-    for chosen, shown in ((["sooner", "later"], True), (["later"], False)):
-        scenario = Scenario(runs={name: make_run(task=None, cluster=ALONE, **runs[name]) for name in chosen})
-        printing.print_summary(experiment.run(scenario), Path("here"))
-        out = capsys.readouterr().out
-        lines = [line.split() for line in out.splitlines() if line.startswith(("later", "sooner"))]
-        assert ("ended by" in out) == shown
-        assert [cells[1] for cells in lines if shown] == (["updates", "seconds"] if shown else [])
-
-
-def test_seeds_that_ended_differently_are_counted():
-    limits = ["seconds", "target_loss", "seconds"]
-    assert printing._ended_by(pd.DataFrame({"ended_by": limits})) == "seconds (2), target loss (1)"
+    later = {"stop": {"seconds": 2.0}, "cluster": ALONE}
+    sooner = {"stop": {"updates": 3, "seconds": 9.0}, "cluster": ALONE}
+    header, *rows = printed({"sooner": sooner, "later": later}, capsys)
+    assert [cells[header.index("ended by")] for cells in rows] == ["updates", "seconds"]
+    assert all("ended by" not in cells for cells in printed({"later": later}, capsys))
+    random = {"cluster": {**UNEVEN, "workers": 1}, "stop": {"updates": 9}}
+    ends = [execute("run", make_run(task=None, **random), seed).summary["virtual_seconds"] for seed in (1, 2, 3)]
+    seeds = tuple(seed for _, seed in sorted(zip(ends, (1, 2, 3), strict=True)))
+    limit = {"updates": 9, "seconds": sum(sorted(ends)[1:]) / 2}
+    header, cells = printed({"random": {**random, "stop": limit}}, capsys, seeds)
+    assert cells[header.index("ended by")] == "updates (2), seconds (1)"

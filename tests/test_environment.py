@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from fred.base import environment
 from tests.cases import TABLES
 from tests.conftest import ROOT
 from tests.golden import GOLDEN, digests, locked, names, training
+from tests.worlds import mostly_slow
 
 PROGRAM = """
 import json, fred
@@ -39,33 +41,22 @@ def reference() -> list:
     return run()
 
 
-SETTINGS = [
+MACHINES = [
     {"PYTHONHASHSEED": "1", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
-    {"PYTHONHASHSEED": "77", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "OMP_NUM_THREADS": "1"},
     {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2 --xla_cpu_enable_platform_dependent_math=true"},
     {
-        "JAX_THREEFRY_PARTITIONABLE": "0",
-        "JAX_DEFAULT_PRNG_IMPL": "rbg",
-        "JAX_RANDOM_SEED_OFFSET": "7",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "OPENBLAS_CORETYPE": "Nehalem",
-        "NPY_DISABLE_CPU_FEATURES": "X86_V4",
+        **{"PYTHONHASHSEED": "77", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "OMP_NUM_THREADS": "1"},
+        **{"JAX_THREEFRY_PARTITIONABLE": "0", "JAX_DEFAULT_PRNG_IMPL": "rbg", "JAX_RANDOM_SEED_OFFSET": "7"},
+        **{"ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "X86_V4"},
     },
 ]
+ON_ONE_CORE = ("taskset", "-c", str(min(os.sched_getaffinity(0)))) if shutil.which("taskset") else ()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variables", SETTINGS, ids=str)
-def test_digests_do_not_depend_on(reference, variables):
-    assert run(**variables) == reference
-
-
-@pytest.mark.slow
-def test_digests_do_not_depend_on_the_number_of_cores_nor_on_all_of_it_at_once(reference):
-    if not shutil.which("taskset") or len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs taskset and two cores")
-    together = {name: value for each in SETTINGS for name, value in each.items()}
-    assert run(("taskset", "-c", str(min(os.sched_getaffinity(0)))), **together) == reference
+@pytest.mark.parametrize("variables", MACHINES)
+def test_digests_depend_on_no_setting_of_the_machine_and_not_on_the_number_of_cores(reference, variables):
+    assert run(ON_ONE_CORE, **variables) == reference
 
 
 def test_jax_loaded_first_is_warned_about():
@@ -76,28 +67,34 @@ def test_jax_loaded_first_is_warned_about():
     assert "jax was imported before fred, without PJRT_NPROC=1" in finished.stderr
 
 
-def test_a_users_other_flags_are_kept(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX512 --xla_force_host_platform_device_count=1")
-    assert environment._wanted()["XLA_FLAGS"].split()[0] == "--xla_force_host_platform_device_count=1"
+def wanted_flags(given: str) -> list[str]:
+    """Return the XLA flags that FRED would set for a user who has set these, as it warns once jax is loaded."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XLA_FLAGS", given)
+        with pytest.warns(UserWarning, match="jax was imported before fred") as warned:
+            environment.prepare()
+    (flags,) = re.findall(r"XLA_FLAGS=(.*?)(?:, [A-Z_]+=|: digests may differ)", str(warned[0].message))
+    return flags.split()
 
 
+def test_a_users_other_flags_stay():
+    flags = wanted_flags("--xla_cpu_max_isa=AVX512 --xla_force_host_platform_device_count=1")
+    assert flags[0] == "--xla_force_host_platform_device_count=1"
+    assert "--xla_cpu_max_isa=AVX512" not in flags
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="needs an x86-64 CPU")
 @pytest.mark.parametrize(
     ("flags", "expected"),
-    [
-        ("fpu avx avx2 fma", "x86-64-v3 or arm64"),
-        ("fpu avx avx2", "only Old CPU"),
-        (None, "x86-64-v3 or arm64"),
-    ],
+    [("fpu avx avx2 fma", "x86-64-v3 or arm64"), ("fpu avx avx2", "only Old CPU"), (None, "x86-64-v3 or arm64")],
 )
-def test_cpus_without_the_portable_kernels_are_told_apart(monkeypatch, tmp_path, flags, expected):
-    if platform.machine() not in ("x86_64", "AMD64"):
-        pytest.skip("needs an x86-64 CPU")
+def test_cpus_without_the_portable_kernels_are_a_class_each(monkeypatch, tmp_path, flags, expected):
     facts = tmp_path / "cpuinfo"
     if flags:
         facts.write_text(f"processor\t: 0\nmodel name\t: Old CPU\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
     monkeypatch.setattr(environment, "_CPU_INFORMATION", facts)
     assert environment.cpu_class() == expected
-    without = "--xla_cpu_experimental_ynn_fusion_type=" in environment._wanted()["XLA_FLAGS"].split()
+    without = "--xla_cpu_experimental_ynn_fusion_type=" in wanted_flags("")
     assert without == (expected != "x86-64-v3 or arm64")
 
 
@@ -105,20 +102,17 @@ def test_cpus_without_the_portable_kernels_are_told_apart(monkeypatch, tmp_path,
 def test_arm64_is_of_one_class_with_x86_64_and_never_fuses(monkeypatch, machine):
     """Neither after instructions are selected (the pass that is switched off) nor before (scalable vectors)."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setenv(
-        "XLA_FLAGS", "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_embed_ir_in_executable=false"
-    )
-    flags = environment._wanted()["XLA_FLAGS"].split()
+    given = "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_embed_ir_in_executable=false"
     assert environment.cpu_class() == "x86-64-v3 or arm64"
-    assert [flag for flag in flags if "options" in flag] == [
-        "--xla_backend_extra_options=-aarch64-enable-mcr=false,-scalable-vectorization=off"
+    assert wanted_flags(given) == [
+        "--xla_embed_ir_in_executable=false",
+        "--xla_backend_extra_options=-aarch64-enable-mcr=false,-scalable-vectorization=off",
+        "--xla_cpu_enable_platform_dependent_math=false",
+        "--xla_cpu_enable_fast_math=false",
     ]
-    assert "--xla_cpu_enable_platform_dependent_math=false" in flags
-    assert not any("max_isa" in flag for flag in flags)
-    assert flags[0] == "--xla_embed_ir_in_executable=false"
 
 
-def test_a_manifest_names_others_flags_and_what_was_not_prepared(monkeypatch):
+def test_a_manifest_names_others_flags_and_unprepared_variables(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_embed_ir_in_executable=false {os.environ['XLA_FLAGS']}")
     assert environment.describe()["XLA_FLAGS"] == "--xla_embed_ir_in_executable=false"
     assert environment.describe()["unprepared"] == ""
@@ -137,17 +131,11 @@ def test_jax_compiles_a_vmapped_matrix_vector_product_rightly(dtype, rows):
         np.testing.assert_array_equal(np.asarray(computed), np.arange(rows, dtype=dtype) ** 2)
 
 
-QUICK = ("quickstart", "systems/wagma-sgd")  # one server, and a replica for each worker
+PINNED = [name for name in names() if not name.startswith(tuple(TABLES))]  # tests/test_every_case.py compares the others
+QUICK = ["quickstart/fasgd"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name.startswith(QUICK) else pytest.mark.slow)
-        for name in names()
-        if not name.startswith(tuple(TABLES))  # tests/test_every_case.py has run these
-    ],
-)
+@pytest.mark.parametrize("name", mostly_slow(PINNED, QUICK))
 def test_digests_are_the_pinned_ones(name):
     """In the locked environment to the bit; elsewhere the test says so and checks that two runs agree."""
     pinned = json.loads(GOLDEN.read_text())
@@ -158,7 +146,7 @@ def test_digests_are_the_pinned_ones(name):
     assert digests(name) == pinned["digests"][name]
 
 
-def test_no_run_is_pinned_that_is_not_looked_at():
+def test_every_pinned_run_is_compared():
     assert set(names()) == json.loads(GOLDEN.read_text())["digests"].keys()
 
 
@@ -172,22 +160,17 @@ def test_training_and_decisions_are_the_pinned_ones():
     assert first == pinned["training"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_and_decisions_do_not_depend_on_a_machines_settings():
     program = "import json, fred; from tests.golden import training; print(json.dumps(training()))"
-    settings = {"PYTHONHASHSEED": "1", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "NPY_DISABLE_CPU_FEATURES": "X86_V4"}
-    assert run(("taskset", "-c", "0") if shutil.which("taskset") else (), program, **settings) == training()
+    assert run(ON_ONE_CORE, program, **MACHINES[-1]) == training()
 
 
-def test_a_program_of_freds_collects_seldom_and_a_library_leaves_it_as_it_is(tmp_path):
-    asked = "import gc, fred; fred.run; print(gc.isenabled(), gc.get_threshold())"
-    usual = "import gc; print(gc.isenabled(), gc.get_threshold())"
-    of_library, of_python = (
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        for program in (asked, usual)
-    )
-    assert of_library.stdout == of_python.stdout
-    program = "import atexit, gc, runpy, sys; atexit.register(lambda: print(gc.isenabled(), gc.get_threshold()))"
+def test_a_program_of_freds_collects_rarely_and_a_library_leaves_it_as_it_is():
+    state = "gc.isenabled(), gc.get_threshold()"
+    library = f"import gc; usual = {state}; import fred; fred.run; assert ({state}) == usual"
+    program = f"import atexit, gc, runpy, sys; atexit.register(lambda: print({state}))"
     program += "\nsys.argv[1:] = ['list', 'algorithm']\nrunpy.run_module('fred', run_name='__main__')"
+    subprocess.run([sys.executable, "-c", library], check=True)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False (5000, 10, 10)"

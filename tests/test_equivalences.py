@@ -1,7 +1,6 @@
-"""What must be the same to the last bit: by theory, by construction, or whatever else is run beside it."""
+"""Runs that must be the same: by theory (one table of pairs of systems), by construction, or whatever else runs."""
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,104 +8,310 @@ import pytest
 
 import fred.replay.chunks
 import fred.replay.phases
+from fred.components import registry
+from fred.outcomes.outcome import Outcome
 from fred.replay.hooks import padded
 from fred.results import experiment
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
-from fred.schedule.schedule import Verb
+from fred.schedule.schedule import Schedule, Verb
 from fred.specification.loading import Scenario
-from fred.specification.shape import Evaluate
-from tests.cases import CASES, SEED
-from tests.worlds import COMPUTE, TASK, make_run, same
+from fred.specification.shape import Evaluate, Run
+from tests.cases import CASES, SEED, options
+from tests.plain import PLAIN
+from tests.plain.base import Plain
+from tests.recompute import largest_relative_error
+from tests.worlds import COMPUTE, LAYERS, NETWORK, TASK, UNEQUAL, constant, make_run, outcome, same
 
-OPTIMIZERS = [
-    "sgd",
-    {"name": "sgd", "momentum": 0.9},
-    {"name": "sgd", "momentum": 0.9, "nesterov": True},
-    "adam",
-    {"name": "adamw", "weight_decay": 0.1},
-    "rmsprop",
-    [{"name": "clip_by_global_norm", "max_norm": 0.5}, "sgd"],
+World = dict[str, Any]
+
+
+def equal(workers: int, **options: Any) -> World:
+    return {"cluster": constant(*[0.125] * workers, **options)}
+
+
+def linked(workers: int) -> World:
+    return {"cluster": UNEQUAL | NETWORKED | {"workers": workers}}
+
+
+def until(seconds: float) -> World:
+    return {"stop": {"seconds": seconds}}
+
+
+NETWORKED = {"network": NETWORK | {"message_bytes": 144}}
+ALONE: World = {"cluster": {"workers": 1, "compute": COMPUTE}}
+BYTES: World = {"cluster": UNEQUAL | {"network": NETWORK}}  # of the algorithms' messages
+LINKED, FOUR = linked(4), equal(4)
+ONE = equal(1) | until(3.0625)  # 24 updates
+HALVING = {"cluster": constant(0.25, 0.5, 1.0)} | until(8.1)  # 2 s are eight, four and two updates
+
+# An algorithm with its options / its protocol's options == another.
+ROWS: list[tuple[str, World]] = [  # the same schedules of servers that do the same
+    ("ssgd / backup_workers=0 late=finish == ssgd", {}),
+    ("ssgd / backup_workers=0 late=interrupt == ssgd", {}),
+    # A model that became old on its way is computed at as well: with `finish` the worker learns it at the delivery.
+    ("rennala / batch=1 late=finish == ssgd / backup_workers=4 late=finish", linked(5)),
+    ("rennala / batch=1 late=interrupt == ssgd / backup_workers=4 late=interrupt", linked(5)),
+    ("ringmaster / threshold=1000000 == asgd", {}),
+    ("ringmaster / threshold=1000000 == asgd", LINKED),
+    ("k-batch-async / gradients=1 == asgd", {}),
+    ("ssp / bound=None cache=False == asgd", LINKED),
+    ("b-fasgd == fasgd", LINKED),
+    ("dropcompute / micro_batches=1 threshold=1e6 == allreduce-sgd", {}),
+    ("dropcompute / micro_batches=1 threshold=1e6 == allreduce-sgd", LINKED),
+    *(
+        (
+            f"dropcompute / micro_batches=1 average=done threshold={seconds} == "
+            f"cutoff-sgd / cutoff rule={{'name':'deadline','seconds':{seconds}}}",
+            world,
+        )
+        for seconds, world in ((0.01, {}), (0.1, LINKED), (0.15, {}))
+    ),
+    (
+        "dropcompute / micro_batches=3 threshold=1e6 average=planned == dropcompute / micro_batches=3 threshold=1e6 average=done",
+        LINKED,
+    ),
+    ("dbw / cutoff rule={'name':'count','workers':3} == cutoff-sgd / cutoff rule={'name':'count','workers':3}", LINKED),
+    ("diloco / period=5 paced=True == diloco / period=5", equal(4, **NETWORKED)),
+    ("diloco / period=8 paced=True == diloco / every=2.0", HALVING),
+    ("diloco / period=16 paced=True pace_seconds=0.125 == diloco / every=2.0", HALVING),
 ]
+BITS: list[tuple[str, World]] = [  # the same parameters, to the last bit, and rounds at the same times
+    ("mindflayer / limit=1e6 == ssgd", {}),
+    ("ata == ssgd", equal(5)),
+    ("ata / gradients=4 == rennala / batch=4", ALONE),
+    ("ringmaster / threshold=1 == rennala / batch=1", {}),
+    ("rennala / batch=1 == m-sync / backup_workers=3 late=interrupt", {}),
+    ("k-async / gradients=4 afterwards=wait == ssgd", {}),
+    ("clipped-asgd length=1e9 == asgd", equal(2)),
+    ("picky-sgd distance=1e9 == asgd", equal(2)),
+    ("delay-adaptive == asgd", equal(2)),
+    ("dc-asgd compensation=9.0 == asgd", ALONE),
+    ("sasgd == asgd", ALONE),
+    ("exponential == asgd", ALONE),
+    ("ringleader == asgd", ALONE),
+    ("ringleader / synchronous == ssgd", {}),  # no gradient belongs to one worker: the table stays empty
+    ("ia2sgd / synchronous == ssgd", {}),
+    ("ringmaster-lmo optimizer=sgd == ringmaster", {"task": LAYERS}),
+    ("allreduce-sgd == ssgd", FOUR),
+    ("psp-sgd learning_rate=0.03125 == ssgd", {}),
+    ("extrapolated ahead=0.0 / fixed-lag lag=0 == asgd / fixed-lag lag=0", {}),
+    ("extrapolated ahead=0.0 / fixed-lag lag=4 == asgd / fixed-lag lag=4", {}),
+    ("pipemare warm_up=0 / fixed-lag lag=0 == asgd / fixed-lag lag=0", {}),
+    ("pipemare warm_up=0 / fixed-lag lag=4 == asgd / fixed-lag lag=4", {}),
+    ("async-batch / steps=1 == asgd", until(5.0)),
+    ("async-batch / steps=1 == asgd", LINKED | until(5.0)),
+    (
+        "sgp / topology=complete order=update-first == d-psgd / topology=complete order=update-first",
+        {},
+    ),  # weights 1/4 are exact
+    ("adacomm / period=5 adapt_every=60 == local-sgd / period=5", {}),
+    ("stsyn / period=5 enough=4 == local-sgd / period=5", equal(4, **NETWORKED)),
+    ("swarm-sgd / period=3 == local-sgd / period=3", linked(2)),
+    ("noloco / period=3 == bmuf block_momentum=0.5 block_rate=0.7 / period=3", linked(2)),
+    ("slowmo slow_momentum=0.75 / period=5 == bmuf / period=5", {}),  # 1 - 1 / workers
+    ("snoo outer_rate=1.0 outer_momentum=0.75 / period=5 == bmuf nesterov=True / period=5", {}),
+    ("sparta parts=1 == local-sgd / period=1", BYTES),
+    ("des-loc first_every=64 second_every=64 / period=5 == local-sgd optimizer=adam / period=5", {}),
+    ("streaming-diloco / period=5 fragments=1 == diloco / period=5", LINKED),
+    ("eager-diloco / period=5 == diloco / period=5", ALONE),
+    ("palsgd / period=5 pulls=0.0 == diloco / period=5", {}),
+    ("sparseloco outer_rate=0.75 codec=None / period=5 == diloco outer_rate=0.75 outer=sgd / period=5", {}),
+]
+_SGD = "{'name':'sgd','momentum':0.75,'nesterov':True}"
+_WAVES = "{'name':'dct','kept':1000000,'error_feedback':0.999}"
+_MEETING = "weights=metropolis order=update-first"
+CLOSE: list[tuple[str, World]] = [  # the same but for rounding, and rounds at the same times
+    ("malenia == ssgd", equal(5)),  # adds shares instead of dividing at the end
+    ("ia2sgd == asgd", ALONE),  # its mean changes by differences
+    ("dbw == allreduce-sgd", equal(4, **NETWORKED)),
+    ("psp-sgd learning_rate=0.03125 == ssgd", {"cluster": UNEQUAL | {"servers": 3}, "stop": {"updates": 15}}),
+    ("sgp / topology=ring order=update-first == d-psgd / topology=ring order=update-first", linked(5)),
+    ("wagma-sgd / group_size=4 == allreduce-sgd", FOUR | until(2.05)),
+    (f"choco-sgd / topology=ring consensus=1.0 == d-psgd / topology=ring {_MEETING}", BYTES),
+    (f"choco-sgd / topology=star consensus=1.0 == d-psgd / topology=star {_MEETING}", BYTES),
+    ("async-local / steps=1 == asgd", until(5.0)),
+    ("async-local / steps=1 == asgd", LINKED | until(5.0)),
+    ("birch-local / total=4 == ssgd learning_rate=0.5", FOUR | until(2.05)),
+    ("cycle / group_size=4 == ssgd learning_rate=0.5", FOUR | until(2.05)),
+    ("downpour == asgd", until(5.0)),
+    ("downpour == asgd", LINKED | until(5.0)),
+    ("bmuf block_momentum=0.0 / period=5 == local-sgd / period=5", {}),
+    ("slowmo slow_momentum=0.0 / period=5 == local-sgd / period=5", {}),
+    ("snoo outer_momentum=0.0 outer_rate=1.0 / period=5 == local-sgd / period=5", {}),
+    ("snoo outer_momentum=0.0 outer_rate=1.0 == asgd", ALONE),
+    ("diloco outer_rate=1.0 outer=sgd / period=5 == local-sgd / period=5", FOUR | until(3.8)),
+    ("diloco outer_rate=1.0 outer=sgd / period=1 == allreduce-sgd", FOUR | until(2.05)),
+    ("diloco outer_rate=0.5 / period=5 == snoo outer_rate=0.5 outer_momentum=0.9 / period=5", FOUR | until(3.8)),
+    ("edit temperature=1e9 longest=1e9 outer=sgd / period=5 == diloco outer=sgd / period=5", {}),
+    (
+        "delayed-nesterov momentum=0.75 gathered=1 outer_rate=0.5 / buffer=1 period=3 == "
+        f"diloco outer={_SGD} outer_rate=0.5 / buffered buffer=1 period=3",
+        {},
+    ),
+    ("fedbuff / buffer=1 period=3 == asgd", ONE),
+    ("fedasync mixing=1.0 / buffer=1 period=3 == asgd", ONE),
+    ("delayed-nesterov momentum=0.0 outer_rate=1.0 / buffer=1 period=3 == asgd", ONE),
+    # Minibatches of three and three workers: no sum of gradients is 0.
+    (f"demo codec={_WAVES} == allreduce-sgd optimizer=sign_sgd", equal(3) | {"task": TASK | {"batch_size": 3}}),
+]
+TIMES: list[tuple[str, World]] = [  # rounds at the same times; parameters differ, or take long to compile
+    ("diloco outer_rate=1.0 outer=sgd / period=5 == local-sgd / period=5", LINKED | until(5.0)),
+    ("async-mesh parts=3 ahead=0.0 / delay=3 == sparta parts=3 / delay=3", LINKED),
+]
+QUICK = "k-async", "streaming-diloco", "async-local / steps=1 == asgd"
+
+
+def both(text: str, world: World, **more: Any) -> list[Outcome]:
+    """Run both sides."""
+    sides = [side.partition(" / ") for side in text.split(" == ")]
+    return [
+        outcome(options(algorithm), options(protocol) or None, **{"stop": {"gradients": 60}} | world | more)
+        for algorithm, _, protocol in sides
+    ]
+
+
+def parameters(table: list[tuple[str, World]], slow: bool = False) -> list[Any]:
+    """Return the rows as parameters of a test."""
+    marks: list[Any] = [pytest.mark.slow if slow and not text.startswith(QUICK) else () for text, _ in table]
+    return [pytest.param(text, world, marks=mark, id=text) for (text, world), mark in zip(table, marks, strict=True)]
+
+
+def arithmetic(run: Run) -> Any:
+    """Return what NumPy does with the rows of a run."""
+    plain = PLAIN[registry.name_of("algorithm", run.algorithm)]
+    return plain if plain.own_steps else Plain
+
+
+def moments(schedule: Schedule, *verbs: Verb) -> list[int]:
+    """Return the times of rounds, or without rounds of meetings, or without both of updates, ns."""
+    rows = next(rows for verb in verbs or (Verb.COMMIT, Verb.SYNC, Verb.PUSH) if len(rows := schedule.rows(verb)))
+    return np.unique(schedule["time_ns"][rows]).tolist()
+
+
+@pytest.mark.parametrize(("text", "world"), parameters(ROWS))
+def test_schedules_are_the_same(text, world):
+    left, right = both(text, world, task=None)
+    assert arithmetic(left.run) is arithmetic(right.run)
+    assert left.schedule_digest == right.schedule_digest
+    assert left.schedule.counts()["updates"] > 4
+
+
+# Timing follows values, or one side has rounds and the other one updates.
+UNTIMED = "adacomm", "dbw", "fedbuff", "fedasync", "delayed-nesterov momentum=0.0", "snoo outer_momentum=0.0 outer_rate=1.0 =="
+
+
+@pytest.mark.parametrize(("text", "world"), parameters([row for row in BITS + CLOSE + TIMES if not row[0].startswith(UNTIMED)]))
+def test_rounds_are_at_the_same_times(text, world):
+    left, right = both(text, world, task=None)
+    verbs = [Verb.SYNC] if text.startswith("choco") else []  # it also COMMITs what neighbours know of each model
+    assert moments(left.schedule, *verbs) == moments(right.schedule, *verbs)
+    assert left.schedule.end_ns == right.schedule.end_ns
+
+
+@pytest.mark.parametrize(("text", "world"), parameters(BITS + CLOSE, slow=True))
+def test_parameters_are_the_same(text, world):
+    left, right = both(text, world)
+    assert left.schedule.end_ns == right.schedule.end_ns
+    if (text, world) in BITS:
+        assert left.params_digest == right.params_digest
+    assert largest_relative_error(left.final, right.final) < (1e-4 if text.startswith("demo") else 1e-5)
+    assert largest_relative_error(left.final, left.initial) > 0.1, "the run moved the parameters"
+    if world == BYTES:
+        assert left.schedule["bytes"].sum() == right.schedule["bytes"].sum() > 0
+
+
+@pytest.mark.slow
+def test_eager_diloco_that_is_not_eager_is_not_diloco():
+    late, diloco = both("eager-diloco / period=5 eager=False == diloco / period=5", ALONE)
+    assert late.params_digest != diloco.params_digest
 
 
 def test_synchronous_sgd_with_n_workers_and_batch_m_is_sgd_with_batch_nm():
-    task = {**TASK, "batch_size": 3}
+    task, whole = TASK | {"batch_size": 3}, TASK | {"batch_size": 18}
     many = execute("a", make_run("ssgd", task=task, cluster={"workers": 6, "compute": COMPUTE}, stop={"updates": 25}), 7)
-    one = execute("b", make_run("ssgd", task={**task, "batch_size": 18}, cluster={"workers": 1}, stop={"updates": 25}), 7)
-    assert many.params_digest == one.params_digest
-    assert many.metrics[["updates", "loss", "error"]].equals(one.metrics[["updates", "loss", "error"]])
-    asynchronous = make_run("asgd", task={**task, "batch_size": 18}, cluster={"workers": 1}, stop={"updates": 25})
-    assert execute("c", asynchronous, 7).params_digest == one.params_digest, "one asynchronous worker is SGD too"
-
-
-def test_no_backup_workers_is_synchronous_sgd_whatever_late_workers_would_do():
-    runs = [make_run("ssgd", protocol={"backup_workers": 0, "late": late}) for late in ("finish", "interrupt")]
-    plain, *others = (execute("run", run, 3) for run in [make_run("ssgd"), *runs])
-    assert all(same(plain, other) for other in others)
-
-
-def test_staleness_penalties_of_fresh_gradients_are_none():
-    cluster = {"workers": 1, "compute": COMPUTE}
-    plain, *others = (
-        execute("run", make_run({"name": name, "learning_rate": 0.1}, cluster=cluster), 1).params_digest
-        for name in ("asgd", "sasgd", "exponential")
+    one, asynchronous = (
+        execute("b", make_run(name, task=whole, cluster={"workers": 1}, stop={"updates": 25}), 7) for name in ("ssgd", "asgd")
     )
-    assert set(others) == {plain}
+    assert many.params_digest == one.params_digest == asynchronous.params_digest
+    assert many.metrics[["updates", "loss", "error"]].equals(one.metrics[["updates", "loss", "error"]])
 
 
-def pairs() -> Iterator[Any]:
-    """Each algorithm with each optimizer; by default each of them once or twice."""
-    for (i, name), (j, optimizer) in itertools.product(
-        enumerate(["asgd", "sasgd", "exponential", "fasgd", "ssgd"]), enumerate(OPTIMIZERS)
-    ):
-        yield pytest.param(name, optimizer, marks=() if i == j % 5 else pytest.mark.slow, id=f"{name}-{optimizer}")
+def inline_is_replay(run: Run) -> bool:
+    return same(execute("run", run, 2), execute("run", run, 2, inline=True))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "optimizer"), list(pairs()))
-def test_inline_equals_replay(name, optimizer):
-    run = make_run({"name": name, "learning_rate": 0.02, "optimizer": optimizer})
-    assert same(execute("run", run, 2), execute("run", run, 2, inline=True))
+@pytest.mark.parametrize("number", range(7))
+def test_inline_is_replay_with_every_optimizer(number):
+    name = ("asgd", "sasgd", "exponential", "fasgd", "ssgd", "asgd", "sasgd")[number]
+    optimizer: Any = [
+        *("sgd", {"name": "sgd", "momentum": 0.9}, {"name": "sgd", "momentum": 0.9, "nesterov": True}),
+        *("adam", {"name": "adamw", "weight_decay": 0.1}, "rmsprop", [{"name": "clip_by_global_norm", "max_norm": 0.5}, "sgd"]),
+    ][number]
+    assert inline_is_replay(make_run({"name": name, "learning_rate": 0.02, "optimizer": optimizer}))
+
+
+def test_inline_is_replay_however_examples_are_sampled():
+    digests = set()
+    for sampling in ("replacement", "shuffled", "sequential"):
+        run = make_run(task=TASK | {"sampling": sampling})
+        assert inline_is_replay(run), sampling
+        digests.add(execute("run", run, 2).params_digest)
+    assert len(digests) == 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["std", "published-code", "literal"])
-@pytest.mark.parametrize("cadence", [{"every_updates": 7}, {"every_gradients": 11}, {"every_seconds": 0.1}])
-def test_inline_equals_replay_whatever_is_measured(variant, cadence):
-    run = make_run({"name": "fasgd", "learning_rate": 0.02, "variant": variant}, evaluate=cadence)
-    assert same(execute("run", run, 2), execute("run", run, 2, inline=True))
+def test_inline_is_replay_of_a_convolutional_network():
+    task = {"data": "digits", "model": {"name": "cnn", "channels": [4], "hidden": 8}, "batch_size": 4}
+    assert inline_is_replay(make_run("sasgd", task=task, stop={"gradients": 24}))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("protocol", "stop"),
-    [
-        ({"name": "synchronous", "backup_workers": 2}, {"gradients": 60}),
-        ({"name": "synchronous", "backup_workers": 1, "late": "interrupt"}, {"seconds": 2.0}),
-        ({"name": "synchronous"}, {"updates": 9}),
-        ({"name": "dispatcher", "selection": {"name": "shifting", "change": 1.0}}, {"updates": 50}),
-        ({"name": "asynchronous"}, {"seconds": 1.0}),
-    ],
-)
-@pytest.mark.parametrize("sampling", ["replacement", "shuffled", "sequential"])
-def test_inline_equals_replay_under_every_protocol_and_sampling(protocol, stop, sampling):
-    task = {**TASK, "sampling": sampling}
-    cluster = {"workers": 9, "compute": COMPUTE}
-    run = make_run("ssgd", protocol=protocol, stop=stop, task=task, cluster=cluster)
-    assert same(execute("run", run, 2), execute("run", run, 2, inline=True))
+ENDS = {  # name -> its protocol and cluster
+    "asgd": (None, ALONE["cluster"]),
+    "ssgd": (None, FOUR["cluster"]),
+    "b-fasgd": ({"c_push": 0.1, "c_fetch": 0.1}, {"workers": 3, "compute": COMPUTE}),
+    "psp-sgd": ({"gradients": 2}, {"workers": 4, "servers": 3, "compute": COMPUTE}),
+    "d-psgd": (None, ALONE["cluster"]),
+    "wagma-sgd": (None, constant(0.1, 0.25)),
+    "ad-psgd": (None, {"workers": 4, "compute": COMPUTE}),
+}
+STOPS = {"gradients": 60, "target_loss": 1.2}, {"updates": 10}, {"seconds": 2}
+CADENCES = {"every_gradients": 3}, {"every_updates": 2}, {"every_seconds": 0.5}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", [{"name": "cnn", "channels": [4], "hidden": 8}, {"name": "softmax"}])
-def test_inline_equals_replay_for_every_model(model):
-    task = {"data": "digits", "model": model, "batch_size": 4}
-    run = make_run("sasgd", task=task, stop={"gradients": 24})
-    assert same(execute("run", run, 2), execute("run", run, 2, inline=True))
+@pytest.mark.parametrize(("number", "name"), list(enumerate(ENDS)))
+def test_wherever_a_run_ends_inline_and_replay_end_there_and_have_measured_it(number, name):
+    """In the midst of what happens at one moment, on a multiple of the spacing, or between two points.
+
+    Each end and each cadence, in pairs as in a Latin square.
+    """
+    protocol, cluster = ENDS[name]
+    for k, stop in enumerate(STOPS):
+        options = {"stop": stop, "evaluate": CADENCES[(number + k) % 3]}
+        plain, inline = (outcome(name, protocol, cluster, 2, inline, **options) for inline in (False, True))
+        assert same(plain, inline), options
+        assert plain.metrics["loss"].notna().all()
+        assert plain.metrics["updates"].iloc[-1] == plain.schedule.counts()["updates"]
+        assert plain.metrics["gradients"].iloc[-1] == plain.schedule.counts()["gradients"]
+
+
+@pytest.mark.parametrize("cadence", [{"every_updates": 5}, {"every_gradients": 9}, {"every_seconds": 0.17}])
+def test_target_loss_stops_the_run_where_it_is_first_seen(cadence):
+    free = execute("run", make_run("asgd", stop={"gradients": 600}, evaluate=cadence), 0)
+    for inline in (False, True):
+        run = make_run("asgd", stop={"gradients": 600, "target_loss": 0.5}, evaluate=cadence)
+        reached = execute("run", run, 0, inline)
+        losses = reached.metrics["loss"].to_numpy()
+        assert losses[-1] <= 0.5 < losses[:-1].min()
+        assert reached.schedule.counts()["updates"] == reached.metrics["updates"].iloc[-1] < 600
+        assert free.metrics["loss"].iloc[: len(losses)].tolist() == losses.tolist()
+        for column in ("worker", "step", "time_ns", "verb"):
+            assert (reached.schedule[column] == free.schedule[column][: len(reached.schedule)]).all()
 
 
 def test_measuring_changes_nothing():
-    few, many = (execute("run", make_run("fasgd", evaluate=cadence), 4) for cadence in ({"points": 1}, {"every_updates": 1}))
+    few, many = (execute("run", make_run(evaluate=cadence), 4) for cadence in ({"points": 1}, {"every_updates": 1}))
     assert few.params_digest == many.params_digest
     assert len(few.metrics) == 2
     assert len(many.metrics) == 61
@@ -114,66 +319,41 @@ def test_measuring_changes_nothing():
 
 
 def test_chunks_and_phases_change_nothing(monkeypatch):
-    whole = execute("run", make_run("sasgd", stop={"gradients": 300}), 4)
+    run = make_run("sasgd", stop={"gradients": 300})
+    whole = execute("run", run, 4)
     monkeypatch.setattr(fred.replay.phases, "LONGEST_PHASE", 5)
     monkeypatch.setattr(fred.replay.chunks, "LONGEST_PHASE", 5)
     monkeypatch.setattr(fred.replay.chunks, "_INDICES", 1)
-    assert same(whole, execute("run", make_run("sasgd", stop={"gradients": 300}), 4))
+    assert same(whole, execute("run", run, 4))
 
 
 def test_a_run_does_not_depend_on_what_else_is_run():
-    runs = {name: make_run(name) for name in ("asgd", "fasgd", "ssgd")}
-    scenario = Scenario(seeds=(1, 2), runs=runs)
-    together = experiment.run(scenario)
-    backwards = experiment.run(scenario, only=["ssgd", "asgd"])
-    alone = experiment.run(Scenario(seeds=(2,), runs=runs), only=["asgd"])
+    runs = {name: make_run(name, stop={"gradients": 24}) for name in ("asgd", "ssgd", "local-sgd")}
+    together = experiment.run(Scenario(seeds=(1, 2), runs=runs))
+    backwards = experiment.run(Scenario(seeds=(1, 2), runs=dict(reversed(runs.items()))), only=["ssgd", "asgd"])
+    alone = experiment.run(Scenario(seeds=(2,), runs=runs), only=["local-sgd"])
     for name, seed in itertools.product(("asgd", "ssgd"), (1, 2)):
         assert same(together.outcome(name, seed), backwards.outcome(name, seed))
-    assert same(alone.outcome("asgd", 2), together.outcome("asgd", 2))
+    assert same(alone.outcome("local-sgd", 2), together.outcome("local-sgd", 2))
 
 
 def test_algorithms_see_the_same_times_and_minibatches():
-    schedules = [execute("run", make_run(name), 6).schedule for name in ("asgd", "fasgd")]
-    assert schedules[0].digest() == schedules[1].digest()
-    synchronous = execute("run", make_run("ssgd"), 6).schedule
-    for schedule in (schedules[0], synchronous):
+    lengths = []
+    for name in ("asgd", "ssgd"):
+        schedule = outcome(name, task=None).schedule
         used = schedule.rows(Verb.PUSH, Verb.ADD)
-        lengths = {
-            (worker, step): length
-            for worker, step, length in zip(
-                schedule["worker"][used], schedule["step"][used], (schedule["end_ns"] - schedule["begin_ns"])[used], strict=True
-            )
-        }
-        if schedule is schedules[0]:
-            first = lengths
-    shared = first.keys() & lengths.keys()
+        keys = zip(schedule["worker"][used].tolist(), schedule["step"][used].tolist(), strict=True)
+        lengths.append(dict(zip(keys, (schedule["end_ns"] - schedule["begin_ns"])[used].tolist(), strict=True)))
+    shared = lengths[0].keys() & lengths[1].keys()
     assert len(shared) > 40
-    assert all(first[key] == lengths[key] for key in shared)
-
-
-@pytest.mark.parametrize("inline", [False, True])
-@pytest.mark.parametrize("cadence", [{"every_updates": 5}, {"every_gradients": 9}, {"every_seconds": 0.17}])
-def test_target_loss_stops_the_run_where_it_is_first_seen(inline, cadence):
-    stop = {"gradients": 2000, "target_loss": 0.5}
-    outcome = execute("run", make_run("asgd", stop=stop, evaluate=cadence), 0, inline)
-    losses = outcome.metrics["loss"].to_numpy()
-    assert losses[-1] <= 0.5 < losses[:-1].min()
-    assert outcome.schedule.counts()["updates"] == outcome.metrics["updates"].iloc[-1] < 2000
-    free = execute("run", make_run("asgd", stop={"gradients": 2000}, evaluate=cadence), 0)
-    assert free.metrics["loss"].iloc[: len(losses)].tolist() == losses.tolist()
-    columns = ("worker", "step", "time_ns", "verb")
-    for name in columns:
-        assert (outcome.schedule[name] == free.schedule[name][: len(outcome.schedule)]).all()
+    assert all(lengths[0][key] == lengths[1][key] for key in shared)
 
 
 def test_evaluations_see_a_replica_that_changes_without_an_instruction():
     """A delivered mean replaces a replica's version: no arithmetic happens, but its parameters are others."""
-    (case,) = [case for case in CASES if case.kind == "protocol" and case.name == "straggler-tolerant"]
-    options = {
-        "evaluate": Evaluate(every_seconds=0.01),
-        "stop": case.run.stop.model_copy(update={"gradients": None, "seconds": 0.46}),
-    }
-    run = case.run.model_copy(update=options)
+    case = next(case for case in CASES if case.kind == "protocol" and case.name == "straggler-tolerant")
+    stop = case.run.stop.model_copy(update={"gradients": None, "seconds": 0.46})
+    run = case.run.model_copy(update={"evaluate": Evaluate(every_seconds=0.01), "stop": stop})
     replayed, inline = execute("run", run, SEED), execute("run", run, SEED, inline=True)
     assert same(replayed, inline)
     saved = list[Checkpoint]()
@@ -182,18 +362,16 @@ def test_evaluations_see_a_replica_that_changes_without_an_instruction():
     assert all(same(inline, execute("run", run, SEED, following=Following(resumed=each))) for each in saved[-5:])
 
 
-@pytest.mark.parametrize("workers", [1, 3, 8, 9, 16, 158, 1000])
-def test_padded_batches_come_in_few_sizes(workers):
-    sizes = [padded(members, workers) for members in range(1, workers + 1)]
-    assert all(members <= size <= workers for members, size in enumerate(sizes, start=1))
-    assert len(set(sizes)) <= 8
-    assert sizes[-1] == workers
+def test_padded_batches_come_in_few_sizes():
+    for workers in (1, 3, 8, 9, 16, 158, 1000):
+        sizes = [padded(members, workers) for members in range(1, workers + 1)]
+        assert all(members <= size <= workers for members, size in enumerate(sizes, start=1)), workers
+        assert len(set(sizes)) <= 8, workers
+        assert sizes[-1] == workers
 
 
 def test_a_padded_round_is_the_mean_of_its_real_members():
-    """13 of 16 is computed as a masked batch of 14; the mean must be that of 13."""
-    exact = make_run("ssgd", protocol={"backup_workers": 3}, cluster={"workers": 16, "compute": COMPUTE})
-    outcome = execute("run", exact, 0)
-    assert np.isclose(outcome.schedule["weight"][outcome.schedule.rows(Verb.COMMIT)], 1 / 13).all()
-    # tests/test_recompute.py checks the values of such runs against NumPy; here, that padding was in play at all.
+    """13 of 16 is computed as a masked batch of 14; the mean must be that of 13, as `tests/test_recompute.py` checks."""
+    schedule = outcome("ssgd", {"backup_workers": 3}, UNEQUAL | {"workers": 16}, task=None).schedule
+    assert np.isclose(schedule["weight"][schedule.rows(Verb.COMMIT)], 1 / 13).all()
     assert padded(13, 16) == 14

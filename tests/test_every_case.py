@@ -1,19 +1,21 @@
 """The contract of each algorithm, protocol, codec and cutoff rule of the registry, on the cases of `tests/cases.py`.
 
-Inline and replay give the same bits. A run that resumes from a checkpoint gives these bits, too. NumPy gives the same numbers.
+NumPy gives the same numbers; runs that resume from a checkpoint and replays give the same bits. By default each entry of the
+registry has one case, and those are replayed that differ in their instructions; the rest is slow.
 """
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 from fred.components import registry
-from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import Outcome
 from fred.replay.helpers import replay
 from fred.replay.lower import lower
@@ -29,41 +31,42 @@ from tests.plain.base import Plain
 from tests.recompute import largest_relative_error, measured
 from tests.worlds import same
 
+# By default these are replayed: together they have all kinds of instructions, with all hooks of servers that occur together.
+REPLAYED = {
+    "algorithm": """
+        asgd ssgd diloco async-mesh psp-sgd malenia decoupled-diloco demo choco-sgd fedcompass scaffold cgad streaming-diloco
+        dc-asgd fedasync eager-diloco ad-psgd sparseloco""",
+    "protocol": "gossip drop-compute quorum stale-synchronous",
+    "codec": "float",
+    "cutoff": "deadline",
+}
+# Slow to compile, and alike others that are not slow: in `tests/test_codecs.py`, or of the same page.
+SLOW = {"codec": "e3m0 low-bit sign qsgd top-k dct", "cutoff": "dmm-plain dmm-printed", "algorithm": "muloco"}
+
 
 class Runs:
-    """All runs of a case, one right after the other, so that they share compiled programs."""
+    """A run of a case and the same resumed from a checkpoint, one after the other, so that they share compiled programs."""
 
-    def __init__(self, case: Case):
-        self.case = case
-        self.kept: list[Checkpoint] = []
-        self.kept_inline: list[Checkpoint] = []
-        self.replayed = self.run()
-        self.inline = self.run(inline=True, following=Following(save=self.kept_inline.append))
-        self.again = self.run(following=Following(save=self.kept.append))
-        self.looked: list[float] = []
-        self.resumed = self.run(following=Following(self.looked.append, resumed=_from_a_file(self.kept[1])))
-        self.resumed_inline = self.run(inline=True, following=Following(resumed=_from_a_file(self.kept_inline[1])))
-        self.other = self.run(seed=SEED + 1)
-        self.from_its_schedule = _replayed(self.inline) if case.run.protocol.needs_values else self.inline.final
-
-    def run(self, seed: int = SEED, inline: bool = False, following: Following | None = None) -> Computed:
-        """Run the case."""
-        return execute(self.case.name, self.case.run, seed, inline, following or Following())
+    def __init__(self, case: Case, inline: bool):
+        self.saved, self.progress = list[Checkpoint](), list[float]()
+        self.whole = execute(case.name, case.run, SEED, inline, Following(save=self.saved.append))
+        resumed = Following(self.progress.append, resumed=_from_a_file(self.saved[1]))
+        self.resumed = execute(case.name, case.run, SEED, inline, resumed)
 
 
 @cache
-def runs(case: Case) -> Runs:
-    """Run a case, once for all tests."""
-    return Runs(case)
+def runs(case: Case, inline: bool = True) -> Runs:
+    """Return the runs of a case, for all tests."""
+    return Runs(case, inline)
 
 
 def _from_a_file(checkpoint: Checkpoint) -> Checkpoint:
     """Return what another process finds."""
     with TemporaryDirectory() as folder:
         checkpoints.save(Path(folder), "a run's", checkpoint)
-        found = checkpoints.load(Path(folder), "a run's")
-    assert found is not None
-    return found
+        loaded = checkpoints.load(Path(folder), "a run's")
+    assert loaded is not None
+    return loaded
 
 
 def _replayed(outcome: Outcome) -> dict:
@@ -79,55 +82,73 @@ def _replayed(outcome: Outcome) -> dict:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
 
 
+def parameters(cases: Sequence[Case] = CASES, replayed: bool = False) -> list[Any]:
+    """Return cases as parameters of a test; variants are slow, and most of those that are `replayed`."""
+
+    def late(case: Case) -> bool:
+        variant = case.name != case.entry or case.name in SLOW.get(case.kind, "").split()
+        if case.kind == "protocol":  # an algorithm's case has it, too
+            variant = case.name not in ("dispatcher", *REPLAYED["protocol"].split())
+        return variant or (replayed and case.name not in REPLAYED[case.kind].split())
+
+    marks: list[Any] = [pytest.mark.slow if late(case) else () for case in cases]
+    return [pytest.param(case, id=f"{case.kind}-{case.name}", marks=mark) for case, mark in zip(cases, marks, strict=True)]
+
+
 def test_every_entry_of_the_registry_has_a_case():
     for kind in TABLES:
         assert {case.entry for case in CASES if case.kind == kind} == registry.REGISTRY[kind].keys()
+        assert registry.REGISTRY[kind].keys() >= {*REPLAYED[kind].split(), *SLOW.get(kind, "").split()}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}-{case.name}")
 class TestEveryCase:
+    @pytest.mark.parametrize("case", parameters())
     def test_it_reaches_what_it_is_to_check(self, case):
-        found = runs(case).replayed
+        outcome = runs(case).whole
         for shows in case.shows:
-            assert shows(found), shows.__doc__
-        assert np.isfinite(found.metrics["loss"]).all()
-        assert found.metrics["loss"].iloc[-1] < 0.9 * found.metrics["loss"].iloc[0]
+            assert shows(outcome), shows.__doc__
+        assert np.isfinite(outcome.metrics["loss"]).all()
+        assert outcome.metrics["loss"].iloc[-1] < 0.9 * outcome.metrics["loss"].iloc[0]
 
+    @pytest.mark.parametrize("case", parameters())
+    def test_resumed_inline_is_uninterrupted(self, case):
+        assert len(runs(case).saved) >= 3
+        assert same(runs(case).resumed, runs(case).whole)
+
+    @pytest.mark.parametrize("case", parameters(replayed=True))
     def test_inline_is_replay(self, case):
-        found = runs(case)
-        assert same(found.inline, found.replayed)
-        assert all(np.array_equal(found.from_its_schedule[k], found.inline.final[k]) for k in found.inline.final)
+        inline, replayed = runs(case).whole, runs(case, inline=False).whole
+        assert same(inline, replayed)
+        if case.run.protocol.needs_values:
+            final = _replayed(inline)
+            assert all(np.array_equal(final[k], inline.final[k]) for k in inline.final)
 
-    def test_it_is_the_same_twice_and_another_with_another_seed(self, case):
-        found = runs(case)
-        assert same(found.again, found.replayed)
-        assert found.other.params_digest != found.replayed.params_digest
-
+    @pytest.mark.parametrize("case", parameters(replayed=True))
     def test_resumed_is_uninterrupted(self, case):
-        found = runs(case)
-        assert min(len(found.kept), len(found.kept_inline)) >= 3
-        assert same(found.resumed, found.replayed)
-        assert same(found.resumed_inline, found.replayed)
+        its = runs(case, inline=False)
+        assert len(its.saved) >= 3
+        assert same(its.resumed, its.whole)
         if not case.run.protocol.needs_values:
-            assert len(found.looked) == len(found.replayed.metrics) - 2, "what was measured is not measured again"
+            assert len(its.progress) == len(its.whole.metrics) - 2, "what was measured is not measured again"
 
+    @pytest.mark.parametrize("case", parameters())
     def test_numpy_recomputes_it(self, case):
-        found, algorithm = runs(case).replayed, registry.name_of("algorithm", case.run.algorithm)
+        outcome, algorithm = runs(case).whole, registry.name_of("algorithm", case.run.algorithm)
         assert algorithm in PLAIN, (
             f"tell NumPy what `{algorithm}` does: a class and a line of the table of a file in tests/plain"
         )
         plain = PLAIN[algorithm]
         tolerance = max(plain.tolerance, case.tolerance)
-        params, models, servers = recomputed(found)
-        assert largest_relative_error(found.final, params) < tolerance
+        params, models, servers = recomputed(outcome)
+        assert largest_relative_error(outcome.final, params) < tolerance
         assert any(server.reached for server in servers), "the run does not reach all of the rule"
-        self.check_what_is_measured(found, params, models)
+        self.check_measurements(outcome, params, models)
         if plain is not Plain and plain.own_steps:
-            other = recomputed(found, Plain).params
-            assert largest_relative_error(found.final, other) > 100 * tolerance, "plain steps have the same result"
+            other = recomputed(outcome, Plain).params
+            assert largest_relative_error(outcome.final, other) > 100 * tolerance, "plain steps have the same result"
 
-    def check_what_is_measured(self, found, params, models):
-        last, evaluation = found.metrics.iloc[-1], found.run.task.data.load(found.seed).evaluation
+    def check_measurements(self, outcome, params, models):
+        last, evaluation = outcome.metrics.iloc[-1], outcome.run.task.data.load(outcome.seed).evaluation
         loss, error = measured(params, evaluation.inputs, evaluation.answers)
         assert last["loss"] == pytest.approx(loss, rel=1e-3)
         assert last["error"] == pytest.approx(error, abs=0.015), "but for one answer of a hundred"
@@ -137,9 +158,16 @@ class TestEveryCase:
             assert last["disagreement"] == pytest.approx(np.sqrt(np.mean(apart)), rel=1e-3, abs=1e-5)
 
 
-@pytest.mark.parametrize("case", pinned_cases(), ids=lambda case: f"{case.kind}-{case.name}")
+def test_another_seed_gives_another_run():
+    case = next(case for case in CASES if case.name == "asgd")
+    other = execute("other", case.run, SEED + 1)
+    assert other.params_digest != runs(case).whole.params_digest
+    assert other.schedule_digest != runs(case).whole.schedule_digest
+
+
+@pytest.mark.parametrize("case", parameters(pinned_cases()))
 def test_its_digests_are_the_pinned_ones(case):
     pinned = json.loads(GOLDEN.read_text())
     if differences := locked(pinned["environment"]):
         pytest.skip(f"not the locked environment ({'; '.join(differences)}): the pinned digests do not apply")
-    assert digests_of(runs(case).replayed) == pinned["digests"][f"{case.kind}/{case.name}"]
+    assert digests_of(runs(case).whole) == pinned["digests"][f"{case.kind}/{case.name}"]

@@ -1,4 +1,4 @@
-"""The study of what a failure costs: plain runs without failures, Daly's checkpoints, and a page that follows from the measurements."""
+"""The study of what a failure costs: systems that are alike, Daly's checkpoints, and a page that follows from the measurements."""
 
 import pandas as pd
 import pytest
@@ -23,16 +23,12 @@ from studies.failures.cases import (
     settings,
 )
 from studies.failures.compared import costs, costs_less_base, values, work
-from studies.failures.measure import CHOSEN, FOUND, GOODPUT, failures
+from studies.failures.measure import CHOSEN, FOUND, GOODPUT
 from studies.failures.theory import daly_interval, goodput
 from studies.tuning import REPORTED, TUNING
 
 MEASURED = pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.failures")
 MIDDLE = {name: {key: some[len(some) // 2] for key, some in system.knobs.items()} for name, system in SYSTEMS.items()}
-
-
-def short(updates: int = 12) -> dict[str, object]:
-    return settings() | {"stop": {"updates": updates}, "evaluate": {"points": 1}}
 
 
 def test_dalys_interval_is_the_best_of_the_closed_form():
@@ -42,32 +38,18 @@ def test_dalys_interval_is_the_best_of_the_closed_form():
         assert shares[1] == max(shares)
 
 
-def test_failures_that_never_strike_leave_the_parameters_of_a_plain_run():
-    never = SYSTEMS[BASE].run(MIDDLE[BASE], 1e3)
-    plain = SYSTEMS[BASE].run(MIDDLE[BASE], NONE)
-    result = fred.run(fred.scenario(short(), runs={"never": never, "plain": plain}))
-    assert not len(failures(result.outcome("never").schedule))
-    assert result.outcome("never").params_digest == result.outcome("plain").params_digest
-
-
-def test_a_failure_costs_a_synchronous_job_nothing_but_time():
-    own = {name: SYSTEMS[BASE].run(MIDDLE[BASE], between) for name, between in (("failing", 0.5), ("plain", NONE))}
-    constant = {"cluster": {"workers": WORKERS, "compute": {"name": "constant", "seconds": 120.0}}}
-    result = fred.run(fred.scenario(short(60) | constant, runs=own))
-    failing, plain = result.outcome("failing"), result.outcome("plain")
-    assert len(failures(failing.schedule)) > 0
-    assert failing.params_digest == plain.params_digest
-    assert failing.schedule.end_ns > plain.schedule.end_ns
-
-
+@pytest.mark.slow
 def test_systems_that_are_alike_are_the_same_without_failures():
+    """Those whose runs are the same but for their prices need not run."""
     for name, system in SYSTEMS.items():
         if system.alike:
-            chosen, other = MIDDLE[name], SYSTEMS[system.alike]
+            other = SYSTEMS[system.alike]
             assert system.knobs == other.knobs
-            runs = {"own": system.run(chosen, NONE), "other": other.run(chosen, NONE)}
-            result = fred.run(fred.scenario(short(), runs=runs))
-            assert result.outcome("own").params_digest == result.outcome("other").params_digest, name
+            runs = [each.run(MIDDLE[name], NONE) for each in (system, other)]
+            if any(runs[0][part] != runs[1][part] for part in ("algorithm", "protocol")):
+                short = settings() | {"stop": {"updates": 12}, "evaluate": {"points": 1}}
+                result = fred.run(fred.scenario(short, runs=dict(zip(("own", "other"), runs, strict=True))))
+                assert result.outcome("own").params_digest == result.outcome("other").params_digest, name
 
 
 def test_all_systems_have_the_same_law_of_failures_and_the_same_time_without_a_machine():
@@ -81,29 +63,23 @@ def test_all_systems_have_the_same_law_of_failures_and_the_same_time_without_a_m
 
 
 @MEASURED
-def test_the_page_says_what_was_measured():
+def test_the_page_follows_from_the_tables():
     tables = [pd.read_csv(path) for path in (FOUND, CHOSEN, GOODPUT)]
     assert page.PAGE.read_text(encoding="utf-8") == page.text(*tables)
 
 
 @MEASURED
-def test_every_system_is_measured_at_all_rates_on_all_seeds():
-    found = pd.read_csv(FOUND)
-    for name in SYSTEMS:
-        own = found[found["system"] == name]
+def test_every_system_is_measured_at_all_rates_on_all_seeds_and_those_alike_have_the_same_times():
+    measured = pd.read_csv(FOUND)
+    for name, system in SYSTEMS.items():
+        own = measured[measured["system"] == name]
         plain = own[own["tuned"] == "none"]
         assert sorted(plain["hours"].unique()) == sorted(RATES)
         assert all(sorted(rows["seed"]) == list(REPORTED) for _, rows in own.groupby(["tuned", "hours"]))
         assert set(own.loc[own["tuned"] != "none", "hours"]) == {MEDIUM}
-
-
-@MEASURED
-def test_systems_that_are_alike_have_the_same_times_without_failures():
-    found = pd.read_csv(FOUND)
-    for name, system in SYSTEMS.items():
         if system.alike:
-            own, other = (values(found, each, NONE, "target_seconds") for each in (name, system.alike))
-            assert own.tolist() == other.tolist()
+            times = [values(measured, each, NONE, "target_seconds").tolist() for each in (name, system.alike)]
+            assert times[0] == times[1]
 
 
 @MEASURED
@@ -119,12 +95,12 @@ def test_the_goodput_is_dalys():
 
 @MEASURED
 def test_the_conclusion_is_in_the_tables():
-    found = pd.read_csv(FOUND)
-    own = costs(found)
-    costly = {name for name, each in own.items() if each.lower == "no"}
+    measured = pd.read_csv(FOUND)
+    intervals = costs(measured)
+    costly = {name for name, each in intervals.items() if each.lower == "no"}
     assert costly == {BASE, "checkpoints, a spare", "local SGD", "elastic, same batch"}
-    assert all(each.lower == "open" for name, each in own.items() if name not in costly)
-    assert sum(each.lower == "open" for each in costs_less_base(found).values()) == 9
-    shares = {name: work(found, name, MOST) for name in SYSTEMS}
+    assert all(each.lower == "open" for name, each in intervals.items() if name not in costly)
+    assert sum(each.lower == "open" for each in costs_less_base(measured).values()) == 9
+    shares = {name: work(measured, name, MOST) for name in SYSTEMS}
     going_on = [name for name, system in SYSTEMS.items() if system.goes_on]
     assert shares[BASE] < shares["checkpoints, a spare"] < min(shares[name] for name in going_on)

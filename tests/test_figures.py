@@ -1,9 +1,10 @@
-"""Pictures say what the data say: lines, bands, bars and ticks against plain loops over metrics, schedules and summaries."""
+"""Figures show the data: lines, bands, bars and ticks against plain loops over metrics, schedules and summaries."""
 
 import bisect
 import dataclasses
 import math
 import statistics
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,52 +15,41 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle, StepPatch
+from matplotlib.patches import PathPatch, Rectangle, StepPatch
 
 from fred.base.errors import FredError
-from fred.commands.printing import print_summary, tables
-from fred.results import experiment, folder
 from fred.results.result import Result
-from fred.specification.loading import Scenario
 from fred.views import pictures
 from fred.views.figures import Picture
 from fred.views.view import FIGURES
-from tests.worlds import COMPUTE, make_run, stale_gradients
+from tests.laws import stretches
+from tests.pages import BLUE, COLOURS_OF_TIME, DARK, NETWORKED, PURPLE, RED, TIMINGS, run_all
+from tests.worlds import COMPUTE, stale_gradients
 
-NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "message_bytes": 4000}
-CLUSTER = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
-BLUE, RED, PURPLE, GREY, DARK = "#56b4e9", "#d55e00", "#cc79a7", "#d0d0d0", "#5b5b5b"
-COLOURS_OF_TIME = {"computing": BLUE, "wasted": RED, "network": PURPLE, "waiting": GREY, "away": DARK}
-
-
-def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str = "") -> Result:
-    """These runs, each with every seed."""
-    return experiment.run(Scenario(title=title, seeds=seeds, runs={name: make_run(**run) for name, run in runs.items()}))
+NAMES = ("at-once", "in-step", "no-clock")
 
 
 @pytest.fixture(scope="module")
 def learned() -> Result:
     """Three runs of which one has no clock, three seeds."""
-    runs = {
-        "at once": {"algorithm": "asgd", "cluster": CLUSTER},
-        "in step": {"algorithm": "ssgd", "cluster": CLUSTER, "protocol": {"backup_workers": 1}},
-        "no clock": {"algorithm": "asgd", "cluster": CLUSTER, "protocol": "dispatcher"},
+    runs: dict[str, dict] = {
+        "at-once": {"algorithm": "asgd"},
+        "in-step": {"algorithm": "ssgd", "protocol": {"backup_workers": 1}},
     }
-    return result_of({name.replace(" ", "-"): run for name, run in runs.items()}, (3, 1, 2), "What $it$ _shows_")
+    runs["no-clock"] = {"algorithm": "asgd", "protocol": "dispatcher"}
+    return run_all(runs, (3, 1, 2), "What $it$ _shows_", cluster=NETWORKED)
 
 
 @pytest.fixture(scope="module")
 def untrained() -> Result:
-    """Only timing: nine runs, of which some share theirs."""
-    runs: dict[str, dict] = {"dispatched": {"protocol": "dispatcher"}, "asgd": {}, "same": {"algorithm": "sasgd"}}
-    runs |= {"backup": {"algorithm": "ssgd", "protocol": {"backup_workers": 1}}, "peers": {"algorithm": "d-psgd"}}
-    return result_of({name: {"task": None, "cluster": CLUSTER} | run for name, run in runs.items()}, (3, 1))
+    """Only timing: five runs, of which two share theirs."""
+    return run_all(TIMINGS, (3, 1), task=None, cluster=NETWORKED)
 
 
-def values(metrics: pd.DataFrame, run: str, seed: int, *columns: str) -> list[list[float]]:
+def points_of(metrics: pd.DataFrame, run: str, seed: int, *columns: str) -> list[list[float]]:
     """Columns of one run's metrics with one seed."""
-    own = metrics[(metrics["run"] == run) & (metrics["seed"] == seed)]
-    return [own[column].to_list() for column in columns]
+    rows = metrics[(metrics["run"] == run) & (metrics["seed"] == seed)]
+    return [rows[column].to_list() for column in columns]
 
 
 def between(x: float, xs: list[float], ys: list[float]) -> float:
@@ -69,98 +59,95 @@ def between(x: float, xs: list[float], ys: list[float]) -> float:
     return ys[i - 1] + min(share, 1) * (ys[i] - ys[i - 1])
 
 
+def data_of(line: Any) -> tuple[np.ndarray, np.ndarray]:
+    x, y = (np.asarray(values, float) for values in line.get_data())
+    return x, y
+
+
 def caption_of(picture: Picture) -> str:
     """Return the figure's caption, on one line."""
     return picture.get_supxlabel().replace("\n", " ")
+
+
+def texts_of(artists: Any) -> list[str]:
+    return [artist.get_text() for artist in artists]
 
 
 def rectangles(axis: Axes) -> list[Rectangle]:
     return [patch for patch in axis.patches if isinstance(patch, Rectangle)]
 
 
-@pytest.mark.parametrize("quantity", ["loss", "error"])
-def test_learning_curves_are_the_mean_of_the_seeds_in_the_band_of_the_seeds(learned, quantity):
-    picture: Picture = learned.plot(quantity)
-    left, right = picture.axes
-    assert (left.get_xlabel(), right.get_xlabel()) == ("updates", "virtual time, s")
-    assert (left.get_ylabel(), right.get_ylabel()) == (quantity, "")
-    assert picture.get_suptitle() == "What $it$ _shows_"
-    (legend,) = picture.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["at-once", "in-step", "no-clock"]
-    for axis, column in ((left, "updates"), (right, "virtual_seconds")):
-        for number, run in enumerate(("at-once", "in-step", "no-clock")):
-            line, band = axis.get_lines()[number], axis.collections[number]
-            assert line.get_label() == run
-            assert to_hex(line.get_color()) == to_hex(left.get_lines()[number].get_color())
-            x, y = (np.asarray(each, float) for each in line.get_data())
-            if (run, column) == ("no-clock", "virtual_seconds"):
-                assert not np.isfinite(x[1:]).any(), "what has no clock has no curve against time"
-                continue
-            seeds = [values(learned.metrics, run, seed, column, quantity) for seed in (3, 1, 2)]
-            assert (x[0], x[-1]) == (0, min(xs[-1] for xs, _ in seeds)), "as far as all seeds reach"
-            heights = [sorted(between(at, xs, ys) for xs, ys in seeds) for at in x]
-            np.testing.assert_allclose(y, [math.fsum(each) / 3 for each in heights], rtol=1e-9)
-            (path,) = band.get_paths()
-            corners = np.asarray(path.vertices)
-            for at, (low, _, high) in list(zip(x, heights, strict=True))[1:-1:9]:
-                edges = corners[np.isclose(corners[:, 0], at, rtol=1e-12)][:, 1]
-                assert (edges.min(), edges.max()) == (pytest.approx(low), pytest.approx(high))
+def redrawn(learned: Any, *frames: pd.DataFrame, figure: Any = "loss", **options: Any) -> Axes:
+    """Return the first panel of the first seed's runs, if they had these metrics; columns that are missing are 0, 1, 2, ..."""
+    outcomes = [outcome for outcome in learned.outcomes if outcome.seed == 3]
+    counts = ("updates", "virtual_seconds")
+    whole = [frame.assign(**{name: np.arange(float(len(frame))) for name in counts if name not in frame}) for frame in frames]
+    changed = [dataclasses.replace(outcome, metrics=frame) for outcome, frame in zip(outcomes, whole, strict=False)]
+    return Result(learned.scenario, changed).plot(figure, **options).axes[0]
+
+
+def test_learning_curves_are_the_mean_of_the_seeds_in_the_band_of_the_seeds(learned):
+    for quantity in ("loss", "error"):
+        picture: Picture = learned.plot(quantity)
+        left, right = picture.axes
+        assert (left.get_xlabel(), right.get_xlabel()) == ("updates", "virtual time, s")
+        assert (left.get_ylabel(), right.get_ylabel()) == (quantity, "")
+        assert picture.get_suptitle() == "What $it$ _shows_"
+        assert texts_of(picture.legends[0].get_texts()) == list(NAMES)
+        for axis, column in ((left, "updates"), (right, "virtual_seconds")):
+            for number, run in enumerate(NAMES):
+                line, band = axis.get_lines()[number], axis.collections[number]
+                assert line.get_label() == run
+                assert to_hex(line.get_color()) == to_hex(left.get_lines()[number].get_color())
+                x, y = data_of(line)
+                if (run, column) == ("no-clock", "virtual_seconds"):
+                    assert not np.isfinite(x[1:]).any(), "what has no clock has no curve against time"
+                    continue
+                seeds = [points_of(learned.metrics, run, seed, column, quantity) for seed in (3, 1, 2)]
+                assert (x[0], x[-1]) == (0, min(xs[-1] for xs, _ in seeds)), "as far as all seeds reach"
+                heights = [sorted(between(at, xs, ys) for xs, ys in seeds) for at in x]
+                np.testing.assert_allclose(y, [math.fsum(three) / 3 for three in heights], rtol=1e-9)
+                corners = np.asarray(band.get_paths()[0].vertices)
+                for at, (low, _, high) in list(zip(x, heights, strict=True))[1:-1:9]:
+                    edges = corners[np.isclose(corners[:, 0], at, rtol=1e-12)][:, 1]
+                    assert (edges.min(), edges.max()) == (pytest.approx(low), pytest.approx(high))
 
 
 def test_one_seed_is_a_line_without_a_band_that_ends_where_the_loss_does(learned):
-    outcomes = [each for each in learned.outcomes if each.seed == 3]
-    metrics = outcomes[0].metrics.assign(loss=[2.0, 1.0, math.nan, math.nan][: len(outcomes[0].metrics)])
-    result_ = Result(learned.scenario, [dataclasses.replace(outcomes[0], metrics=metrics), outcomes[1]])
-    left, right = result_.plot("loss").axes
-    assert not left.collections
-    assert not right.collections
-    x, y = (np.asarray(each, float) for each in left.get_lines()[0].get_data())
-    assert np.isfinite(y[x < metrics["updates"][1]]).all()
-    assert not np.isfinite(y[x > metrics["updates"][1]]).any()
+    axis = redrawn(learned, pd.DataFrame({"loss": [2.0, 1.0, math.nan, math.nan]}), pd.DataFrame({"loss": [2.0, 1.0]}))
+    assert not axis.collections
+    x, y = data_of(axis.get_lines()[0])
+    assert np.isfinite(y[x < 1]).all()
+    assert not np.isfinite(y[x > 1]).any()
 
 
-@pytest.mark.parametrize(
-    ("losses", "ends", "scales"),
-    [
-        ([3.0, 1.0, 0.6], (60, 60), ("linear", "linear")),
-        ([3.0, 1.0, 0.4], (60, 60), ("log", "linear")),
-        ([3.0, 1.0, 0.6], (60, 7), ("linear", "linear")),
-        ([3.0, 1.0, 0.6], (60, 6), ("linear", "linear")),
-        ([3.0, 1.0, 0.6], (60, 5.9), ("linear", "log")),
-    ],
-)
-def test_axes_become_logarithmic_where_small_values_would_be_hidden(learned, losses, ends, scales):
-    outcomes = []
-    for outcome, end in zip([each for each in learned.outcomes if each.seed == 3], ends, strict=False):
-        frame = pd.DataFrame({"updates": [0, 5, end], "virtual_seconds": [0.0, 1.0, 2.0], "loss": losses})
-        outcomes.append(dataclasses.replace(outcome, metrics=frame))
-    axis = Result(learned.scenario, outcomes).plot("loss").axes[0]
-    assert (axis.get_yscale(), axis.get_xscale()) == scales
+def test_axes_become_logarithmic_where_small_values_would_be_hidden(learned):
+    for last, ends, scales in (
+        (0.6, (60, 60), ("linear", "linear")),
+        (0.4, (60, 60), ("log", "linear")),
+        (0.6, (60, 7), ("linear", "linear")),
+        (0.6, (60, 6), ("linear", "linear")),
+        (0.6, (60, 5.9), ("linear", "log")),
+    ):
+        axis = redrawn(learned, *(pd.DataFrame({"updates": [0, 5, end], "loss": [3.0, 1.0, last]}) for end in ends))
+        assert (axis.get_yscale(), axis.get_xscale()) == scales, (last, ends)
 
 
-def test_what_diverges_or_was_nearly_nothing_for_a_moment_leaves_room_for_the_rest(learned):
+def test_losses_that_diverge_or_are_nearly_nothing_for_a_moment_leave_room_for_the_rest(learned):
     """Of 40 evaluations one is 10^-9, or the last ones grow to 10^30; all others are between 1 and 0.5."""
-    outcomes = [each for each in learned.outcomes if each.seed == 3][:2]
     steady = [1 - place / 80 for place in range(40)]
     for losses, scale in (([1e-9, *steady[1:]], "linear"), ([*steady[:38], 1e10, 1e30], "log")):
-        frame = pd.DataFrame({"updates": range(40), "virtual_seconds": np.arange(40.0)})
-        both = [
-            dataclasses.replace(outcome, metrics=frame.assign(loss=own))
-            for outcome, own in zip(outcomes, (losses, steady), strict=True)
-        ]
-        axis = Result(learned.scenario, both).plot("loss").axes[0]
+        axis = redrawn(learned, pd.DataFrame({"loss": losses}), pd.DataFrame({"loss": steady}))
         low, high = axis.get_ylim()
         assert axis.get_yscale() == scale
         assert high / max(low, 0.1) < 1e5
         assert low < min(steady) < max(steady) < high
 
 
-def test_models_that_are_equal_but_for_rounding_do_not_hide_how_far_the_others_are_apart(learned):
+def test_models_that_are_equal_but_for_rounding_do_not_hide_the_distances_of_the_others(learned):
     """A third of the evaluations finds models that have just been averaged, as those of local SGD."""
-    outcome = next(each for each in learned.outcomes if each.seed == 3)
     apart = np.where(np.arange(40) % 3, np.linspace(0.05, 1.5, 40), 5e-7)
-    frame = pd.DataFrame({"updates": range(40), "virtual_seconds": np.arange(40.0), "disagreement": apart})
-    axis = Result(learned.scenario, [dataclasses.replace(outcome, metrics=frame)]).plot("disagreement").axes[0]
+    axis = redrawn(learned, pd.DataFrame({"disagreement": apart}), figure="disagreement")
     low, high = axis.get_ylim()
     assert 1e-3 < low < 0.2 < 1.5 < high
     assert axis.get_yscale() == "log"
@@ -168,65 +155,39 @@ def test_models_that_are_equal_but_for_rounding_do_not_hide_how_far_the_others_a
 
 def test_the_first_evaluations_take_no_room_of_a_logarithmic_axis(learned):
     """One run makes ten updates between evaluations, the other 1,000; the axis begins at a twentieth of the shorter run."""
-    outcomes = []
-    for outcome, step in zip([each for each in learned.outcomes if each.seed == 3], (10, 1000), strict=False):
-        frame = pd.DataFrame({"updates": [0, step, 50 * step], "virtual_seconds": [0.0, 1.0, 2.0], "loss": [3.0, 1.0, 0.6]})
-        outcomes.append(dataclasses.replace(outcome, metrics=frame))
-    axis = Result(learned.scenario, outcomes).plot("loss", against=["updates"]).axes[0]
+    frames = [pd.DataFrame({"updates": [0, step, 50 * step], "loss": [3.0, 1.0, 0.6]}) for step in (10, 1000)]
+    axis = redrawn(learned, *frames, against=["updates"])
     assert list(axis.get_xlim()) == pytest.approx([25, 52500])
-    short, long = (np.asarray(line.get_xdata()).tolist() for line in axis.get_lines())
+    short, long = (data_of(line)[0].tolist() for line in axis.get_lines())
     assert (short, long) == ([500], [1000, 50000]), "nothing before a run's own first evaluation"
 
 
-def test_learning_is_shown_against_what_one_asks_for(learned):
+def test_learning_is_shown_against_the_quantities_that_are_chosen(learned):
     picture = learned.plot("error", against=["gradients", "updates", "seconds"])
     assert [axis.get_xlabel() for axis in picture.axes] == ["gradients", "updates", "virtual time, s"]
-    for run, line in zip(("at-once", "in-step", "no-clock"), picture.axes[0].get_lines(), strict=False):
-        ends = [values(learned.metrics, run, seed, "gradients")[0][-1] for seed in (3, 1, 2)]
-        assert np.asarray(line.get_xdata())[-1] == min(ends)
-    with pytest.raises(FredError, match="nothing can be shown against `update`; did you mean `updates`"):
-        learned.plot("loss", against=["update"])
+    for run, line in zip(NAMES, picture.axes[0].get_lines(), strict=False):
+        ends = [points_of(learned.metrics, run, seed, "gradients")[0][-1] for seed in (3, 1, 2)]
+        assert data_of(line)[0][-1] == min(ends)
+    clockless = Result(learned.scenario, [outcome for outcome in learned.outcomes if outcome.name == "no-clock"])
+    (axis,) = clockless.plot("error").axes
+    assert axis.get_xlabel() == "updates", "without a clock there is no curve against time"
 
 
-def test_what_is_mean_and_what_is_range_is_said_on_the_figure_in_the_words_of_the_table(learned, untrained, capsys):
-    print_summary(learned, Path("out"))
-    assert "Means over 3 seeds, ± half the range" in " ".join(capsys.readouterr().out.split())
+def test_captions_tell_means_from_ranges(learned, untrained):
     assert caption_of(learned.plot("loss")) == "lines: means over 3 seeds; bands: their range, least to largest"
     assert caption_of(learned.plot("workers-time")) == "means over 3 seeds"
     assert caption_of(untrained.plot("throughput")) == "bars: means over 2 seeds; lines: their range, least to largest"
     assert caption_of(untrained.plot("timeline")) == "seed 3, of 2"
-    assert caption_of(result_of({"run": {}}).plot("loss")) == "", "one seed is neither"
-
-
-def test_the_ends_of_curves_are_the_numbers_of_the_table(learned):
-    """Where all seeds reach the same time, the line's end is the table's mean, half of the band's width there what is after ±."""
-    seeds = learned.summary.query("name == 'in-step'")
-    ends = [values(learned.metrics, "in-step", seed, "virtual_seconds")[0][-1] for seed in (3, 1, 2)]
-    outcomes = [
-        dataclasses.replace(
-            each, metrics=each.metrics.assign(virtual_seconds=each.metrics["virtual_seconds"] * max(ends) / end)
-        )
-        for each, end in zip((learned.outcome("in-step", seed) for seed in (3, 1, 2)), ends, strict=True)
-    ]
-    axis = Result(learned.scenario, outcomes).plot("loss").axes[1]
-    corners = np.asarray(axis.collections[0].get_paths()[0].vertices)
-    last = corners[np.isclose(corners[:, 0], max(ends))][:, 1]
-    table, *_ = tables(learned, Path("out"))
-    loss = {row[0].text: row[list(table.columns).index("loss")].text for row in table.cells}
-    assert len(seeds) == 3
-    mean, half = map(float, loss["in-step"].split(" ± "))
-    assert mean == pytest.approx(np.asarray(axis.get_lines()[0].get_ydata())[-1], rel=1e-3)
-    assert half == pytest.approx(np.ptp(last) / 2, rel=0.05)
+    single = Result(learned.scenario, [outcome for outcome in learned.outcomes if outcome.seed == 3])
+    assert caption_of(single.plot("loss")) == "", "one seed is neither"
 
 
 def test_a_run_has_the_same_colour_in_every_figure(learned):
     colours = {line.get_label(): to_hex(line.get_color()) for line in learned.plot("loss").axes[0].get_lines()}
     assert len(set(colours.values())) == 3
     (bars,) = learned.plot("throughput").axes
-    names = [label.get_text() for label in bars.get_yticklabels()]
-    assert {name: to_hex(bar.get_facecolor()) for name, bar in zip(names, rectangles(bars), strict=True)} == {
-        name: colours[name] for name in ("at-once", "in-step")
-    }
+    drawn = zip(texts_of(bars.get_yticklabels()), rectangles(bars), strict=True)
+    assert {name: to_hex(bar.get_facecolor()) for name, bar in drawn} == {name: colours[name] for name in NAMES[:2]}
     for axis in learned.plot("staleness").axes:
         (outline,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
         assert to_hex(outline.get_facecolor()) == colours[axis.get_title().split("\n")[0]]
@@ -234,36 +195,31 @@ def test_a_run_has_the_same_colour_in_every_figure(learned):
 
 def test_throughput_is_that_of_the_summary(untrained):
     (axis,) = untrained.plot("throughput").axes
-    found = untrained.summary.dropna(subset="throughput").groupby("name", sort=False)["throughput"]
-    assert [label.get_text() for label in axis.get_yticklabels()] == list(found.groups) == ["asgd", "same", "backup", "peers"]
-    assert [bar.get_width() for bar in rectangles(axis)] == pytest.approx(found.mean().to_list())
-    (ranges,) = (each for each in axis.collections if isinstance(each, LineCollection))
+    summary = untrained.summary.dropna(subset="throughput").groupby("name", sort=False)["throughput"]
+    assert texts_of(axis.get_yticklabels()) == list(summary.groups) == ["asgd", "same", "backup", "peers"]
+    assert [bar.get_width() for bar in rectangles(axis)] == pytest.approx(summary.mean().to_list())
+    (ranges,) = (lines for lines in axis.collections if isinstance(lines, LineCollection))
     ends = [[float(x) for x, _ in np.asarray(segment)] for segment in ranges.get_segments()]
-    assert ends == [pytest.approx([low, high]) for low, high in zip(found.min(), found.max(), strict=True)]
-    assert [text.get_text() for text in axis.texts] == [f"{mean:,.4g}" for mean in found.mean()]
+    assert ends == [pytest.approx([low, high]) for low, high in zip(summary.min(), summary.max(), strict=True)]
+    assert texts_of(axis.texts) == [f"{mean:,.4g}" for mean in summary.mean()]
 
 
-def test_the_pace_is_what_was_used_in_each_part_of_the_time():
+def test_the_pace_is_the_gradients_of_each_part_of_the_time(untrained):
     """Two workers of a gradient a second each; one is away from 10 s to 20 s, when the other waits for it."""
     fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 19.5}
     cluster = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}, "faults": [fault]}
-    run = {"task": None, "cluster": cluster, "stop": {"seconds": 30.0}, "evaluate": {"points": 30}}
-    result_ = result_of({"all": {"algorithm": "ssgd", **run}, "each": {"algorithm": "asgd", **run}})
-    (axis,) = result_.pictures()["pace"]().axes
+    options: dict[str, Any] = {"task": None, "cluster": cluster, "stop": {"seconds": 30.0}, "evaluate": {"points": 30}}
+    result = run_all({"all": {"algorithm": "ssgd"}, "each": {"algorithm": "asgd"}}, **options)
+    (axis,) = result.pictures()["pace"]().axes
     assert (axis.get_xlabel(), axis.get_ylabel(), axis.get_yscale()) == ("virtual time, s", "gradients per second", "linear")
     assert axis.get_ylim()[0] == 0
-    for run_, line in zip(("all", "each"), axis.get_lines(), strict=True):
-        x, y = (np.asarray(each, float) for each in line.get_data())
-        used = dict(zip(*values(result_.metrics, run_, 1, "virtual_seconds", "gradients"), strict=True))
+    for run, line in zip(("all", "each"), axis.get_lines(), strict=True):
+        x, y = data_of(line)
+        used = dict(zip(*points_of(result.metrics, run, 1, "virtual_seconds", "gradients"), strict=True))
         assert x.tolist() == [second + 0.5 for second in range(30)]
         assert y.tolist() == [used[second + 1.0] - used[float(second)] for second in range(30)]
-        assert set(y[12:18]) == ({0.0} if run_ == "all" else {1.0})
-    assert "pace" not in result_of({"run": {"task": None}}).pictures(), "nothing comes and goes"
-
-
-def test_without_a_clock_there_is_no_curve_against_time():
-    (axis,) = result_of({"run": {"protocol": "dispatcher"}}).plot("error").axes
-    assert axis.get_xlabel() == "updates"
+        assert set(y[12:18]) == ({0.0} if run == "all" else {1.0})
+    assert "pace" not in untrained.pictures(), "nothing comes and goes"
 
 
 def heights_of(axis: Axes) -> dict[float, float]:
@@ -291,126 +247,272 @@ def test_histograms_of_staleness_are_plain_counts(untrained):
         mean = sum(stale * count for stale, count in counts.items()) / total
         assert axis.get_title() == f"{name}\nmean {mean:.1f}, max {max(counts)}"
         assert (axis.get_xlabel(), axis.get_ylabel()) == ("staleness, updates", "% of gradients")
-        drawn = {left + 0.5: height * total / 100 for left, height in heights_of(axis).items()}
-        assert drawn == pytest.approx(counts)
+        assert {left + 0.5: height * total / 100 for left, height in heights_of(axis).items()} == pytest.approx(counts)
     assert len([axis for axis in picture.axes if axis.axison]) == len(shown) > 0
     assert caption_of(picture).endswith(f"staleness 0 throughout: {', '.join(fresh)}"), "no panel without anything in it"
     assert fresh
 
 
-def test_where_nothing_is_stale_a_line_says_so():
-    fresh = result_of({"run": {"task": None, "algorithm": "ssgd", "cluster": CLUSTER}})
+def test_where_nothing_is_stale_a_line_says_so(untrained):
+    fresh = Result(untrained.scenario, [outcome for outcome in untrained.outcomes if outcome.name == "backup"])
     assert "staleness" not in fresh.pictures(), "a picture without anything in it is only drawn if somebody asks for it"
     picture = fresh.plot("staleness")
     assert not [axis for axis in picture.axes if axis.axison]
-    assert caption_of(picture).startswith("staleness 0 throughout: run")
+    assert caption_of(picture).startswith("staleness 0 throughout: backup")
     assert picture.get_figheight() < 1
 
 
 def test_histograms_have_one_scale_unless_that_would_hide_one():
-    constant = {"name": "constant", "seconds": 1.0}
-
-    def limits(*workers: int) -> tuple[set[float], str]:
-        runs = {f"of-{n}": {"task": None, "cluster": {"workers": n, "compute": constant}} for n in workers}
-        picture = result_of({name: run | {"stop": {"gradients": 90}} for name, run in runs.items()}).plot("staleness")
-        return {axis.get_xlim()[1] for axis in picture.axes}, caption_of(picture)
-
-    assert limits(10, 50) == ({49.5}, "all gradients that were used")
-    assert limits(5, 50) == ({4.5, 49.5}, "all gradients that were used; scales differ between panels")
+    for workers, ends, more in (((10, 50), {49.5}, ""), ((5, 50), {4.5, 49.5}, "; scales differ between panels")):
+        runs = {f"of-{number}": {"cluster": {"workers": number}} for number in workers}
+        picture = run_all(runs, task=None, stop={"gradients": 90}).plot("staleness")
+        assert {axis.get_xlim()[1] for axis in picture.axes} == ends
+        assert caption_of(picture) == f"all gradients that were used{more}"
 
 
 def test_long_histograms_have_wider_bars_that_hold_everything():
-    constant = {"name": "constant", "seconds": 1.0}
-    outcome = result_of({"run": {"task": None, "cluster": {"workers": 150, "compute": constant}, "stop": {"gradients": 600}}})
-    (axis,) = outcome.plot("staleness").axes
+    """Staleness 0, 1, ..., 149 once as the first gradients arrive, then always 149."""
+    result = run_all({"run": {"task": None, "cluster": {"workers": 150}, "stop": {"gradients": 600}}})
+    (axis,) = result.plot("staleness").axes
     heights = {left + 0.5: height * 6 for left, height in heights_of(axis).items()}
-    # 0, 1, ..., 149 once as the first gradients arrive, then always 149
     assert heights == pytest.approx({3 * i: 3 for i in range(49)} | {147: 3 + 450})
 
 
 def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
     picture = untrained.plot("traffic")
-    (axis,) = picture.axes
-    names = ["dispatched", "asgd", "same", "backup", "peers"]
-    assert [label.get_text() for label in axis.get_yticklabels()] == names
+    (axis,), names = picture.axes, list(TIMINGS)
+    assert texts_of(axis.get_yticklabels()) == names
     assert axis.get_xlabel() == "sent over the network, kB"
     assert axis.get_ylim()[0] > axis.get_ylim()[1], "the first run on top"
     (legend,) = picture.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["to workers", "to servers", "between workers"]
-    colours = dict(zip(("workers", "servers", "between_workers"), legend.get_patches(), strict=True))
-    drawn = {}
-    for bar in rectangles(axis):
-        if bar.get_width():
-            drawn[round(bar.get_y() + bar.get_height() / 2), to_hex(bar.get_facecolor())] = (bar.get_x(), bar.get_width())
-    summary = untrained.summary
-    expected = {}
+    ways = ("to_workers", "to_servers", "between_workers")
+    assert texts_of(legend.get_texts()) == [way.replace("_", " ") for way in ways]
+    colours = dict(zip(ways, (to_hex(patch.get_facecolor()) for patch in legend.get_patches()), strict=True))
+    drawn = {
+        (round(bar.get_y() + bar.get_height() / 2), to_hex(bar.get_facecolor())): (bar.get_x(), bar.get_width())
+        for bar in rectangles(axis)
+        if bar.get_width()
+    }
+    summary, expected = untrained.summary, {}
     for number, name in enumerate(names):
         left = 0.0
-        for way, column in (("workers", "to_workers"), ("servers", "to_servers"), ("between_workers", "between_workers")):
-            width = statistics.fmean(summary[summary["name"] == name][f"bytes_{column}"]) / 1e3
+        for way in ways:
+            width = statistics.fmean(summary[summary["name"] == name][f"bytes_{way}"]) / 1e3
             if width:
-                expected[number, to_hex(colours[way].get_facecolor())] = (left, width)
+                expected[number, colours[way]] = (left, width)
             left += width
     assert drawn.keys() == expected.keys()
-    for key, (left, width) in expected.items():
-        assert list(drawn[key]) == pytest.approx([left, width])
+    for key, bar in expected.items():
+        assert list(drawn[key]) == pytest.approx(list(bar))
 
 
-def test_every_figure_has_a_name_and_unknown_names_and_options_of_others_are_refused(learned):
+def test_each_kind_of_runs_has_its_figures(learned, untrained):
     assert set(FIGURES) == set(pictures.DRAWN)
-    assert set(learned.pictures()) <= set(FIGURES)
     assert all(name in str(Result.plot.__doc__) for name in FIGURES)
-    with pytest.raises(FredError, match=r"no figure `eror`; did you mean `error`\?; there are loss, error, perplexity, "):
-        learned.plot("eror")
-    with pytest.raises(FredError, match="`begin` is for the figure timeline; got `loss`"):
-        learned.plot("loss", begin=1.0)
-    with pytest.raises(FredError, match=r"`against` is for the figures loss, error, .*; got `timeline`"):
-        learned.plot("timeline", against=["updates"])
-    with pytest.raises(FredError, match="there is no perplexity to plot: only sequences"):
-        learned.plot("perplexity")
+    timed = {"paired", "staleness", "throughput", "timeline", "traffic", "workers-time"}
+    assert set(untrained.pictures()) == timed
+    assert set(learned.pictures()) == timed | {"loss", "error"}
+    clockless = run_all({"run": {"task": None, "protocol": "dispatcher"}})
+    assert set(clockless.pictures()) == {"staleness"}, "nothing was sent"
 
 
-def test_what_was_not_learned_is_refused_or_left_out(untrained, learned, tmp_path):
-    for quantity in ("loss", "error"):
-        with pytest.raises(FredError, match=f"there is no {quantity} to plot: the scenario has no `task`"):
-            untrained.plot(quantity)
-    for result_ in (untrained, learned):
-        with pytest.raises(FredError, match="nothing to plot: in these runs workers have no models of their own"):
-            result_.plot("disagreement")
-        with pytest.raises(FredError, match="nothing to plot: in these runs workers have no models of their own"):
-            result_.plot("replicas-error")
-    folder.save(untrained, tmp_path / "untrained")
-    saved = sorted(path.name for path in (tmp_path / "untrained" / "figures").iterdir())
-    assert saved == [f"{name}.svg" for name in ("paired", "staleness", "throughput", "timeline", "traffic", "workers-time")]
-    clockless = result_of({"run": {"task": None, "protocol": "dispatcher"}})
-    folder.save(clockless, tmp_path / "clockless")
-    saved = sorted(path.name for path in (tmp_path / "clockless" / "figures").iterdir())
-    assert saved == ["staleness.svg"], "nothing was sent"
+def test_figures_without_data_and_options_of_other_figures_are_refused(learned, untrained):
+    untimed = Result(untrained.scenario, [outcome for outcome in untrained.outcomes if outcome.name == "dispatched"])
+    own = "nothing to plot: in these runs workers have no models of their own"
+    for result, figure, options, message in (
+        (learned, "eror", {}, r"no figure `eror`; did you mean `error`\?; there are loss, error, perplexity, "),
+        (learned, "loss", {"begin": 1.0}, "`begin` is for the figure timeline; got `loss`"),
+        (learned, "timeline", {"against": ["updates"]}, r"`against` is for the figures loss, error, .*; got `timeline`"),
+        (learned, "loss", {"against": ["update"]}, "nothing can be shown against `update`; did you mean `updates`"),
+        (learned, "perplexity", {}, "there is no perplexity to plot: only sequences"),
+        (untrained, "loss", {}, "there is no loss to plot: the scenario has no `task`"),
+        (untrained, "error", {}, "there is no error to plot: the scenario has no `task`"),
+        *((result, figure, {}, own) for result in (untrained, learned) for figure in ("disagreement", "replicas-error")),
+        (untimed, "throughput", {}, "nothing to plot: these runs have no clock"),
+        (untrained, "sweep", {}, "nothing to plot: the scenario has no `sweep`"),
+    ):
+        with pytest.raises(FredError, match=message):
+            result.plot(figure, **options)
 
 
-@pytest.mark.parametrize(("quantity", "label"), [("disagreement", "disagreement"), ("replicas_error", "replicas' error")])
-def test_what_replicas_come_to_is_that_of_runs_whose_workers_have_models(quantity, label):
-    result_ = result_of({"server": {"algorithm": "asgd"}, "peers": {"algorithm": "d-psgd"}})
-    left, right = result_.plot(quantity.replace("_", "-")).axes
-    assert (left.get_ylabel(), len(left.get_lines()), len(right.get_lines())) == (label, 1, 1)
-    (line,) = left.get_lines()
-    xs, ys = values(result_.metrics, "peers", 1, "updates", quantity)
-    x, y = (np.asarray(each, float) for each in line.get_data())
-    np.testing.assert_allclose(y, [between(at, xs, ys) for at in x], rtol=1e-9)
+def test_quantities_of_replicas_are_those_of_runs_whose_workers_have_models():
+    result = run_all({"server": {"algorithm": "asgd"}, "peers": {"algorithm": "d-psgd"}})
+    for quantity, label in (("disagreement", "disagreement"), ("replicas_error", "replicas' error")):
+        left, right = result.plot(quantity.replace("_", "-")).axes
+        assert (left.get_ylabel(), len(left.get_lines()), len(right.get_lines())) == (label, 1, 1)
+        xs, ys = points_of(result.metrics, "peers", 1, "updates", quantity)
+        x, y = data_of(left.get_lines()[0])
+        np.testing.assert_allclose(y, [between(at, xs, ys) for at in x], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["loss", "staleness", "timeline", "traffic"])
-def test_a_picture_is_the_same_bytes_each_time_whatever_the_readers_own_style(learned, tmp_path, name):
-    def saved(file: str) -> bytes:
-        picture: Picture = learned.plot(name)
-        picture.save(tmp_path / file)
-        return Path(tmp_path / file).read_bytes()
-
+def test_a_picture_is_the_same_bytes_each_time_whatever_the_readers_own_style(learned, tmp_path):
     style: Any = {"font.size": 20, "axes.grid": False, "svg.fonttype": "none", "svg.hashsalt": "other"}
-    first, again, png, second_png = saved("a.svg"), saved("b.svg"), saved("a.png"), saved("b.png")
-    with matplotlib.rc_context(style):
-        elsewhere = saved("c.svg")
-    assert first == again == elsewhere
-    assert png == second_png
-    assert b"<dc:date>" not in first
-    assert learned.plot(name)._repr_svg_().encode() == first, "what a notebook shows"
+    for name in ("loss", "timeline"):
+        learned.plot(name).save(tmp_path / "a.svg")
+        with matplotlib.rc_context(style):
+            learned.plot(name).save(tmp_path / "b.svg")
+        first, second = (Path(tmp_path / file).read_bytes() for file in ("a.svg", "b.svg"))
+        assert first == second
+        assert b"<dc:date>" not in first
+        assert learned.plot(name)._repr_svg_().encode() == first, "what a notebook shows"
+
+
+SECOND = {"name": "constant", "seconds": 1.0}
+
+
+def timing_of(cluster: dict[str, Any], **stop: float) -> Result:
+    """The timing of asynchronous SGD."""
+    return run_all({"run": {"task": None, "cluster": cluster, "stop": stop}})
+
+
+def bars_of(axis: Axes) -> list[tuple[str, int, int, int]]:
+    """Colour, worker, beginning and end (ns) of every bar of a timeline."""
+    rows = {round(place): int(label.get_text()) for place, label in zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)}
+    bars = []
+    for patch in (patch for patch in axis.patches if isinstance(patch, PathPatch)):
+        colour = to_hex(patch.get_facecolor())
+        for (left, low), (_, high), (right, _), *_ in np.asarray(patch.get_path().vertices).reshape(-1, 5, 2).tolist():
+            bars.append((colour, rows[round((low + high) / 2)], round(left * 1e9), round(right * 1e9)))
+    return sorted(bars)
+
+
+def ticks_of(axis: Axes) -> list[int]:
+    """Times of the marks for updates, ns."""
+    (lines,) = (lines for lines in axis.collections if isinstance(lines, LineCollection))
+    return sorted(round(float(np.asarray(segment)[0, 0]) * 1e9) for segment in lines.get_segments())
+
+
+def test_a_timeline_that_can_be_drawn_by_hand():
+    """Two workers, of whom the second is half as fast: 1 s (2 s) of computing, 0.25 s each way; six gradients' time is 9 s."""
+    network = {"latency": {"name": "constant", "seconds": 0.25}}
+    cluster = {"workers": 2, "compute": SECOND, "speeds": [1, 0.5], "network": network}
+    picture = timing_of(cluster, seconds=4.6).plot("timeline")
+    (axis,) = picture.axes
+    assert (axis.get_title(), axis.get_xlabel(), axis.get_ylabel()) == ("run", "virtual time, s", "worker")
+    assert {label.get_fontsize() for label in axis.get_yticklabels()} == {9.0}, "as large as the others"
+    assert axis.get_xlim() == (0, 6.0), "the median of 1, 1, 1 and 2 s"
+    quarters = [
+        *((PURPLE, 0, start, start + 1) for start in (0, 5, 6, 11, 12, 17)),
+        (PURPLE, 0, 18, 18.4),
+        *((BLUE, 0, start, start + 4) for start in (1, 7, 13)),
+        *((PURPLE, 1, start, start + 1) for start in (0, 9, 10)),
+        (BLUE, 1, 1, 9),
+        (BLUE, 1, 11, 18.4),
+    ]
+    quarter = 250_000_000
+    assert bars_of(axis) == sorted((colour, who, begin * quarter, round(end * quarter)) for colour, who, begin, end in quarters)
+    assert ticks_of(axis) == [6 * quarter, 10 * quarter, 12 * quarter, 18 * quarter]
+    (legend,) = picture.legends
+    colours = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
+    names = [text.get_text() for text in legend.get_texts()]
+    assert dict(zip(names, colours, strict=True)) == COLOURS_OF_TIME | {"update": "#222222"}
+
+
+def test_timelines_show_what_the_first_seeds_schedule_says():
+    untrained = run_all(TIMINGS, (3, 1), task=None, cluster=NETWORKED)
+    axes = untrained.plot("timeline").axes
+    assert [axis.get_title() for axis in axes] == ["asgd, same", "backup", "peers"], "without what has no clock"
+    ends = []
+    for axis, run in zip(axes, ("asgd", "backup", "peers"), strict=True):
+        rows: list[Any] = list(untrained.schedule(run, 3).itertuples())
+        lengths = [row.end_ns - row.begin_ns for row in rows if row.verb in ("PUSH", "ADD", "DROP")]
+        ends.append(6 * statistics.median(lengths) / 1e9)
+        end = axis.get_xlim()[1] * 1e9
+        schedule, bars = untrained.outcome(run, 3).schedule, bars_of(axis)
+        for worker in range(4):
+            own = sorted((begin, stop, colour) for colour, who, begin, stop in bars if who == worker)
+            assert [stop for _, stop, _ in own[:-1]] == [begin for begin, *_ in own[1:]], "each moment once"
+            drawn = [(colour, [stop for _, stop, _ in some][-1]) for colour, some in groupby(own, lambda bar: bar[2])]
+            expected = [(COLOURS_OF_TIME[kind], stop) for kind, stop in stretches(schedule, list(schedule), worker)]
+            assert [bar for bar in drawn if bar[1] < end] == [bar for bar in expected if bar[1] < end]
+        assert ticks_of(axis) == [row.time_ns for row in rows if row.verb in ("PUSH", "COMMIT") and row.time_ns < end]
+        assert {worker for _, worker, *_ in bars} == {0, 1, 2, 3}
+        assert any(colour == RED for colour, *_ in bars) == (run == "backup")
+    assert {axis.get_xlim() for axis in axes} == {(0, max(ends))}, "one scale of time"
+
+
+def test_a_timeline_shows_the_first_fault():
+    """Of six seconds, two before worker 1 crashes at 10.5 s; it is back at 12 s."""
+    fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 12.0}
+    cluster = {"workers": 2, "compute": SECOND, "faults": [fault]}
+    (axis,) = timing_of(cluster, seconds=30).plot("timeline").axes
+    assert axis.get_xlim() == (8.5, 14.5)
+    begins = {0: [8, 9, 10, 11, 12, 13, 14], 1: [8, 9, 10, 12, 13, 14]}
+    bars = {(who, begin / 1e9): (colour, end / 1e9) for colour, who, begin, end in bars_of(axis) if who < 2}
+    assert bars == {(who, b): (BLUE, b + 1) for who, own in begins.items() for b in own} | {
+        (1, 10): (RED, 10.5),
+        (1, 10.5): (DARK, 12),
+    }
+    assert set(ticks_of(axis)) == {second * 10**9 for second in range(9, 15)}
+
+
+def test_timelines_begin_at_the_start_if_one_ends_before_the_first_fault():
+    fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 12.0}
+    cluster = {"workers": 2, "compute": SECOND, "faults": [fault]}
+    axes = run_all({f"{end}": {"stop": {"seconds": end}} for end in (5, 30)}, task=None, cluster=cluster).plot("timeline").axes
+    assert {axis.get_xlim()[0] for axis in axes} == {0.0}
+
+
+@pytest.fixture(scope="module")
+def many() -> Result:
+    """Forty workers, of whom one is away from 2.5 s on, and four."""
+    fault = {"name": "outage", "workers": [21], "begin": 2.5, "end": 4.0}
+    large = {"workers": 40, "compute": SECOND, "faults": [fault]}
+    small = {"workers": 4, "compute": SECOND}
+    return run_all({"large": {"cluster": large}, "small": {"cluster": small}}, task=None, stop={"seconds": 12})
+
+
+def test_sixteen_of_many_workers_are_shown_evenly_spaced_with_those_that_are_away(many):
+    picture = many.plot("timeline")
+    large, small = picture.axes
+    expected = {round(39 * place / 15) for place in range(16)}
+    assert 21 in expected, "so nobody has to give way"
+    assert {worker for _, worker, *_ in bars_of(large)} == expected
+    assert {worker for _, worker, *_ in bars_of(small)} == set(range(4))
+    assert large.get_xlim() == (0.5, 6.5), "a third before the fault"
+    assert picture.get_supxlabel() == "16 of 40 workers, evenly spaced"
+
+
+def test_a_worker_that_is_away_takes_the_place_of_the_nearest():
+    fault = {"name": "outage", "workers": [22], "begin": 2.5, "end": 4.0}
+    (axis,) = timing_of({"workers": 40, "compute": SECOND, "faults": [fault]}, seconds=12).plot("timeline").axes
+    shown = {worker for _, worker, *_ in bars_of(axis)}
+    assert shown == {round(39 * place / 15) for place in range(16)} - {21, 23} | {22, 23}
+
+
+def test_a_timeline_has_the_chosen_workers_and_times(many):
+    large, small = many.plot("timeline", begin=7.5, end=9.0, workers=[39, 2, 0]).axes
+    assert large.get_xlim() == small.get_xlim() == (7.5, 9.0)
+    assert [label.get_text() for label in large.get_yticklabels()] == ["39", "2", "0"], "in this order, from the top"
+    assert large.get_ylim()[0] > large.get_ylim()[1]
+    seconds = [(BLUE, who, begin * 10**9, (begin + 1) * 10**9) for who in (0, 2, 39) for begin in (7, 8)]
+    assert bars_of(large) == sorted(seconds)
+    assert [label.get_text() for label in small.get_yticklabels()] == ["2", "0"], "there is no worker 39"
+    (only,) = many.plot("timeline", workers=[30]).axes
+    assert (only.get_title(), only.get_xlim()[0]) == ("large", 0), "who is away is not shown, nor when"
+    assert [each.get_xlim() for each in many.plot("timeline", end=9).axes] == [(3, 9)] * 2, "six gradients before"
+
+
+def test_times_and_workers_that_no_run_has_are_refused(many):
+    for options, message in (
+        ({"workers": []}, "the timeline needs workers"),
+        ({"begin": -1.0}, "the timeline cannot begin at -1 s; expected 0 or more"),
+        ({"begin": float("nan")}, "the timeline cannot begin at nan s"),
+        ({"end": float("inf")}, "the timeline cannot end at inf s"),
+    ):
+        with pytest.raises(FredError, match=message):
+            many.plot("timeline", **options)
+
+
+def test_where_updates_are_many_their_number_is_drawn():
+    """As many in each of 250 parts of the time as the schedule says."""
+    result = timing_of({"workers": 60, "compute": COMPUTE}, gradients=900)
+    (axis,) = result.plot("timeline", begin=0.0).axes
+    assert not [each for each in axis.collections if isinstance(each, LineCollection)]
+    (profile,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
+    heights, edges, base = profile.get_data()
+    rows: Any = result.schedule("run").itertuples()
+    times = [row.time_ns / 1e9 for row in rows if row.verb == "PUSH" and row.time_ns / 1e9 < axis.get_xlim()[1]]
+    counts = [sum(low <= time < high for time in times) for low, high in pairwise(edges)]
+    assert len(times) > 250
+    np.testing.assert_allclose((base - heights) / (base - heights).max(), np.array(counts) / max(counts))

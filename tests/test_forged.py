@@ -1,10 +1,10 @@
-"""Results that somebody has changed, with every digest that would tell of it: refused in one line, or read as they are."""
+"""Results that somebody has changed, with every digest made to fit: they are refused in one line, or read as they are."""
 
 import copy
-import hashlib
+import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import fred
-from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.inputs import write_arrays
 from fred.commands import printing
-from fred.commands.cli import main
-from fred.results import folder
+from fred.outcomes.outcome import Outcome
 from fred.schedule.schedule import COLUMNS, SCALES, Intervals
+from tests.folders import resigned_manifest, resigned_unit, undrawn_results
+from tests.program import refusal
 from tests.worlds import TASK
 
-UNIT, PEERS = "asgd/seed-0", "d-psgd/seed-0"  # of workers whose models are on their way there are intervals, too
+UNIT, PEERS = "asgd/seed-0", "d-psgd/seed-0"  # with peers, models are in transit: their schedule has intervals, too
 SETTINGS: dict[str, Any] = {
     "cluster": {"workers": 2, "network": {"latency": {"name": "constant", "seconds": 0.1}}},
     "task": TASK,
@@ -33,16 +33,15 @@ SETTINGS: dict[str, Any] = {
     "evaluate": {"points": 2, "target_loss": 1.0},
 }
 WRONG: list[Any] = [None, "x", -1, 2**70, 0.5, True, [], {}, [1], {"a": 1}]
+GONE = object()
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> Path:
-    """A result without figures and page."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fred.results.figure_files._finish", lambda *_: None)
-        place = tmp_path_factory.mktemp("written") / "out"
-        fred.run(fred.scenario(SETTINGS), out=place, report=False)
-    return place
+    out = tmp_path_factory.mktemp("written") / "out"
+    with undrawn_results():
+        fred.run(fred.scenario(SETTINGS), out=out, report=False)
+    return out
 
 
 @pytest.fixture
@@ -51,16 +50,8 @@ def out(written, tmp_path) -> Path:
     return tmp_path / "out"
 
 
-def signed(out: Path, unit: str = UNIT) -> None:
-    """Bring all digests up to date, whatever else is wrong."""
-    file = out / unit / "unit.json"
-    about = json.loads(file.read_text())
-    about["files"] = {name: inputs.digest(file.parent / name) for name in about["files"]}
-    covered = json.dumps({name: value for name, value in about.items() if name != "digest"}, sort_keys=True)
-    file.write_text(json.dumps(about | {"digest": hashlib.sha256(covered.encode()).hexdigest()}))
-    manifest = json.loads((out / "manifest.json").read_text())
-    manifest["files"] = {name: inputs.digest(out / name) for name in manifest["files"]}
-    (out / "manifest.json").write_text(json.dumps(manifest | {"digest": folder._digest(manifest)}))
+def outcome_of(out: Path, name: str) -> Outcome:
+    return fred.load_result(out).outcome(name)
 
 
 def places(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -70,191 +61,142 @@ def places(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value[key], (*keys, key))
 
 
-def changed(document: Any, keys: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
-    """The document, changed at one place."""
+def changed(document: Any, keys: tuple[Any, ...], value: Any) -> Any:
+    """Return the document with another value at one place, or without it."""
     document = copy.deepcopy(document)
     at = document
     for key in keys[:-1]:
         at = at[key]
-    change(at, keys[-1])
+    if value is GONE:
+        del at[keys[-1]]
+    else:
+        at[keys[-1]] = value
     return document
 
 
-def refused(capsys, *arguments: str) -> str:
-    """The one line with which a command refuses."""
-    capsys.readouterr()
-    assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    return said
+SUMMARIES = [
+    (("updates",), "many", "summary.updates: Input should be a valid integer"),
+    (("updates",), None, "summary.updates: Input should be a valid integer"),
+    (("updates",), True, "summary.updates: Input should be a valid integer"),
+    (("updates",), -1, "summary.updates: Input should be greater than or equal to 0"),
+    (("gradients",), 5, "summary.gradients: "),
+    (("staleness", "mean"), "x", "summary.staleness.mean: "),
+    (("copies",), None, "summary.copies: "),
+    (("ended_by",), "tired", "summary.ended_by: "),
+    (("more",), 1, "summary.more: "),
+    (("name",), "d-psgd", "`summary` is that of another run"),
+]
 
 
-@pytest.mark.parametrize(
-    ("keys", "value", "where"),
-    [
-        (("updates",), "many", "summary.updates: Input should be a valid integer"),
-        (("updates",), None, "summary.updates: Input should be a valid integer"),
-        (("updates",), True, "summary.updates: Input should be a valid integer"),
-        (("updates",), -1, "summary.updates: Input should be greater than or equal to 0"),
-        (("gradients",), 5, "summary.gradients: "),
-        (("staleness", "mean"), "x", "summary.staleness.mean: "),
-        (("copies",), None, "summary.copies: "),
-        (("ended_by",), "tired", "summary.ended_by: "),
-        (("more",), 1, "summary.more: "),
-        (("name",), "d-psgd", "`summary` is that of another run"),
-    ],
-)
-def test_a_summary_of_other_things_is_refused(out, capsys, keys, value, where):
-    file = out / UNIT / "unit.json"
-    about = json.loads(file.read_text())
-    about["summary"] = changed(about["summary"], keys, lambda at, key: at.update({key: value}))
-    file.write_text(json.dumps(about))
-    signed(out)
+def test_a_wrong_summary_is_refused(out):
+    summary = json.loads((out / UNIT / "unit.json").read_text())["summary"]
     shutil.copytree(out, out.with_name("other"))
-    for command in (["show", str(out)], ["compare", str(out), str(out.with_name("other"))], ["report", str(out)]):
-        assert f"is not the folder of a whole run: unit.json: {where}" in refused(capsys, *command)
+    commands = (["show", out], ["compare", out, out.with_name("other")], ["report", out])
+    for number, (keys, value, where) in enumerate(SUMMARIES):
+        resigned_unit(out / UNIT, summary=changed(summary, keys, value))
+        resigned_manifest(out)
+        message = refusal(*commands[number % 3])
+        assert f"is not the folder of a whole run: unit.json: {where}" in message, (keys, value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("wrong", WRONG)
-def test_whatever_is_changed_in_a_units_summary_is_refused_or_shown(out, wrong):
-    file = out / UNIT / "unit.json"
-    about, taken = json.loads(file.read_text()), 0
-    for keys in [keys for keys in places(about["summary"]) if keys]:
-        file.write_text(
-            json.dumps(about | {"summary": changed(about["summary"], keys, lambda at, key: at.update({key: wrong}))})
-        )
-        signed(out)
+@pytest.mark.parametrize("wrong", [pytest.param(wrong, marks=pytest.mark.slow if wrong else ()) for wrong in WRONG])
+def test_any_change_of_a_units_summary_is_refused_or_shown(out, wrong):
+    summary, accepted = json.loads((out / UNIT / "unit.json").read_text())["summary"], 0
+    for keys in [keys for keys in places(summary) if keys]:
+        resigned_unit(out / UNIT, summary=changed(summary, keys, wrong))
         try:
             result = fred.load_result(out)
         except FredError as error:
             assert len(str(error).splitlines()) == 1
             continue
-        taken += 1
+        accepted += 1
         assert printing.tables(result, out)
-    assert taken < 35, "a number of the right kind cannot be told from another"
+    assert accepted < 35, "a number of the right kind cannot be told from another"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["manifest.json", "summary.json"])
-@pytest.mark.parametrize("way", ["gone", *range(len(WRONG))])
-def test_whatever_is_changed_in_what_a_folder_says_of_itself_is_refused_or_read(out, name, way):
+def test_any_change_of_what_a_folder_says_of_itself_is_refused_or_read(out, name):
     document = json.loads((out / name).read_text())
-
-    def change(at: Any, key: Any) -> None:
-        if way == "gone":
-            del at[key]
-        else:
-            at[key] = WRONG[way]
-
-    for keys in [keys for keys in places(document) if keys and "files" not in keys and "environment" not in keys]:
-        (out / name).write_text(json.dumps(changed(document, keys, change)))
-        try:
-            result = fred.load_result(out)
-        except FredError:
-            continue
-        assert len(result.summary) <= 2
-        repr(result.scenario)
+    chosen = [keys for keys in places(document) if keys and "files" not in keys and "environment" not in keys]
+    for number, keys in enumerate(chosen):
+        for value in (GONE, WRONG[number % len(WRONG)], WRONG[(number + 3) % len(WRONG)]):
+            (out / name).write_text(json.dumps(changed(document, keys, value)))
+            try:
+                result = fred.load_result(out)
+            except FredError:
+                continue
+            assert len(result.summary) <= 2
+            repr(result.scenario)
 
 
-FORGED = [  # any number may be in columns of scales, and none
-    (column, way)
-    for column in dict.fromkeys([*COLUMNS, *SCALES, *Intervals._fields])
-    for way in ("text", "gone", *(() if column in SCALES else ("null", "absurd", "gap")))
-]
-
-
-@pytest.mark.parametrize(("column", "way"), FORGED)
-def test_a_column_of_other_things_is_refused(out, capsys, column, way):
-    """Rows and intervals have columns of their own, and some of the same name."""
-    for name in ("schedule", "schedule-intervals"):
-        shutil.rmtree(out.with_name("forged"), ignore_errors=True)
-        forged = shutil.copytree(out, out.with_name("forged"))
-        file = forged / PEERS / f"{name}.parquet"
-        table = pq.read_table(file)
-        if column not in table.column_names:
-            continue
-        pq.write_table(_with(table, column, way), file)
-        signed(forged, PEERS)
-        said = refused(capsys, "export", str(forged), "--only", "d-psgd", "--out", str(out.with_name("a.pftrace")))
-        assert f"cannot read {forged / PEERS / 'schedule.parquet'}: " in said
-        assert not out.with_name("a.pftrace").exists()
-
-
-def _with(table: pa.Table, column: str, way: str) -> pa.Table:
-    """The table with another column in the place of one."""
+def _forged(table: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the table without a column, and with wrong ones in its place; any number may be in columns of scales, and none."""
     place, rows = table.column_names.index(column), table.num_rows
     values = table[column].to_pylist()
-    if way == "gone":
-        return table.remove_column(place)
-    wrong: dict[str, Any] = {
-        "null": pa.array([None] * rows, table[column].type),
-        "text": pa.array(["x"] * rows),
-        "absurd": pa.array([-(2**40)] * rows),
-        "gap": pa.array([None, *(0 if isinstance(each, str) else each for each in values[1:])]),
-    }
-    return table.set_column(place, column, wrong[way]).replace_schema_metadata(table.schema.metadata)
+    yield "gone", table.remove_column(place)
+    wrong: dict[str, Any] = {"text": pa.array(["x"] * rows)}
+    if column not in SCALES:
+        wrong["null"] = pa.array([None] * rows, table[column].type)
+        wrong["absurd"] = pa.array([-(2**40)] * rows)
+        wrong["gap"] = pa.array([None, *(0 if isinstance(value, str) else value for value in values[1:])])
+    for way, array in wrong.items():
+        yield way, table.set_column(place, column, array).replace_schema_metadata(table.schema.metadata)
 
 
-FACTS = [  # any words may be in `standstill`
-    (fact, value)
-    for fact in ("workers", "replicas", "blocks", "started", "end_ns", "standstill", "on_servers")
-    for value in (None, "x", -1, 7.5, 2**70, [], [0, 5])
-    if (fact, value) != ("standstill", "x")
+@pytest.mark.parametrize(("name", "columns"), [("schedule", COLUMNS + SCALES), ("schedule-intervals", Intervals._fields)])
+def test_a_column_of_other_values_is_refused(out, name, columns):
+    file = out / PEERS / f"{name}.parquet"
+    table = pq.read_table(file)
+    assert set(table.column_names) == set(columns)
+    for column in columns:
+        for way, forged in _forged(table, column):
+            pq.write_table(forged, file)
+            with pytest.raises(FredError, match=f"cannot read {out / PEERS / 'schedule.parquet'}: "):
+                raise AssertionError((column, way, outcome_of(out, "d-psgd").schedule))
+    resigned_unit(out / PEERS)
+    resigned_manifest(out)
+    picture = out.with_name("a.pftrace")
+    message = refusal("export", out, "--only", "d-psgd", "--out", picture)
+    assert f"cannot read {out / PEERS / 'schedule.parquet'}: " in message
+    assert not picture.exists()
+
+
+FACTS = ("workers", "replicas", "blocks", "started", "end_ns", "standstill", "on_servers")
+TABLES: list[tuple[str, dict[str, Any]]] = [
+    *(("metrics", {"virtual_seconds": wrong}) for wrong in ("x", np.nan, [2.0, 1.0, 3.0])),
+    *(("metrics", wrong) for wrong in ({"updates": 1.5}, {"gradients": -1}, {"loss": None}, {"note": "x"})),
+    *(("run-times", wrong) for wrong in ({"seconds": "x"}, {"seconds": np.inf}, {"worker": 2}, {"node": None})),
 ]
 
 
-@pytest.mark.parametrize(("fact", "value"), FACTS)
-def test_facts_of_another_schedule_are_refused(out, capsys, fact, value):
+def test_other_values_in_a_units_files_are_refused(out):
     file = out / UNIT / "schedule.parquet"
     table = pq.read_table(file)
     facts = json.loads(table.schema.metadata[b"fred"])
-    pq.write_table(table.replace_schema_metadata({b"fred": json.dumps(facts | {fact: value})}), file)
-    signed(out)
-    assert "schedule.parquet: " in refused(capsys, "export", str(out), "--only", "asgd")
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("metrics", {"virtual_seconds": "x"}),
-        ("metrics", {"virtual_seconds": np.nan}),
-        ("metrics", {"virtual_seconds": [2.0, 1.0, 3.0]}),
-        ("metrics", {"updates": 1.5}),
-        ("metrics", {"gradients": -1}),
-        ("metrics", {"loss": None}),
-        ("metrics", {"note": "x"}),
-        ("run-times", {"seconds": "x"}),
-        ("run-times", {"seconds": np.inf}),
-        ("run-times", {"worker": 2}),
-        ("run-times", {"node": None}),
-    ],
-)
-def test_tables_of_other_things_are_refused(out, name, wrong):
-    file = out / UNIT / f"{name}.parquet"
-    pd.read_parquet(file).assign(**wrong).to_parquet(file, index=False)
-    signed(out)
-    outcome = fred.load_result(out).outcome("asgd")
-    with pytest.raises(FredError, match=f"cannot read .*{name}.parquet: "):
-        _ = outcome.metrics if name == "metrics" else outcome.run_times
-
-
-def test_parameters_that_are_no_numbers_are_refused(out):
+    for fact, value in itertools.product(FACTS, (None, "x", -1, 7.5, 2**70, [], [0, 5])):
+        if (fact, value) != ("standstill", "x"):  # any words may be there
+            pq.write_table(table.replace_schema_metadata({b"fred": json.dumps(facts | {fact: value})}), file)
+            with pytest.raises(FredError, match=r"schedule.parquet: "):
+                raise AssertionError((fact, value, outcome_of(out, "asgd").schedule))
+    for name, wrong in TABLES:
+        file = out / UNIT / f"{name}.parquet"
+        frame = pd.read_parquet(file)
+        frame.assign(**wrong).to_parquet(file, index=False)
+        outcome = outcome_of(out, "asgd")
+        with pytest.raises(FredError, match=f"cannot read .*{name}.parquet: "):
+            raise AssertionError((name, wrong, outcome.metrics if name == "metrics" else outcome.run_times))
+        frame.to_parquet(file, index=False)
     write_arrays(out / UNIT / "params.npz", {"initial/weights": np.zeros(2), "final/weights": np.array(["a", "b"])})
-    signed(out)
     with pytest.raises(FredError, match=r"cannot read .*params.npz: `final/weights.npy` holds <U1; expected numbers"):
-        _ = fred.load_result(out).outcome("asgd").final
+        _ = outcome_of(out, "asgd").final
 
 
-@pytest.mark.parametrize("name", ["../../../elsewhere", "/etc/hostname", "a/b", ".hidden", ""])
-def test_a_units_files_lie_in_its_folder(out, capsys, name):
-    file = out / UNIT / "unit.json"
-    about = json.loads(file.read_text())
-    file.write_text(json.dumps(about | {"files": about["files"] | {name: "0" * 64}}))
-    assert "is not the folder of a whole run: unit.json: files." in refused(capsys, "show", str(out))
-
-
-def test_numbers_that_json_lacks_are_refused(out, capsys):
+def test_files_outside_the_folder_and_numbers_that_json_lacks_are_refused(out):
     manifest = (out / "manifest.json").read_text()
     (out / "manifest.json").write_text(manifest.replace('"seconds"', '"other": NaN, "seconds"', 1))
-    assert "NaN is not a JSON number" in refused(capsys, "report", str(out))
+    assert "NaN is not a JSON number" in refusal("report", out)
+    (out / "manifest.json").write_text(manifest)
+    about = json.loads((out / UNIT / "unit.json").read_text())
+    for name in ("../../../elsewhere", "/etc/hostname", "a/b", ".hidden", ""):
+        (out / UNIT / "unit.json").write_text(json.dumps(about | {"files": about["files"] | {name: "0" * 64}}))
+        assert "is not the folder of a whole run: unit.json: files." in refusal("show", out), name

@@ -1,4 +1,4 @@
-"""Gates, FRED's and the user's own: their offers, the runs that follow from their answers, and refusals."""
+"""Gates, FRED's and the user's own, and stamps: compared with a program that acts out the dispatcher; offers; refusals."""
 
 import sys
 from typing import Any, ClassVar
@@ -11,17 +11,22 @@ from fred.base import streams
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
+from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
+from fred.outcomes.staleness import of_gradients
 from fred.protocols.dispatcher import Dispatcher
 from fred.protocols.gate_rules import Periodic
 from fred.protocols.gated import Gated
+from fred.replay.arithmetic import Arithmetic
+from fred.results.b_staleness import b_staleness
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
+from fred.timing.copies import Copy
 from tests.recompute import gradient, largest_relative_error
 from tests.worlds import COMPUTE, make_run, record, rows_of, same
 
-SEED, WORKERS, UPDATES = 4, 5, 250
-KINDS = pytest.mark.parametrize("kind", ["gated", "dispatcher"])
+SEED, WORKERS, UPDATES = 3, 6, 300
+KINDS = (Gated, Dispatcher)
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +42,13 @@ class Never(Gate):
 
 
 class Noted(Gate):
-    """Passes half of all offers, and notes them."""
+    """Passes half of all offers, in NumPy's words, and notes them."""
 
     asked: ClassVar[list[Offer]] = []
 
     def passes(self, offer: Offer) -> bool:
         self.asked.append(offer)
-        return offer.draw < 0.5
+        return np.float64(offer.draw) < 0.5  # type: ignore[return-value]
 
 
 def used(schedule: Schedule, *columns: str) -> list[tuple[int, ...]]:
@@ -51,105 +56,142 @@ def used(schedule: Schedule, *columns: str) -> list[tuple[int, ...]]:
     return list(zip(*(schedule[column][rows].tolist() for column in columns), strict=True))
 
 
-class TestAGateOfTheUsersOwn:
-    def outcome(self, **protocol: Any) -> Outcome:
-        run = make_run("asgd", cluster={"workers": WORKERS}, protocol=protocol, stop={"updates": UPDATES})
-        replayed, inline = (execute("run", run, SEED, each) for each in (False, True))
-        assert same(replayed, inline)
-        return replayed
+class Acted:
+    """The dispatcher [Odena 2016, section 3; docs/errata.md, item 5], in double precision.
 
-    @pytest.mark.parametrize("gated", ["fetch", "push", "push fetch"])
-    def test_it_decides_as_in_a_program_that_acts_out_the_dispatcher(self, gated):
-        gates = {f"{way}_gate": {"name": "tests.users:Choosy", "oldest": 6} for way in gated.split()}
-        outcome = self.outcome(name="dispatcher", **gates)
-        params, ages, sent = self.acted_out(outcome, "push" in gated, "fetch" in gated)
-        assert used(outcome.schedule, "staleness") == [(age,) for age in ages]
-        counted = outcome.schedule["messages"][outcome.schedule.rows(Verb.PUSH)] > 0
-        assert counted.tolist() == sent
-        assert sum(sent) < 0.8 * len(sent) or "push" not in gated
-        assert largest_relative_error(outcome.final, params) < 1e-4
+    Asynchronous SGD goes through the user's `Choosy` gates, and `published-code`'s FASGD through statistical ones.
+    """
 
-    def acted_out(self, outcome: Outcome, push: bool, fetch: bool) -> tuple[dict, list[int], list[bool]]:
-        """Parameters, and of each update its staleness and whether its gradient was sent."""
+    def __init__(self, outcome: Outcome, c: dict[str, float], stamps: str = "read"):
         assert outcome.run.task is not None
-        data = outcome.run.task.data.load(SEED).train
-        params = {name: array.astype(float) for name, array in outcome.initial.items()}
-        draws = {way: [iter(streams.uniforms(SEED, f"{way} gate", w, 0, 300)) for w in range(WORKERS)] for way in gate_ways()}
-        local, read, steps = [params] * WORKERS, [0] * WORKERS, [0] * WORKERS
-        withheld = {way: [0] * WORKERS for way in gate_ways()}
-        last: list[tuple[dict, int]] = [({}, 0)] * WORKERS
-        ages, sent = [], []
+        self.c, self.stamps, self.fasgd = c, stamps, outcome.run.algorithm.has_statistic
+        self.rate = outcome.run.algorithm.learning_rate
+        self.data = outcome.run.task.data.load(SEED).train
+        self.params = {name: array.astype(float) for name, array in outcome.initial.items()}
+        self.m = {name: np.zeros_like(array) for name, array in self.params.items()}
+        self.draws = {
+            way: [iter(streams.uniforms(SEED, f"{way} gate", w, 0, 400)) for w in range(WORKERS)] for way in ("push", "fetch")
+        }
+        self.withheld = {way: [0] * WORKERS for way in self.draws}
+        self.stamped: list[int] = []  # staleness of each update, by the timestamp of its gradient
+        self.true: list[int] = []
+        self.v: list[float] = []  # its mean before each update
+        self.sent: list[bool] = []
+        self.run()
 
-        def passes(way: str, w: int, age: int) -> bool:
-            lucky = next(draws[way][w]) < 0.5 and w == 0
-            found = lucky or age > 6 or withheld[way][w] >= 3
-            withheld[way][w] = 0 if found else withheld[way][w] + 1
-            return found
-
+    def run(self) -> None:
+        steps, stamp, read = ([0] * WORKERS for _ in range(3))
+        local = [self.params] * WORKERS
+        last: list[tuple[dict[str, Any], int, int]] = [({}, 0, 0)] * WORKERS
         for clock, u in enumerate(streams.uniforms(SEED, "dispatch", 0, 0, UPDATES)):
             w = int(u * WORKERS)
-            sends = not push or steps[w] == 0 or passes("push", w, clock - read[w])
+            sends = not steps[w] or self.passes("push", w, clock - stamp[w])
             if sends:
-                indices = batch_indices(SEED, w, steps[w], batch_size=4, examples=len(data))
-                last[w] = gradient(local[w], data.inputs[indices], data.answers[indices]), read[w]
+                indices = batch_indices(SEED, w, steps[w], batch_size=4, examples=len(self.data))
+                last[w] = gradient(local[w], self.data.inputs[indices], self.data.answers[indices]), stamp[w], read[w]
             steps[w] += 1
-            grads, born = last[w]
-            params = {name: values - 0.1 * grads[name] for name, values in params.items()}
-            ages.append(clock - born)
-            sent.append(sends)
-            if not fetch or passes("fetch", w, clock + 1 - read[w]):
-                local[w], read[w] = params, clock + 1
-        return params, ages, sent
+            grads, stamped, true = last[w]
+            self.v.append(self.mean_v())
+            self.sent.append(sends)
+            self.stamped.append(clock - stamped)
+            self.true.append(clock - true)
+            self.update(grads, clock - stamped)
+            fetches = self.passes("fetch", w, clock + 1 - stamp[w])
+            if fetches:
+                local[w], read[w] = self.params, clock + 1
+            if fetches or self.stamps == "published":
+                stamp[w] = clock + 1
 
-    @KINDS
-    @pytest.mark.parametrize("way", ["push", "fetch"])
-    def test_odenas_rule_of_ones_own_is_freds(self, kind, way):
-        own, option, named = (
-            execute("run", make_run("b-fasgd", protocol={"name": kind, **gate}, stop={"gradients": 120}), SEED)
-            for gate in (
-                {f"{way}_gate": "tests.users:Measured"},
-                {f"c_{way}": 0.2},
-                {f"{way}_gate": {"name": "statistical", "c": 0.2}},
-            )
-        )
-        assert same(own, option)
-        assert same(named, option)
+    def passes(self, way: str, w: int, age: int) -> bool:
+        if way not in self.c:
+            return True
+        draw = next(self.draws[way][w])
+        if self.fasgd:
+            return draw < 1 / (1 + self.c[way] / (self.mean_v() + 1e-4))
+        passes = (draw < 0.5 and w == 0) or age > 6 or self.withheld[way][w] >= 3
+        self.withheld[way][w] = 0 if passes else self.withheld[way][w] + 1
+        return passes
 
-    @KINDS
-    def test_periods_as_a_gate_are_periods_as_an_option(self, kind):
-        cluster = Cluster(workers=4, compute=COMPUTE)
-        protocol = registry.lookup("protocol", kind)
-        options = protocol(k_push=3, k_fetch=2), protocol(push_gate=Periodic(k=3), fetch_gate=Periodic(k=2))
-        assert len({record(each, cluster, 100).digest() for each in options}) == 1
-        assert options[1].sends_sums and not protocol(push_gate=Never()).sends_sums
+    def mean_v(self) -> float:
+        return float(np.concatenate([m.ravel() for m in self.m.values()]).mean())
 
-    @KINDS
-    def test_the_first_message_passes_whatever_the_gate_says(self, kind):
-        protocol = registry.lookup("protocol", kind)(push_gate=Never(), fetch_gate=Never())
-        cluster = {"workers": 3, "compute": COMPUTE}
-        schedule = execute("run", make_run(protocol=protocol, cluster=cluster, stop={"updates": 60}, task=None), 0).schedule
+    def update(self, grads: dict[str, Any], staleness: int) -> None:
+        if self.fasgd:
+            self.m = {name: 0.9 * m + 0.1 * abs(grads[name]) for name, m in self.m.items()}
+            grads = {name: grads[name] / ((staleness + 1) * (m + 0.001)) for name, m in self.m.items()}
+        self.params = {name: values - self.rate * grads[name] for name, values in self.params.items()}
+
+
+def dispatched(algorithm: dict[str, Any], **protocol: Any) -> Outcome:
+    options: dict[str, Any] = {"cluster": {"workers": WORKERS}, "stop": {"updates": UPDATES}}
+    return execute("run", make_run(algorithm, protocol={"name": "dispatcher", **protocol}, **options), SEED)
+
+
+@pytest.mark.parametrize("ways", [["fetch"], ["push"], ["push", "fetch"]])
+def test_a_gate_of_the_users_own_decides_as_in_the_program(ways):
+    gates = {f"{way}_gate": {"name": "tests.users:Choosy", "oldest": 6} for way in ways}
+    outcome = dispatched({"name": "asgd", "learning_rate": 0.1}, **gates)
+    acted = Acted(outcome, dict.fromkeys(ways, 0.0))
+    assert used(outcome.schedule, "staleness") == [(age,) for age in acted.stamped]
+    assert [messages > 0 for (messages,) in used(outcome.schedule, "messages")] == acted.sent
+    assert sum(acted.sent) < 0.8 * UPDATES or "push" not in ways
+    assert largest_relative_error(outcome.final, acted.params) < 1e-4
+
+
+@pytest.mark.parametrize("c_push", [0.0, 0.02])
+@pytest.mark.parametrize("stamp", ["read", "published"])
+def test_the_dispatcher_does_what_the_published_one_does(stamp, c_push):
+    algorithm = {"name": "b-fasgd", "variant": "published-code", "learning_rate": 0.005}
+    outcome = dispatched(algorithm, c_fetch=0.05, c_push=c_push, stamp=stamp)
+    acted = Acted(outcome, {"fetch": 0.05} | ({"push": c_push} if c_push else {}), stamp)
+    assert used(outcome.schedule, "staleness") == [(age,) for age in acted.stamped]
+    assert of_gradients(outcome.schedule).tolist() == acted.true
+    assert (acted.stamped == acted.true) == (stamp == "read")
+    assert largest_relative_error(outcome.final, acted.params) < 1e-4
+    frame = b_staleness(outcome, every=7)
+    before = np.searchsorted(outcome.schedule.rows(Verb.PUSH), frame["row"])
+    assert frame["statistic"].to_numpy() == pytest.approx(np.array(acted.v)[before], rel=1e-4, abs=1e-8)
+    assert summarise(outcome)["staleness"]["mean"] == pytest.approx(np.mean(acted.true))
+
+
+@pytest.mark.parametrize(("kind", "way"), [("gated", "push"), ("dispatcher", "fetch")])
+def test_odenas_rule_as_a_users_gate_is_freds(kind, way):
+    gates = ({f"c_{way}": 0.2}, {f"{way}_gate": "tests.users:Measured"}, {f"{way}_gate": {"name": "statistical", "c": 0.2}})
+    runs = [make_run("b-fasgd", protocol={"name": kind, **gate}, stop={"gradients": 120}) for gate in gates]
+    option, *others = (execute("run", run, SEED) for run in runs)
+    assert all(same(other, option) for other in others)
+
+
+def test_periods_as_a_gate_are_periods_as_an_option():
+    for kind in KINDS:
+        options = kind(k_push=3, k_fetch=2), kind(push_gate=Periodic(k=3), fetch_gate=Periodic(k=2))
+        assert len({record(protocol, Cluster(workers=4, compute=COMPUTE), 100).digest() for protocol in options}) == 1
+        assert options[1].sends_sums and not kind(push_gate=Never()).sends_sums
+
+
+def test_the_first_message_passes_whatever_the_gate_says():
+    for kind in KINDS:
+        protocol = kind(push_gate=Never(), fetch_gate=Never())
+        options: dict[str, Any] = {"cluster": {"workers": 3, "compute": COMPUTE}, "stop": {"updates": 60}, "task": None}
+        schedule = execute("run", make_run(protocol=protocol, **options), 0).schedule
         assert {step for (step,) in used(schedule, "step")} == {0}
         assert len(schedule.rows(Verb.PULL)) == 3
         assert schedule["messages"][schedule.rows(Verb.PUSH)].sum() == 3
 
-    def test_who_comes_back_fetches_and_its_first_push_passes(self):
-        away = {"name": "outage", "workers": [0], "begin": 2.0, "end": 3.0}
-        cluster = Cluster(workers=2, compute={"name": "constant", "seconds": 0.4}, faults=[away])
-        schedule = record(Gated(push_gate=Never(), fetch_gate=Never()), cluster, seconds=6)
-        pulls = schedule.rows(Verb.PULL)
-        found = list(zip(*(schedule[name][pulls].tolist() for name in ("time_ns", "worker")), strict=True))
-        assert found == [(0, 0), (0, 1), (3_000_000_000, 0)]
-        steps = [step for step, worker in used(schedule, "step", "worker") if worker == 0]
-        assert steps == sorted(steps)
-        assert len(set(steps)) == 2
+
+def test_a_worker_that_rejoins_fetches_and_its_first_push_passes():
+    away = {"name": "outage", "workers": [0], "begin": 2.0, "end": 3.0}
+    cluster = Cluster(workers=2, compute={"name": "constant", "seconds": 0.4}, faults=[away])
+    schedule = record(Gated(push_gate=Never(), fetch_gate=Never()), cluster, seconds=6)
+    pulls = schedule.rows(Verb.PULL)
+    assert schedule["time_ns"][pulls].tolist() == [0, 0, 3_000_000_000]
+    assert schedule["worker"][pulls].tolist() == [0, 1, 0]
+    steps = [step for step, worker in used(schedule, "step", "worker") if worker == 0]
+    assert steps == sorted(steps)
+    assert len(set(steps)) == 2
 
 
-def gate_ways() -> tuple[str, str]:
-    """The two ways of messages."""
-    return "push", "fetch"
-
-
-class TestWhatAGateIsAsked:
+class TestOffers:
     NETWORK = {"latency": {"name": "constant", "seconds": 0.05}}
 
     def asked(self, protocol: Any, **cluster: Any) -> tuple[list[Offer], Schedule]:
@@ -158,7 +200,7 @@ class TestWhatAGateIsAsked:
         return list(Noted.asked), schedule
 
     @pytest.mark.parametrize("servers", [1, 3])
-    def test_of_a_push_what_the_schedule_says_later(self, servers):
+    def test_a_push_is_offered_as_the_schedule_has_it_later(self, servers):
         """Without a network a gradient is used at the moment of the gate's answer."""
         clocks = "each" if servers > 1 else "one"
         offers, schedule = self.asked(Gated(push_gate=Noted(), unsent="sum", clocks=clocks), servers=servers)
@@ -175,11 +217,11 @@ class TestWhatAGateIsAsked:
                 compared += 1
         assert compared > 30
         for worker in range(3):
-            own = [offer for offer in offers if offer.worker == worker]
-            assert [offer.number for offer in own] == list(range(1, len(own) + 1))
-            assert [offer.draw for offer in own] == streams.uniforms(SEED, "push gate", worker, 0, len(own)).tolist()
+            numbers, draws = zip(*((offer.number, offer.draw) for offer in offers if offer.worker == worker), strict=True)
+            assert numbers == tuple(range(1, len(numbers) + 1))
+            assert list(draws) == streams.uniforms(SEED, "push gate", worker, 0, len(numbers)).tolist()
 
-    def test_of_a_fetch_how_old_the_workers_parameters_are(self):
+    def test_a_fetch_is_offered_with_the_age_of_the_workers_parameters(self):
         offers, schedule = self.asked(Gated(fetch_gate=Noted()), network=self.NETWORK)
         pulls, pushes = schedule.rows(Verb.PULL), schedule.rows(Verb.PUSH)
         for offer in offers:
@@ -190,13 +232,13 @@ class TestWhatAGateIsAsked:
             assert offer.staleness == done - schedule["timestamp"][before[-1]]
         assert max(offer.staleness for offer in offers) > 5
 
-    def test_where_fetches_are_stamped_as_published_it_is_told_so(self):
-        told, true = (
+    def test_if_fetches_are_stamped_as_published_so_is_their_offer(self):
+        stamped, true = (
             [offer.staleness for offer in self.asked(Gated(fetch_gate=Noted(), stamp=stamp))[0]]
             for stamp in ("published", "read")
         )
-        assert len(told) == len(true)
-        assert max(told) < max(true)
+        assert len(stamped) == len(true)
+        assert max(stamped) < max(true)
 
     def test_without_a_clock_no_time_passes(self):
         offers, _ = self.asked(Dispatcher(fetch_gate=Noted()))
@@ -228,13 +270,12 @@ class TestRefusals:
     def files(self, tmp_path, monkeypatch):
         (tmp_path / "own_gates.py").write_text(OWN)
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(registry, "_importable", {})
         monkeypatch.delitem(sys.modules, "own_gates", raising=False)
         registry.allow_import(["own_gates", "tests.users"])
 
-    @pytest.mark.parametrize(
-        ("protocol", "message"),
-        [
+    def test_a_gate_that_cannot_be_is_refused_before_the_run(self):
+        statistic = "a statistic that this algorithm does not have"
+        for protocol, message in (
             ({"fetch_gate": "own_gates:Lacking"}, "`own_gates:Lacking` lacks `passes`"),
             ({"fetch_gate": "tests.users:Flax"}, "is not a class derived from .*Gate, as every gate is"),
             ({"fetch_gate": "perodic"}, "did you mean `periodic`"),
@@ -242,45 +283,70 @@ class TestRefusals:
             ({"fetch_gate": {"name": "periodic", "k": 2}, "k_fetch": 2}, "give `fetch_gate` or `k_fetch`, not both"),
             ({"push_gate": {"name": "periodic", "k": 2}, "c_push": 0.1}, "give `push_gate` or `c_push`, not both"),
             ({"fetch_gate": {"name": "statistical", "c": 0}}, "greater than 0"),
-            ({"fetch_gate": "tests.users:Measured"}, "a statistic that this algorithm does not have"),
-            ({"push_gate": {"name": "statistical", "c": 1}}, "a statistic that this algorithm does not have"),
-        ],
-    )
-    def test_what_cannot_be_is_refused_before_the_run(self, protocol, message):
-        with pytest.raises(FredError, match=message):
-            make_run("asgd", protocol={"name": "gated", **protocol})
+            ({"fetch_gate": "tests.users:Measured"}, statistic),
+            ({"push_gate": {"name": "statistical", "c": 1}}, statistic),
+        ):
+            with pytest.raises(FredError, match=message):
+                make_run("asgd", protocol={"name": "gated", **protocol})
 
-    @pytest.mark.parametrize(
-        ("gate", "message"),
-        [
+    def test_what_goes_wrong_during_the_run_is_one_line(self):
+        asks = "the gate asks for the statistic, which only gates get whose `needs_values` is True"
+        for gate, message in (
             ("Odd", "run `here`: gate `own_gates:Odd` answers 'yes'; expected True or False"),
-            ("Curious", "run `here`: the gate asks for the statistic, which only gates get whose `needs_values` is True"),
+            ("Curious", f"run `here`: {asks}"),
             ("Faulty", r"run `here`, with `own_gates:Faulty`: ZeroDivisionError: .*own_gates.py, line 14\)"),
-        ],
+        ):
+            for kind in ("gated", "dispatcher"):
+                run = make_run("asgd", protocol={"name": kind, "fetch_gate": f"own_gates:{gate}"}, task=None)
+                with pytest.raises(FredError, match=message) as error:
+                    execute("here", run, 0)
+                assert "\n" not in str(error.value)
+
+    def test_a_gate_that_stays_closed_ends_the_run(self, monkeypatch):
+        """Otherwise a run that stops after a number of gradients would never end."""
+        monkeypatch.setattr("fred.protocols.gates._MOST_WITHHELD", 50)
+        message = "passed none of worker 0's last 50 gradients; expected a gate that opens again"
+        for kind in KINDS:
+            for unsent in ("apply-again", "sum"):
+                with pytest.raises(FredError, match=message):
+                    record(kind(push_gate=Never(), unsent=unsent), Cluster(workers=1, compute=COMPUTE), gradients=90)
+
+    def test_a_model_is_not_stamped_as_older_than_it_is(self):
+        for copy, clocks in ((Copy(0, 3), [2]), (Copy(0, 3, {0: 3, 1: 5}), [4, 4]), (Copy(0, 3, {0: 3, 1: 5}), [2, 6])):
+            message = f"read at clock 3 is stamped with clock {min(clocks)}; expected no older clock"
+            with pytest.raises(FredError, match=message):
+                copy.stamped(clocks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "protocol",
+    [{"name": "dispatcher", "k_fetch": 4}, {"name": "gated", "k_fetch": 3, "unsent": "mean", "k_push": 2, "clocks": "each"}],
+    ids=lambda protocol: protocol["name"],
+)
+def test_a_gradient_stamped_as_fresh_is_computed_at_old_parameters(protocol, monkeypatch):
+    """B-staleness is that of the old parameters."""
+    monkeypatch.setattr(Arithmetic, "small", False)  # as large models are replayed: what is fresh is computed when it is used
+    cluster = {"workers": 3, "compute": COMPUTE, "servers": 2 if "clocks" in protocol else 1}
+    plain, run = (
+        make_run("sasgd", cluster=cluster, protocol={**protocol, **stamp}, stop={"gradients": 60})
+        for stamp in ({}, {"stamp": "published"})
     )
-    @KINDS
-    def test_what_goes_wrong_during_the_run_is_one_line(self, kind, gate, message):
-        run = make_run("asgd", protocol={"name": kind, "fetch_gate": f"own_gates:{gate}"})
-        with pytest.raises(FredError, match=message) as error:
-            execute("here", run, 0)
-        assert "\n" not in str(error.value)
+    replayed, inline = (execute("run", run, 1, inline) for inline in (False, True))
+    assert same(replayed, inline)
+    uses, stamped = replayed.schedule.ledger.uses, replayed.schedule["staleness"]
+    true = of_gradients(replayed.schedule)
+    assert (stamped[uses] <= true).all()
+    assert stamped[uses].mean() < 0.8 * true.mean()
+    unstamped = execute("run", plain, 1)
+    assert of_gradients(unstamped.schedule).tolist() == true.tolist() == unstamped.schedule["staleness"][uses].tolist()
+    assert unstamped.params_digest != replayed.params_digest, "steps are divided by the stamped staleness"
+    frame = b_staleness(replayed)
+    assert frame["staleness"].tolist() == true.tolist()
+    assert (frame["b_staleness"][true > 0] > 0).all()
 
 
-def test_numpys_truth_is_truth():
-    class Numbers(Gate):
-        """Answers with a number of NumPy's kind."""
-
-        def passes(self, offer: Offer) -> bool:
-            return np.float64(offer.draw) < 0.5  # type: ignore[return-value]
-
-    assert len(record(Gated(fetch_gate=Numbers()), Cluster(workers=2, compute=COMPUTE), 40).rows(Verb.PULL)) < 38
-
-
-@KINDS
-@pytest.mark.parametrize("unsent", ["apply-again", "sum"])
-def test_a_gate_that_stays_closed_ends_the_run(kind, unsent, monkeypatch):
-    """Otherwise a run that stops after a number of gradients would never end."""
-    monkeypatch.setattr("fred.protocols.gates._MOST_WITHHELD", 50)
-    protocol = registry.lookup("protocol", kind)(push_gate=Never(), unsent=unsent)
-    with pytest.raises(FredError, match="passed none of worker 0's last 50 gradients; expected a gate that opens again"):
-        record(protocol, Cluster(workers=1, compute=COMPUTE), gradients=90)
+def test_if_every_fetch_passes_stamps_change_nothing():
+    for kind in KINDS:
+        protocols = (kind(k_push=2, stamp=stamp) for stamp in ("published", "read"))
+        assert len({record(protocol, Cluster(workers=4, compute=COMPUTE), 60).digest() for protocol in protocols}) == 1

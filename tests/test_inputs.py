@@ -1,4 +1,4 @@
-"""What users give, damaged in every way that was found: refused with a line that says what was expected, never a traceback."""
+"""Damaged input of users, of every kind that was found: refused in a line that says what was expected, never a traceback."""
 
 import gzip
 import json
@@ -19,7 +19,6 @@ import fred
 from fred.base import environment, inputs
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.commands.plan import _pairs
 from fred.components import registry
 from fred.learning.data import images
 from fred.learning.data.dataset import Dataset, Examples
@@ -27,14 +26,13 @@ from fred.learning.data.images import MNIST
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
 from fred.results.folder import load_result
-from fred.running import checkpoints, stored, work
-from fred.running.checkpoints import Following
+from fred.running import stored
 from fred.running.execution import execute
-from fred.running.unit import Unit
 from fred.specification.loading import load, scenario
 from fred.specification.source import keys_of
 from fred.traces.reading import read
 from fred.views import curves
+from tests.program import refusal
 from tests.worlds import make_run, record
 
 GOOD = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 5}\n"
@@ -43,15 +41,16 @@ X, Y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 2, 0])
 ENDLESS = "9" * 5000, "0x" + "f" * 6000  # numbers that Python does not write out
 
 
-def one_line(error: pytest.ExceptionInfo[FredError]) -> bool:
-    return "\n" not in str(error.value)
+def refused(function: Any, message: str) -> str:
+    """Call a function that refuses, in one line."""
+    with pytest.raises(FredError, match=message) as error:
+        function()
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
-def written(folder: Path, **changed: Any) -> Path:
-    """Good arrays but for these."""
-    file = folder / "a.npz"
-    np.savez(file, **{**dict(zip(NAMES, (X, Y, X, Y), strict=True)), **changed})
-    return file
+def arrays(file: Path) -> Any:
+    return registry.lookup("data", "arrays")(file=str(file))
 
 
 class TestArrays:
@@ -80,314 +79,199 @@ class TestArrays:
         ],
         ids=str,
     )
-    def test_what_are_no_examples_is_refused_without_a_word_more(self, tmp_path, name, array, message):
-        data = registry.lookup("data", "arrays")(file=str(written(tmp_path, **{name: array})))
+    def test_what_are_no_examples_is_refused_without_a_warning(self, tmp_path, name, array, message):
+        np.savez(tmp_path / "a.npz", **{**dict(zip(NAMES, (X, Y, X, Y), strict=True)), name: array})
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            with pytest.raises(FredError, match=message) as error:
-                data.load(0)
-        assert one_line(error)
-        assert f"{tmp_path}/" in str(error.value), "which file it is"
+            assert f"{tmp_path}/" in refused(lambda: arrays(tmp_path / "a.npz").load(0), message), "which file it is"
 
-    def test_a_single_array_and_missing_ones_are_refused(self, tmp_path):
+    def test_a_single_array_a_false_header_and_missing_arrays_are_refused(self, tmp_path):
         file = tmp_path / "a.npz"
         with file.open("wb") as content:
             np.save(content, X)
-        with pytest.raises(FredError, match=r"it is damaged, or not an NPZ file"):
-            inputs.arrays(file)
+        refused(lambda: inputs.arrays(file), r"it is damaged, or not an NPZ file")
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }"  # no memory is allocated
+        with ZipFile(file, "w") as archive:
+            archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+        refused(lambda: inputs.arrays(file), r"it is damaged")
         np.savez(file, train_inputs=X)
-        with pytest.raises(FredError, match=r"has no array `train_answers`"):
-            registry.lookup("data", "arrays")(file=str(file)).load(0)
+        refused(lambda: arrays(file).load(0), r"has no array `train_answers`")
 
     def test_any_flipped_bit_is_found_or_harmless(self, tmp_path):
         """Those of a zip's directory have ten kinds of errors: every 37th bit, so that all bytes and kinds come up."""
-        file = written(tmp_path)
+        file = tmp_path / "a.npz"
+        np.savez(file, **dict(zip(NAMES, (X, Y, X, Y), strict=True)))
         whole = file.read_bytes()
         expected = inputs.arrays(file)
-        refused = 0
+        refusals = 0
         for bit in range(0, 8 * len(whole), 37):
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
             file.write_bytes(damaged)
             try:
-                found = inputs.arrays(file)
+                content = inputs.arrays(file)
             except FredError:
-                refused += 1
+                refusals += 1
                 continue
-            assert all(np.array_equal(found[name], expected[name]) for name in NAMES if name in found)
-        assert refused > len(whole) // 9, "most bits are the arrays'"
+            assert all(np.array_equal(content[name], expected[name]) for name in NAMES if name in content)
+        assert refusals > len(whole) // 9, "most bits are the arrays'"
 
-    def test_a_header_that_promises_more_asks_for_no_memory(self, tmp_path):
-        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }"
-        content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
-        with ZipFile(tmp_path / "a.npz", "w") as archive:
-            archive.writestr("x.npy", content)
-        with pytest.raises(FredError, match=r"it is damaged"):
-            inputs.arrays(tmp_path / "a.npz")
-
-    def test_what_is_written_is_what_was_asked_for_or_said(self, tmp_path):
-        data = fred.arrays(tmp_path / "model.v1", train=(X, Y), evaluation=(X, Y))
+    def test_a_name_gets_its_ending_and_truth_values_are_classes(self, tmp_path):
+        data = fred.arrays(tmp_path / "model.v1", train=(X, Y > 0), evaluation=(X, Y > 0))
         assert data.file == str(tmp_path / "model.v1.npz")
         assert [file.name for file in tmp_path.iterdir()] == ["model.v1.npz"]
+        dataset = data.load(0)
+        assert dataset.classifies
+        assert (dataset.outputs, dataset.train.answers.tolist()) == (2, (Y > 0).astype(int).tolist())
 
-    def test_bad_arrays_overwrite_nothing(self, tmp_path):
-        file = tmp_path / "a.npz"
+    def test_bad_arrays_overwrite_nothing_and_other_contents_are_not_replaced(self, tmp_path):
+        file, raw = tmp_path / "a.npz", tmp_path / "raw.npz"
         fred.arrays(file, train=(X, Y), evaluation=(X, Y))
-        before = file.read_bytes()
+        np.savez(raw, X=X, y=Y)
+        before = file.read_bytes(), raw.read_bytes()
         for bad in (Y[1:], np.array(["a"] * 4), [[1], [2, 3]], Y + 2**40):
-            with pytest.raises(FredError):
-                fred.arrays(file, train=(X, bad), evaluation=(X, Y))
-        assert file.read_bytes() == before
-
-    def test_what_holds_something_else_is_not_replaced(self, tmp_path):
-        np.savez(tmp_path / "raw.npz", X=X, y=Y)
-        before = (tmp_path / "raw.npz").read_bytes()
-        with pytest.raises(FredError, match=r"raw\.npz exists and does not hold examples"):
-            fred.arrays(tmp_path / "raw.npz", train=(X, Y), evaluation=(X, Y))
-        assert (tmp_path / "raw.npz").read_bytes() == before
-
-    def test_truth_values_are_classes(self, tmp_path):
-        data = fred.arrays(tmp_path / "truth", train=(X, Y > 0), evaluation=(X, Y > 0)).load(0)
-        assert data.classifies
-        assert (data.outputs, data.train.answers.tolist()) == (2, (Y > 0).astype(int).tolist())
+            refused(lambda bad=bad: fred.arrays(file, train=(X, bad), evaluation=(X, Y)), "")
+        message = r"raw\.npz exists and does not hold examples"
+        refused(lambda: fred.arrays(raw, train=(X, Y), evaluation=(X, Y)), message)
+        assert (file.read_bytes(), raw.read_bytes()) == before
 
 
-class TestWhatHasNoEnd:
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_has_no_end_is_no_file(kind, tmp_path):
     """A pipe that nobody writes to would be waited for; a device read for ever."""
-
-    @pytest.fixture(params=["pipe", "/dev/zero"])
-    def endless(self, request, tmp_path):
-        if request.param != "pipe":
-            return Path(request.param)
-        os.mkfifo(tmp_path / "pipe")
-        return tmp_path / "pipe"
-
-    def test_it_is_no_file(self, endless):
-        for reading in (inputs.text, inputs.arrays, inputs.digest, read, load):
-            with pytest.raises(FredError, match=r"it is not a file"):
-                reading(endless)
-        with pytest.raises(FredError, match=r"it is not a file"):
-            registry.lookup("data", "arrays")(file=str(endless)).load(0)
-
-    @pytest.mark.parametrize("name", ["manifest.json", "summary.json"])
-    def test_it_is_no_part_of_a_result(self, endless, name, tmp_path):
-        folder = tmp_path / "result"
-        folder.mkdir()
-        (folder / "manifest.json").write_text("{}")
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(endless)
-        with pytest.raises(FredError, match=r"it is not a file"):
-            load_result(folder)
-
-    def test_it_is_no_model(self, endless, tmp_path):
-        (tmp_path / "m.npz").write_bytes(saved.SHIPPED.read_bytes())
-        (tmp_path / "m.json").symlink_to(endless)
-        with pytest.raises(ValueError, match=r"it is not a file"):
-            saved.load(tmp_path / "m.npz")
+    endless = tmp_path / "pipe" if kind == "pipe" else Path("/dev/zero")
+    if kind == "pipe":
+        os.mkfifo(endless)
+    for function in (inputs.text, inputs.arrays, inputs.digest, read, load, lambda file: arrays(file).load(0)):
+        refused(lambda function=function: function(endless), r"it is not a file")
+    folder = tmp_path / "result"
+    folder.mkdir()
+    (folder / "manifest.json").symlink_to(endless)
+    refused(lambda: load_result(folder), r"it is not a file")
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").write_text("{}")
+    (folder / "summary.json").symlink_to(endless)
+    refused(lambda: load_result(folder), r"it is not a file")
+    (tmp_path / "m.npz").write_bytes(saved.SHIPPED.read_bytes())
+    (tmp_path / "m.json").symlink_to(endless)
+    with pytest.raises(ValueError, match=r"it is not a file"):
+        saved.load(tmp_path / "m.npz")
 
 
-class TestPredictors:
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"normaliser": -1.0},
-            {"normaliser": float("nan")},
-            {"normaliser": 0.0},
-            {"window": 10**20},
-            {"window": 0},
-            {"workers": -1},
-            {"nodes": []},
-            {"pace": [0.5, float("inf")]},
-            {"bounds": [1.0, -1.0]},
-        ],
-        ids=str,
-    )
-    def test_impossible_facts_are_refused(self, tmp_path, change):
-        about = json.loads(saved.SHIPPED.with_suffix(".json").read_text())
-        (tmp_path / "m.npz").write_bytes(saved.SHIPPED.read_bytes())
-        (tmp_path / "m.json").write_text(json.dumps(about | change))
+def test_damaged_predictors_and_numbers_beyond_their_limits_are_refused(tmp_path):
+    about, content = json.loads(saved.SHIPPED.with_suffix(".json").read_text()), saved.SHIPPED.read_bytes()
+    (tmp_path / "m.npz").write_bytes(content)
+    wrong = [("normaliser", -1.0), ("normaliser", float("nan")), ("normaliser", 0.0), ("window", 10**20), ("window", 0)]
+    for key, value in (*wrong, ("workers", -1), ("nodes", []), ("pace", [0.5, float("inf")]), ("bounds", [1.0, -1.0])):
+        (tmp_path / "m.json").write_text(json.dumps(about | {key: value}))
         with pytest.raises(ValueError, match=r"cannot read .*m\.json: .*expected what `fred train-cutoff` writes"):
             saved.load(tmp_path / "m.npz")
-
-    @pytest.mark.parametrize("place", [6, 8], ids=["flags", "compression"])
-    def test_flipped_flags_are_refused(self, tmp_path, place):
-        content = bytearray(saved.SHIPPED.read_bytes())
-        content[content.index(b"PK\x01\x02") + 2 + place] ^= 1
-        (tmp_path / "m.npz").write_bytes(content)
-        (tmp_path / "m.json").write_bytes(saved.SHIPPED.with_suffix(".json").read_bytes())
+    (tmp_path / "m.json").write_text(json.dumps(about))
+    for place in (6, 8):  # flags, compression
+        damaged = bytearray(content)
+        damaged[content.index(b"PK\x01\x02") + 2 + place] ^= 1
+        (tmp_path / "m.npz").write_bytes(damaged)
         with pytest.raises(ValueError, match=r"m\.npz: it is damaged.*train-cutoff"):
             saved.load(tmp_path / "m.npz")
-
-    @pytest.mark.parametrize("option", ["steps", "window", "particles", "seed", "warm_up"])
-    def test_no_number_is_too_large_to_be_counted_to(self, option):
+    for option in ("steps", "window", "particles", "seed", "warm_up"):
         rule = {"name": "dmm", option: 10**20}
-        with pytest.raises(FredError, match=f"{option}: found 1{'0' * 20}; expected less than 2147483648"):
-            make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})
-
-    @pytest.mark.parametrize("name", ["count:" + "9" * 5000, "count:1" + "0" * 20, "count:0"])
-    def test_rules_of_the_command_line(self, name):
-        with pytest.raises(FredError, match=r"expected a number of workers after `count:`"):
-            rule_named(name)
-
-
-class TestCheckpoints:
-    @pytest.mark.parametrize("place", [6, 8], ids=["flags", "compression"])
-    def test_a_damaged_one_is_thrown_away_with_a_word(self, tmp_path, capsys, place):
-        run = make_run("fasgd", stop={"updates": 8}, evaluate={"points": 4})
-        unit = Unit("fasgd", run, 5)
-        own = tmp_path / work.folder_of(unit)
-        own.mkdir(parents=True)
-        whole = execute("fasgd", run, 5, False, Following(save=lambda each: checkpoints.save(own, unit.identity, each)))
-        file = own / checkpoints.FILE
-        assert checkpoints.load(own, unit.identity) is not None
-        assert capsys.readouterr().err == ""
-        content = bytearray(file.read_bytes())
-        content[content.index(b"PK\x01\x02") + 2 + place] ^= 1
-        file.write_bytes(content)
-        work.do(unit, tmp_path)
-        assert "checkpoint.npz is damaged" in capsys.readouterr().err
-        found = stored.whole(unit, tmp_path / unit.folder)
-        assert found is not None
-        assert found.params_digest == whole.params_digest
+        message = f"{option}: found 1{'0' * 20}; expected less than 2147483648"
+        refused(lambda rule=rule: make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule}), message)
+    for name in ("count:" + "9" * 5000, "count:1" + "0" * 20, "count:0"):
+        refused(lambda name=name: rule_named(name), r"expected a number of workers after `count:`")
 
 
 class TestScenarios:
-    @pytest.mark.parametrize("number", ENDLESS, ids=["decimal", "hexadecimal"])
-    @pytest.mark.parametrize(
-        "where", ["cluster.workers={}", "cluster.{}=1", "seeds.{}=1", "{}=1", "title={}", "cluster={{{}: 1}}"]
-    )
-    def test_numbers_of_thousands_of_digits_in_settings(self, tmp_path, where, number):
+    @pytest.fixture
+    def file(self, tmp_path) -> Path:
         (tmp_path / "a.yaml").write_text(GOOD)
-        with pytest.raises(FredError) as error:
-            load(tmp_path / "a.yaml", [where.format(number)])
-        assert one_line(error)
+        return tmp_path / "a.yaml"
 
-    @pytest.mark.parametrize(
-        "more", ["sweep: {over: {cluster.workers: [N]}}", "? N\n: 1", "task: {data: digits, model: mlp, batch_size: N}"]
-    )
-    def test_numbers_of_thousands_of_digits_in_files(self, tmp_path, more):
-        (tmp_path / "a.yaml").write_text(GOOD + more.replace("N", ENDLESS[1]))
-        with pytest.raises(FredError, match=r"a\.yaml:\d: .*found a number with thousands of digits") as error:
-            load(tmp_path / "a.yaml")
-        assert one_line(error)
-
-    @pytest.mark.parametrize("cluster", [{"workers": 10**5000}, {10**5000: 1}, {"workers": 2, "nodes": [10**5000]}])
-    def test_numbers_of_thousands_of_digits_in_python(self, cluster):
-        with pytest.raises(FredError, match=r"cluster.*found a number with thousands of digits"):
-            scenario(algorithm={"name": "asgd", "learning_rate": 1}, cluster=cluster, stop={"updates": 1})
-
-    def test_a_number_that_is_too_large_is_called_that(self, tmp_path):
-        (tmp_path / "a.yaml").write_text(GOOD)
-        with pytest.raises(FredError, match=r"found 1e\+20; expected a smaller number"):
-            load(tmp_path / "a.yaml", ["cluster.workers=1e20"])
-        with pytest.raises(FredError, match=r"expected less than 4294967296"):
-            load(tmp_path / "a.yaml", [f"seeds=[{10**20}]"])
-
-    def test_only_the_ten_digits_count_items(self):
+    def test_numbers_of_thousands_of_digits_are_refused_and_only_the_ten_digits_count_items(self, file):
         assert keys_of("a.12.٣") == ("a", 12, "٣")
+        for number in ENDLESS:
+            for place in ("cluster.workers={}", "cluster.{}=1", "seeds.{}=1", "{}=1", "title={}", "cluster={{{}: 1}}"):
+                setting = place.format(number)
+                refused(lambda setting=setting: load(file, [setting]), "")
+        message = r"found a number with thousands of digits"
+        for more in ("sweep: {over: {cluster.workers: [N]}}", "? N\n: 1", "task: {data: digits, model: mlp, batch_size: N}"):
+            file.write_text(GOOD + more.replace("N", ENDLESS[1]))
+            refused(lambda: load(file), rf"a\.yaml:\d: .*{message}")
+        algorithm = {"name": "asgd", "learning_rate": 1}
+        clusters: list[dict] = [{"workers": 10**5000}, {10**5000: 1}, {"workers": 2, "nodes": [10**5000]}]
+        for cluster in clusters:
+            with pytest.raises(FredError, match=f"cluster.*{message}"):
+                scenario(algorithm=algorithm, cluster=cluster, stop={"updates": 1})
 
-    def test_a_setting_makes_a_sweep(self, tmp_path):
-        (tmp_path / "a.yaml").write_text(GOOD)
-        assert len(load(tmp_path / "a.yaml", ["sweep={over: {cluster.workers: [1, 2, 3]}}"]).runs) == 3
-        two = GOOD + "runs:\n  swept: {sweep: {over: {cluster.workers: [1, 2]}}}\n  other:\n"
-        (tmp_path / "a.yaml").write_text(two)
-        found = load(tmp_path / "a.yaml", ["sweep.over={cluster.workers: [5, 6]}"]).runs
-        assert list(found) == ["swept,workers=5", "swept,workers=6", "other"], "as before, where there are some"
+    def test_numbers_that_are_too_large_and_bytes_that_are_no_text_are_refused_in_one_line(self, file):
+        assert str(FredError("found a\n  b\r\n\nc", "and d")) == "found a b c\nand d", "each a line, whatever it quotes"
+        refused(lambda: load(file, ["cluster.workers=1e20"]), r"found 1e\+20; expected a smaller number")
+        refused(lambda: load(file, [f"seeds=[{10**20}]"]), r"expected less than 4294967296")
+        file.write_bytes(GOOD.encode() + b"title: \xff\n")
+        refused(lambda: load(file), r"a\.yaml:4: it is not UTF-8 text")
 
-    @pytest.mark.parametrize(
-        ("key", "values"),
-        [("algorithm.learning_rate", [0.1, "0.2"]), ("cluster.nodes", [1, [2, 2]]), ("protocol.bound", [1, None])],
-    )
-    def test_a_sweep_may_mix_numbers_and_others(self, key, values):
-        points = {
-            "task": {"data": {"name": "synthetic-classification", "examples": 40}, "model": "softmax"},
-            "algorithm": {"name": "ssp", "learning_rate": 0.1},
-            "cluster": {"workers": 4},
-            "stop": {"updates": 4},
-            "sweep": {"over": {key: values}},
-        }
-        result = fred.run(scenario(points))
-        assert len(result.sweep) == 2
-        result.plot("sweep")
+    def test_a_setting_makes_a_sweep(self, file):
+        assert len(load(file, ["sweep={over: {cluster.workers: [1, 2, 3]}}"]).runs) == 3
+        file.write_text(GOOD + "runs:\n  swept: {sweep: {over: {cluster.workers: [1, 2]}}}\n  other:\n")
+        runs = load(file, ["sweep.over={cluster.workers: [5, 6]}"]).runs
+        assert list(runs) == ["swept,workers=5", "swept,workers=6", "other"], "as before, where there are some"
 
-    def test_bytes_that_are_no_text_have_a_line(self, tmp_path):
-        (tmp_path / "a.yaml").write_bytes(GOOD.encode() + b"title: \xff\n")
-        with pytest.raises(FredError, match=r"a\.yaml:4: it is not UTF-8 text"):
-            load(tmp_path / "a.yaml")
+    def test_a_sweep_may_mix_numbers_and_others(self):
+        ssp = {"name": "ssp", "learning_rate": 0.1}
+        mixed = {"algorithm.learning_rate": [0.1, "0.2"], "cluster.nodes": [1, [2, 2]], "protocol.bound": [1, None]}
+        for key, values in mixed.items():
+            sweep = {"over": {key: values}}
+            result = fred.run(scenario(algorithm=ssp, cluster={"workers": 4}, stop={"updates": 4}, sweep=sweep))
+            assert len(result.sweep) == 2
+            assert result.plot("sweep")
 
-    def test_a_refusal_is_one_line_whatever_it_quotes(self):
-        assert str(FredError("found a\n  b\r\n\nc", "and d")) == "found a b c\nand d"
-
-    def test_a_module_may_raise_anything(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.syspath_prepend(tmp_path)
-        (tmp_path / "raises.py").write_text("raise GeneratorExit('so')")
-        with pytest.raises(FredError, match=r"cannot import `raises`: GeneratorExit: so"):
-            registry.allow_import(["raises"])
-
-    @pytest.mark.parametrize("text", ["1=100,1=50", f"{10**20}=3", f"{'9' * 5000}=3"])
-    def test_iterations_of_a_plan(self, text):
-        with pytest.raises(FredError, match=r"there twice|expected N=COUNT"):
-            _pairs(text)
+    @pytest.mark.usefixtures("undrawn")
+    def test_iterations_of_a_plan(self, tmp_path):
+        rounds = scenario(algorithm={"name": "ssgd", "learning_rate": 1}, cluster={"workers": 2}, stop={"updates": 3})
+        fred.run(rounds, out=tmp_path / "out")
+        for text, message in (
+            ("1=100,1=50", "N = 1 is there twice"),
+            (f"{10**20}=3", "expected N=COUNT"),
+            (f"{'9' * 5000}=3", "expected N=COUNT"),
+        ):
+            assert message in refusal("plan", tmp_path / "out", "--iterations", text)
 
 
 class TestTraces:
     COLUMNS = {"iteration": [0, 0, 1, 1], "worker": [0, 1, 0, 1], "seconds": [1.0, 2.0, 1.0, 2.0]}
 
-    @pytest.mark.parametrize("ending", ["parquet", "csv"])
-    @pytest.mark.parametrize(
-        "columns",
-        [
-            {"iteration": "worker", "worker": "worker"},
-            {"time": "worker", "worker": "worker"},
-            {"start": "seconds", "end": "seconds"},
-        ],
-        ids=str,
-    )
-    def test_a_column_has_one_role(self, tmp_path, ending, columns):
+    def test_a_column_has_one_role_and_a_name_of_its_own(self, tmp_path):
         frame = pd.DataFrame(self.COLUMNS)
         frame.to_csv(tmp_path / "t.csv", index=False)
         frame.to_parquet(tmp_path / "t.parquet")
-        with pytest.raises(FredError, match=r"cannot be both") as error:
-            read(tmp_path / f"t.{ending}", columns=columns)
-        assert one_line(error)
-
-    def test_columns_have_names_of_their_own(self, tmp_path):
+        for columns in (
+            {"iteration": "worker", "worker": "worker"},
+            {"time": "worker", "worker": "worker"},
+            {"start": "seconds", "end": "seconds"},
+        ):
+            for ending in ("csv", "parquet"):
+                refused(lambda name=f"t.{ending}", columns=columns: read(tmp_path / name, columns=columns), r"cannot be both")
         table = pa.table(self.COLUMNS)
-        arrays = [*(table[name] for name in table.column_names), table["seconds"]]
-        pq.write_table(pa.Table.from_arrays(arrays, names=[*table.column_names, "seconds"]), tmp_path / "t.parquet")
-        with pytest.raises(FredError, match=r"has 2 columns `seconds`"):
-            read(tmp_path / "t.parquet")
+        columns = [*(table[name] for name in table.column_names), table["seconds"]]
+        pq.write_table(pa.Table.from_arrays(columns, names=[*table.column_names, "seconds"]), tmp_path / "t.parquet")
+        refused(lambda: read(tmp_path / "t.parquet"), r"has 2 columns `seconds`")
 
     def test_a_byte_that_is_no_text_has_a_line_however_far_down(self, tmp_path):
         lines = ["iteration,worker,seconds,note", *(f"{i},0,1.5,fine" for i in range(3000)), "7,0,1.5,again"]
         content = "\n".join(lines).encode().replace(b"2500,0,1.5,fine", b"2500,0,1.5,\xff")
         (tmp_path / "t.csv").write_bytes(content)
-        with pytest.raises(FredError, match=r"t\.csv:2502: it is not UTF-8 text"):
-            read(tmp_path / "t.csv")
+        refused(lambda: read(tmp_path / "t.csv"), r"t\.csv:2502: it is not UTF-8 text")
 
-    @pytest.mark.parametrize(
-        "text",
-        ["secret:x:0\nroot:*:1::\nadam:y:1\n", "secret\n", "secret phrase\nof two lines\n"],
-        ids=["lines", "one", "text"],
-    )
-    def test_what_is_no_table_is_not_quoted(self, tmp_path, text):
-        (tmp_path / "shadow").write_text(text)
-        cluster = {"workers": 2}
-        for latency in (
-            {"name": "trace", "file": str(tmp_path / "shadow")},
-            {"name": "empirical", "csv": str(tmp_path / "shadow")},
-        ):
-            with pytest.raises(FredError, match=r"shadow( has no rows|:2: expected a row with numbers)") as error:
-                make_run(cluster={**cluster, "compute": latency})
-            assert not any(word in str(error.value) for word in ("secret", "adam", "two lines"))
-
-    def test_a_foreign_units_file_is_not_quoted(self, tmp_path):
+    def test_what_is_no_table_is_not_quoted(self, tmp_path):
+        for text in ("secret:x:0\nroot:*:1::\nadam:y:1\n", "secret\n", "secret phrase\nof two lines\n"):
+            (tmp_path / "shadow").write_text(text)
+            for latency in ({"name": "trace", "file": "shadow"}, {"name": "empirical", "csv": "shadow"}):
+                compute = {key: str(tmp_path / value) if value == "shadow" else value for key, value in latency.items()}
+                with pytest.raises(FredError, match=r"shadow( has no rows|:2: expected a row with numbers)") as error:
+                    make_run(cluster={"workers": 2, "compute": compute})
+                assert not any(word in str(error.value) for word in ("secret", "adam", "two lines"))
         (tmp_path / "unit.json").write_text("secret:x:0\nroot:*:1::\n")
-        with pytest.raises(FredError, match=r"is not the folder of a whole run") as error:
-            stored.read(tmp_path, make_run())
-        assert "secret" not in str(error.value)
-        assert one_line(error)
+        assert "secret" not in refused(lambda: stored.read(tmp_path, make_run()), r"is not the folder of a whole run")
 
 
 class TestImages:
@@ -397,34 +281,33 @@ class TestImages:
         path.write_bytes(gzip.compress(header + content, 1))
 
     def test_more_than_was_promised_is_not_unpacked(self, tmp_path, monkeypatch):
-        images, unpacked = tmp_path / "train-images-idx3-ubyte.gz", []
-        self.idx(images, (2, 1, 1), bytes(1 << 26))
+        sizes = list[int]()
+        self.idx(tmp_path / "train-images-idx3-ubyte.gz", (2, 1, 1), bytes(1 << 26))
         whole = gzip.GzipFile.read
 
         def counted(self: gzip.GzipFile, size: int | None = -1) -> bytes:
-            unpacked.append(whole(self, size))
-            return unpacked[-1]
+            content = whole(self, size)
+            sizes.append(len(content))
+            return content
 
         monkeypatch.setattr(gzip.GzipFile, "read", counted)
-        with pytest.raises(FredError, match=r"images-idx3-ubyte.gz is too long: expected 18 bytes"):
-            MNIST(directory=tmp_path, canonical=False).load(0)
-        assert 18 < sum(map(len, unpacked)) < 1 << 22, "of 64 MB"
+        message = r"images-idx3-ubyte.gz is too long: expected 18 bytes"
+        refused(lambda: MNIST(directory=tmp_path, canonical=False).load(0), message)
+        assert 18 < sum(sizes) < 1 << 22, "of 64 MB"
 
     def test_files_of_photographs_have_a_limit(self, tmp_path, monkeypatch):
         monkeypatch.setattr(images, "_MOST", 3)
         (tmp_path / "data_batch_1.bin.gz").write_bytes(gzip.compress(bytes(4 * 3073), 1))
-        with pytest.raises(FredError, match=r"data_batch_1.bin.gz is too long"):
-            images.CIFAR10(directory=tmp_path).load(0)
+        refused(lambda: images.CIFAR10(directory=tmp_path).load(0), r"data_batch_1.bin.gz is too long")
 
     def test_images_have_pixels(self, tmp_path):
         for part in ("train", "t10k"):
             self.idx(tmp_path / f"{part}-images-idx3-ubyte.gz", (2, 0, 0), b"")
             self.idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", (2,), b"\0\1")
-        with pytest.raises(FredError, match=r"training data: inputs are .2, 0, 0, 1. and .*expected some numbers"):
-            MNIST(directory=tmp_path, canonical=False).load(0)
-        with pytest.raises(FredError, match=r"expected some numbers"):
-            empty = Examples(np.zeros((2, 0), np.float32), np.zeros(2, np.int32))
-            Dataset(empty, empty, 1)
+        message = r"training data: inputs are .2, 0, 0, 1. and .*expected some numbers"
+        refused(lambda: MNIST(directory=tmp_path, canonical=False).load(0), message)
+        empty = Examples(np.zeros((2, 0), np.float32), np.zeros(2, np.int32))
+        refused(lambda: Dataset(empty, empty, 1), r"expected some numbers")
 
 
 class TestFaults:
@@ -434,13 +317,13 @@ class TestFaults:
     LONG = {"name": "constant", "seconds": 1e8}
 
     @pytest.mark.parametrize("limit", [{"updates": 10}, {"seconds": 1e9}], ids=str)
-    def test_who_only_crashes_is_told(self, limit, monkeypatch):
+    def test_a_worker_that_only_crashes_is_named(self, limit, monkeypatch):
         monkeypatch.setattr("fred.timing.lives.MOST_TRIES", 100)
         run = make_run("asgd", task=None, cluster={"workers": 3, "compute": self.LONG, "faults": [self.CRASHES]}, stop=limit)
         with pytest.raises(FredError, match=r"`cluster.faults`: worker . has crashed 100 times since .* longer `mean_up`"):
             execute("run", run, 0)
 
-    def test_crashes_between_updates_are_counted_anew(self, monkeypatch):
+    def test_crashes_are_counted_from_the_last_update(self, monkeypatch):
         monkeypatch.setattr("fred.timing.lives.MOST_TRIES", 25)
         machines = Cluster(workers=1, compute={"name": "constant", "seconds": 1.0}, faults=[self.CRASHES])
         schedule = record(registry.lookup("protocol", "asynchronous")(), machines, seconds=1000.0)
@@ -448,48 +331,31 @@ class TestFaults:
 
     def test_a_server_that_is_asked_for_after_ages(self, monkeypatch):
         monkeypatch.setattr("fred.cluster.faults._MOST_CRASHES", 50_000)
-        cluster = {
-            "workers": 4,
-            "compute": self.LONG,
-            "network": {"server_bandwidth": 1e6},
-            "faults": [{**self.CRASHES, "of": "servers"}],
-        }
-        run = make_run("ssp", task=None, cluster=cluster)
+        faults = [{**self.CRASHES, "of": "servers"}]
+        cluster = {"workers": 4, "compute": self.LONG, "network": {"server_bandwidth": 1e6}, "faults": faults}
         with pytest.raises(FredError, match=r"`cluster.faults`: more than .* crashes; server 0 alone .* longer times"):
-            execute("run", run, 0)
+            execute("run", make_run("ssp", task=None, cluster=cluster), 0)
 
-    def test_absences_without_a_gap(self):
-        fault = {"name": "crashes", "mean_up": 1e-9, "away": {"name": "constant", "seconds": 1.0}}
-        with pytest.raises(FredError, match=r"`cluster.faults`: worker 0 is offline 10,000 times in a row"):
-            execute("run", make_run("ssgd", task=None, cluster={"workers": 2, "faults": [fault, fault]}), 0)
-
-    def test_messages_that_are_always_lost(self):
-        fault = {"name": "lost-messages", "share": 1 - 1e-10, "again_after": 1e-9}
-        with pytest.raises(
-            FredError, match=r"`cluster.faults`: a message .* is lost 10,000 times in a row; give a smaller `share`"
+    def test_absences_without_a_gap_and_messages_that_are_always_lost(self):
+        crashes = {"name": "crashes", "mean_up": 1e-9, "away": {"name": "constant", "seconds": 1.0}}
+        lost = {"name": "lost-messages", "share": 1 - 1e-10, "again_after": 1e-9}
+        for algorithm, faults, message in (
+            ("ssgd", [crashes, crashes], r"worker 0 is offline 10,000 times in a row"),
+            ("asgd", [lost], r"a message .* is lost 10,000 times in a row; give a smaller `share`"),
         ):
-            execute("run", make_run("asgd", task=None, cluster={"workers": 2, "faults": [fault]}), 0)
+            with pytest.raises(FredError, match=f"`cluster.faults`: {message}"):
+                execute("run", make_run(algorithm, task=None, cluster={"workers": 2, "faults": faults}), 0)
 
 
-class TestEnvironment:
-    @pytest.mark.parametrize("threads", ["abc", "0", "-1", "1.5", "²", ""])
-    def test_threads_are_a_number(self, monkeypatch, threads):
+def test_threads_are_a_number(monkeypatch):
+    for threads in ("abc", "0", "-1", "1.5", "²", ""):
         monkeypatch.setenv("FRED_THREADS", threads)
-        with pytest.raises(FredError, match=f"FRED_THREADS={threads}: expected a number of threads"):
-            environment.check()
-
-    def test_what_jax_may_be_told_otherwise_is_as_usual(self, monkeypatch):
-        monkeypatch.setenv("JAX_NUMPY_RANK_PROMOTION", "raise")
-        monkeypatch.setenv("JAX_TRANSFER_GUARD", "disallow")
-        wanted = environment._wanted()
-        assert (wanted["JAX_NUMPY_RANK_PROMOTION"], wanted["JAX_TRANSFER_GUARD"]) == ("allow", "allow")
+        refused(environment.check, f"FRED_THREADS={threads}: expected a number of threads")
 
 
 def test_pictures_say_nothing_of_what_their_font_lacks(tmp_path):
-    frame = pd.DataFrame(
-        {"run": "a", "seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "gradients": [0, 1], "loss": [2.0, 1.0]}
-    )
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        curves.learning(frame, "loss", "データ").save(tmp_path / "a.svg")
-    assert not said
+    columns = {"virtual_seconds": [0.0, 1.0], "updates": [0, 1], "gradients": [0, 1], "loss": [2.0, 1.0]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        curves.learning(pd.DataFrame({"run": "a", "seed": 0, **columns}), "loss", "データ").save(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").is_file()

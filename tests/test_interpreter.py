@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import SquaredError
@@ -34,6 +33,7 @@ class Line(Model):
 RATE = 0.25  # so that one step from w leads to w - 0.25 x 2 w = w / 2
 MODEL = {"w": jnp.ones(1)}
 EXAMPLES = jnp.zeros((4, 1)), jnp.zeros((4, 1))
+BATCHES = Minibatches(0, 1, 4, "replacement", 2)
 
 
 def row(verb: Verb, replica: int = 0, *, mailbox: int = NONE, source: int = NONE, step: int = NONE, **more: float) -> Row:
@@ -43,30 +43,28 @@ def row(verb: Verb, replica: int = 0, *, mailbox: int = NONE, source: int = NONE
     return Row(verb=verb, replica=replica, mailbox=mailbox, source=source, step=step, **facts)
 
 
-def table(rows: list[Row], replicas: int) -> Schedule:
-    """The schedule of these rows."""
-    columns = {
-        name: np.array([getattr(each, name) for each in rows], float if name in ("weight", "keep") else np.int64)
-        for name in Row._fields
-    }
-    return Schedule(columns, 2, replicas, 1, len(rows), 0)
+def arithmetic(replicas: int) -> Arithmetic:
+    layout = Layout.peers(replicas) if replicas > 1 else Layout.central()
+    return Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), SquaredError()), MODEL, layout, 2, 1)
+
+
+def interpreted(rows: list[Row], replicas: int = 1) -> Interpreter:
+    interpreter = Interpreter(arithmetic(replicas), [MODEL], replicas, EXAMPLES, BATCHES)
+    for each in rows:
+        interpreter.execute(each)
+    return interpreter
 
 
 def values(rows: list[Row], replicas: int = 1) -> list[float]:
     """Each replica's number after these rows, if the interpreter and the replay agree on it."""
-    layout = Layout.peers(replicas) if replicas > 1 else Layout.central()
-    do = Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), SquaredError()), MODEL, layout, 2, 1)
-    batches = Minibatches(0, 1, 4, "replacement", 2)
-    interpreter = Interpreter(do, [MODEL], replicas, EXAMPLES, batches)
-    for each in rows:
-        interpreter.execute(each)
-    found = [float(state.params["w"][0]) for state in interpreter.memory.states]
-    schedule = table(rows, replicas)
-    program = lower(schedule, np.array([len(rows)]))
-    (mark,) = replay(program, do, [MODEL], EXAMPLES, batches)
+    numbers = [float(state.params["w"][0]) for state in interpreted(rows, replicas).memory.states]
+    types = {"weight": float, "keep": float}
+    columns = {name: np.array([getattr(row, name) for row in rows], types.get(name, np.int64)) for name in Row._fields}
+    program, do = lower(Schedule(columns, 2, replicas, 1, len(rows), 0), np.array([len(rows)])), arithmetic(replicas)
+    (mark,) = replay(program, do, [MODEL], EXAMPLES, BATCHES)
     (states,) = states_at(program, 0, mark, do, range(replicas))
-    assert states.params["w"][:, 0].tolist() == found
-    return found
+    assert states.params["w"][:, 0].tolist() == numbers
+    return numbers
 
 
 PULL = row(Verb.PULL, mailbox=0)
@@ -119,21 +117,11 @@ def test_a_difference_of_models_is_a_message():
     assert values([*HALVED, *READ, push], 2) == [0.5, 1 - 0.25 * (1 - 0.5)]
 
 
-def test_what_nobody_holds_is_forgotten():
-    do = Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), SquaredError()), MODEL, Layout.central(), 2, 1)
-    interpreter = Interpreter(do, [MODEL], 1, EXAMPLES, Minibatches(0, 1, 4, "replacement", 2))
-    for each in (PULL, row(Verb.PUSH, mailbox=0, step=0)):
-        interpreter.execute(each)
+def test_mailboxes_and_messages_are_held_until_they_are_forgotten():
+    interpreter = interpreted([PULL, row(Verb.PUSH, mailbox=0, step=0)])
     assert set(interpreter.memory.mailboxes) == {0}
     assert set(interpreter.memory.messages) == {(0, 0)}
     interpreter.forget_mailbox(0)
     interpreter.forget_message((0, 0))
     assert not interpreter.memory.mailboxes
     assert not interpreter.memory.messages
-
-
-@pytest.mark.parametrize("verb", list(Verb))
-def test_every_verb_is_explained_in_the_table_of_verbs(verb):
-    import fred.schedule.schedule
-
-    assert f"| {verb.name}" in (fred.schedule.schedule.__doc__ or "")

@@ -1,24 +1,23 @@
 """Intervals: their values on examples, how often they hold what is true, and what they are where it is known."""
 
+import itertools
+import math
+import pickle
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from fred.base.intervals import (
-    FEWEST_ROUNDS,
-    Played,
-    block_length,
-    block_ratio,
-    block_ratios,
-    spell_ratio,
-)
+from fred.base.intervals import FEWEST_ROUNDS, Played, block_length, block_ratio, block_ratios, spell_ratio
+from fred.base.over_seeds import FEWEST_SEEDS, Mean, Verdict, holm, intervals, quantile, verdict
 from fred.prediction.closed_loop import Rounds
 
 ratio = Rounds.against
-VALUES = np.array([0.3, 1.1, 0.7, 2.4, 0.9, 1.6])
 ROUND = np.arange(40)
 GRADIENTS, TIME = 4 + ROUND % 3, 10 + ROUND**2 % 7
 SLOW = (ROUND >= 12) & (ROUND < 25)
@@ -28,25 +27,21 @@ OWN, EVERY, BOUND = (
 )
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (
-            block_ratio(Played(GRADIENTS, TIME), Played(GRADIENTS[::-1], TIME + 3)),
-            (1.2505219206680585, 1.2180565465708197, 1.2838526080532893),
-        ),
-        (block_ratios(np.stack([GRADIENTS, TIME]).astype(np.float64)[:, :, None]), (0.39902179, 0.43255219)),
+def test_values_are_those_of_published_tables():
+    """Pinned: a change of method changes every table, so it must be deliberate."""
+    backwards = Played(GRADIENTS[::-1], TIME + 3)
+    table = np.stack([GRADIENTS, TIME]).astype(np.float64)[:, :, None]
+    for interval, expected in (
+        (block_ratio(Played(GRADIENTS, TIME), backwards), (1.2505219206680585, 1.2180565465708197, 1.2838526080532893)),
+        (block_ratios(table), (0.39902179, 0.43255219)),
         (spell_ratio(SLOW, OWN, EVERY), (1.0992084203201113, 0.848473003, 1.589173935)),
         (spell_ratio(SLOW, OWN, EVERY, BOUND), (1.0992084203201113, 0.848473003, 1.691573301)),
-    ],
-)
-def test_values_are_those_of_published_tables(found, expected):
-    """Pinned: a change of method changes every table, so it must be deliberate."""
-    np.testing.assert_allclose(np.ravel(found), expected, rtol=1e-8)
+    ):
+        np.testing.assert_allclose(np.ravel(interval), expected, rtol=1e-8)
 
 
 def rounds_of(cutoff: np.ndarray, seconds: np.ndarray) -> Rounds:
-    """Rounds that took so many gradients in so long; what the oracle had does not matter."""
+    """Return rounds with these gradients and times; those of the oracle do not matter."""
     time = np.rint(1e9 * seconds).astype(np.int64)
     return Rounds(cutoff, time, np.zeros(len(time)), cutoff, time)
 
@@ -75,18 +70,18 @@ def coverage(count: int, phi: float, repeats: int) -> float:
     return held / repeats
 
 
-@pytest.mark.parametrize(("count", "phi"), [(20, 0.0), (60, 0.5), (400, 0.5)])
-def test_nominal_95_percent_hold_the_true_ratio_of_paired_persistent_rounds(count, phi):
-    assert 0.90 <= coverage(count, phi, 150) <= 0.99
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("count", "phi", "least"),
-    [(8, 0.0, 0.93), (20, 0.5, 0.9), (100, 0.5, 0.91), (400, 0.0, 0.92), (400, 0.8, 0.88), (1000, 0.8, 0.9)],
+    ("count", "phi", "repeats", "least"),
+    [
+        *((20, 0.0, 150, 0.9), (60, 0.5, 150, 0.9), (400, 0.5, 150, 0.9)),
+        *(
+            pytest.param(count, phi, 1000, least, marks=pytest.mark.slow)
+            for count, phi, least in ((8, 0.0, 0.93), (20, 0.5, 0.9), (100, 0.5, 0.91), (400, 0.8, 0.88), (1000, 0.8, 0.9))
+        ),
+    ],
 )
-def test_nominal_95_percent_hold_it_in_a_thousand_repetitions(count, phi, least):
-    assert least <= coverage(count, phi, 1000) <= 0.99
+def test_nominal_95_percent_hold_the_true_ratio_of_paired_persistent_rounds(count, phi, repeats, least):
+    assert least <= coverage(count, phi, repeats) <= 0.99
 
 
 def test_shared_noise_cancels_since_rounds_are_paired():
@@ -123,13 +118,13 @@ def test_blocks_are_as_long_as_the_closed_form_for_persistent_values_says():
     assert found == pytest.approx(exact, rel=0.15)
 
 
-@pytest.mark.parametrize(("count", "length"), [(1, 1), (8, 2), (9, 2), (100, 10), (1001, 32)])
-def test_blocks_of_values_that_do_not_vary_or_not_depend(count, length):
-    assert block_length(np.ones(count)) == length
-    assert length <= block_length(np.random.default_rng(count).random(count)) <= 1.5 * length
+def test_blocks_of_constant_or_independent_values_are_short():
+    for count, length in ((1, 1), (8, 2), (9, 2), (100, 10), (1001, 32)):
+        assert block_length(np.ones(count)) == length
+        assert length <= block_length(np.random.default_rng(count).random(count)) <= 1.5 * length
 
 
-def test_a_rule_is_as_good_as_itself_and_of_few_rounds_no_more_is_known():
+def test_a_rule_is_as_good_as_itself_and_few_rounds_have_no_interval():
     rng = np.random.default_rng(6)
     one, other = (rounds_of(np.full(FEWEST_ROUNDS, 3), rng.uniform(1, 2, FEWEST_ROUNDS)) for _ in range(2))
     assert ratio(one, one) == (1.0, 1.0, 1.0)
@@ -154,19 +149,121 @@ def test_no_interval_reaches_beyond_the_worst_and_the_best_single_round():
     assert found.high <= 25
 
 
-def test_the_order_of_asking_does_not_matter():
-    program = """if True:
-        import numpy as np, sys
-        from fred.prediction.closed_loop import Rounds
-        rng = np.random.default_rng(7)
-        def rounds(): return Rounds(rng.integers(1, 9, 90), rng.integers(10**9, 10**10, 90), *[np.ones(90)] * 3)
-        a, b, c = rounds(), rounds(), rounds()
-        pairs = {"ab": (a, b), "ac": (a, c), "cb": (c, b)}
-        found = {name: Rounds.against(*pairs[name]) for name in sys.argv[1].split(",")}
-        print([(name, *map(float.hex, each)) for name, each in sorted(found.items())])
-    """
-    said = {
-        subprocess.run([sys.executable, "-c", program, order], capture_output=True, text=True, check=True).stdout
-        for order in ("ab,ac,cb", "cb,ac,ab")
-    }
-    assert len(said) == 1
+def test_the_order_of_computing_does_not_matter():
+    rng = np.random.default_rng(7)
+    oracle: Any = [np.ones(90)] * 3
+    some = [Rounds(rng.integers(1, 9, 90), rng.integers(10**9, 10**10, 90), *oracle) for _ in range(3)]
+    first, *rest = [ratio(*pair) for pair in ((some[0], some[1]), (some[0], some[2]), (some[2], some[1]))]
+    code = (
+        "import pickle, sys; from fred.prediction.closed_loop import Rounds;"
+        "print([tuple(map(float.hex, Rounds.against(*pair))) for pair in pickle.load(sys.stdin.buffer)])"
+    )
+    pairs = pickle.dumps([(some[2], some[1]), (some[0], some[2]), (some[0], some[1])])
+    out = subprocess.run([sys.executable, "-c", code], input=pairs, capture_output=True, check=True).stdout
+    assert out.decode().strip() == str([tuple(map(float.hex, each)) for each in (*reversed(rest), first)])
+
+
+VALUES = st.lists(st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e-6), min_size=5, max_size=12)
+
+
+class TestMean:
+    def test_interval_and_p_value_are_scipys(self):
+        for count, bound in itertools.product([5, 8, 10, 200], [0.0, 1.3]):
+            values = np.random.default_rng(count).lognormal(size=count)
+            expected = stats.ttest_1samp(values, bound)
+            for misses in (0.05, 0.05 / 54):
+                interval = Mean.over(values).interval(misses)
+                np.testing.assert_allclose(interval, np.array(expected.confidence_interval(1 - misses)), rtol=1e-10)
+            assert Mean.over(values).p_value([bound]) == pytest.approx(expected.pvalue, rel=1e-9)
+        assert [round(quantile(seeds), 3) for seeds in (2, 5, 10, 30)] == [12.706, 2.776, 2.262, 2.045], "as in printed tables"
+
+    def test_fewer_than_five_seeds_have_no_interval(self):
+        assert FEWEST_SEEDS == 5
+        for count in range(5):
+            mean = Mean.over(np.arange(count) + 10.0)
+            assert all(math.isnan(end) for end in mean.interval())
+            assert mean.p_value() == 1.0 and verdict(mean.interval()) == Verdict.OPEN
+        assert all(math.isfinite(end) for end in Mean.over(np.arange(5.0)).interval())
+
+    def test_equal_values_are_their_own_interval(self):
+        for values in ([0.1] * 6, [1.1 / 3.3, 2.2 / 6.6, 4.4 / 13.2] * 2, [0.0] * 5):
+            mean = Mean.over(values)
+            assert mean.interval() == (mean.value, mean.value) and mean.value == pytest.approx(values[0], rel=1e-12)
+            assert mean.p_value() == (0.0 if mean.value else 1.0)
+
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("values", [[1e300, -1e300] * 3, [1e-300, 3e-300] * 3, [0.0] * 5 + [1e308], [1.0] * 5 + [math.nan]])
+    def test_values_of_any_size_raise_no_warning(self, values):
+        low, high = Mean.over(values).interval()
+        assert math.isnan(low) or low <= Mean.over(values).value <= high
+
+    @given(VALUES, st.floats(0.01, 100.0), st.floats(-100.0, 100.0), st.randoms())
+    def test_the_interval_moves_with_the_values_and_mirrors_them_in_any_order(self, values, factor, shift, random):
+        scale = max(map(abs, values)) * factor + abs(shift)
+        mean = Mean.over(values)
+        low, high = mean.interval()
+        moved = Mean.over(factor * np.array(values) + shift).interval()
+        expected = factor * np.array([low, high]) + shift
+        np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-9 * scale + 1e-300)
+        assert Mean.over([-value for value in values]).interval() == (-high, -low)
+        assert Mean.over(random.sample(values, len(values))) == mean
+
+
+class TestFamily:
+    def test_holm_by_hand(self):
+        """A family of four: 0.005 <= 0.05 / 4 and 0.01 <= 0.05 / 3 are rejected, 0.03 > 0.05 / 2 is not, so 0.04 is not."""
+        p_values = [0.01, 0.04, 0.03, 0.005]
+        shares = holm(p_values)
+        assert [p <= share for p, share in zip(p_values, shares, strict=True)] == [True, False, False, True]
+        np.testing.assert_allclose(shares, [0.05 / 3, 0.05 / 2, 0.05 / 2, 0.05 / 4])
+
+    @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))
+    def test_comparisons_with_a_small_adjusted_p_value_are_rejected(self, p_values):
+        """Adjusted p-values as defined by Wright [1992, Biometrics 48]."""
+        order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+        adjusted = itertools.accumulate(((len(order) - rank) * p_values[place] for rank, place in enumerate(order)), max)
+        rejected = {place: value < 0.05 for place, value in zip(order, adjusted, strict=True)}
+        small = {place: p_values[place] < share for place, share in enumerate(holm(p_values))}
+        close = [abs(p - 0.05 / (len(order) - rank)) < 1e-12 for rank, p in enumerate(sorted(p_values))]
+        assert any(close) or small == rejected
+
+    @given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from([(0.0,), (0.3,), (-0.5, 0.5)]), st.randoms())
+    def test_intervals_exclude_the_bounds_exactly_where_holm_rejects_in_any_order(self, seed, size, bounds, random):
+        rng = np.random.default_rng(seed)
+        means = [Mean.over(rng.normal(rng.normal(0, 1), 0.5, 5)) for _ in range(size)]
+        p_values, ends = [mean.p_value(bounds) for mean in means], intervals(means, bounds)
+        for (low, high), p, share in zip(ends, p_values, holm(p_values), strict=True):
+            assert any(low <= bound <= high for bound in bounds) == (p > share)
+        order = random.sample(range(size), size)
+        assert intervals([means[place] for place in order], bounds) == [ends[place] for place in order]
+
+    def test_one_comparison_is_not_widened_and_few_seeds_do_not_count(self):
+        one, few = Mean.over([1.0, 2.0, 3.0, 4.0, 5.0]), Mean.over([1.0, 2.0])
+        assert intervals([one]) == intervals([one, few])[:1] == [one.interval()]
+        assert intervals([]) == [] and holm([]) == []
+
+
+def test_the_verdict_is_known_where_all_of_the_interval_is_on_one_side():
+    for interval, bounds, expected in (
+        ((-2.0, -1.0), {}, "yes"),
+        ((1.0, 2.0), {}, "no"),
+        ((-1.0, 1.0), {}, "open"),
+        ((0.0, 0.0), {}, "open"),
+        ((math.nan, math.nan), {}, "open"),
+        ((-0.1, 0.04), {"high": 0.05}, "yes"),  # as good as the other within 0.05
+        ((0.01, 0.04), {"high": 0.05}, "yes"),  # although it is significantly higher
+        ((-0.1, 0.06), {"high": 0.05}, "open"),  # although the difference is not significant
+        ((0.06, 0.1), {"high": 0.05}, "no"),
+        ((-0.1, 0.04), {"low": -0.05, "high": 0.05}, "open"),
+        ((-0.2, -0.06), {"low": -0.05, "high": 0.05}, "no"),
+        ((0.5, 1.0), {"low": 0.0, "high": math.inf}, "yes"),
+        ((-math.inf, -1.0), {}, "yes"),  # a run missed its target: it is at least so slow
+        ((-1.0, math.inf), {}, "open"),
+    ):
+        assert verdict(interval, **bounds) == expected, (interval, bounds)
+
+
+def test_no_slow_part_of_scipy_is_imported():
+    code = "import sys, fred.base.over_seeds; fred.base.over_seeds.Mean.over([1.0] * 5).interval(); print('scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,185 +1,134 @@
-"""Data, models, losses and samplers against independent computations."""
+"""Data, models and losses against independent computations; generated language, and what is measured of it."""
 
 import gzip
+import math
+import re
 import struct
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.nn import initializers
 from scipy import signal
 
 import fred
-from fred import batch_indices
 from fred.base.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.images import CIFAR10, MNIST, Digits
+from fred.learning.data.language import WORDS, Bigrams, Grammar, Recall, ShuffleDyck, Text
 from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
 from fred.learning.keys import key_of, split
 from fred.learning.loss import Loss
-from fred.learning.loss_functions import CrossEntropy
+from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP, SoftmaxRegression
 from fred.learning.models.model import initialiser
-from fred.learning.models.transformer import Transformer
+from fred.learning.models.transformer import TokenScores, Transformer
 from fred.running.execution import execute
-from fred.schedule.minibatches import Minibatches
 from fred.specification.loading import Scenario
-from tests.recompute import gradient
-from tests.worlds import make_run
+from tests.worlds import make_run, same
 
 
-def named(params) -> dict:
-    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
-
-
-def test_mlp_gradient_is_backpropagation():
-    model = MLP(hidden=(7, 5))
-    params = model.init(jax.random.key(0), (3, 2), 4)
-    rng = np.random.default_rng(0)
-    inputs, answers = rng.normal(size=(50, 3, 2)).astype(np.float32), rng.integers(0, 4, 50).astype(np.int32)
-    indices = np.array([3, 1, 4, 1, 5, 9])
-    loss: Any = Loss(model, CrossEntropy())  # takes NumPy arrays as well
-    ours = named(loss.gradient(params, (inputs, answers), indices))
-    reference = gradient({k: v.astype(float) for k, v in named(params).items()}, inputs[indices], answers[indices])
-    for path, value in reference.items():
-        np.testing.assert_allclose(ours[path], value, rtol=1e-4, atol=1e-6)
-
-
-def test_masked_gradient_is_that_of_the_real_examples():
-    model = SoftmaxRegression()
-    loss: Any = Loss(model, CrossEntropy())  # takes NumPy arrays as well
+def test_masked_gradient_is_that_of_the_real_examples_and_l2_adds_the_parameters():
     rng = np.random.default_rng(0)
     examples = rng.normal(size=(20, 3)).astype(np.float32), rng.integers(0, 4, 20).astype(np.int32)
-    params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(jax.random.key(0), (3,), 4))
-    masked = loss.gradient(params, examples, np.array([5, 6, 7, 7, 7]), count=3)
-    real = loss.gradient(params, examples, np.array([5, 6, 7]))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), masked, real)
-
-
-def test_l2_adds_the_parameters_to_gradients_and_half_their_squares_to_the_loss():
-    """Logistic regression with what makes it strongly convex."""
-    rng = np.random.default_rng(0)
-    examples = rng.normal(size=(20, 3)).astype(np.float32), rng.integers(0, 2, 20).astype(np.int32)
-    params: Any = {"weights": rng.normal(size=(3, 2)).astype(np.float32), "biases": np.array([1, 2], np.float32)}
-    plain: Any = Loss(SoftmaxRegression(), CrossEntropy())
-    penalised: Any = Loss(SoftmaxRegression(), CrossEntropy(), 0.3)
-    for count in (None, 3):
-        asked = params, examples, np.array([5, 6, 7, 7])
-        ours, known = penalised.gradient(*asked, count=count), plain.gradient(*asked, count=count)
-        for name, values in params.items():
-            np.testing.assert_allclose(ours[name], known[name] + 0.3 * values, rtol=1e-5, atol=1e-6)
-    squares = sum(np.square(values).sum() for values in params.values())
-    (loss, error), (less, same) = penalised.evaluate(params, examples), plain.evaluate(params, examples)
-    assert float(loss) == pytest.approx(float(less) + 0.15 * squares, rel=1e-6)
-    assert error == same
+    params: Any = {"weights": rng.normal(size=(3, 4)).astype(np.float32), "biases": np.array([0, 1, 2, 3], np.float32)}
+    plain, penalised = Loss(SoftmaxRegression(), CrossEntropy()), Loss(SoftmaxRegression(), CrossEntropy(), 0.3)
+    masked = jax.jit(penalised.gradient)(params, examples, np.array([5, 6, 7, 7, 7]), count=3)
+    grads = jax.jit(plain.gradient)(params, examples, np.array([5, 6, 7]))
+    for name, values in params.items():
+        np.testing.assert_allclose(masked[name], grads[name] + 0.3 * values, rtol=1e-5, atol=1e-6)
 
 
 def test_a_task_with_l2_goes_to_the_minimum_that_newton_finds():
     data = SyntheticClassification(classes=2, features=3, noise=2.0, examples=400, evaluation=100)
     task = {"data": data, "model": "softmax", "batch_size": 300, "sampling": "shuffled", "l2": 0.1}
     run = make_run(task=task, cluster={"workers": 1}, stop={"updates": 400}, algorithm={"name": "asgd", "learning_rate": 0.5})
-    found, examples = execute("run", run, 1).final, data.load(1).train
+    outcome, examples, held_out = execute("run", run, 1), data.load(1).train, data.load(1).evaluation
     inputs, signs = np.c_[examples.inputs, np.ones(len(examples))].astype(float), 2.0 * examples.answers - 1
     line = np.zeros(4)  # of two classes' columns, which are each other's opposite: w and -w
     for _ in range(20):
         wrong = 1 / (1 + np.exp(2 * signs * (inputs @ line)))
         slope = -2 * (signs * wrong) @ inputs / len(examples) + 0.2 * line
         line -= np.linalg.solve(4 * (inputs.T * (wrong * (1 - wrong))) @ inputs / len(examples) + 0.2 * np.eye(4), slope)
-    np.testing.assert_allclose(found["weights"], np.c_[-line[:3], line[:3]], atol=1e-4)
-    np.testing.assert_allclose(found["biases"], [-line[3], line[3]], atol=1e-4)
+    np.testing.assert_allclose(outcome.final["weights"], np.c_[-line[:3], line[:3]], atol=1e-4)
+    np.testing.assert_allclose(outcome.final["biases"], [-line[3], line[3]], atol=1e-4)
+    margins = (2.0 * held_out.answers - 1) * (np.c_[held_out.inputs, np.ones(100)] @ line)
+    loss = np.log1p(np.exp(-2 * margins)).mean() + 0.1 * (line**2).sum()  # half of l2 times twice the squares
+    assert outcome.metrics["loss"].iloc[-1] == pytest.approx(loss, rel=1e-4)
+    assert outcome.metrics["error"].iloc[-1] == pytest.approx((margins < 0).mean())
 
 
-@pytest.mark.parametrize("kernel", [1, 2, 3, 5])
-def test_convolution_by_patches_is_a_convolution(kernel):
-    model = CNN(channels=(3,), kernel=kernel, hidden=4)
-    params = model.init(jax.random.key(0), (6, 6, 2), 5)
+def test_cnn_convolves_pools_and_multiplies():
     image: Any = np.random.default_rng(0).normal(size=(6, 6, 2))
-    weights = np.asarray(params["convolution0"]["weights"]).reshape(kernel, kernel, 2, 3)
-    before = (kernel - 1) // 2
-    maps = np.zeros((6, 6, 3))
-    padded = np.pad(image, ((before, kernel // 2), (before, kernel // 2), (0, 0)))
-    for o in range(3):
-        for c in range(2):
-            maps[..., o] += signal.correlate2d(padded[..., c], weights[..., c, o], mode="valid")
-    pooled = np.maximum(maps, 0).reshape(3, 2, 3, 2, 3).max(axis=(1, 3)).ravel()
-    hidden = np.maximum(pooled @ np.asarray(params["hidden"]["weights"]), 0)
-    scores = hidden @ np.asarray(params["outputs"]["weights"])
-    np.testing.assert_allclose(model.apply(params, image[None].astype(np.float32))[0], scores, rtol=1e-4, atol=1e-5)
+    for kernel in (2, 5):
+        model = CNN(channels=(3,), kernel=kernel, hidden=4)
+        params = model.init(jax.random.key(0), (6, 6, 2), 5)
+        weights = np.asarray(params["convolution0"]["weights"]).reshape(kernel, kernel, 2, 3)
+        padding = ((kernel - 1) // 2, kernel // 2)
+        padded = np.pad(image, (padding, padding, (0, 0)))
+        maps = np.zeros((6, 6, 3))
+        for o in range(3):
+            for c in range(2):
+                maps[..., o] += signal.correlate2d(padded[..., c], weights[..., c, o], mode="valid")
+        pooled = np.maximum(maps, 0).reshape(3, 2, 3, 2, 3).max(axis=(1, 3)).ravel()
+        hidden = np.maximum(pooled @ np.asarray(params["hidden"]["weights"]), 0)
+        scores = hidden @ np.asarray(params["outputs"]["weights"])
+        np.testing.assert_allclose(model.apply(params, image[None].astype(np.float32))[0], scores, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("data", "channels", "message"),
-    [
-        ("synthetic-classification", [4], r"needs images, .* inputs are \[20\]"),
-        ("digits", [4, 4, 4, 4], r"halves the image, of which nothing would be left \(8 x 8 pixels\)"),
-    ],
-)
-def test_a_network_that_does_not_fit_the_data_is_refused_before_any_run(data, channels, message):
+def test_a_network_that_does_not_fit_data_or_memory_is_refused_before_any_run():
+    cnn = {"name": "cnn", "channels": [4] * 4}
     fits = make_run(task={"data": "digits", "model": "softmax"}, stop={"updates": 10**8})
-    other = make_run(task={"data": data, "model": {"name": "cnn", "channels": channels}})
-    with pytest.raises(FredError, match=f"^run `other`: model `cnn`.*{message}"):
-        fred.run(Scenario(runs={"long": fits, "other": other}))
+    for data, model, message in (
+        ("synthetic-classification", {"name": "cnn", "channels": [4]}, r"model `cnn` needs images, .* inputs are \[20\]"),
+        ("digits", cnn, r"model `cnn`.*halves the image, of which nothing would be left \(8 x 8 pixels\)"),
+        (
+            "digits",
+            {"name": "mlp", "hidden": [10**9]},
+            r"the model has 75,000,000,010 parameters: 1 replica\(s\) and one gradient",
+        ),
+    ):
+        with pytest.raises(FredError, match=f"^run `other`: {message}"):
+            fred.run(Scenario(runs={"long": fits, "other": make_run(task={"data": data, "model": model})}))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_arrays_that_do_not_belong_together_are_refused():
+    fitting: dict[str, Any] = {"inputs": np.zeros((4, 1), np.float32), "answers": np.array([0, 1, 2, 0], np.int32)}
+    assert Dataset(Examples(**fitting), Examples(**fitting), outputs=3).classifies
+    for changes, message in (
         ({"answers": np.zeros(3, np.int32)}, "training data: 4 inputs and 3 answers"),
         ({"answers": np.array([0, 1, 2, -1], np.int32)}, "class numbers run from -1 to 2; expected 0 to 2"),
         ({"answers": np.array([0, 1, 2, 3], np.int32)}, "class numbers run from 0 to 3; expected 0 to 2"),
         ({"answers": np.zeros(4, np.float32)}, r"answers are \[4\] float32, inputs float32; expected values \[n, 3\] float32"),
         ({"answers": np.zeros(4, np.uint8)}, r"answers are \[4\] uint8"),
         ({"inputs": np.array([[0.0], [np.nan], [0.0], [0.0]], np.float32)}, "training data: some numbers are not finite"),
-    ],
-)
-def test_arrays_that_do_not_belong_together_are_refused(changes, message):
-    right: dict[str, Any] = {"inputs": np.zeros((4, 1), np.float32), "answers": np.array([0, 1, 2, 0], np.int32)}
-    assert Dataset(Examples(**right), Examples(**right), outputs=3).classifies
-    with pytest.raises(FredError, match=message):
-        Dataset(Examples(**right | changes), Examples(**right), outputs=3)
-
-
-def test_a_model_larger_than_memory_is_refused_before_any_run():
-    run = make_run(task={"data": "digits", "model": {"name": "mlp", "hidden": [10**9]}})
-    with pytest.raises(
-        FredError, match=r"^run `large`: the model has 75,000,000,010 parameters: 1 replica\(s\) and one gradient"
     ):
-        fred.run(Scenario(runs={"large": run}))
+        with pytest.raises(FredError, match=message):
+            Dataset(Examples(**fitting | changes), Examples(**fitting), outputs=3)
 
 
 def test_regression_reaches_the_least_squares_solution():
-    from fred.running.execution import execute
-
-    data = {"name": "synthetic-regression", "examples": 2000, "features": 5, "noise": 0.3, "evaluation": 1000}
+    data = SyntheticRegression(examples=2000, features=5, noise=0.3, evaluation=1000)
     task = {"data": data, "model": "softmax", "batch_size": 100}
-    cluster = {"workers": 4}
-    run = make_run({"name": "ssgd", "learning_rate": 0.1}, task=task, cluster=cluster, stop={"updates": 300})
-    outcome = execute("run", run, 3)
-    assert run.task is not None
-    examples = run.task.data.load(3)
+    run = make_run({"name": "ssgd", "learning_rate": 0.1}, task=task, stop={"updates": 300})
+    last, examples = execute("run", run, 3).metrics.iloc[-1], data.load(3)
     solution = np.linalg.lstsq(examples.train.inputs, examples.train.answers, rcond=None)[0]
     residual = examples.evaluation.inputs @ solution - examples.evaluation.answers
-    assert outcome.metrics["loss"].iloc[-1] == pytest.approx(float((residual**2).mean()), rel=0.05)
-    assert outcome.metrics["error"].iloc[-1] == pytest.approx(np.sqrt(outcome.metrics["loss"].iloc[-1]), rel=1e-5)
+    assert last["loss"] == pytest.approx(float((residual**2).mean()), rel=0.05)
+    assert last["error"] == pytest.approx(np.sqrt(last["loss"]), rel=1e-5)
 
 
-def test_initialisations_have_the_deviation_they_say():
-    for name, variance in (("standard_normal", 1.0), ("he_normal", 2 / 400), ("lecun_normal", 1 / 400)):
-        weights = MLP(hidden=(300,), initialisation=name).init(jax.random.key(0), (400,), 2)["layer0"]["weights"]
-        assert float(np.var(weights)) == pytest.approx(variance, rel=0.02)
-
-
-@pytest.mark.parametrize("name", ["he_normal", "glorot_normal", "lecun_normal", "standard_normal"])
-def test_first_weights_are_those_that_jax_draws_by_itself(name):
-    own, jaxs = initialiser(name), initializers.normal(1.0) if name == "standard_normal" else getattr(initializers, name)()
-    for seed in (0, 5, 2**32 - 1):
-        for number, shape in enumerate(((1, 1), (3, 5), (300, 77))):  # the last takes more than one of the fixed size
-            key = split(key_of(seed), 3)[number]
-            same_key = jax.random.split(jax.random.key(np.uint32(seed)), 3)[number]
-            assert np.array_equal(own(key, shape), jaxs(same_key, shape))
+def test_first_weights_are_those_that_jax_draws_by_itself():
+    for name in ("he_normal", "glorot_normal", "lecun_normal", "standard_normal"):
+        draw: Any = initializers.normal(1.0) if name == "standard_normal" else getattr(initializers, name)()
+        for seed in (0, 2**32 - 1):
+            params = MLP(hidden=(77,), initialisation=name).init(key_of(seed), (300,), 2)
+            keys = jax.random.split(jax.random.key(np.uint32(seed)), 2)
+            assert np.array_equal(params["layer0"]["weights"], draw(keys[0], (300, 77)))  # more than one of the fixed size
+            assert np.array_equal(params["layer1"]["weights"], draw(keys[1], (77, 2)))
 
 
 def test_keys_of_other_kinds_are_left_to_jax():
@@ -188,18 +137,18 @@ def test_keys_of_other_kinds_are_left_to_jax():
         one, other = split(key)
         assert np.array_equal(jax.random.split(key)[1], other) if key.ndim else other == jax.random.split(key)[1]
         assert np.array_equal(initialiser("he_normal")(one, (3, 5)), initializers.he_normal()(one, (3, 5)))
-        assert np.array_equal(initialiser("standard_normal")(one, (3, 5)), jax.random.normal(one, (3, 5)))
+    assert np.array_equal(initialiser("standard_normal")(one, (3, 5)), jax.random.normal(one, (3, 5)))
     shapes = jax.eval_shape(lambda key: MLP(hidden=(7,)).init(key, (4,), 2), key_of(0))
     assert shapes["layer0"]["weights"].shape == (4, 7)
 
 
-@pytest.mark.parametrize("model", [MLP(hidden=(7,)), CNN(channels=(2,), hidden=3), SoftmaxRegression(), Transformer(width=8)])
-def test_first_weights_are_arrays_of_jax_also_where_a_key_of_ones_own_is_traced_around(model):
+def test_first_weights_are_arrays_of_jax_also_where_a_key_of_ones_own_is_traced_around():
     key = key_of(3)
-    params = model.init(key, (4, 4), 2)
-    assert all(isinstance(leaf, jax.Array) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
-    traced = jax.jit(lambda: model.init(key, (4, 4), 2))()
-    assert all(map(np.array_equal, jax.tree.leaves(params), jax.tree.leaves(traced)))
+    for model in (MLP(hidden=(7,)), CNN(channels=(2,), hidden=3), SoftmaxRegression(), Transformer(width=8)):
+        params = model.init(key, (4, 4), 2)
+        assert all(isinstance(leaf, jax.Array) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
+        traced = jax.jit(lambda model=model: model.init(key, (4, 4), 2))()
+        assert all(map(np.array_equal, jax.tree.leaves(params), jax.tree.leaves(traced)))
 
 
 def test_generated_data_follow_the_seed_and_more_examples_leave_the_earlier_ones():
@@ -216,35 +165,7 @@ def test_digits_ship_with_the_library():
     assert (data.train.inputs.min(), data.train.inputs.max()) == (0, 1)
 
 
-class TestSampling:
-    def test_workers_parts_make_up_the_one_workers_batch(self):
-        for sampling in ("replacement", "shuffled"):
-            many = batch_indices(1, np.arange(4), 9, batch_size=3, examples=100, sampling=sampling, workers=4)
-            one = batch_indices(1, 0, 9, batch_size=12, examples=100, sampling=sampling, workers=1)
-            assert many.ravel().tolist() == one.tolist()
-
-    def test_replacement_is_uniform_and_adding_a_worker_moves_nobody(self):
-        indices = batch_indices(1, np.arange(50)[:, None], np.arange(100), batch_size=8, examples=10)
-        assert np.bincount(indices.ravel(), minlength=10).std() < 4 * np.sqrt(indices.size / 10)
-        fewer = batch_indices(1, np.arange(7)[:, None], np.arange(100), batch_size=8, examples=10, workers=7)
-        assert (indices[:7] == fewer).all()
-
-    def test_shuffled_visits_everything_once_per_epoch(self):
-        steps = np.arange(50)
-        seen = batch_indices(1, np.arange(4), steps[:, None], batch_size=2, examples=40, sampling="shuffled", workers=4)
-        epochs = seen.reshape(-1, 40)  # 50 steps of 8 are ten epochs of 40
-        assert (np.sort(epochs, axis=1) == np.arange(40)).all()
-        assert len({tuple(epoch) for epoch in epochs}) == 10
-
-    def test_sequential_takes_minibatches_in_file_order(self):
-        seen = batch_indices(1, 3, 0, batch_size=4, examples=10, sampling="sequential", ordinal=np.arange(4))
-        assert seen.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3], [4, 5, 6, 7]]
-
-    def test_one_at_a_time_is_the_same(self):
-        for sampling in ("replacement", "shuffled", "sequential"):
-            batches = Minibatches(2, batch_size=3, examples=50, sampling=sampling, workers=5)
-            for worker, step in [(0, 0), (0, 1), (4, 0), (0, 70), (0, 2), (4, 1)]:
-                assert batches.one(worker, step, 9).tolist() == batches.indices(worker, step, 9).tolist()
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -266,11 +187,14 @@ class TestFiles:
         data = MNIST(directory=tiny_mnist, canonical=False, validation=6, evaluation=4).load(0)
         assert (data.train.inputs.shape, data.evaluation.inputs.shape, data.outputs) == ((24, 5, 4, 1), (4, 5, 4, 1), 3)
         assert data.evaluation.answers.tolist() == [0, 1, 2, 0]
-        assert data.train.inputs.max() <= 1
+        pixels = np.frombuffer((tiny_mnist / IMAGES).read_bytes()[16:], np.uint8).reshape(30, 5, 4, 1)
+        assert np.concatenate([data.train.inputs, data.evaluation.inputs]) == pytest.approx(pixels[:28] / 255)
 
     def test_files_that_are_not_mnist_are_refused_unless_asked_for(self, tiny_mnist):
         with pytest.raises(FredError, match=r"train-images-idx3-ubyte is not the canonical file: .* MD5 6bbc9ace"):
             MNIST(directory=tiny_mnist).load(0)
+        with pytest.raises(FredError, match=r"`validation` \(30\) leaves none of 30 images to train on"):
+            MNIST(directory=tiny_mnist, canonical=False, validation=30).load(0)
 
     def test_missing_files_say_where_to_put_them(self, tmp_path, monkeypatch):
         with pytest.raises(FredError, match=f"put `train-images-idx3-ubyte` or .* into {tmp_path}"):
@@ -281,61 +205,248 @@ class TestFiles:
         with pytest.raises(FredError, match="set `directory:` in the scenario, or the variable FRED_DATA"):
             MNIST().load(0)
 
-    @pytest.mark.parametrize("content", [b"", b"\0\0\x08\x03\0\0", b"\0\0\x0d\x01\0\0\0\1xxxx", b"\0\0\x08\x01\0\0\0\x09abc"])
-    def test_damaged_idx_files_are_named(self, tiny_mnist, content):
-        (tiny_mnist / "train-images-idx3-ubyte").write_bytes(content)
-        with pytest.raises(FredError, match="train-images-idx3-ubyte"):
-            MNIST(directory=tiny_mnist, canonical=False).load(0)
+    def test_files_that_are_damaged_or_do_not_fit_each_other_are_refused(self, tiny_mnist):
+        packed = gzip.compress(idx(np.zeros(30, np.uint8)))
+        unreadable = rf"cannot read .*{LABELS}.gz: .*; get a fresh copy"
+        for name, content, message in (
+            (IMAGES, b"", f"{IMAGES} is not an IDX file of unsigned bytes: it should begin with 00 00 08"),
+            (IMAGES, b"\0\0\x0d\x01\0\0\0\1xxxx", f"{IMAGES} is not an IDX file"),
+            (IMAGES, b"\0\0\x08\x03\0\0", f"{IMAGES} is cut short: it ends within its header"),
+            (IMAGES, b"\0\0\x08\x01\0\0\0\x09abc", rf"{IMAGES} is cut short or too long: its header promises \(9,\).* 3 bytes"),
+            (IMAGES, b"\0\0\x08\x01\0\0\0\x02abc", f"{IMAGES} is too long: expected 10 bytes"),
+            (IMAGES, b"\0\0\x08\x04" + bytes(16), f"{IMAGES}: its header says 4 dimensions; expected at most 3"),
+            (f"{LABELS}.gz", packed[:-9], unreadable),
+            (f"{LABELS}.gz", b"not gzip", unreadable),
+            (f"{LABELS}.gz", packed[:12] + b"xx", unreadable),
+            (LABELS, idx(np.zeros(8, np.uint8)), r"as many labels as images, found labels \(8,\) and images \(30, 5, 4\)"),
+            (LABELS, idx(np.array([0, 200] * 15, np.uint8)), "labels run up to 200, but only 2 different ones occur"),
+            (
+                "t10k-images-idx3-ubyte",
+                idx(np.zeros((10, 4, 5), np.uint8)),
+                r"evaluation data: inputs are \[4, 5, 1\], those to train on \[5, 4, 1\]",
+            ),
+        ):
+            path = tiny_mnist / name
+            before = path.read_bytes() if path.exists() else None
+            path.write_bytes(content)
+            with pytest.raises(FredError, match=message):
+                MNIST(directory=tiny_mnist, canonical=False).load(0)
+            if before is None:
+                path.unlink()
+            else:
+                path.write_bytes(before)
 
-    @pytest.mark.parametrize(
-        "damage", [lambda packed: packed[:-9], lambda packed: b"not gzip", lambda packed: packed[:12] + b"xx"]
-    )
-    def test_damaged_packed_files_are_named(self, tiny_mnist, damage):
-        path = tiny_mnist / "train-labels-idx1-ubyte.gz"
-        path.write_bytes(damage(path.read_bytes()))
-        with pytest.raises(FredError, match=r"cannot read .*train-labels-idx1-ubyte.gz: .*; get a fresh copy"):
-            MNIST(directory=tiny_mnist, canonical=False).load(0)
-
-    def test_labels_must_be_as_many_as_images(self, tiny_mnist):
-        (tiny_mnist / "t10k-labels-idx1-ubyte").write_bytes(idx(np.zeros(8, np.uint8)))
-        with pytest.raises(FredError, match=r"as many labels as images, found labels \(8,\) and images \(10, 5, 4\)"):
-            MNIST(directory=tiny_mnist, canonical=False).load(0)
-
-    def test_real_mnist(self, data_folder):
-        data = MNIST(directory=data_folder / "mnist").load(0)
-        assert (len(data.train), len(data.evaluation)) == (60_000, 10_000)
-        assert np.bincount(data.evaluation.answers).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-
-    def test_real_cifar10(self, data_folder):
-        data = CIFAR10(directory=data_folder / "cifar10").load(0)
-        assert data.train.inputs.shape == (10_000, 32, 32, 3)
-        assert len(data.evaluation) == 1000
-        assert data.train.answers[:5].tolist() == [6, 9, 9, 4, 1]  # frog, truck, truck, deer, car
-
-    def test_labels_that_cannot_be_are_refused(self, tiny_mnist):
-        labels = idx(np.array([0, 200] * 15, np.uint8))
-        (tiny_mnist / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
-        with pytest.raises(FredError, match="labels run up to 200, but only 2 different ones occur"):
-            MNIST(directory=tiny_mnist, canonical=False).load(0)
-
-    def test_evaluation_images_of_another_size_are_refused(self, tiny_mnist):
-        (tiny_mnist / "t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((10, 4, 5), np.uint8)))
-        with pytest.raises(FredError, match=r"evaluation data: inputs are \[4, 5, 1\], those to train on \[5, 4, 1\]"):
-            MNIST(directory=tiny_mnist, canonical=False).load(0)
-
-    def test_shifted_cifar_files_are_refused(self, tmp_path):
+    def test_cifar_files_that_are_shifted_or_damaged_are_refused(self, tmp_path):
         records = np.full((4, 3073), 77, np.uint8)
         records[:, 0] = (0, 9, 3, 1)
         for name in ("data_batch_7.bin", "test_batch_2.bin"):  # none of the files whose checksums are known
             (tmp_path / name).write_bytes(records.tobytes())
         data = CIFAR10(directory=tmp_path)
         assert data.load(0).train.answers.tolist() == [0, 9, 3, 1]
-        (tmp_path / "test_batch_2.bin").write_bytes(records.tobytes()[1:] + b"\0")
-        with pytest.raises(FredError, match=r"test_batch_2\.bin is not a CIFAR-10 file: image 0 has label 77, expected 0 to 9"):
-            data.load(0)
+        for content, message in (
+            (records.tobytes()[1:] + b"\0", "image 0 has label 77, expected 0 to 9"),
+            (b"abc", "expected a multiple of 3073 bytes"),
+        ):
+            (tmp_path / "test_batch_2.bin").write_bytes(content)
+            with pytest.raises(FredError, match=rf"test_batch_2\.bin is not a CIFAR-10 file: {message}"):
+                data.load(0)
 
-    def test_damaged_cifar_files_are_named(self, tmp_path):
-        for name in ("data_batch_2.bin", "test_batch.bin"):
-            (tmp_path / name).write_bytes(b"abc")
-        with pytest.raises(FredError, match=r"data_batch_2.bin is not a CIFAR-10 file"):
-            CIFAR10(directory=tmp_path).load(0)
+    def test_real_files_are_read(self, data_folder):
+        mnist, cifar = MNIST(directory=data_folder / "mnist").load(0), CIFAR10(directory=data_folder / "cifar10").load(0)
+        assert (len(mnist.train), len(mnist.evaluation)) == (60_000, 10_000)
+        assert np.bincount(mnist.evaluation.answers).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+        assert (cifar.train.inputs.shape, len(cifar.evaluation)) == ((10_000, 32, 32, 3), 1000)
+        assert cifar.train.answers[:5].tolist() == [6, 9, 9, 4, 1]  # frog, truck, truck, deer, car
+
+
+BIGRAMS = {"name": "bigrams", "vocabulary": 9, "context": 7, "examples": 60, "evaluation": 10}
+
+
+def sequences(data: Any) -> np.ndarray:
+    """All sequences [examples, context + 1]."""
+    loaded = data.load(1)
+    parts = [np.column_stack((part.inputs[:, :1], part.answers)) for part in (loaded.train, loaded.evaluation)]
+    return np.concatenate(parts).astype(int)
+
+
+class TestBigrams:
+    def test_tokens_follow_each_other_as_often_as_they_should(self):
+        """By a chi-square test of 30 transitions from each of six tokens: 5 standard deviations of its distribution."""
+        data = Bigrams(vocabulary=6, context=40, examples=3000, evaluation=1)
+        tokens, expected = sequences(data), data.probabilities(1)
+        assert expected.sum(axis=1) == pytest.approx(np.ones(6))
+        pairs = np.zeros((6, 6))
+        np.add.at(pairs, (tokens[:, :-1].ravel(), tokens[:, 1:].ravel()), 1)
+        often = pairs.sum(axis=1, keepdims=True) * expected
+        assert ((pairs - often) ** 2 / often).sum() < 30 + 5 * math.sqrt(2 * 30)
+
+    def test_frequencies_follow_zipfs_law(self):
+        """The slope of logarithms over ranks, for factors between 0.9 and 10 that know nothing of ranks."""
+        tokens = sequences(Bigrams(vocabulary=100, exponent=1.0, context=50, examples=4000, evaluation=1))
+        counts = np.bincount(tokens.ravel(), minlength=100)
+        slope = np.polyfit(np.log(np.arange(1, 101)), np.log(counts), 1)[0]
+        assert slope == pytest.approx(-1.0, abs=0.05)
+
+    def test_a_table_of_the_true_logarithms_has_the_entropy_as_its_loss(self):
+        """To the error of 20,000 tokens."""
+        data = Bigrams(vocabulary=8, context=20, examples=2000, evaluation=1000)
+        held_out = data.load(3).evaluation
+        params = {"weights": jnp.log(jnp.asarray(data.probabilities(3), jnp.float32))}
+        examples = jnp.asarray(held_out.inputs), jnp.asarray(held_out.answers)
+        loss = float(Loss(TokenScores(), CrossEntropy()).evaluate(params, examples)[0])
+        assert loss == pytest.approx(data.entropy(3), abs=0.03)
+        assert data.entropy(3) < math.log(8) - 0.1
+
+
+def test_brackets_are_nested_by_kind_and_half_of_them_open():
+    tokens = sequences(ShuffleDyck(kinds=3, context=60, examples=500, evaluation=1))
+    for kind in range(3):
+        depth = np.cumsum((tokens == 2 * kind).astype(int) - (tokens == 2 * kind + 1), axis=1)
+        assert depth.min() == 0
+        assert depth.max() > 1
+    closes = tokens % 2 == 1
+    assert 0.4 < closes.mean() < 0.5, "where nothing is open one opens"
+
+
+def test_sentences_are_of_the_grammar():
+    """An expression over kinds of words; the shares of the rules show in the numbers of kinds per noun."""
+    kinds = np.array(list("DDDDAAAAANNNNNNNNVVVVVVIIIPPP."))
+    assert (len(kinds), WORDS[0], WORDS[-1]) == (len(WORDS), "the", ".")
+    texts = ["".join(kinds[row]) for row in sequences(Grammar(context=40, examples=200, evaluation=1))]
+    nouns = "DA?N(PDA?N)*"
+    for text in texts:
+        for sentence in text.split(".")[:-1]:
+            assert re.fullmatch(f"{nouns}(V{nouns}|I)", sentence), sentence
+    count = "".join(texts).count
+    assert count(".") > 400
+    assert count("A") / count("N") == pytest.approx(0.375, abs=0.04)
+    assert count("P") / count("N") == pytest.approx(0.25, abs=0.04)
+    assert count("I") / (count("I") + count("V")) == pytest.approx(0.4, abs=0.04)
+
+
+def test_pairs_are_recalled_in_another_order():
+    tokens = sequences(Recall(pairs=5, keys=9, values=7, examples=200, evaluation=1)).reshape(200, 2, 5, 2)
+    for first, again in tokens.tolist():
+        values = dict(first)
+        assert len(values) == 5
+        assert sorted(again) == sorted(first)
+        assert max(values) < 9 <= min(values.values()) <= max(values.values()) < 16
+    assert (tokens[:, 0] != tokens[:, 1]).any(axis=(1, 2)).mean() > 0.9
+
+
+def test_a_text_is_its_bytes(tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_bytes(bytes(range(101)))
+    data = Text(file=str(path), context=10)
+    loaded = data.load(0)
+    assert loaded.train.inputs.astype(int).tolist() == np.arange(90).reshape(9, 10).tolist()
+    assert loaded.evaluation.answers.tolist() == [list(range(91, 101))]
+    path.write_bytes(b"short")
+    with pytest.raises(FredError, match=r"mine.txt has 5 bytes; expected 21 at least"):
+        data.load(0)
+
+
+class TestTransformer:
+    MODEL = Transformer(layers=2, width=8, heads=2)
+
+    def test_it_is_what_numpy_says_and_a_later_token_changes_nothing_before_it(self):
+        params, tokens = self.MODEL.init(jax.random.key(1), (7,), 11), np.random.default_rng(0).integers(0, 11, (3, 7))
+        rng = np.random.default_rng(2)
+        params = jax.tree.map(lambda leaf: np.asarray(leaf) + 0.3 * rng.normal(size=leaf.shape).astype(np.float32), params)
+        p = jax.tree.map(lambda leaf: leaf.astype(float), params)
+        x = p["embedding"]["tokens"][tokens] + p["embedding"]["places"]
+
+        def normalised(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+            return scale * (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+        for number in range(2):
+            layer = p[f"layer{number}"]
+            three = normalised(x, layer["attention_scale"]) @ layer["attention"]
+            attended = np.zeros_like(x)
+            for head in range(2):
+                q, k, v = (three[..., 8 * which + 4 * head : 8 * which + 4 * head + 4] for which in range(3))
+                for place in range(7):
+                    scores = np.einsum("be,bte->bt", q[:, place], k[:, : place + 1]) / 2
+                    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+                    attended[:, place, 4 * head : 4 * head + 4] = np.einsum("bt,bte->be", shares, v[:, : place + 1])
+            x = x + attended @ layer["joining"]
+            z = normalised(x, layer["perceptron_scale"]) @ layer["widening"] + layer["widening_biases"]
+            z = 0.5 * z * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
+            x = x + z @ layer["narrowing"] + layer["narrowing_biases"]
+        expected = normalised(x, p["output"]["scale"]) @ p["output"]["weights"] + p["output"]["biases"]
+        apply = jax.jit(self.MODEL.apply)
+        outputs = np.asarray(apply(params, tokens.astype(np.float32)))
+        assert outputs == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        tokens[:, 5] = (tokens[:, 5] + 1) % 11
+        changed = np.asarray(apply(params, tokens.astype(np.float32)))
+        assert (outputs[:, :5] == changed[:, :5]).all()
+        assert (outputs[:, 5:] != changed[:, 5:]).any()
+
+    def test_it_knows_nothing_at_first(self):
+        params = self.MODEL.init(jax.random.key(0), (7,), 11)
+        assert not np.asarray(jax.jit(self.MODEL.apply)(params, jnp.zeros((3, 7)))).any()
+        layer = 3 * 64 + 64 + 2 * 4 * 64 + 4 * 8 + 8 + 2 * 8
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 11 * 8 + 7 * 8 + 2 * layer + 8 + 8 * 11 + 11
+
+    def test_heads_divide_its_width(self):
+        with pytest.raises(ValueError, match=r"`width` \(10\) must be a multiple of `heads` \(4\)"):
+            Transformer(width=10)
+
+
+def language(model: Any = "token-scores", loss: Any = None, l2: float = 0.0, **options: Any) -> Any:
+    task = {"data": BIGRAMS, "model": model, "batch_size": 3, "loss": loss, "l2": l2}
+    return make_run({"name": "ssgd", "learning_rate": 0.3}, task=task, **options)
+
+
+@pytest.mark.slow
+def test_a_transformer_has_the_same_bits_inline_and_replayed():
+    run = language({"name": "transformer", "layers": 1, "width": 8, "heads": 2}, stop={"gradients": 16})
+    assert same(execute("run", run, 2), execute("run", run, 2, True))
+
+
+def test_tokens_are_counted_and_perplexity_is_measured():
+    """Minibatches of three times seven tokens: 100 of them are in five gradients."""
+    run = language(stop={"tokens": 100}, protocol="asynchronous", evaluate={"every_gradients": 2})
+    assert run.stop.gradients == 5
+    metrics = execute("run", run, 0).metrics
+    assert metrics["tokens"].tolist() == [0, 42, 84, 105]
+    assert metrics["perplexity"].tolist() == pytest.approx(np.exp(metrics["loss"]).tolist())
+    assert metrics["perplexity"].iloc[0] == pytest.approx(9)
+
+
+def test_perplexity_is_of_the_tokens_alone():
+    """Neither smooth labels nor a penalty on long parameters, which are in the loss, say how well tokens are predicted."""
+    run = language(loss=CrossEntropy(smoothing=0.2), l2=0.01, stop={"updates": 12})
+    outcome, held_out = execute("run", run, 0), run.task.data.load(0).evaluation
+    scores = np.asarray(run.task.model.apply(outcome.final, held_out.inputs), float)
+    chosen = np.take_along_axis(scores, held_out.answers[..., None], -1)[..., 0]
+    nats = (np.log(np.exp(scores).sum(-1)) - chosen).mean()
+    last = outcome.metrics.iloc[-1]
+    assert last["perplexity"] == pytest.approx(np.exp(nats), rel=1e-5)
+    assert last["perplexity"] < 0.99 * np.exp(last["loss"])
+
+
+def test_squared_differences_have_no_perplexity():
+    assert "perplexity" not in execute("run", language(loss=SquaredError(), stop={"updates": 2}), 0).metrics
+
+
+def test_what_cannot_be_is_refused():
+    rate = {"name": "asgd", "learning_rate": 0.1}
+    for changes, algorithm, options, message in (
+        ({"model": "softmax"}, rate, {}, r"`softmax` gives \[2, 9\] for 2 examples; expected \[2, 7, 9\].*place of a sequence"),
+        ({"division": "by-label"}, rate, {}, "needs a class for each example, and these are sequences"),
+        ({"data": "digits", "model": "softmax"}, rate, {}, "`stop.tokens` needs data of sequences"),
+        (
+            {"data": {"name": "recall", "pairs": 8, "keys": 3}},
+            *(rate, {}, r"`keys` \(3\) must be at least as many as `pairs` \(8\)"),
+        ),
+        (
+            {"loss": "squared-error"},
+            "asgd",
+            {"sweep": {"best": "perplexity", "over": {"algorithm.learning_rate": [0.1, 0.2]}}},
+            r"found .perplexity.; it needs a cross-entropy as `task.loss`",
+        ),
+    ):
+        task = {"data": BIGRAMS, "model": "token-scores", "batch_size": 3, **changes}
+        with pytest.raises(FredError, match=message):
+            fred.run(fred.scenario(task=task, cluster={"workers": 2}, algorithm=algorithm, stop={"tokens": 100}, **options))

@@ -1,4 +1,4 @@
-"""The event loop against SimPy's own; and the recorder: what its listener is told of, and what is forgotten when."""
+"""The event loop against SimPy's own; and the recorder: what its listener receives, and what is forgotten when."""
 
 import gc
 import itertools
@@ -13,32 +13,26 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING
+from fred import Cluster, Copy, FredError, Gradient, Layout, Recorder, Verb
 from fred.protocols.asynchronous import Asynchronous
-from fred.schedule.layout import Layout
-from fred.schedule.schedule import NONE, Row, Verb
-from fred.timing.copies import Copy, Gradient
+from fred.schedule.schedule import NONE, Row
 from fred.timing.loop import Loop
-from fred.timing.recorder import Recorder
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
 
-Process = Generator[simpy.Event, Any, Any]
+Process = Generator[Any, Any, Any]
 Trace = list[tuple]
 
 
 class Until:
     """When it is enough."""
 
-    def __init__(self) -> None:
-        self.full = False
+    full = False
 
 
 class World:
     """A random program of processes: the same for the same number, whatever loop it runs in.
 
-    They wait for times, for each other, for events that others make happen, for resources and goods; they interrupt each
+    They wait for times, for each other, for events that others make happen, for resources; they interrupt each
     other, start others, and fail.
     """
 
@@ -49,23 +43,18 @@ class World:
         delay: Callable[[int], simpy.Event],
         pause: Callable[[int], Any] | None = None,
     ):
-        self.env, self.delay, self.number = env, delay, number
+        self.env, self.delay, self.trace = env, delay, Trace()
         self.pause = pause or delay  # what a process waits for that only lets time pass
-        self.trace: Trace = []
-        rng = random.Random(number)
-        self.resource = simpy.Resource(env, capacity=rng.randint(1, 2))
-        self.store = simpy.Store(env, capacity=2)
+        self.resource = simpy.Resource(env, capacity=random.Random(number).randint(1, 2))
         self.bells = [env.event() for _ in range(6)]
-        self.processes = [env.process(self.work(f"{each}", random.Random(f"{number} {each}"))) for each in range(5)]
+        self.processes = [env.process(self.work(f"{name}", random.Random(f"{number} {name}"))) for name in range(5)]
 
     def note(self, *what: Any) -> None:
         self.trace.append((self.env.now, *what))
 
     def work(self, name: str, rng: random.Random) -> Process:
         for step in range(rng.randint(3, 12)):
-            action = rng.choice(
-                [self.wait, self.wait, self.hold, self.combine, self.ring, self.trade, self.disturb, self.start]
-            )
+            action = rng.choice([self.wait, self.wait, self.hold, self.combine, self.ring, self.disturb, self.start])
             try:
                 value = yield from action(name, rng)
                 self.note(name, step, action.__name__, value)
@@ -105,14 +94,6 @@ class World:
                 bell.succeed(name)
         yield self.pause(0)
 
-    def trade(self, name: str, rng: random.Random) -> Process:
-        if rng.random() < 0.5:
-            yield self.store.put(name) | self.delay(5)
-            return None
-        good = self.store.get()
-        yield good | self.delay(5)
-        return good.value if good.triggered else None
-
     def disturb(self, name: str, rng: random.Random) -> Process:
         others = [process for process in self.processes if process.is_alive and process is not self.env.active_process]
         if others:
@@ -130,208 +111,103 @@ class World:
         return luck
 
 
-def in_simpy(number: int) -> tuple[Trace, BaseException | None]:
+def in_simpy(number: int) -> tuple[Trace, str]:
     """Return the events in SimPy's own environment, with its own timeouts, and the error that ends it."""
     env = simpy.Environment()
     world = World(env, number, env.timeout)
     try:
         env.run()
     except Exception as error:
-        return world.trace, error
-    return world.trace, None
+        return world.trace, repr(error)
+    return world.trace, ""
 
 
-def in_loop(number: int, chunk: int) -> tuple[Trace, BaseException | None]:
+def in_loop(number: int, chunk: int) -> tuple[Trace, str]:
     """Return the events in the loop, in chunks; some delays are SimPy's own timeouts, some pauses numbers."""
-    loop, until = Loop(), Until()
+    loop = Loop()
     kinds: Iterator[Callable[[int], simpy.Event]] = itertools.cycle([loop.after, loop.after, loop.timeout])
     pauses: Iterator[Callable[[int], Any]] = itertools.cycle([int, int, loop.after, np.int64])
     world = World(loop, number, lambda delay: next(kinds)(delay), lambda delay: next(pauses)(delay))
     try:
-        while loop.happen(chunk, until):
-            pass
+        drain(loop, chunk)
     except Exception as error:
-        return world.trace, error
-    return world.trace, None
+        return world.trace, repr(error)
+    return world.trace, ""
+
+
+def drain(loop: Loop, chunk: int = 100) -> None:
+    while loop.happen(chunk, Until()):
+        pass
 
 
 @settings(max_examples=150)
 @given(number=st.integers(0, 10**6), chunk=st.sampled_from([1, 3, 1000]))
 def test_random_programs_do_the_same_as_in_simpy(number, chunk):
-    expected, wrong = in_simpy(number)
-    found, error = in_loop(number, chunk)
-    assert found == expected
-    assert (type(error), str(error)) == (type(wrong), str(wrong))
+    assert in_loop(number, chunk) == in_simpy(number)
 
 
 def test_random_programs_do_a_little_of_everything():
-    traces = [in_simpy(number)[0] for number in range(100)]
+    traces, errors = zip(*map(in_simpy, range(100)), strict=True)
     words = {word for trace in traces for event in trace for word in event if isinstance(word, str)}
-    assert {"wait", "hold", "combine", "ring", "trade", "disturb", "start", "interrupted", "KeyError"} <= words
+    assert {"wait", "hold", "combine", "ring", "disturb", "start", "interrupted", "KeyError"} <= words
     assert sum(map(len, traces)) > 2000
-    assert any(in_simpy(number)[1] for number in range(100)), "some end with an error that nobody waits for"
-
-
-def drained(loop: Loop) -> None:
-    while loop.happen(100, Until()):
-        pass
-
-
-KINDS = ("later", "process", "process")  # what each delay makes happen
+    assert any(errors), "some end with an error that nobody waits for"
+    assert not all(errors)
 
 
 class TestLoop:
-    def test_an_error_that_nobody_waits_for_comes_out(self):
-        loop = Loop()
-
-        def fails() -> Process:
-            yield loop.after(3)
-            raise KeyError("this one")
-
-        loop.process(fails())
-        with pytest.raises(KeyError, match="this one"):
-            drained(loop)
-        assert loop.now == 3
-
-    def test_a_number_below_zero_is_no_time_to_wait(self):
-        loop = Loop()
-
-        def waits() -> Generator[int, Any, None]:
-            yield -1
-
-        loop.process(waits())
-        with pytest.raises(ValueError, match="negative delay -1"):
-            drained(loop)
-
-    @pytest.mark.parametrize("wrong", [-1, -3.0, "5", None, 2.5])
-    def test_what_cannot_be_waited_for_is_told_where_it_was_yielded(self, wrong):
-        loop, heard = Loop(), list[str]()
-
-        def waits() -> Generator[Any, Any, None]:
+    def test_values_that_cannot_be_waited_for_are_refused_where_they_are_yielded(self):
+        def work(value: Any, messages: list[str]) -> Process:
             try:
-                yield wrong
+                yield value
             except (TypeError, ValueError) as error:
-                heard.append(str(error))
+                messages.append(str(error))
             yield 4
 
-        loop.process(waits())
-        drained(loop)
-        assert loop.now == 4
-        assert heard == [
-            "negative delay -1"
-            if wrong == -1
-            else f"a process yields an event, or a whole number of nanoseconds, not {wrong!r}"
-        ]
+        generator = work(1, [])
+        hint = f"{generator!r}: write `yield from` instead of `yield`"
+        for value, shown in ((-1, ""), (-3.0, "-3.0"), ("5", "'5'"), (None, "None"), (2.5, "2.5"), (generator, hint)):
+            loop, messages = Loop(), list[str]()
+            loop.process(work(value, messages))
+            drain(loop)
+            message = f"a process yields an event, or a whole number of nanoseconds, not {shown}"
+            assert (loop.now, messages) == (4, [message if shown else "negative delay -1"])
+        with pytest.raises(ValueError, match="negative delay -1"):
+            Loop().after(-1)
 
-    def test_a_pause_that_was_interrupted_wakes_nobody(self):
-        loop, woken = Loop(), []
-
-        def waits() -> Generator[int, Any, None]:
-            try:
-                yield 10
-            except simpy.Interrupt:
-                woken.append(loop.now)
-            yield 3
-            woken.append(loop.now)
-            yield 100
-            woken.append(loop.now)
-
-        process = loop.process(waits())
-        loop.later(5, process.interrupt)
-        drained(loop)
-        assert woken == [5, 8, 108]
-
-    def test_an_error_that_somebody_waits_for_is_theirs(self):
-        loop, caught = Loop(), []
-
-        def fails() -> Process:
-            yield loop.after(3)
-            raise KeyError("this one")
-
-        def waits() -> Process:
-            try:
-                yield loop.process(fails())
-            except KeyError as error:
-                caught.append((loop.now, error.args))
-
-        loop.process(waits())
-        drained(loop)
-        assert caught == [(3, ("this one",))]
-
-    def test_an_event_that_fails_is_an_error_unless_it_is_defused(self):
-        for defused in (True, False):
-            loop = Loop()
-            event = loop.event()
-            event.fail(ValueError("nobody listens"))
-            if defused:
-                event.defused = True
-                drained(loop)
-            else:
-                with pytest.raises(ValueError, match="nobody listens"):
-                    drained(loop)
-
-    @given(st.lists(st.tuples(st.sampled_from(["after", "timeout", "later"]), st.integers(0, 5)), max_size=20))
-    def test_what_is_due_at_one_time_happens_in_the_order_in_which_it_was_made(self, made):
+    @given(st.lists(st.tuples(st.sampled_from(["at", "after", "timeout", "later", "process"]), st.integers(0, 5)), max_size=20))
+    def test_events_of_one_time_happen_in_the_order_in_which_they_were_made_and_at_comes_first(self, events):
+        """All are made at 2 ns, from which delays count; `at` counts from 0."""
         loop, happened = Loop(), list[tuple]()
+        ranks = {"at": 0, "process": 2}  # what processes do is scheduled when they start
 
-        def happen(number: int, *_: simpy.Event) -> None:
-            happened.append((loop.now, number))
+        def note(number: int, *_: Any) -> None:
+            happened.append((loop.now, ranks.get(events[number][0], 1), number))
 
-        for number, (how, delay) in enumerate(made):
-            if how == "later":
-                loop.later(delay, partial(happen, number))
-            else:
-                event = loop.after(delay) if how == "after" else loop.timeout(delay)
-                assert event.callbacks is not None
-                event.callbacks.append(partial(happen, number))
-        drained(loop)
-        assert happened == sorted((delay, number) for number, (_, delay) in enumerate(made))
-
-    @given(st.lists(st.integers(0, 6), max_size=12), st.integers(1, 6), st.booleans())
-    def test_at_comes_before_everything_else_at_its_time(self, delays, time, first):
-        """Before what was made earlier, and before what processes do then."""
-        loop, happened = Loop(), list[tuple]()
-
-        def note(what: str) -> None:
-            happened.append((loop.now, what))
-
-        def work(delay: int) -> Process:
-            yield loop.after(delay)
-            note("process")
+        def work(number: int, delay: int) -> Process:
+            yield delay
+            note(number)
             yield loop.after(0)
-            note("process")
+            happened.append((loop.now, 3, number))
 
-        if first:
-            loop.at(time, partial(note, "at"))
-        for delay in delays:
-            loop.later(delay, partial(note, "later"))
-            loop.process(work(delay))
-        if not first:
-            loop.at(time, partial(note, "at"))
-        drained(loop)
-        assert sorted(happened) == sorted([(time, "at")] + [(delay, what) for delay in delays for what in KINDS])
-        assert [when for when, _ in happened] == sorted(when for when, _ in happened)
-        assert happened.index((time, "at")) == sum(when < time for when, _ in happened)
+        def make() -> None:
+            for number, (kind, delay) in enumerate(events):
+                if kind == "at":
+                    loop.at(2 + delay, partial(note, number))
+                elif kind == "later":
+                    loop.later(delay, partial(note, number))
+                elif kind == "process":
+                    loop.process(work(number, delay))
+                else:
+                    getattr(loop, kind)(delay).callbacks.append(partial(note, number))
 
-    def test_two_ats_at_one_time_happen_in_the_order_in_which_they_were_made(self):
-        loop, happened = Loop(), list[int]()
-        for number in range(5):
-            loop.at(7 - number % 2, partial(happened.append, number))
-        drained(loop)
-        assert happened == [1, 3, 0, 2, 4]
+        loop.later(2, make)
+        drain(loop)
+        expected = [(2 + delay, ranks.get(kind, 1), number) for number, (kind, delay) in enumerate(events)]
+        expected += [(time, 3, number) for time, rank, number in expected if rank == 2]
+        assert happened == sorted(expected)
 
-    def test_at_is_counted_from_the_beginning_and_later_from_now(self):
-        loop, happened = Loop(), list[tuple]()
-
-        def start() -> None:
-            loop.at(9, lambda: happened.append(("at", loop.now)))
-            loop.later(9, lambda: happened.append(("later", loop.now)))
-
-        loop.later(5, start)
-        drained(loop)
-        assert happened == [("at", 9), ("later", 14)]
-
-    def test_it_stops_after_the_event_that_fills_and_says_whether_anything_is_left(self):
+    def test_it_stops_after_the_event_that_fills_and_returns_whether_anything_is_left(self):
         loop, until, happened = Loop(), Until(), list[int]()
 
         def action(number: int) -> None:
@@ -351,45 +227,39 @@ class TestLoop:
 
 
 class Log:
-    """A listener that writes down what it hears."""
+    """A listener that writes down what it hears, and refuses rows that use what it was to forget."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
+        self.held: set[int] = set()  # mailboxes that were written and not forgotten
+        self.most_held = 0
+        self.used: set[tuple[int, ...]] = set()  # gradients
         self.mailboxes: list[int] = []  # forgotten
         self.gradients: list[tuple[int, ...]] = []  # forgotten
+        self.unheld: set[tuple[int, ...]] = set()  # the same gradients
 
     def execute(self, row: Row) -> None:
         self.rows.append(row)
+        if row.verb in (Verb.PULL, Verb.MIX):
+            self.held.add(row.mailbox)
+        read = {row.source} if row.verb == Verb.MIX else {row.mailbox, row.source}
+        if row.verb not in (Verb.PULL, Verb.COMMIT):
+            assert read - {NONE} <= self.held, "a mailbox is read that nobody holds"
+        if row.verb in (Verb.PUSH, Verb.ADD) and row.step != NONE:
+            assert (row.worker, row.step) not in self.unheld, "a gradient is used that nobody holds"
+            self.used.add((row.worker, row.step))
+        self.most_held = max(self.most_held, len(self.held))
 
     def forget_mailbox(self, mailbox: int) -> None:
+        self.held.discard(mailbox)  # those written after the end are not told
         self.mailboxes.append(mailbox)
 
     def forget_message(self, key: tuple[int, ...]) -> None:
         self.gradients.append(key)
+        self.unheld.add(key)
 
     def statistic(self, cell: int) -> float:
         return 0.05
-
-
-class Strict(Log):
-    """One that is not to be told of what it was to forget."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: set[int] = set()  # mailboxes
-        self.used: set[tuple[int, int]] = set()  # gradients
-        self.most_held = 0  # mailboxes at a time
-
-    def execute(self, row: Row) -> None:
-        if row.verb in (Verb.PULL, Verb.MIX):
-            self.written.add(row.mailbox)
-        read = {row.source} if row.verb == Verb.MIX else {row.mailbox, row.source}
-        if row.verb not in (Verb.PULL, Verb.COMMIT):
-            assert read - {NONE} <= self.written - set(self.mailboxes), "a mailbox is read that nobody holds"
-        if row.verb in (Verb.PUSH, Verb.ADD) and row.step != NONE:
-            assert (row.worker, row.step) not in self.gradients, "a gradient is used that nobody holds"
-            self.used.add((row.worker, row.step))
-        self.most_held = max(self.most_held, len(self.written) - len(self.mailboxes))
 
 
 def recorder(blocks: int = 1, workers: int = 2, **options: Any) -> tuple[Recorder, Log]:
@@ -408,84 +278,44 @@ def begun(record: Recorder, copy: Copy, worker: int = 0, step: int = 0) -> Gradi
 
 
 class TestForgetting:
-    def test_a_copy_that_nobody_holds_is_forgotten_at_once(self):
+    def test_a_copy_that_nobody_holds_is_forgotten_at_once_and_a_gradient_holds_its_own(self):
         record, log = recorder()
         first, second = pulled(record), pulled(record)
         assert (first.mailbox, second.mailbox, log.mailboxes) == (0, 1, [])
         del second
         assert log.mailboxes == [1]
+        gradient = begun(record, first, step=7)
         del first
-        assert log.mailboxes == [1, 0]
-
-    def test_a_gradient_holds_its_copy(self):
-        record, log = recorder()
-        gradient = begun(record, pulled(record), step=7)
-        assert not log.mailboxes
+        assert log.mailboxes == [1]
         record.push(30, gradient, 0, 0, 100, 1)
         assert log.gradients == [], "it may be used again"
         del gradient
-        assert (log.mailboxes, log.gradients) == ([0], [(0, 7)])
+        assert (log.mailboxes, log.gradients) == ([1, 0], [(0, 7)])
 
-    def test_a_round_holds_what_joined_it_until_it_is_closed(self):
-        record, log = recorder()
-        for worker in range(2):
-            record.add(30, begun(record, pulled(record), worker), 0, 0, 1.0, 100, 1)
-        assert not log.gradients
-        assert not log.mailboxes
-        record.commit(30, 0, 0, None)
-        assert sorted(log.gradients) == [(0, 0), (1, 0)]
-        assert sorted(log.mailboxes) == [0, 1]
-
-    def test_a_mix_outlives_what_it_was_made_of(self):
-        record, log = recorder()
-        copies = [pulled(record), pulled(record)]
-        mixed = record.mix(1, 0, [(copies[0], 0.25), (copies[1], 0.75)], 0)
-        composed = record.compose(2, 0, [mixed])
-        copies.clear()
-        assert sorted(log.mailboxes) == [0, 1]
-        assert (mixed.mailbox, composed.mailbox) == (2, 3)
-        del mixed
-        assert sorted(log.mailboxes) == [0, 1, 2]
-        del composed
-        assert sorted(log.mailboxes) == [0, 1, 2, 3]
-
-    def test_nothing_is_told_where_nobody_listens(self):
-        record = Recorder(2, Layout.central())
-        gradient = begun(record, pulled(record))
-        record.push(30, gradient, 0, 0, 100, 1)
-        del gradient
-        assert len(record) == 2
-
-    @pytest.mark.slow
-    @settings(max_examples=8)
     @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
-    def test_no_protocol_uses_what_it_has_let_go_and_all_is_let_go_in_the_end(self, protocol, cluster, seed):
-        protocol, log = fitting(protocol, cluster), Strict()
-        record(protocol, cluster, gradients=40, seed=seed, listener=log)
+    def test_the_listener_hears_the_rows_of_the_schedule_and_no_protocol_uses_what_it_has_let_go(self, protocol, cluster, seed):
+        protocol, log = fitting(protocol, cluster), Log()
+        schedule = record(protocol, cluster, gradients=40, seed=seed, listener=log)
+        ends = [row.end_ns for row in log.rows]  # of reads, unknown when links are shared
+        assert log.rows == [row._replace(end_ns=max(end, row.end_ns)) for row, end in zip(schedule, ends, strict=True)]
         gc.collect()
-        assert log.written <= set(log.mailboxes)
+        assert not log.held
         assert log.used <= set(log.gradients)
         assert len(log.mailboxes) == len(set(log.mailboxes)), "each once"
         assert len(log.gradients) == len(set(log.gradients))
 
     def test_an_asynchronous_run_holds_one_copy_and_one_gradient_for_each_worker(self):
         """One more while a worker turns from one to the next."""
-        cluster, log = Cluster(workers=5, compute=COMPUTE), Strict()
+        cluster, log = Cluster(workers=5, compute=COMPUTE), Log()
         record(Asynchronous(), cluster, gradients=300, listener=log)
-        assert len(log.written) >= 300
+        assert len(log.mailboxes) + len(log.held) >= 300
         assert log.most_held in (5, 6)
         assert 300 - 6 <= len(log.gradients) <= 300
 
 
-class TestTelling:
-    @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
-    def test_the_listener_hears_the_rows_of_the_schedule_and_no_others(self, protocol, cluster, seed):
-        protocol, log = fitting(protocol, cluster), Log()
-        schedule = record(protocol, cluster, gradients=30, seed=seed, listener=log)
-        assert log.rows == list(schedule)
-
+class TestRows:
     @pytest.mark.parametrize(("limit", "wanted"), [("updates", 2), ("gradients", 2), ("rows", 4)])
-    def test_a_full_recorder_tells_nothing_more(self, limit, wanted):
+    def test_a_full_recorder_writes_nothing_more(self, limit, wanted):
         """Of a pull, two pushes (and a drop before the second), a push too many and everything else there is."""
         record, log = recorder(**{limit: wanted})
         copy = pulled(record)
@@ -497,8 +327,8 @@ class TestTelling:
         record.push(32, gradients[2], 0, 0, 100, 1)
         assert record.full
         record.steps[0] = 4
-        told = list(log.rows)
-        assert [row.verb for row in told] == [Verb.PULL, Verb.PUSH, Verb.DROP, Verb.PUSH]
+        rows = list(log.rows)
+        assert [row.verb for row in rows] == [Verb.PULL, Verb.PUSH, Verb.DROP, Verb.PUSH]
         record.push(33, gradients[3], 0, 0, 100, 1)
         record.add(34, gradients[3], 0, 0, 0.5, 100, 1)
         record.commit(34, 0, 0, None)
@@ -506,20 +336,12 @@ class TestTelling:
         late = pulled(record)
         record.sync(35, 0, 0, 0, record.mix(35, 0, [(late, 0.5)], 0), 0.5, 0.5, 0, 0)
         record.compose(35, 0, [late])
-        assert log.rows == told
+        record.stop()  # counts only where it was first called
         schedule = record.schedule(40)
-        assert list(schedule) == told
+        assert log.rows == list(schedule) == rows
         assert (schedule.started, schedule.end_ns) == (3, 40)
 
-    def test_a_stop_is_where_it_was_first_said(self):
-        record, log = recorder()
-        copy = pulled(record)
-        record.stop()
-        record.push(30, begun(record, copy), 0, 0, 100, 1)
-        record.stop()
-        assert len(record.schedule(30)) == len(log.rows) == 1
-
-    def test_weights_are_told_and_written(self):
+    def test_weights_are_written_and_count(self):
         record, log = recorder()
         copies = [pulled(record), pulled(record)]
         gradients = [begun(record, copy, step=step) for step, copy in enumerate([*copies, copies[0]])]
@@ -543,68 +365,5 @@ class TestTelling:
         gradient = begun(record, pulled(record))
         for _ in range(1021):
             record.add(30, gradient, 0, 0, 1.0, 0, 0)
-        with pytest.raises(FredError, match="must call `commit`"):
+        with pytest.raises(FredError, match=r"1,021 gradients were added to a round.* must call `commit`"):
             record.schedule(30)
-
-
-class TestComposing:
-    def test_it_writes_one_mix_for_each_block(self):
-        record, log = recorder(blocks=3)
-        old = [pulled(record, block=block) for block in range(3)]
-        first = record.compose(6, 1, old)
-        record.push(30, begun(record, first), 0, 1, 100, 1)
-        fresh = pulled(record, 31, 1, block=1)
-        second = record.compose(40, 1, [first, fresh, old[2]])
-        mixes = [row for row in log.rows if row.verb == Verb.MIX]
-        told = [(row.time_ns, row.worker, row.block, row.mailbox, row.source, row.timestamp, row.weight) for row in mixes]
-        assert told == [
-            (6, 1, 0, 3, 0, 0, 1.0),
-            (6, 1, 1, 3, 1, 0, 1.0),
-            (6, 1, 2, 3, 2, 0, 1.0),
-            (40, 1, 0, 5, 3, 0, 1.0),
-            (40, 1, 1, 5, 4, 1, 1.0),
-            (40, 1, 2, 5, 2, 0, 1.0),
-        ]
-        assert {(row.bytes, row.messages, row.replica, row.step) for row in mixes} == {(0, 0, NONE, NONE)}
-        assert (second.timestamp, [second.at(block) for block in range(3)]) == (0, [0, 1, 0])
-
-    def test_staleness_is_by_block(self):
-        record, log = recorder(blocks=2)
-        model = record.compose(0, 0, [pulled(record, block=block) for block in range(2)])
-        other = begun(record, model, step=1)
-        for _ in range(3):
-            record.push(30, begun(record, model), 0, 1, 100, 1)
-        for block in range(2):
-            record.push(31, other, 0, block, 100, 1)
-        assert [(row.block, row.staleness) for row in log.rows[-5:]] == [(1, 0), (1, 1), (1, 2), (0, 0), (1, 3)]
-        assert (record.clocks, record.changes, record.updates) == ([1, 4], 5, 2)
-
-    def test_a_difference_is_as_old_as_what_it_started_from(self):
-        record, log = recorder()
-        before = pulled(record)
-        record.push(30, begun(record, before), 0, 0, NOTHING.bytes, NOTHING.messages)
-        after = pulled(record, 31)
-        pseudo_gradient = Gradient(1, NONE, after, 32, 32, source=before)
-        record.add(32, pseudo_gradient, 0, 0, 1.0, 8, 1)
-        record.commit(32, 0, 0, None)
-        row = log.rows[-2]
-        assert (row.mailbox, row.source, row.step, row.timestamp, row.staleness) == (1, 0, NONE, 0, 1)
-        assert record.gradients == 1, "it is no gradient"
-
-
-def test_a_forgotten_from_is_said():
-    loop, heard = Loop(), list[str]()
-
-    def inner() -> Generator[Any, Any, None]:
-        yield 1
-
-    def outer() -> Generator[Any, Any, None]:
-        try:
-            yield inner()
-        except TypeError as error:
-            heard.append(str(error))
-        yield 1
-
-    loop.process(outer())
-    drained(loop)
-    assert heard[0].endswith("write `yield from` instead of `yield`")

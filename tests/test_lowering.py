@@ -1,7 +1,9 @@
 """The way from rows to a program: the ledger, slots, versions, phases; each against a plain count of the same."""
 
+import itertools
+from typing import Any
+
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +15,8 @@ from fred.protocols.synchronous import Synchronous
 from fred.replay.hooks import Hooks, padded
 from fred.replay.lower import lower
 from fred.replay.phases import LONGEST_PHASE, Code, How, Kind, Op, Program
-from fred.replay.versions import assign_slots, trace
+from fred.replay.versions import assign_slots
 from fred.schedule.schedule import NONE, Schedule, Verb
-from fred.systems.ad_psgd import Pairwise
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=25)
@@ -26,10 +27,9 @@ def test_slots_are_never_shared_and_as_few_as_are_needed_at_once(intervals):
     begin = np.array([start for start, _ in intervals], np.int64)
     end = np.array([start + 1 + length for start, length in intervals], np.int64)
     slots = assign_slots(begin, end)
-    for one in range(len(intervals)):
-        for other in range(one):
-            if slots[one] == slots[other]:
-                assert end[one] <= begin[other] or end[other] <= begin[one], "two share a slot"
+    for one, other in itertools.combinations(range(len(intervals)), 2):
+        apart = end[one] <= begin[other] or end[other] <= begin[one]
+        assert apart or slots[one] != slots[other], "two share a slot"
     most = max((int(((begin <= row) & (row < end)).sum()) for row in range(40)), default=0)
     assert len(set(slots.tolist())) == most
 
@@ -67,12 +67,8 @@ def test_the_ledger_is_what_a_walk_through_the_rows_finds(protocol, cluster, see
     assert ledger.gradients_per_update().sum() == len(first)
 
 
-def at_the_end(schedule: Schedule) -> np.ndarray:
-    return np.array([len(schedule)])
-
-
-def program_of(schedule: Schedule) -> Program:
-    return lower(schedule, at_the_end(schedule), (0,) * schedule.blocks)
+def program_of(schedule: Schedule, **options: Any) -> Program:
+    return lower(schedule, np.array([len(schedule)]), (0,) * schedule.blocks, **options)
 
 
 def instructions(program: Program) -> dict[str, int]:
@@ -109,54 +105,20 @@ class TestWhereGradientsAreComputed:
 
     def test_messages_have_to_be_made_one_by_one_where_the_algorithm_wants_it(self):
         schedule = record(Synchronous(), Cluster(workers=4, compute=COMPUTE), gradients=40)
-        program = lower(schedule, at_the_end(schedule), hooks=Hooks(contributes=True))
-        assert instructions(program) == {"ADD GRADIENT": 40, "COMMIT SUM": 10}
+        assert instructions(program_of(schedule, hooks=Hooks(contributes=True))) == {"ADD GRADIENT": 40, "COMMIT SUM": 10}
+
+    def test_replicas_that_averaged_share_a_version(self):
+        program = program_of(record(Gossip(), Cluster(workers=3, compute=self.COMPUTE), gradients=30))
+        assert program.registers[0] >= 3
+        assert len(set(program.replica_registers[-1])) in (1, 3)
 
     def test_a_turn_is_an_update_and_the_gradient_begun_after_it(self):
         schedule = record(Dispatcher(), Cluster(workers=4), gradients=50)
-        plain, turns = (lower(schedule, at_the_end(schedule), turns=each) for each in (False, True))
-        kept, turned = (instructions(program) for program in (plain, turns))
+        kept, turned = (instructions(program_of(schedule, turns=turns)) for turns in (False, True))
         assert turned["TURN KEPT"] > 25
         assert kept["APPLY KEPT"] < 50, "some gradients are used at once"
         assert turned["TURN KEPT"] + turned.get("APPLY KEPT", 0) == 50, "and are begun and kept like the others"
         assert turned["TURN KEPT"] + turned.get("BEGIN NOTHING", 0) == 50
-
-
-class TestVersions:
-    def test_replicas_that_averaged_share_one(self):
-        schedule = record(Gossip(), Cluster(workers=3, compute=TestWhereGradientsAreComputed.COMPUTE), gradients=30)
-        program = program_of(schedule)
-        assert program.registers[0] >= 3
-        assert len(set(program.replica_registers[-1])) in (1, 3)
-
-    @given(cluster=CLUSTERS, seed=st.integers(0, 99))
-    def test_a_register_is_not_overwritten_while_somebody_reads_it(self, cluster, seed):
-        """A walk through the rows with numbers in registers: what is read is what a walk without registers reads."""
-        schedule = record(Pairwise(), cluster, gradients=30, seed=seed)
-        first = schedule.ledger.uses[np.unique(schedule.ledger.gradients, return_index=True)[1]]
-        versions = trace(schedule, at_the_end(schedule), (0,), Hooks())
-        registers, present = (dict.fromkeys(range(schedule.replicas), -1) for _ in range(2))
-        mailboxes: dict[int, int] = {}
-        mixes = {mix.row: mix for mix in versions.mixes}
-        for number, row in enumerate(schedule):
-            if row.verb == Verb.PULL:
-                mailboxes[row.mailbox] = present[row.replica]
-                for use in first[versions.computable[first] == number]:
-                    if not versions.fresh[use]:
-                        assert registers[int(versions.sources[use, 0])] == mailboxes[schedule["mailbox"][use]]
-            elif row.verb == Verb.MIX:
-                mailboxes[row.mailbox] = number
-            elif row.verb == Verb.SYNC:
-                present[row.replica] = number if row.keep else mailboxes[row.mailbox]
-            elif row.verb == Verb.PUSH:
-                if versions.fresh[number] and number in first:
-                    assert registers[int(versions.sources[number, 0])] == mailboxes[row.mailbox]
-                assert registers[int(versions.read[number])] == present[row.replica]
-                present[row.replica] = registers[int(versions.made[number])] = number
-            if number in mixes:
-                registers[mixes[number].into] = number
-        for replica, register in enumerate(versions.replica_registers[-1].tolist()):
-            assert registers[register] == present[replica]
 
 
 class TestPhases:
@@ -178,15 +140,11 @@ class TestPhases:
                 order += operands[kind]["place"][offsets[phase, k] : offsets[phase + 1, k]].tolist()
         return order
 
-    @pytest.mark.parametrize("order", ["ab" * 5, "ba" * 5, "aaabbb", "bbbaaa", "a", "abbbaab" * 60])
-    def test_they_run_instructions_in_their_order(self, order):
-        kinds, operands, offsets, marks = self.program(order)
-        assert self.executed(kinds, operands, offsets, marks[-1]) == list(range(len(order)))
-
-    def test_they_are_as_few_as_the_order_of_kinds_allows(self):
-        assert self.program("ab" * 5)[3][-1] == 5
-        assert self.program("aaabbb")[3][-1] == 1
-        assert self.program("ba" * 5)[3][-1] == 6
+    def test_they_run_instructions_in_their_order_and_are_as_few_as_it_allows(self):
+        for order, number in (("ab" * 5, 5), ("ba" * 5, 6), ("aaabbb", 1), ("bbbaaa", 2), ("a", 1), ("abbbaab" * 60, None)):
+            kinds, operands, offsets, marks = self.program(order)
+            assert self.executed(kinds, operands, offsets, marks[-1]) == list(range(len(order)))
+            assert number in (None, marks[-1]), order
 
     def test_they_end_at_marks_and_do_not_get_too_long(self):
         kinds, operands, offsets, marks = self.program("ab" * 5, marks=(3, 4))

@@ -190,6 +190,7 @@ def test_given_latency_and_bandwidth_are_in_the_block(tmp_path):
     assert (options["latency"], options["bandwidth"]) == ({"name": "constant", "seconds": 0.001}, 1.25e8)
 
 
+@pytest.mark.slow
 def test_other_algorithms_are_tried_with_several_numbers_of_members(tmp_path):
     """Times of a tree, 2 log2 n whole models: no library's form has these."""
     path = tmp_path / "nccl-allreduce.csv"

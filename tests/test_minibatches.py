@@ -1,23 +1,75 @@
-"""Minibatches and the streams they come from: a second program in plain integers, chi-square tests, what workers see together."""
+"""Random streams, minibatches and the division of examples: published vectors, second programs in plain integers, closed forms."""
 
-import itertools
+import hashlib
+from itertools import chain, islice, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import stats
 
+import fred
 from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.learning.data.synthetic import SyntheticClassification
-from fred.protocols.synchronous import Synchronous
-from fred.schedule.minibatches import Minibatches, Sampling, batch_indices
-from tests.philox import plain_word
-from tests.worlds import COMPUTE, fitting, record
+from fred.running.execution import check
+from fred.running.problem import Problem
+from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_quantity, divide_by_shares
+from tests.worlds import COMPUTE, TASK, fitting, make_run, record
 
 SAMPLINGS: tuple[Sampling, ...] = ("replacement", "shuffled", "sequential")
+SEEDS, WORDS = st.integers(0, 99), st.integers(0, 2**32 - 1)
+REGRESSION = {**TASK, "data": {"name": "synthetic-regression", "examples": 400, "evaluation": 50}}
+
+
+def plain_word(seed: int, purpose: str, entity: int, position: int) -> int:
+    """One word of a stream, by Philox4x32-10 as its authors print it, one number after the other."""
+    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    keys = [int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")]
+    x = [position // 4, entity, 0, 0]
+    for _ in range(10):
+        first, second = x[0] * 0xD2511F53, x[2] * 0xCD9E8D57
+        x = [second // 2**32 ^ x[1] ^ keys[0], second % 2**32, first // 2**32 ^ x[3] ^ keys[1], first % 2**32]
+        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
+    return x[position % 4]
+
+
+def test_philox_reproduces_the_vectors_that_its_authors_published():
+    ones, pi = 0xFFFFFFFF, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
+    for key, counter, words in (  # kat_vectors of Random123, philox4x32-10
+        ((0, 0), (0,) * 4, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        ((ones,) * 2, (ones,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+        ((0xA4093822, 0x299F31D0), pi, (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+    ):
+        assert streams.philox(key, *counter).tolist() == list(words), key
+
+
+@given(st.sampled_from(["minibatch", "any"]), WORDS, WORDS, st.integers(0, 10**6), st.integers(1, 13))
+def test_draws_are_the_same_one_by_one_in_runs_and_in_plain_integers(purpose, seed, entity, start, count):
+    plain = [plain_word(seed, purpose, entity, position) for position in range(start, start + count)]
+    assert streams.words(seed, purpose, entity, start + np.arange(count)).tolist() == plain
+    assert streams.word_runs(seed, purpose, entity, start, count).tolist() == plain
+    several = streams.word_runs(seed, purpose, np.array([entity, 5]), np.array([start, 4 * start]), 8)
+    assert several[0, :count].tolist() == plain[:8]
+    assert several[1, 0] == plain_word(seed, purpose, 5, 4 * start)
+    pairs = [[plain_word(seed, purpose, entity, 2 * (start + i) + half) >> 6 for half in (0, 1)] for i in range(count)]
+    uniforms = [(2 * (high * 2**26 + low) + 1) / 2**53 for high, low in pairs]
+    assert streams.uniforms(seed, purpose, entity, start, count).tolist() == uniforms
+    assert streams.uniforms(seed, purpose, np.array([7, entity, 9]), start, count)[1].tolist() == uniforms
+
+
+def test_uniforms_are_uniform_and_streams_unrelated():
+    draws = streams.uniforms(1, "test", np.arange(50), 0, 2000)
+    assert stats.kstest(draws.ravel(), "uniform").pvalue > 1e-3
+    for seed, purpose in ((2, "test"), (1, "other")):
+        other = streams.uniforms(seed, purpose, np.arange(50), 0, 2000)
+        assert abs(np.corrcoef(draws.ravel(), other.ravel())[0, 1]) < 0.02
+    assert np.abs(np.corrcoef(draws) - np.eye(50)).max() < 0.12
+    one_by_one = islice(streams.one_by_one(1, "test", 3), 2000)
+    assert list(one_by_one) == draws[3].tolist()
 
 
 def plain_indices(
@@ -38,158 +90,37 @@ def plain_indices(
     return result
 
 
-@given(
-    sampling=st.sampled_from(SAMPLINGS),
-    seed=st.integers(0, 2**32 - 1),
-    batch=st.integers(1, 9),
-    examples=st.integers(1, 30),
-    workers=st.integers(1, 5),
-    data=st.data(),
-)
-def test_every_minibatch_is_what_a_second_program_draws(sampling, seed, batch, examples, workers, data):
-    worker, step = data.draw(st.integers(0, workers - 1)), data.draw(st.integers(0, 10**6))
-    ordinal = data.draw(st.integers(0, 10**6))
-    ours = batch_indices(
-        seed, worker, step, batch_size=batch, examples=examples, sampling=sampling, workers=workers, ordinal=ordinal
-    )
-    assert ours.tolist() == plain_indices(sampling, seed, worker, step, ordinal, batch, examples, workers)
+STEPS = st.integers(0, 300) | st.integers(0, 10**6)
+KEYS = st.lists(st.tuples(st.integers(0, 4), STEPS, STEPS), min_size=1, max_size=8)  # worker, step, ordinal
 
 
-@pytest.mark.parametrize(("batch", "examples"), [(8, 7), (5, 100), (32, 60_000)])  # 8 and 32: words four at a time
-def test_replacement_is_uniform_and_each_example_independent_of_the_one_before(batch, examples):
-    seen = batch_indices(11, np.arange(20), np.arange(300)[:, None], batch_size=batch, examples=examples)
-    buckets = min(examples, 50)
-    bucket = seen.astype(np.int64) * buckets // examples
-    sizes = np.bincount(np.arange(examples) * buckets // examples)  # not all the same where they do not divide the examples
-    assert stats.chisquare(np.bincount(bucket.ravel(), minlength=buckets), seen.size * sizes / examples).pvalue > 1e-3
-    for before, after in (  # within a minibatch, between workers, between steps
-        (seen[..., :-1], seen[..., 1:]),
-        (seen[:, :-1], seen[:, 1:]),
-        (seen[:-1], seen[1:]),
-    ):
-        low, high = before.ravel() < examples // 2, after.ravel() < examples // 2
-        table = [[(low & high).sum(), (low & ~high).sum()], [(~low & high).sum(), (~low & ~high).sum()]]
-        assert stats.chi2_contingency(table).pvalue > 1e-3
+@settings(max_examples=40)
+@given(st.sampled_from(SAMPLINGS), WORDS, st.integers(1, 9), st.integers(1, 30), st.integers(1, 5), KEYS)
+def test_every_minibatch_is_what_a_second_program_draws_in_any_order(sampling, seed, batch, examples, workers, keys):
+    examples *= 2000 if sampling == "replacement" else 1
+    keys = [(worker % workers, step, ordinal) for worker, step, ordinal in keys]
+    batches = Minibatches(seed, batch, examples, sampling, workers)
+    together = batches.indices(*np.array(keys).T)
+    assert together.shape == (len(keys), batch)
+    for indices, (worker, step, ordinal) in zip(together.tolist(), keys, strict=True):
+        options = {"batch_size": batch, "examples": examples, "workers": workers, "ordinal": ordinal}
+        assert indices == plain_indices(sampling, seed, worker, step, ordinal, batch, examples, workers)
+        assert indices == batches.one(worker, step, ordinal).tolist()
+        assert indices == batch_indices(seed, worker, step, sampling=sampling, **options).tolist()
+        later = batch_indices(seed, worker, step + 9, sampling=sampling, **options)
+        assert batches.one(worker, step + 9, ordinal).tolist() == later.tolist(), "drawn ahead"
+        key = [plain_word(seed, "training", worker, 2 * step + number) for number in (0, 1)]
+        assert fred.key_words(seed, worker, step).tolist() == key
 
 
-def test_all_orders_of_an_epoch_are_equally_likely():
-    positions = batch_indices(5, 0, np.arange(6000), batch_size=4, examples=4, sampling="shuffled")
-    counts = dict.fromkeys(itertools.permutations(range(4)), 0)
-    for order in positions.tolist():
-        counts[tuple(order)] += 1
-    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
-    following = [[0] * 4 for _ in range(4)]  # the last of an epoch and the first of the next have nothing to do with each other
-    for epoch, after in itertools.pairwise(positions.tolist()):
-        following[epoch[-1]][after[0]] += 1
-    assert stats.chi2_contingency(following).pvalue > 1e-3
-
-
-@given(
-    workers=st.integers(1, 6),
-    batch=st.integers(1, 7),
-    examples=st.integers(1, 40),
-    seed=st.integers(0, 99),
-    epochs=st.integers(1, 4),
-)
-def test_shuffled_shows_every_example_once_per_epoch_to_one_worker_or_another(workers, batch, examples, seed, epochs):
-    """Also where neither minibatches nor steps end with an epoch."""
-    batches = Minibatches(seed, batch, examples, "shuffled", workers)
-    steps = -(-examples * epochs // (batch * workers))
-    seen: list[int] = []
-    for step in range(steps):
-        for worker in range(workers):
-            seen += batches.one(worker, step, 0).tolist()
-    for epoch in range(epochs):
-        assert sorted(seen[epoch * examples : (epoch + 1) * examples]) == list(range(examples))
-
-
-def test_a_synchronous_run_over_shuffled_examples_goes_through_all_of_them_in_each_epoch():
-    """500 examples to train on, 4 workers with batches of 5: 25 rounds make an epoch, in whatever order gradients come."""
-    cluster = Cluster.model_validate({"workers": 4, "compute": COMPUTE})
-    examples = 500
-    rows = record(Synchronous(), cluster, gradients=200, seed=3).frame()
-    adds, rounds = rows[rows["verb"] == "ADD"], 0
-    seen: list[int] = []
-    for worker, step in zip(adds["worker"], adds["step"], strict=True):
-        indices = batch_indices(3, worker, step, batch_size=5, examples=examples, sampling="shuffled", workers=4)
-        seen += indices.tolist()
-        rounds += worker == 0
-    assert (rounds, len(seen)) == (50, 1000)
-    assert sorted(seen[:examples]) == sorted(seen[examples:]) == list(range(examples))
-
-
-@given(
-    sampling=st.sampled_from(SAMPLINGS),
-    workers=st.integers(1, 6),
-    batch=st.integers(1, 8),
-    rounds=st.integers(1, 5),
-    rest=st.integers(0, 20),
-    step=st.integers(0, 5000),
-    seed=st.integers(0, 99),
-)
-def test_n_workers_with_batches_of_m_see_what_one_with_batches_of_n_m_sees(sampling, workers, batch, rounds, rest, step, seed):
-    examples = rounds * workers * batch + (0 if sampling == "sequential" else rest)  # it leaves out what makes no minibatch
-    many: list[int] = []
-    for worker in range(workers):
-        ordinal = step * workers + worker
-        options = {"batch_size": batch, "examples": examples, "workers": workers}
-        many += batch_indices(seed, worker, step, sampling=sampling, ordinal=ordinal, **options).tolist()
-    one = batch_indices(seed, 0, step, batch_size=workers * batch, examples=examples, sampling=sampling, ordinal=step)
-    assert many == one.tolist()
-
-
-@given(batch=st.integers(1, 9), examples=st.integers(1, 60))
-def test_sequential_goes_through_the_file_in_order_and_begins_again_without_an_incomplete_minibatch(batch, examples):
-    batches = Minibatches(0, batch, examples, "sequential", 3)
-    whole = examples // batch
-    assume(whole > 0)
-    seen: list[int] = []
-    for ordinal in range(2 * whole):
-        seen += batches.one(ordinal % 3, 77 - ordinal, ordinal).tolist()  # whoever's gradient comes next
-    assert seen == 2 * list(range(whole * batch))
-
-
-@given(
-    sampling=st.sampled_from(SAMPLINGS),
-    asked=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(0, 300)), min_size=1, max_size=20),
-    batch=st.integers(1, 5),
-    examples=st.integers(1, 50),
-)
-def test_one_minibatch_is_the_same_whenever_and_after_whichever_others_it_is_asked_for(sampling, asked, batch, examples):
-    batches = Minibatches(4, batch, examples, sampling, 4)
-    workers, steps, ordinals = (np.array(column) for column in zip(*asked, strict=True))
-    together = batches.indices(workers, steps, ordinals)
-    assert together.shape == (len(asked), batch)
-    for expected, (worker, step, ordinal) in zip(together, asked, strict=True):
-        alone = batches.one(worker, step, ordinal)
-        fresh = Minibatches(4, batch, examples, sampling, 4).one(worker, step, ordinal)
-        assert alone.tolist() == fresh.tolist() == expected.tolist()
-
-
-@given(
-    purpose=st.sampled_from(["minibatch", "shuffle", "any"]),
-    seed=st.integers(0, 2**32 - 1),
-    entity=st.integers(0, 2**32 - 1),
-    start=st.integers(0, 10**6),
-    count=st.integers(1, 13),
-)
-def test_words_are_the_same_one_by_one_in_runs_and_in_plain_integers(purpose, seed, entity, start, count):
-    plain = [plain_word(seed, purpose, entity, position) for position in range(start, start + count)]
-    assert streams.words(seed, purpose, entity, start + np.arange(count)).tolist() == plain
-    assert streams.word_runs(seed, purpose, entity, start, count).tolist() == plain
-    several = streams.word_runs(seed, purpose, np.array([entity, 5]), np.array([start, 4 * start]), 8)
-    assert several[0, :count].tolist() == plain[:8]
-    assert several[1, 0] == plain_word(seed, purpose, 5, 4 * start)
-
-
-def test_no_two_purposes_of_a_run_share_a_stream(monkeypatch):
-    """All purposes for which runs draw numbers, collected while they do, give unrelated words: none equal, none correlated."""
+def test_no_two_purposes_of_a_run_share_a_stream(monkeypatch: pytest.MonkeyPatch):
+    """All purposes for which runs draw numbers, collected while they do, have keys of their own."""
     drawn: dict[tuple[int, str], None] = {}
-    real = streams.stream_key
+    stream_key = streams.stream_key
 
     def recording(seed: int, purpose: str) -> tuple[int, int]:
         drawn[seed, purpose] = None
-        return real(seed, purpose)
+        return stream_key(seed, purpose)
 
     monkeypatch.setattr(streams, "stream_key", recording)
     contention = [{"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}] * 2
@@ -207,7 +138,124 @@ def test_no_two_purposes_of_a_run_share_a_stream(monkeypatch):
     assert {"contention 0", "contention 1", "contention 2"} <= {purpose[:12] for purpose in purposes}
     assert {seed for seed, _ in drawn} == {1}
     several = [(seed, purpose) for seed in (1, 2) for purpose in sorted(purposes)]
-    assert len({real(*each) for each in several}) == len(several)
-    words: NDArray[np.float64] = np.stack([streams.words(*each, 3, np.arange(4000)) for each in several]).astype(float)
-    assert np.unique(words).size > 0.9999 * words.size, "the same words"
-    assert np.abs(np.corrcoef(words) - np.eye(len(several))).max() < 0.08  # 5 deviations
+    assert len({stream_key(*names) for names in several}) == len(several)
+
+
+def parts_of(division: Parts) -> list[list[int]]:
+    return [division.order[begin:end].tolist() for begin, end in pairwise(division.begins)]
+
+
+def plain_parts(seed: int, examples: int, workers: int, labels: list[int] | None) -> list[list[int]]:
+    """Return the parts as documented, in plain integers."""
+    words = [plain_word(seed, "division", 0, example) for example in range(examples)]
+    order = sorted(range(examples), key=words.__getitem__)
+    if labels is not None:
+        order.sort(key=labels.__getitem__)
+    bounds = [number * examples // workers for number in range(workers + 1)]
+    return [order[begin:end] for begin, end in pairwise(bounds)]
+
+
+@given(st.integers(1, 9), st.integers(0, 40), SEEDS, st.booleans(), st.data())
+def test_parts_are_equal_disjoint_and_all_there_is(workers, more, seed, labelled, data):
+    examples = workers + more
+    labels = data.draw(st.lists(st.integers(0, 3), min_size=examples, max_size=examples)) if labelled else None
+    parts = parts_of(divide(seed, examples, workers, labels))
+    assert parts == plain_parts(seed, examples, workers, labels)
+    assert sorted(chain.from_iterable(parts)) == list(range(examples))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@given(st.lists(st.integers(0, 3), min_size=9, max_size=60), st.integers(1, 9), st.sampled_from([0.01, 0.3, 5.0, 1e6]), SEEDS)
+def test_random_parts_are_disjoint_all_there_is_and_none_is_empty(labels, workers, concentration, seed):
+    for division in (
+        divide_by_shares(seed, labels, workers, concentration),
+        divide_by_quantity(seed, len(labels), workers, concentration),
+    ):
+        parts = parts_of(division)
+        assert sorted(chain.from_iterable(parts)) == list(range(len(labels)))
+        assert len(parts) == workers and all(parts)
+
+
+@pytest.mark.parametrize("concentration", [0.2, 1.0, 10.0])
+def test_random_parts_are_as_uneven_as_a_dirichlet_distribution_says(concentration):
+    """The expected sum of squared shares of n workers is (alpha + 1) / (n alpha + 1)."""
+    squares = pytest.approx((concentration + 1) / (5 * concentration + 1), rel=0.05)
+    sizes = [np.diff(divide_by_quantity(seed, 10_000, 5, concentration).begins) / 10_000 for seed in range(400)]
+    assert np.mean(np.square(sizes).sum(1)) == squares
+    labels = np.repeat(np.arange(400), 200)
+    order, begins = divide_by_shares(1, labels, 5, concentration)
+    counts = np.array([np.bincount(labels[part], minlength=400) for part in np.split(order, begins[1:-1])])
+    assert np.mean(((counts / 200) ** 2).sum(axis=0)) == squares
+
+
+@given(st.sampled_from(SAMPLINGS[:2]), st.integers(1, 5), st.integers(0, 30), st.integers(1, 6), SEEDS, st.integers(0, 300))
+def test_each_minibatch_is_what_a_second_program_draws_from_the_workers_own_part(sampling, workers, more, batch, seed, step):
+    examples = workers + more
+    division = divide(seed, examples, workers)
+    options: dict[str, Any] = {"batch_size": batch, "examples": examples, "workers": workers, "parts": division}
+    together = batch_indices(seed, np.arange(workers), step, sampling=sampling, **options)
+    for worker, part in enumerate(parts_of(division)):
+        expected = []
+        for position in range(batch):
+            if sampling == "replacement":
+                expected.append(part[plain_word(seed, "minibatch", step, worker * batch + position) * len(part) // 2**32])
+            else:
+                epoch, rank = divmod(step * batch + position, len(part))
+                words = {example: plain_word(seed, "shuffle", epoch, example) for example in part}
+                expected.append(sorted(part, key=words.__getitem__)[rank])
+        assert together[worker].tolist() == expected
+        one = Minibatches(seed, batch, examples, sampling, workers, division).one(worker, step, 0)
+        assert one.tolist() == expected
+    nobody = np.zeros(0, np.int64)
+    assert batch_indices(seed, nobody, nobody, sampling=sampling, **options).shape == (0, batch)
+
+
+def test_a_task_is_divided_as_it_says():
+    options: dict[str, Any] = {"batch_size": 4, "examples": 500, "workers": 4}
+    answers = np.arange(500) % 4
+    for division, parts in (
+        ({"division": "divided"}, divide(3, 500, 4)),
+        ({"division": "by-label"}, divide(3, 500, 4, answers)),
+        ({"division": "by-quantity", "concentration": 0.3}, divide_by_quantity(3, 500, 4, 0.3)),
+        ({"division": "dirichlet", "concentration": 0.3}, divide_by_shares(3, answers, 4, 0.3)),
+    ):
+        run = make_run("asgd", task={**TASK, **division, "sampling": "shuffled"})
+        assert run.task is not None
+        problem = Problem(run.task, run, 3)
+        assert problem.parts is not None and parts_of(problem.parts) == parts_of(parts)
+        indices = batch_indices(3, np.arange(4), 7, sampling="shuffled", parts=parts, **options)
+        assert (problem.batches.indices(np.arange(4), 7, 0) == indices).all()
+
+
+def test_data_that_cannot_be_divided_are_refused():
+    for task, workers, message in (
+        ({**TASK, "division": "divided", "sampling": "sequential"}, 2, "`sampling: sequential` goes through all examples in"),
+        ({**TASK, "division": "divided"}, 601, "examples cannot be divided among 601 workers: take `division: shared`"),
+        ({**REGRESSION, "division": "by-label"}, 2, "`division: by-label` needs classes, .*: take `divided`"),
+    ):
+        with pytest.raises(FredError, match=message):
+            check("run", make_run("asgd", task=task, cluster={"workers": workers}), 0)
+
+
+def test_a_target_error_is_a_share_of_the_examples_where_there_are_classes():
+    for target in (1.0, 12):
+        with pytest.raises(FredError, match=r"`target_error` is \d+; expected a share of the examples, below 1, such as 0\.12"):
+            check("run", make_run("asgd", task=TASK, evaluate={"target_error": target}), 0)
+        check("run", make_run("asgd", task=REGRESSION, evaluate={"target_error": target}), 0)
+
+
+def test_each_owner_keeps_its_examples(tmp_path):
+    inputs, answers, owners = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1]), [5, 9, 5, 2, 9, 5]
+    data = fred.arrays(tmp_path / "owned", (inputs, answers), (inputs, answers), owners=owners)
+    plain = fred.arrays(tmp_path / "plain", (inputs, answers), (inputs, answers))
+    assert data.load(0).digest != plain.load(0).digest
+    run = make_run("asgd", task={**TASK, "data": data, "division": "by-owner"}, cluster={"workers": 3})
+    assert run.task is not None
+    parts = Problem(run.task, run, 0).parts
+    assert parts is not None and parts_of(parts) == [[3], [0, 2, 5], [1, 4]]
+    for workers, owned, message in ((2, data, "have 3 owners, and there are 2"), (3, plain, "name no owners")):
+        wrong = make_run("asgd", task={**TASK, "data": owned, "division": "by-owner"}, cluster={"workers": workers})
+        with pytest.raises(FredError, match=message):
+            check("run", wrong, 0)
+    with pytest.raises(FredError, match=r"owners are .*; expected a whole number for each of 6"):
+        fred.arrays(tmp_path / "wrong", (inputs, answers), (inputs, answers), owners=[1, 2])

@@ -1,210 +1,203 @@
-"""Messages: transfer times, and the queue at a server's card against queueing theory."""
+"""Messages by hand, on links where they queue and on links that they share; a card against queueing theory; devices."""
 
-from collections.abc import Generator
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError, Schedule, Verb
+from fred.cluster.devices import Devices
+from fred.cluster.faults import Faults
 from fred.cluster.network import Network
-from fred.cluster.regimes import Diurnal
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.gossip import Gossip
 from fred.protocols.local_steps import LocalSteps
-from fred.protocols.synchronous import Synchronous
-from fred.schedule.schedule import Verb
 from fred.systems.wagma_sgd import GroupAveraging
-from fred.timing.cards import Card, SlowCard, Slowness
-from fred.timing.loop import Loop, Wait
+from fred.timing.cards import Card
+from fred.timing.fair_links import FairLinks
+from fred.timing.loop import Loop
 from fred.timing.queued_links import QueuedLinks
-from fred.timing.recorder import Recorder
-from fred.timing.simulation import Simulation
-from tests.worlds import make_run, record
+from tests.worlds import constant, make_run, record
+
+_WAY = re.compile(r"(?P<kind>\w+) (?P<ends>\d+(?: \d+)?)(?: of (?P<size>[\d.]+))?(?: at (?P<begin>[\d.]+))?")
 
 
-@pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
+def arrivals(network: dict[str, Any], ways: str, **cluster: Any) -> list[float]:
+    """Return when messages arrive, s; "upload 1, across 0 2 of 3 at 0.5": 1 MB from worker 1, 3 MB from 0 to 2 at 0.5 s."""
+    machines = Cluster(**{"workers": 4, "network": network, **cluster})
+    faults = Faults(machines.fault_processes(0)) if machines.faults else None
+    env = Loop()
+    links = (FairLinks if network.get("sharing") == "fair" else QueuedLinks)(env, machines, 0, faults)
+    times: dict[int, float] = {}
+
+    def send(number: int, kind: str, ends: str, size: str | None, begin: str | None):
+        yield round(float(begin or 0) * 1e9)
+        one, *other = map(int, ends.split())
+        count = round(float(size or 1) * 1e6)
+        method = getattr(links, kind)
+        way = method(one, count, *other) if kind in ("upload", "download") else method(one, *other, count)
+        if isinstance(way, int | simpy.Event):
+            yield way
+        else:
+            yield from way
+        times[number] = env.now / 1e9
+
+    for number, text in enumerate(ways.split(", ")):
+        way = _WAY.fullmatch(text)
+        assert way is not None, text
+        env.process(send(number, *way.groups()))
+    env.run()
+    return [times[number] for number in range(len(times))]
+
+
+def job(**options: Any) -> dict[str, Any]:
+    return {"name": "job", "nodes": [0], "slowdown": 3.0, **options}
+
+
+LATENCY: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.1}}
+LINK = LATENCY | {"bandwidth": 2e6}
+NODES = LINK | {"within": {"bandwidth": 2e7}, "node_bandwidth": 2e6}
+REGIONS = {"regions": {"bandwidth": [[8e6, 1e6], [2e6, 8e6]], "servers": 1}}
+OUT = {"bandwidth": 2e6, "node_bandwidth": 2e6}
+SLOW_SERVER = {"servers": [1], "latency": {"name": "constant", "seconds": 0.4}, "bandwidth": 1e6}
+UNLIKE = LATENCY | {"server_bandwidth": 2e6, "servers": [SLOW_SERVER]}
+SLOW_LINK = {"bandwidth": 2e6, "contention": [{"of": "workers", "regime": job(begin=0.25, end=10.0)}]}
+LOADED = LATENCY | {"server_bandwidth": 2e6, "contention": [{"of": "servers", "regime": job(nodes=[1])}]}
+DELAYS = {"name": "rare-delays", "probability": 1.0, "seconds": {"name": "constant", "seconds": 2.0}}
+Row = tuple[dict[str, Any], str, list[float], dict[str, Any]]
+QUEUED: list[Row] = [
+    # alone, a message takes its latency and the time of the slower of its link and the server's card
+    (LATENCY, "upload 0, download 0", [0.1, 0.1], {}),
+    (LINK, "upload 0, download 0", [0.6, 0.6], {}),
+    (LATENCY | {"server_bandwidth": 4e6}, "upload 0, download 0", [0.35, 0.35], {}),
+    (LINK | {"server_bandwidth": 4e6}, "upload 0, download 0", [0.6, 0.6], {}),
+    (LINK | {"bandwidth": 8e6, "server_bandwidth": 4e6}, "upload 0, download 0", [0.35, 0.35], {}),
+    # parts pass the cards of several servers at the same time; a message to one server is not shared
+    ({"server_bandwidth": 2e6}, "download 0, upload 0, download 0 1 of 0.5 at 0.25", [0.25, 0.25, 0.5], {"servers": 2}),
+    # messages leave their sender and reach their receiver one after the other, or at once without bandwidths
+    (LINK, "across 0 2, across 0 3, across 1 2", [0.6, 1.1, 1.1], {}),
+    (LATENCY, "across 0 2, across 0 3, across 1 2", [0.1] * 3, {}),
+    # worker 0 sends its second message to 3 at 0.5 s: by then 2's, sent later but begun at 0.2 s, is passing
+    (LINK, "across 0 1, across 0 3, across 2 3 at 0.2", [0.6, 1.3, 0.8], {}),
+    # inside a node its links count; others pass the cards of the senders' and of the receivers' node
+    (NODES, "across 0 1, across 1 0", [0.05, 0.05], {"nodes": 2}),
+    (NODES, "across 0 2, across 1 3", [0.6, 1.1], {"nodes": 2}),
+    (NODES, "across 0 2, across 1 3", [0.6, 0.6], {"nodes": 4}),
+    (NODES, "across 0 3, across 1 3", [0.6, 1.1], {"nodes": [1, 1, 2]}),
+    (NODES | {"node_bandwidth": 4e6}, "across 0 2, across 1 3", [0.6, 0.85], {"nodes": 2}),
+    (OUT, "download 0, download 1, download 2, upload 0, upload 1", [0.5, 1, 0.5, 0.5, 1], {"workers": 3, "nodes": [2, 1]}),
+    # regions have their bandwidths in each direction
+    (REGIONS, "upload 0, download 0, across 2 0 of 4, across 2 3 of 8", [1.0, 0.5, 2.5, 1.0], {}),
+    # one of two servers has other links; of parts to both, the slower counts
+    (UNLIKE, "upload 0 0, download 0 0", [0.6, 0.6], {"servers": 2}),
+    (UNLIKE, "upload 0 1, download 0 1", [1.4, 1.4], {"servers": 2}),
+    (UNLIKE, "upload 0, download 0", [0.9, 0.9], {"servers": 2}),
+    # half of 0.5 s is done when the job comes, the other half takes 3 x 0.25 s; latencies are drawn out, too
+    (SLOW_LINK, "across 0 1, across 2 3", [1.0, 0.5], {"nodes": 4}),
+    (SLOW_LINK, "across 1 0 at 0.25", [0.25 + 1.5], {"nodes": 4}),
+    (SLOW_LINK | LATENCY, "across 0 1 at 1, across 2 3 at 1", [2.8, 1.6], {"nodes": 4}),
+    # one of two servers is slow
+    (LOADED, "download 0 1, upload 0 1", [1.8, 1.8], {"servers": 2}),
+    (LOADED, "download 0 0, upload 0 0", [0.6, 0.6], {"servers": 2}),
+    (LOADED, "download 0, upload 0", [1.05, 1.05], {"servers": 2}),
+    # a delay is added once
+    (LINK | {"contention": [{"of": "servers", "regime": DELAYS}]}, "download 0", [2.6], {}),
+]
+CARDS = {"bandwidth": 3e6, "server_bandwidth": 4e6}
+HALF = {"bandwidth": 1e6, "node_bandwidth": 1e6, "within": {"bandwidth": 2e6}}
+DISTANT = {"bandwidth": [[1e9, 1e6], [2e6, 1e9]], "latency": [[0, 0.5], [0.5, 0]], "servers": [0, 1]}
+SLOW_PART = CARDS | {"bandwidth": 4e6, "contention": [{"regime": job(slowdown=4.0, begin=0.5, end=1.5, only=[0])}]}
+LATE_JOB = {"server_bandwidth": 4e6, "contention": [{"of": "servers", "regime": job(slowdown=2.0, begin=1.0)}]}
+UPLINK = {"links": {"a": 1e6}, "routes": [{"between": [[0, 1], "servers"], "through": ["a"]}]}
+FAIR: list[Row] = [
+    # uploads share the server's card; directions are apart, and latency comes first
+    (CARDS, "upload 0", [1 / 3], {}),
+    (CARDS, "upload 0, upload 1 of 3", [0.5, 0.5 + 2 / 3], {}),
+    (LINK, "upload 0, download 0", [0.6, 0.6], {}),
+    # each of several servers has its part and its card; and they send to each other
+    (CARDS | {"server_bandwidth": 1e6}, "upload 0, upload 1 1, download 2", [1.0, 1.5, 0.5], {"servers": 2}),
+    ({"server_bandwidth": 1e6}, "between 0 2, between 1 2, between 1 1", [2.0, 2.0, 0.0], {"servers": 3}),
+    # messages between nodes share their cards; regions have their bandwidths
+    (HALF, "across 0 2, across 1 3, across 0 1", [2.0, 2.0, 0.5], {"nodes": 2}),
+    (REGIONS, "upload 0, download 0, across 2 0 of 4, across 2 3 of 8", [1.0, 1.0, 2.5, 1.0], {}),
+    # servers of two regions share the link between these; the other direction has its own
+    (
+        {"regions": DISTANT, "window": 1e9, "initial_window": 1e9},
+        *("between 0 1, between 0 1, between 1 0", [2.5, 2.5, 1.0], {"servers": 2}),
+    ),
+    # a window limits messages over long distances
+    (LINK | {"window": 1e5}, "upload 0", [2.1], {}),
+    # a slow link, of 1 MB/s from 0.5 s to 1.5 s, leaves its part of the server's card to others; a slow server slows all down
+    (SLOW_PART, "upload 0 of 4, upload 1 of 4", [2.0, 1.5], {}),
+    (LATE_JOB, "upload 0 of 4, download 1 of 8", [1.0, 3.0], {}),
+    # a shared link divides its bandwidth in each direction; worker 2 does not pass it
+    (UPLINK, "upload 0, upload 1, upload 2, download 0, download 1", [2.0, 2.0, 0.0, 2.0, 2.0], {}),
+]
+
+
+@pytest.mark.parametrize(("sharing", "rows"), [("queue", QUEUED), ("fair", FAIR)])
+def test_messages_arrive(sharing, rows):
+    for network, ways, expected, cluster in rows:
+        times = arrivals(network | {"sharing": sharing}, ways, **cluster)
+        assert times == pytest.approx(expected, abs=1e-8), (network, ways, cluster)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.9])
 def test_card_queues_like_m_d_1(load):
     """Mean wait of Poisson arrivals at a server of constant speed: load / (2 (1 - load)) services."""
     service = 1_000_000  # ns
     card = Card(bandwidth=1e9)
-    arrivals = np.cumsum(np.random.default_rng(1).exponential(service / load, 400_000)).astype(int)
-    waits = np.array([card.passes(int(now), size=service) - int(now) - service for now in arrivals])
+    times = np.cumsum(np.random.default_rng(1).exponential(service / load, 400_000)).astype(int).tolist()
+    waits = np.array([card.passes(now, size=service) - now - service for now in times])
     assert waits.mean() / service == pytest.approx(load / (2 * (1 - load)), rel=0.06)
 
 
-def test_messages_queue_at_a_link_that_can_be_slow_as_at_any_other():
-    """Where nothing slows it down it is a card; where it is 1.5 times slower all the time, one of less bandwidth."""
-    slow = Diurnal(slowdown=2.0, period=2e9, steps=2).start(0, "contention 0", np.zeros(1, int))  # 1.5 for half of a long day
-    arrivals = np.cumsum(np.random.default_rng(2).exponential(1_200_000, 200)).astype(int).tolist()
-    for loads, bandwidth in (([], 1e9), ([slow], 1e9 / 1.5)):
-        card, link = Card(bandwidth), SlowCard(1e9, Slowness(Loop(), loads, 1), 0)
-        expected = [card.passes(now, 1_000_000) for now in arrivals]
-        assert [link.passes(now, 1_000_000) for now in arrivals] == expected
+def test_noise_stretches_a_message_as_it_does_in_a_queue():
+    noise = {"name": "persistent-noise", "deviation": 0.3, "persistence": 0.5}
+    network = {"bandwidth": 1e6, "contention": [{"regime": noise}]}
+    fair, queued = (arrivals(network | {"sharing": sharing}, "upload 2") for sharing in ("fair", "queue"))
+    assert fair == pytest.approx(queued)
+    assert fair != [1.0]
 
 
-def transfer_times(network: Network, size: int) -> tuple[float, float]:
-    """Seconds of one upload and of one download, alone on the network."""
-    env = Loop()
-    links = QueuedLinks(env, Cluster(workers=1, network=network), seed=0)
-    down = links.download(0, size)
-    env.run(env.process(links.upload(0, size)))
-    return env.now / 1e9, down / 1e9
+def test_routes_make_the_tree_that_cards_of_nodes_are():
+    """Each of the four workers sends to each other, and to and from the server: all arrive at the same time, to the bit."""
+    inward = {"between": [[0, 1], "servers"], "through": ["a"]}, {"between": [[2, 3], "servers"], "through": ["b"]}
+    across = {"between": [[0, 1], [2, 3]], "through": ["a", "-b"]}
+    tree = {"links": {"a": 1e6, "b": 1e6}, "routes": [*inward, across]}
+    pairs = [(sender, receiver) for sender in range(4) for receiver in range(4) if sender != receiver]
+    ways = [f"across {sender} {receiver} of {0.1 * (1 + sender):.1f}" for sender, receiver in pairs]  # inside nodes, too
+    ways += [f"{way} {worker} of {size}" for way, size in (("upload", 1), ("download", 2)) for worker in range(4)]
+    options = {"bandwidth": 3e6, "server_bandwidth": 2e6, "sharing": "fair"}
+    ends = [arrivals(options | more, ", ".join(ways), nodes=2) for more in ({"node_bandwidth": 1e6}, tree)]
+    assert ends[0] == ends[1]
+    assert len(set(ends[0])) > 5
 
 
-@pytest.mark.parametrize(
-    ("options", "seconds"),
-    [
-        ({}, 0.01),
-        ({"bandwidth": 1e6}, 0.01 + 0.5),
-        ({"server_bandwidth": 2e6}, 0.01 + 0.25),
-        ({"bandwidth": 1e6, "server_bandwidth": 2e6}, 0.01 + 0.5),
-        ({"bandwidth": 4e6, "server_bandwidth": 2e6}, 0.01 + 0.25),
-    ],
-)
-def test_unhindered_message_takes_latency_plus_the_slower_of_link_and_card(options, seconds):
-    network = Network(latency={"name": "constant", "seconds": 0.01}, **options)
-    assert transfer_times(network, 500_000) == pytest.approx((seconds, seconds))
+def test_messages_sent_again_keep_their_rate():
+    """The timeout of a lost message is no latency: the window of 1 MB still gives 50 MB/s at 10 ms."""
+    network = {"latency": {"name": "constant", "seconds": 0.01}, "window": 1e6, "sharing": "fair"}
+    lost = {"name": "lost-messages", "share": 0.5, "again_after": 1.0, "ways": ["to-servers"]}
+    ends = arrivals(network, ", ".join(["upload 0 of 10"] * 8), faults=[lost])
+    assert {round(end % 1.0, 6) for end in ends} == {0.21}
+    assert max(ends) > 1
 
 
-def test_many_workers_share_the_servers_card():
-    """With compute times near zero the card is all that matters: one gradient per service time."""
-    cluster = Cluster(
-        workers=20,
-        compute={"name": "constant", "seconds": 1e-6},
-        network={"server_bandwidth": 1e5, "message_bytes": 1000},
-    )
-    schedule = record(Asynchronous(), cluster, gradients=500)
-    gaps = np.diff(schedule["time_ns"][schedule.rows(Verb.PUSH)])[50:] / 1e9
-    assert gaps == pytest.approx(np.full(len(gaps), 0.01), rel=1e-3)
-    assert schedule["bytes"].sum() == 1000 * np.isin(schedule["verb"], (Verb.PULL, Verb.PUSH)).sum()
+def test_too_many_changes_of_links_are_refused():
+    noise = {"name": "markov-switching", "slowdown": 2.0, "fast_seconds": 0.001, "slow_seconds": 0.001}
+    network = {"bandwidth": 1e6, "contention": [{"regime": noise}], "sharing": "fair"}
+    with pytest.raises(FredError, match="`contention` of links changes more than 10,000 times while one message is sent"):
+        arrivals(network, "upload 0 of 20")
 
 
-def test_synchronous_round_pays_for_both_ways():
-    cluster = Cluster(
-        workers=4,
-        compute={"name": "constant", "seconds": 1.0},
-        network={"latency": {"name": "constant", "seconds": 0.1}, "server_bandwidth": 1e4, "message_bytes": 1000},
-    )
-    schedule = record(Synchronous(), cluster, gradients=40)
-    rounds = np.diff(schedule["time_ns"][schedule.rows(Verb.COMMIT)]) / 1e9
-    # The last of four replies leaves after 4 services and takes 0.1 s; its gradient comes back as the last, through a card
-    # that the others' gradients have left by then.
-    assert rounds == pytest.approx(np.full(9, 4 * 0.1 + 0.1 + 1.0 + 0.1 + 0.1))
-
-
-@pytest.mark.parametrize(
-    ("collective", "members", "seconds", "messages", "moved"),
-    [
-        ("ring", 8, 14 * 0.01 + 14 / 8 * 0.5, 14, 14 / 8 * 500_000),
-        ("recursive-doubling", 8, 3 * (0.01 + 0.5), 3, 3 * 500_000),
-        ("rabenseifner", 8, 6 * 0.01 + 14 / 8 * 0.5, 6, 14 / 8 * 500_000),
-        ("ring", 1, 0, 0, 0),
-        ("recursive-doubling", 5, 4 * (0.01 + 0.5), 2, 2 * 500_000),
-        ("tree", 5, 6 * (0.01 + 0.5), 2, 8 / 5 * 500_000),
-    ],
-)
-def test_collectives_cost_what_the_formulas_say(collective, members, seconds, messages, moved):
-    network = Network(latency={"name": "constant", "seconds": 0.01}, bandwidth=1e6, collective=collective)
-    cost = network.allreduce(members, 500_000)
-    assert cost.nanoseconds == pytest.approx(seconds * 1e9)
-    assert (cost.messages, cost.bytes) == (messages, moved)
-
-
-def test_messages_to_several_servers_pass_their_cards_at_the_same_time():
-    """Half of 500 kB through each card of 1 MB/s."""
-    network = Network(server_bandwidth=1e6)
-    env = Loop()
-    links = QueuedLinks(env, Cluster(workers=1, servers=2, network=network), seed=0)
-    assert links.download(0, 500_000) == 0.25e9
-    env.run(env.process(links.upload(0, 500_000)))
-    assert env.now == 0.25e9
-    assert links.download(0, 250_000, server=1) == 0.25e9, "a message to one server is not shared"
-
-
-CONSTANT = {"name": "constant", "seconds": 0.1}
-HALF = 500_000  # bytes: half a second at 1 MB/s
-
-
-def arrivals(network: dict, messages: list[tuple[int, int]] | dict[tuple[int, int], float], **cluster: Any) -> list[float]:
-    """Return the arrival of half a megabyte, s, for each (sender, receiver), sent at once in this order, or at given times."""
-    env = Loop()
-    links = QueuedLinks(env, Cluster(**{"workers": 4, "network": network, **cluster}), seed=0)
-    times = dict.fromkeys(range(len(messages)), 0.0)
-
-    def send(number: int, sender: int, receiver: int, at: float) -> Generator[Wait, Any, None]:
-        if at:
-            yield env.timeout(round(at * 1e9))
-        yield from links.across(sender, receiver, HALF)
-        times[number] = env.now / 1e9
-
-    begins = list(messages.values()) if isinstance(messages, dict) else [0.0] * len(messages)
-    for number, (sender, receiver) in enumerate(messages):
-        env.process(send(number, sender, receiver, begins[number]))
-    env.run()
-    return list(times.values())
-
-
-def test_what_a_worker_sends_to_others_leaves_it_one_after_the_other():
-    network = {"latency": CONSTANT, "bandwidth": 1e6}
-    assert arrivals(network, [(0, 2), (0, 3), (1, 2)]) == [0.6, 1.1, 1.1], "and what worker 2 gets comes to it one by one"
-    assert arrivals({"latency": CONSTANT}, [(0, 2), (0, 3), (1, 2)]) == [0.1] * 3
-
-
-def test_who_receives_serves_first_whatever_reaches_it_first():
-    """Worker 0 sends its second message to 3 at 0.5 s: by then 2's, sent later but begun at 0.2 s, is passing."""
-    network = {"latency": CONSTANT, "bandwidth": 1e6}
-    times = arrivals(network, {(0, 1): 0.0, (0, 3): 0.0, (2, 3): 0.2})
-    assert times == pytest.approx([0.6, 1.3, 0.8])
-
-
-@pytest.mark.parametrize("workers", [3, 9])
-def test_a_stars_hub_takes_as_long_as_all_its_messages(workers):
-    """After 1 s of computing everybody sends; the hub, whose card takes 0.25 s for a model, gets n - 1 of them."""
-    cluster = Cluster(workers=workers, network={"bandwidth": 4e3, "message_bytes": 1000})
-    schedule = record(Gossip(topology="star"), cluster, gradients=5 * workers)
-    rows = schedule.rows(Verb.SYNC)
-    first = [schedule["time_ns"][rows][schedule["worker"][rows] == worker][0] / 1e9 for worker in range(workers)]
-    assert first[0] == pytest.approx(1 + (workers - 1) * 0.25)
-    assert first[1:] == pytest.approx([1 + place * 0.25 for place in range(1, workers)]), "as the hub's models leave it"
-
-
-def test_messages_inside_a_node_take_what_is_said_of_these_and_others_share_the_nodes_card():
-    """Workers 0 and 1 on a node, 2 and 3 on another: 0.05 s inside; between, links of 1 MB/s behind a card of 1 MB/s."""
-    network = {"latency": CONSTANT, "bandwidth": 1e6, "within": {"bandwidth": 1e7}, "node_bandwidth": 1e6}
-    assert arrivals(network, [(0, 1), (1, 0)], nodes=2) == pytest.approx([0.05, 0.05])
-    assert arrivals(network, [(0, 2), (1, 3)], nodes=2) == pytest.approx([0.6, 1.1]), "the card of both senders' node"
-    assert arrivals(network, [(0, 2), (1, 3)], nodes=4) == pytest.approx([0.6, 0.6])
-    assert arrivals(network, [(0, 3), (1, 3)], nodes=[1, 1, 2]) == pytest.approx([0.6, 1.1])
-    assert arrivals({**network, "node_bandwidth": 2e6}, [(0, 2), (1, 3)], nodes=2) == pytest.approx([0.6, 0.85])
-
-
-def test_messages_to_servers_pass_the_nodes_card():
-    network = {"bandwidth": 1e6, "node_bandwidth": 1e6}
-    env = Loop()
-    links = QueuedLinks(env, Cluster(workers=3, nodes=[2, 1], network=network), seed=0)
-    assert [links.download(worker, HALF) / 1e9 for worker in range(3)] == [0.5, 1.0, 0.5]
-    env.run(env.all_of([env.process(links.upload(worker, HALF)) for worker in range(2)]))
-    assert env.now == 1e9
-
-
-def test_servers_may_be_reached_in_other_ways_than_the_rest():
-    """Parts of 0.25 MB of what is sent to both: server 0 after 0.1 s + 0.25 s, server 1 after 0.4 s + 0.5 s."""
-    slow = {"servers": [1], "latency": {"name": "constant", "seconds": 0.4}, "bandwidth": 5e5}
-    network = {"latency": CONSTANT, "server_bandwidth": 1e6, "servers": [slow]}
-
-    def sent(server: int | None, size: int) -> tuple[float, float]:
-        env = Loop()
-        links = QueuedLinks(env, Cluster(workers=1, servers=2, network=network), seed=0)
-        down = links.download(0, size, server)
-        env.run(env.process(links.upload(0, size, server)))
-        return env.now / 1e9, down / 1e9
-
-    assert sent(0, HALF) == pytest.approx((0.6, 0.6))
-    assert sent(1, HALF) == pytest.approx((1.4, 1.4))
-    assert sent(None, HALF) == pytest.approx((0.9, 0.9))
+def commits(protocol: Any, cluster: dict[str, Any], **limits: Any) -> tuple[list[float], Schedule]:
+    """Return the times of updates in rounds, s, and the schedule."""
+    schedule = record(protocol, Cluster(**cluster), **limits)
+    return (schedule["time_ns"][schedule.rows(Verb.COMMIT)] / 1e9).tolist(), schedule
 
 
 def test_a_slow_server_draws_from_a_stream_of_its_own():
@@ -216,49 +209,20 @@ def test_a_slow_server_draws_from_a_stream_of_its_own():
         links = QueuedLinks(Loop(), cluster, seed=0)
         return [[links.download(0, 1, server) for _ in range(50)] for server in (2, 1, 0)]
 
-    (_, _, _), alone = drawn(), drawn(servers=[{"servers": [2], "latency": slow}])
-    usual = drawn()
+    alone, usual = drawn(servers=[{"servers": [2], "latency": slow}]), drawn()
     assert alone[1] + alone[2] == usual[0] + usual[1]
     assert alone[0] != usual[0]
 
 
-JOB = {"name": "job", "nodes": [0], "slowdown": 3.0, "begin": 0.25, "end": 10.0}
-
-
-def test_links_of_workers_are_slow_for_as_long_as_a_regime_says():
-    """Half of 0.5 s is done when the job comes, the other half takes 3 x 0.25 s; latencies are drawn out, too."""
-    network = {"bandwidth": 1e6, "contention": [{"of": "workers", "regime": JOB}]}
-    assert arrivals(network, [(0, 1), (2, 3)], nodes=4) == pytest.approx([1.0, 0.5])
-    assert arrivals(network, {(1, 0): 0.25}, nodes=4) == pytest.approx([0.25 + 1.5]), "the receiver's, too"
-    late = {**network, "latency": CONSTANT}
-    assert arrivals(late, {(0, 1): 1.0, (2, 3): 1.0}, nodes=4) == pytest.approx([1.0 + 0.3 + 1.5, 1.6])
-
-
-def test_servers_are_slow_for_as_long_as_a_regime_says():
-    regime = {"of": "servers", "regime": {**JOB, "nodes": [1], "begin": 0.0}}
-    cluster = Cluster(workers=2, servers=2, network={"latency": CONSTANT, "server_bandwidth": 1e6, "contention": [regime]})
-    for server, seconds in ((0, 0.6), (1, 1.8), (None, 0.3 + 0.75)):
-        env = Loop()
-        links = QueuedLinks(env, cluster, seed=0)
-        assert links.download(1, HALF, server) / 1e9 == pytest.approx(seconds)
-        env.run(env.process(links.upload(0, HALF, server)))
-        assert env.now / 1e9 == pytest.approx(seconds)
-
-
-def test_delays_of_links_are_added_to_a_message_once():
-    delays = {"name": "rare-delays", "probability": 1.0, "seconds": {"name": "constant", "seconds": 2.0}}
-    network = {"latency": CONSTANT, "bandwidth": 1e6, "contention": [{"of": "servers", "regime": delays}]}
-    env = Loop()
-    links = QueuedLinks(env, Cluster(workers=1, network=network), seed=0)
-    assert links.download(0, HALF) / 1e9 == pytest.approx(2.6)
-
-
 def test_a_collective_waits_for_its_slowest_link():
     """Two steps of a ring of 0.25 s and 1 s of computing; from 2 s on worker 1's link is slow by 4."""
-    job = {"of": "workers", "regime": {"name": "job", "nodes": [1], "slowdown": 4.0, "begin": 2.5}}
-    network = {"bandwidth": 4e3, "message_bytes": 1000, "contention": [job]}
-    schedule = record(Allreduce(), Cluster(workers=2, nodes=2, network=network), gradients=8)
-    assert schedule["time_ns"][schedule.rows(Verb.COMMIT)] / 1e9 == pytest.approx([1.25, 2.5, 4.5, 6.5])
+    slow = {"of": "workers", "regime": job(nodes=[1], slowdown=4.0, begin=2.5)}
+    network = {"bandwidth": 4e3, "message_bytes": 1000, "contention": [slow]}
+    times, _ = commits(Allreduce(), {"workers": 2, "nodes": 2, "network": network}, gradients=8)
+    assert times == pytest.approx([1.25, 2.5, 4.5, 6.5])
+
+
+THROUGH_A = {"links": {"a": 1e6}, "routes": [{"between": ["workers", "servers"], "through": ["a"]}]}
 
 
 @pytest.mark.parametrize(
@@ -266,9 +230,18 @@ def test_a_collective_waits_for_its_slowest_link():
     [
         ({"servers": [{"servers": [4]}]}, "`network.servers` names server 4; there are 4, numbered from 0"),
         ({"servers": [{"servers": [1, 2]}, {"servers": [2]}]}, "`servers` names 2 more than once"),
-        ({"contention": [{"regime": {**JOB, "nodes": [7]}}]}, "there are 1 nodes, numbered from 0; `nodes` names 7"),
-        ({"contention": [{"of": "servers", "regime": {**JOB, "nodes": [7]}}]}, "there are 4 nodes, .* `nodes` names 7"),
+        ({"contention": [{"regime": job(nodes=[7])}]}, "there are 1 nodes, numbered from 0; `nodes` names 7"),
+        ({"contention": [{"of": "servers", "regime": job(nodes=[7])}]}, "there are 4 nodes, .* `nodes` names 7"),
         ({"collective": "star"}, "collective"),
+        ({"bandwidth": "10G"}, "unknown card `10G`; expected bytes/s, or one of 1GbE, 10GbE"),
+        ({"window": 1e6}, "`window` needs `sharing: fair`"),
+        (THROUGH_A, "`links` needs `sharing: fair`"),
+        ({"sharing": "fair", "links": {"a": 1e6}}, "no route goes through the link `a`"),
+        ({"sharing": "fair", "routes": THROUGH_A["routes"]}, "goes through `a`, which is not in `links`: none"),
+        (
+            {"sharing": "fair", "links": {"a": 1e6}, "routes": [{"between": [[7], "servers"], "through": ["a"]}]},
+            "`network.routes` names worker 7; there are 4, numbered from 0",
+        ),
     ],
 )
 def test_impossible_networks_are_refused(options, message):
@@ -290,29 +263,19 @@ class TestBehindTheBackwardPass:
             (6e5, 4, [0.925, 1.85]),
         ],
     )
-    def test_what_does_not_fit_is_waited_for(self, bandwidth, buckets, rounds):
-        cluster = Cluster(
-            workers=2,
-            compute={"name": "constant", "seconds": 0.9},
-            network={"bandwidth": bandwidth, "buckets": buckets, "message_bytes": 60_000},
-        )
-        schedule = record(Allreduce(), cluster, seconds=4)
-        rows = schedule.rows(Verb.COMMIT)
-        assert (schedule["time_ns"][rows] / 1e9)[:2].tolist() == pytest.approx(rounds)
+    def test_rounds_wait_for_messages_that_do_not_fit(self, bandwidth, buckets, rounds):
+        network = {"bandwidth": bandwidth, "buckets": buckets, "message_bytes": 60_000}
+        times, schedule = commits(Allreduce(), constant(0.9, 0.9, network=network), seconds=4)
+        assert times[:2] == pytest.approx(rounds)
         adds = schedule.rows(Verb.ADD)
         assert set(schedule["bytes"][adds].tolist()) == {60_000}
         assert set(schedule["messages"][adds].tolist()) == {2 * buckets}
 
     def test_a_part_waits_for_the_slowest_backward_pass(self):
         """The other takes 1.8 s, and has half of its gradient after 1.2 s; a half takes 0.5 s, so that the second begins at 1.8 s."""
-        cluster = Cluster(
-            workers=2,
-            times=[0.9, 1.8],
-            compute={"name": "constant", "seconds": 1.0},
-            network={"bandwidth": 6e4, "buckets": 2, "message_bytes": 60_000},
-        )
-        schedule = record(Allreduce(), cluster, seconds=4)
-        assert schedule["time_ns"][schedule.rows(Verb.COMMIT)][0] / 1e9 == pytest.approx(2.3)
+        network = {"bandwidth": 6e4, "buckets": 2, "message_bytes": 60_000}
+        times, _ = commits(Allreduce(), constant(0.9, 1.8, network=network), seconds=4)
+        assert times[0] == pytest.approx(2.3)
 
     @pytest.mark.parametrize("protocol", [LocalSteps(period=3), GroupAveraging(group_size=2, period=4)])
     def test_averages_of_models_hide_as_well(self, protocol):
@@ -328,18 +291,88 @@ def test_cards_have_names():
     """Ethernet's and InfiniBand's names say Gbit/s; a number stays what it is, and so does a number in quotes."""
     network = Network(bandwidth="25GbE", server_bandwidth="HDR", node_bandwidth="1e6")
     assert (network.bandwidth, network.server_bandwidth, network.node_bandwidth) == (25e9 / 8, 200e9 / 8, 1e6)
-    with pytest.raises(ValueError, match="unknown card `10G`; expected bytes/s, or one of 1GbE, 10GbE"):
-        Network(bandwidth="10G")
 
 
-@pytest.mark.parametrize("protocol", [Asynchronous(), LocalSteps(period=2), Gossip()])
-def test_objects_of_every_event_have_few_attributes(protocol):
-    """CPython reads attributes fast while an object has at most 29: with a 30th, recording was 2.5 % slower."""
-    cluster = Cluster(workers=4, network={"latency": {"name": "constant", "seconds": 0.1}, "bandwidth": 1e6})
-    recorder = Recorder(4, protocol.layout(cluster), gradients=8)
-    simulation = Simulation(cluster, recorder, seed=0, sizes=1000)
-    protocol.start(simulation)
-    simulation.run()
-    assert isinstance(simulation.links, QueuedLinks)
-    counts = {type(each).__name__: len(vars(each)) for each in (simulation, simulation.links, recorder, simulation.env)}
-    assert max(counts.values()) < 30, counts
+SECOND = {"name": "constant", "seconds": 1.0}
+KINDS = [{"speed": 1.0, "upload": 1e3, "download": 4e3}, {"speed": 0.5, "upload": 2e3, "download": 8e3}]
+
+
+def with_devices(devices, sharing: str = "queue", **network) -> Cluster:
+    return Cluster(workers=4, compute=SECOND, devices=devices, network={"sharing": sharing, **network})
+
+
+@pytest.mark.parametrize("sharing", ["queue", "fair"])
+def test_a_gradient_takes_the_times_of_its_worker(sharing):
+    schedule = record(
+        Asynchronous(), with_devices({"kinds": KINDS, "assignment": "in-order"}, sharing), seconds=20.0, sizes=1000
+    )
+    pushes = schedule.rows(Verb.PUSH)
+    firsts = {worker: pushes[schedule["worker"][pushes] == worker][0] for worker in range(4)}
+    pulls = schedule.rows(Verb.PULL)
+    for worker, row in firsts.items():
+        kind = KINDS[worker % 2]
+        down, compute, up = 1000 / kind["download"], 1 / kind["speed"], 1000 / kind["upload"]
+        pull = pulls[schedule["worker"][pulls] == worker][0]
+        assert schedule["end_ns"][pull] == pytest.approx(down * 1e9, abs=2)
+        assert schedule["time_ns"][row] == pytest.approx((down + compute + up) * 1e9, abs=4)
+
+
+def test_links_without_bandwidths_have_the_networks_and_all_have_its_efficiency():
+    given = with_devices({"kinds": [{"upload": 1e3}, {}], "assignment": "in-order"}, bandwidth=5e3, efficiency=0.5)
+    assert given.bandwidths("upload") == [500.0, 2500.0, 500.0, 2500.0] and given.bandwidths("download") == [2500.0] * 4
+    assert Cluster(workers=2).bandwidths("upload") == [None, None]
+
+
+@given(workers=st.integers(1, 40))
+def test_more_workers_leave_the_devices_of_the_others_as_they_are(workers):
+    laws = {name: {"name": "lognormal", "median": 2.0, "sigma": 1.0} for name in ("speed", "upload")}
+    for devices in (Devices(kinds=KINDS), Devices(**laws)):
+        for few, many in ((workers, workers + 1), (workers, 99)):
+            assert devices.speeds(few) == devices.speeds(many)[:few]
+            assert devices.bandwidths("upload", few) == devices.bandwidths("upload", many)[:few]
+
+
+def test_draws_follow_their_distributions_and_are_independent():
+    law = {"name": "lognormal", "median": 2.0, "sigma": 1.0}
+    devices = Devices(speed=law, download=law)
+    speeds, widths = np.log(devices.speeds(4000)), np.log(np.array(devices.bandwidths("download", 4000), float))
+    for drawn in (speeds, widths):
+        assert (np.median(drawn), drawn.std()) == (pytest.approx(np.log(2), abs=0.06), pytest.approx(1, rel=0.05))
+    assert abs(np.corrcoef(speeds, widths)[0, 1]) < 0.06
+    kinds = np.array(Devices(kinds=KINDS).speeds(4000))
+    assert (kinds == 1.0).mean() == pytest.approx(0.5, abs=0.04)
+
+
+def test_a_file_is_the_table_that_it_holds(tmp_path):
+    (tmp_path / "phones.csv").write_text("upload,speed\n1000,1\n2000,0.5\n")
+    read = Devices(file=tmp_path / "phones.csv")
+    assert read == Devices(kinds=[{"speed": 1.0, "upload": 1e3}, {"speed": 0.5, "upload": 2e3}]) and read.file is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("a,b\n1,2\n", "expected some of speed, upload, download"),
+        ("speed\n0\n", "expected positive numbers; found 0"),
+        ("speed\n", "no devices|no rows|empty"),
+        ({"devices": {}}, "expected `kinds`"),
+        ({"devices": {"kinds": KINDS, "speed": SECOND}, "network": {}}, "and not both"),
+        ({"devices": {"kinds": KINDS}}, "give a `network`, too"),
+        ({"devices": {"speed": SECOND}, "speeds": [1.0] * 4}, "give one of `speeds`, `devices`"),
+        ({"devices": {"speed": {"name": "constant", "seconds": 0.0}}}, "not positive and finite"),
+    ],
+)
+def test_wrong_files_and_options_are_refused(tmp_path, options, message):
+    if isinstance(options, str):
+        (tmp_path / "phones.csv").write_text(options)
+        options = {"devices": {"file": tmp_path / "phones.csv"}, "network": {}}
+    with pytest.raises(ValueError, match=message):
+        Cluster(workers=4, **options)
+
+
+def test_a_collective_needs_links_that_messages_share():
+    with pytest.raises(FredError, match=r"links alike, or `network: \{sharing: fair\}`"):
+        record(Allreduce(), with_devices({"kinds": KINDS}), seconds=9.0)
+    alike = record(Allreduce(), with_devices({"kinds": [{"upload": 1e3, "download": 1e3}]}, "fair"), seconds=9.0)
+    usual = record(Allreduce(), Cluster(workers=4, compute=SECOND, network={"sharing": "fair", "bandwidth": 1e3}), seconds=9.0)
+    assert alike.digest() == usual.digest()

@@ -1,5 +1,6 @@
-"""jax's options: each is decided, and none changes bits in silence, whether by a variable or by `jax.config.update`."""
+"""jax's options: each is decided, and none changes bits silently, whether by a variable or by `jax.config.update`."""
 
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from fred.running.execution import execute
 from fred.running.order import Order
 from fred.running.units import units_of
 from tests.conftest import ROOT
+from tests.worlds import mostly_slow
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -66,95 +68,82 @@ def printed(program: str, **variables: str) -> str:
     return subprocess.run(command, cwd=ROOT, env=env | variables, capture_output=True, text=True, check=True).stdout
 
 
-def test_every_option_is_decided_once():
-    """Those of parts that jax imports later among them."""
+def test_every_option_is_decided_once_and_usual_values_are_those_of_jax_itself():
+    """Also options of parts that jax imports later, and of an environment before and after jax is loaded."""
     groups = (options.harmless, options.fixed.keys(), options.refused.keys(), options.recorded.keys())
     decided = [option for group in groups for option in group]
     assert sorted(set(decided)) == sorted(decided)
-    parts = "import jax, jax._src.test_util, jax._src.test_loader, jax.experimental.pallas"
-    undecided = {*printed(f"{parts}; print(*jax.config.values)").split(), *jax.config.values} - {*decided}
-    assert not undecided, f"decide in fred/base/options.py what {', '.join(sorted(undecided))} could do to the bits"
-
-
-def test_usual_values_are_those_of_jax_itself():
     program = """
-import jax
-found = dict(jax.config.values)
-from fred.base import options
-known = options.fixed | options.refused | options.recorded
-print([option for option, usual in known.items() if found.get(option, usual[0]) not in usual])
-"""
-    assert printed(program) == "[]\n"
-
-
-def test_the_environment_is_the_same_before_and_after_jax_is_loaded():
-    program = """
-import sys
+import json, sys
 import fred
-from fred.base import environment
+from fred.base import environment, options
 before = environment.describe()
 assert "jax" not in sys.modules
 environment.check()
-print(environment.describe() == before, "jax" in sys.modules)
+assert environment.describe() == before
+import jax
+usual = options.fixed | options.refused | options.recorded
+values = dict(jax.config.values)
+import jax._src.test_util, jax._src.test_loader, jax.experimental.pallas
+print(json.dumps([[*jax.config.values], [o for o, v in usual.items() if values.get(o, v[0]) not in v]]))
 """
-    assert printed(program) == "True True\n"
+    options_of_jax, unusual = json.loads(printed(program))
+    undecided = {*options_of_jax, *jax.config.values} - {*decided}
+    assert not undecided, f"decide in fred/base/options.py what {', '.join(sorted(undecided))} could do to the bits"
+    assert not unusual
 
 
-REFUSED = [*options.fixed, *(option for option in UPDATABLE if option in options.refused)]
+def test_a_value_with_which_fred_does_not_compute_is_refused_in_a_line():
+    for option in {*options.fixed, *UPDATABLE} - options.recorded.keys():
+        value = other(option)
+        with updated(option, value), pytest.raises(FredError) as raised:
+            environment.describe()
+        assert str(raised.value).startswith(f"{option} is {value!r}: ")
+        assert str(raised.value).endswith(f", and the variable {option.upper()} unset")
+        assert "\n" not in str(raised.value)
+        environment.check()
 
 
-@pytest.mark.parametrize("option", REFUSED)
-def test_a_value_with_which_fred_does_not_compute_is_refused_in_a_line(option):
-    value = other(option)
-    with updated(option, value), pytest.raises(FredError) as raised:
-        environment.describe()
-    assert str(raised.value).startswith(f"{option} is {value!r}: ")
-    assert str(raised.value).endswith(f", and the variable {option.upper()} unset")
-    assert "\n" not in str(raised.value)
-    environment.check()
-
-
-@pytest.mark.parametrize("option", [option for option in UPDATABLE if option in options.recorded])
-def test_another_value_is_recorded(option):
-    value, before = other(option), environment.describe()
-    with updated(option, value):
-        assert environment.describe() == before | {option: str(value)}
-        assert option in agreement.objection(before | {"FRED": agreement.here()["FRED"]}, {})
-    assert environment.describe() == before
+def test_another_value_is_recorded():
+    for option in (option for option in UPDATABLE if option in options.recorded):
+        value, before = other(option), environment.describe()
+        with updated(option, value):
+            assert environment.describe() == before | {option: str(value)}
+            assert option in agreement.objection(before | {"FRED": agreement.here()["FRED"]}, {})
+        assert environment.describe() == before
 
 
 def test_a_context_managers_value_counts():
     assert environment.describe()["jax_enable_x64"] == "False"
+    (unit,) = units_of(fred.scenario(SETTINGS))
     with jax.enable_x64(True):
         assert environment.describe()["jax_enable_x64"] == "True"
+        (other,) = units_of(fred.scenario(SETTINGS))
+    assert unit.identity != other.identity
 
 
 def test_options_that_jax_gains_or_loses_do_no_harm(monkeypatch):
     """All values of a new one are recorded, as nobody knows which is the usual one."""
-    found = {name: value for name, value in jax.config.values.items() if name not in ("jax_disable_jit", "jax_scan3")}
-    monkeypatch.setattr(options, "_values", lambda: found | {"jax_dreams": None})
+    values = {name: value for name, value in jax.config.values.items() if name not in ("jax_disable_jit", "jax_scan3")}
+    monkeypatch.setattr(options, "_values", lambda: values | {"jax_dreams": None})
     monkeypatch.setattr(options, "_at_first", options._at_first.__wrapped__)
     options.check()
     assert options.telling()["jax_dreams"] == "None"
 
 
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({"JAX_DISABLE_JIT": "1"}, "jax_disable_jit is True: FRED runs compiled programs"),
-        (
-            {"JAX_PLATFORMS": "cuda"},
-            "jax_platforms is 'cuda': FRED computes only on the CPU, because other devices give other bits",
-        ),
-        ({"JAX_PLATFORMS": "cuda,cpu"}, "jax_platforms is 'cuda,cpu': "),
-        ({"JAX_PLATFORMS": "nowhere"}, "jax_platforms is 'nowhere': "),
-        ({"JAX_NUM_CPU_DEVICES": "2", "JAX_RANDOM_SEED_OFFSET": "7", "JAX_PLATFORMS": ""}, "jax_num_cpu_devices: 2"),
-        ({"JAX_PJRT_CLIENT_CREATE_OPTIONS": "key:value"}, "jax_pjrt_client_create_options: key:value"),
-        ({"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi"}, ""),
-    ],
-    ids=str,
-)
-def test_variables_are_refused_recorded_or_put_right(variables, said):
+VARIABLES = [
+    ({"JAX_DISABLE_JIT": "1"}, "jax_disable_jit is True: FRED runs compiled programs"),
+    ({"JAX_NUM_CPU_DEVICES": "2", "JAX_RANDOM_SEED_OFFSET": "7", "JAX_PLATFORMS": ""}, "jax_num_cpu_devices: 2"),
+    (
+        {"JAX_PLATFORMS": "cuda,cpu"},
+        "jax_platforms is 'cuda,cpu': FRED computes only on the CPU, because other devices give other",
+    ),
+    ({"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi"}, ""),
+]
+
+
+@pytest.mark.parametrize(("variables", "start"), mostly_slow(VARIABLES, VARIABLES[:2]))
+def test_variables_are_refused_recorded_or_put_right(variables, start):
     usual = environment.describe().keys()
     program = f"""
 import fred
@@ -164,7 +153,7 @@ try:
 except fred.FredError as error:
     print(error)
 """
-    assert printed(program, **variables).startswith(said)
+    assert printed(program, **variables).startswith(start)
 
 
 SETTINGS: dict[str, Any] = {
@@ -175,31 +164,23 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def params() -> str | None:
-    return fred.run(fred.scenario(SETTINGS)).outcomes[0].params_digest
-
-
-@pytest.mark.slow
-def test_a_unit_with_another_value_is_another_unit(tmp_path):
-    (unit,) = units_of(fred.scenario(SETTINGS))
-    with jax.enable_x64(True):
-        (other,) = units_of(fred.scenario(SETTINGS))
-    assert unit.identity != other.identity
-
-
 @pytest.mark.slow
 def test_a_value_that_changes_between_two_runs_of_a_process_takes_effect():
     """As if nothing had been computed before."""
-    usual = params()
+
+    def digest() -> str | None:
+        return fred.run(fred.scenario(SETTINGS)).outcomes[0].params_digest
+
+    usual = digest()
     with jax.enable_x64(True):
-        found = params()
+        changed = digest()
         cached.forget(compiled=True)
-        assert params() == found != usual
-    assert params() == usual
+        assert digest() == changed != usual
+    assert digest() == usual
 
 
-def test_what_is_compiled_is_forgotten_even_where_jax_would_use_it_again():
-    """As jax would after a change of an option that only its compiler looks at."""
+def test_compiled_programs_are_forgotten_even_where_jax_would_use_them_again():
+    """As jax would after a change of an option that only its compiler reads."""
     traced: list[int] = []
 
     @jax.jit
@@ -236,13 +217,13 @@ def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, t
 def test_a_process_with_other_values_computes_nothing_for_this_one():
     units = units_of(fred.scenario(SETTINGS))
     packed, order = cloudpickle.dumps(units[0]), Order.of(units)
-    for option, said in (
+    for option, difference in (
         ("jax_enable_x64", "jax_enable_x64 is 'True' there, 'False' here"),
         ("jax_scan3", "jax_scan3 is 'True' there, 'usual' here"),
         ("jax_disable_jit", "jax_disable_jit is True: "),
     ):
         with updated(option, True):
-            assert f" would compute other results: {said}" in str(on_dask._remote(order, packed))
+            assert f" would compute other results: {difference}" in str(on_dask._remote(order, packed))
     with jax.enable_x64(True):
         other = Order.of(units_of(fred.scenario(SETTINGS)))
     assert "jax_enable_x64 is 'False' there, 'True' here" in str(on_dask._remote(other, packed))
@@ -250,7 +231,7 @@ def test_a_process_with_other_values_computes_nothing_for_this_one():
 
 
 def test_modules_are_not_imported_for_another_platform(monkeypatch):
-    """Else jax might tell them so in its own words."""
+    """Else jax might report it in its own words."""
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     with pytest.raises(FredError, match=r"^jax_platforms is 'cuda': FRED computes only on the CPU"):
         registry.allow_import(["nowhere"])

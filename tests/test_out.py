@@ -1,4 +1,4 @@
-"""What commands write with --out: only what they have written before is replaced, and only by something whole."""
+"""Files that commands write with --out: only FRED's own are replaced, and only by complete ones."""
 
 import resource
 import shutil
@@ -13,6 +13,7 @@ import fred
 from fred.base.inputs import write_arrays
 from fred.commands.cli import main
 from fred.views.figures import Picture
+from tests.program import fred_command, refusal
 
 LINES = ["algorithm: {name: ssgd, learning_rate: 0.1}", "cluster: {workers: 2}", "stop: {updates: 4}"]
 TRACE = "a,b\n" + "".join(f"{1 + 0.1 * (k % 7)},{2 - 0.1 * (k % 5)}\n" for k in range(12))
@@ -21,7 +22,7 @@ COMMANDS = {  # with which --out is a file
     "export": ["export", "result"],
     "plan": ["plan", "result", "--iterations", "1=4,2=3"],
 }
-ONCE = ("plan",)  # by nothing is its picture told from others
+FULL = "File too large"  # by a limit on the size of files, which acts like a full disk
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def here(made, tmp_path, monkeypatch, capsys) -> Path:  # whose words are kept in memory, not in a file
+def here(made, tmp_path, monkeypatch, capsys) -> Path:  # capsys: the output goes to memory, not to a file
     shutil.copytree(made, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
@@ -43,7 +44,6 @@ def here(made, tmp_path, monkeypatch, capsys) -> Path:  # whose words are kept i
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """While it lasts no file may grow beyond a few bytes, which the system says as it says that a disk is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
     try:
@@ -56,113 +56,78 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
+def check_nothing_changes_on_a_full_disk(folder: Path, *arguments: str) -> None:
+    before = content(folder)
+    with full_disk():
+        answer = fred_command(*arguments)
+    assert answer.code == 2 and FULL in answer.err
+    assert content(folder) == before
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 class TestFiles:
-    def test_somebodys_own_is_left(self, command, here, capsys):
+    def test_files_of_users_and_of_results_stay(self, command, here):
         Path("mine.svg").write_text("<svg>by hand</svg>")
         Path("link.svg").symlink_to("mine.svg")
         Path("lost.svg").symlink_to("nowhere")
+        shutil.copytree("result", "other")
+        Path("way").symlink_to("other")
         before = content(here)
         for file in ("mine.svg", "link.svg", "lost.svg"):
-            capsys.readouterr()
-            assert main([*COMMANDS[command], "--out", file]) == 2
-            said = capsys.readouterr().err
-            assert said.endswith(
-                "is there already, and not what this command writes; choose another place with --out, or remove it\n"
+            message = refusal(*COMMANDS[command], "--out", file)
+            expected = "is there already, and not what this command writes; choose another place with --out, or remove it\n"
+            assert message.endswith(expected)
+        files = ["result/manifest.json", "other/report.html", "way/report.html", "other/figures/throughput.svg"]
+        if command != "report":
+            files.append("result/report.html")
+        for file in (*files, "result/../other/ssgd/seed-0/schedule.parquet"):
+            message = refusal(*COMMANDS[command], "--out", file)
+            assert "which `fred verify` checks; choose another place" in message or (
+                command == "plan" and not file.endswith(".svg")  # refused for its ending
             )
         assert content(here) == before
         assert Path("lost.svg").is_symlink()
 
-    def test_a_result_is_left_whole(self, command, here, capsys):
-        """Its own or another one's, whichever of its files, by whatever way."""
-        shutil.copytree("result", "other")
-        Path("way").symlink_to("other")
+    def test_a_full_disk_leaves_what_was_there_and_an_own_file_is_replaced(self, command, here):
+        written = [*COMMANDS[command], "--out", "new/one.svg"]
+        check_nothing_changes_on_a_full_disk(here, *written)
+        assert not list(here.rglob("*one.svg*"))
+        assert main(written) == 0
         before = content(here)
-        own = () if command == "report" else ("result/report.html",)
-        ends = ".svg" if command in ONCE else ""  # what has another ending is refused for that
-        files = [
-            "result/manifest.json",
-            "result/summary.csv",
-            "other/report.html",
-            "way/report.html",
-            "other/figures/throughput.svg",
-        ]
-        for file in (*files, *own, "result/../other/ssgd/seed-0/schedule.parquet"):
-            capsys.readouterr()
-            assert main([*COMMANDS[command], "--out", file]) == 2
-            said = capsys.readouterr().err
-            assert "which `fred verify` checks; choose another place" in said or not file.endswith(ends)
-        assert content(here) == before
-
-    def test_a_full_disk_leaves_what_was_there(self, command, here, capsys):
-        out = "new.svg"
-        with full_disk():
-            assert main([*COMMANDS[command], "--out", out]) == 2
-        assert "cannot write new.svg: File too large" in capsys.readouterr().err
-        assert not list(here.glob("*new.svg*")) + list(here.glob(".*new*"))
-        assert main([*COMMANDS[command], "--out", out]) == 0
-        before = content(here)
-        with full_disk():
-            assert main([*COMMANDS[command], "--out", out]) == 2
-        assert content(here) == before
-
-    def test_its_own_is_replaced(self, command, here):
-        assert main([*COMMANDS[command], "--out", "new/one.svg"]) == 0
-        before = content(here)
-        assert main([*COMMANDS[command], "--out", "new/one.svg"]) == (2 if command in ONCE else 0)
+        if command == "plan":  # nothing distinguishes its picture from others
+            assert "is there already" in refusal(*written)
+        else:
+            check_nothing_changes_on_a_full_disk(here, *written)
+            assert main(written) == 0
         assert content(here) == before
 
 
-def test_a_results_own_page_is_written_there_and_listed(here):
+def test_a_results_own_page_is_replaced_and_listed(here):
+    check_nothing_changes_on_a_full_disk(here, "report", "result")
     assert main(["report", "result", "--out", "result/report.html"]) == 0
     assert main(["verify", "result"]) == 0
 
 
-def test_a_full_disk_leaves_a_results_own_page_as_it_was(here):
+def test_a_figure_is_replaced_whole_and_not_one_of_another_result(here):
+    draw = ["draw", "result", "throughput"]
+    assert main([*draw, "--out", "drawn"]) == 0
+    check_nothing_changes_on_a_full_disk(here, *draw, "--out", "drawn", "--replace")
+    shutil.copytree("result", "other")
     before = content(here)
-    with full_disk():
-        assert main(["report", "result"]) == 2
+    message = refusal(*draw, "--out", "other/figures", "--replace")
+    assert "other/figures/throughput.svg is part of the result in" in message
     assert content(here) == before
 
 
-class TestFolders:
-    def test_drawn_again_on_a_full_disk_a_figure_stays_as_it_was(self, here, capsys):
-        draw = ["draw", "result", "throughput", "--out", "drawn"]
-        assert main(draw) == 0
-        before = content(here)
-        with full_disk():
-            assert main([*draw, "--replace"]) == 2
-        assert "cannot write drawn/throughput.svg: File too large" in capsys.readouterr().err
-        assert content(here) == before
-
-    def test_a_figure_of_another_result_is_not_drawn_again(self, here, capsys):
-        shutil.copytree("result", "other")
-        before = content(here)
-        assert main(["draw", "result", "throughput", "--out", "other/figures", "--replace"]) == 2
-        assert "other/figures/throughput.svg is part of the result in" in capsys.readouterr().err
-        assert content(here) == before
-
-    def test_a_comparison_is_there_whole_or_not_at_all(self, here):
-        shutil.copytree("result", "other")
-        with full_disk():
-            assert main(["compare", "result", "other", "--out", "compared"]) == 2
-        assert not list(Path("compared").iterdir())
-        assert main(["compare", "result", "other", "--out", "compared"]) == 0
-        assert {"comparison.csv", "throughput.svg"} <= {file.name for file in Path("compared").iterdir()}
-
-    def test_what_a_fit_wrote_stays_whole(self, here):
-        assert main(["fit", "times.csv", "--unit", "s", "--out", "fitted"]) == 0
-        before = content(here)
-        with full_disk():
-            assert main(["fit", "times.csv", "--unit", "s", "--out", "fitted"]) == 2
-        assert content(here) == before
-
-    def test_a_scenario_begun_on_a_full_disk_is_not_there(self, here):
-        before = content(here)
-        with full_disk():
-            assert main(["new", "mine.yaml"]) == 2
-        assert content(here) == before
-        assert main(["new", "mine.yaml"]) == 0
+@pytest.mark.slow
+def test_comparisons_fits_and_new_scenarios_are_whole_or_absent(here):
+    shutil.copytree("result", "other")
+    fit = ["fit", "times.csv", "--unit", "s", "--out", "fitted"]
+    assert main(fit) == 0
+    for command in (["compare", "result", "other", "--out", "compared"], ["new", "mine.yaml"], fit):
+        check_nothing_changes_on_a_full_disk(here, *command)
+        assert command == fit or main(command) == 0
+    assert {"comparison.csv", "throughput.svg"} <= {file.name for file in Path("compared").iterdir()}
 
 
 def test_pictures_and_arrays_are_replaced_by_whole_ones(tmp_path):

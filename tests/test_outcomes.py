@@ -1,4 +1,4 @@
-"""One outcome, in memory or on disk: the same answers, and what follows from it computed once."""
+"""One outcome, in memory or on disk: the same answers, and derived values computed once."""
 
 import hashlib
 import json
@@ -26,24 +26,36 @@ from fred.running.problem import Problem
 from fred.running.unit import Unit
 from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
+from tests.folders import undrawn_results
+from tests.pages import written
 from tests.worlds import TASK
 
-SETTINGS: dict[str, Any] = {
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+TIMED: dict[str, Any] = {
     "seeds": [1, 2],
-    "task": TASK,
     "cluster": {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}},
     "stop": {"gradients": 30},
-    "evaluate": {"points": 3},
     "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
 }
-OTHERS = ("schedule", "metrics", "initial", "final", "data_digest", "schedule_digest", "params_digest", "run_times", "summary")
+SETTINGS: dict[str, Any] = {**TIMED, "task": TASK, "evaluate": {"points": 3}}
+PROPERTIES = (
+    *("name", "seed", "run", "schedule", "metrics", "initial", "final", "data_digest", "schedule_digest", "params_digest"),
+    *("run_times", "summary"),
+)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> tuple[Result, Result]:
     """The same in memory and in a folder."""
     scenario, out = fred.scenario(SETTINGS), tmp_path_factory.mktemp("outcomes") / "out"
-    return fred.run(scenario), fred.run(scenario, out=out)
+    with undrawn_results():
+        return fred.run(scenario), fred.run(scenario, out=out)
+
+
+@pytest.fixture
+def unit() -> Unit:
+    return units_of(fred.scenario(TIMED))[0]
 
 
 def plain(value: Any) -> Any:
@@ -53,32 +65,25 @@ def plain(value: Any) -> Any:
     if isinstance(value, pd.DataFrame):
         return value.to_csv()
     if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(content) for name, content in value.items()}
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def test_memory_and_folder_give_the_same_answers(results):
     for here, there in zip(*(result.outcomes for result in results), strict=True):
-        for name in (*OTHERS, "name", "seed", "run"):
+        for name in PROPERTIES:
             assert plain(getattr(here, name)) == plain(getattr(there, name)), name
+        for outcome in (here, there):
+            renamed = outcome.renamed("another")
+            assert (renamed.name, renamed.summary["name"]) == ("another", "another")
+            assert renamed.summary | {"name": outcome.name} == outcome.summary
 
 
-def test_another_name_changes_nothing_else(results):
-    for result in results:
-        each = result.outcomes[0]
-        renamed = each.renamed("another")
-        assert (renamed.name, renamed.summary["name"]) == ("another", "another")
-        assert renamed.summary | {"name": each.name} == each.summary
-        assert each.name == "asgd"
-
-
-def test_digests_are_of_the_arrays(results):
-    """By what SHA-256 of their bytes is."""
-    each = results[0].outcomes[0]
-    sha = hashlib.sha256()
-    for path in sorted(each.final):
-        sha.update(f"{path} {each.final[path].dtype.str} {each.final[path].shape}".encode() + each.final[path].tobytes())
-    assert each.params_digest == digest(each.final) == sha.hexdigest()
+def test_digests_are_the_sha256_of_the_arrays(results):
+    final, sha = results[0].outcomes[0].final, hashlib.sha256()
+    for path in sorted(final):
+        sha.update(f"{path} {final[path].dtype.str} {final[path].shape}".encode() + final[path].tobytes())
+    assert results[0].outcomes[0].params_digest == digest(final) == sha.hexdigest()
     assert digest({}) is None
 
 
@@ -106,10 +111,11 @@ def test_each_outcome_is_summarised_and_digested_once(monkeypatch, tmp_path):
 
 
 def everything(result: Result, out: Path) -> None:
-    """Every table and every picture."""
+    """Every table, every picture, and the page."""
     for draw in result.pictures().values():
         draw()
     printing.print_summary(result, out)
+    written(result)
     for name in ("asgd", "ssgd"):
         result.run_times(name)
 
@@ -122,7 +128,6 @@ def test_a_run_without_a_clock_has_no_times_wherever_it_is(tmp_path):
             result.run_times("asgd")
 
 
-@pytest.mark.slow
 def test_a_result_whose_folder_another_has_taken_says_so(tmp_path):
     """Instead of the other one's numbers; what both have in common, such as the timing, is the same for both."""
     scenario, out = fred.scenario({**SETTINGS, "seeds": [1]}), tmp_path / "out"
@@ -138,18 +143,18 @@ def test_a_result_whose_folder_another_has_taken_says_so(tmp_path):
     assert fred.load_result(out).metrics.equals(after.metrics)
 
 
-def test_a_loaded_result_is_found_from_everywhere(results, tmp_path, monkeypatch):
+def test_a_loaded_result_is_found_from_everywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fred.run(fred.scenario(SETTINGS), out="out")
+    result = fred.run(fred.scenario(TIMED), out="out")
     loaded = fred.load_result("out")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert loaded.metrics.equals(results[0].metrics)
+    assert loaded.metrics.equals(result.metrics)
 
 
 def test_a_folder_of_another_format_says_what_to_do(tmp_path):
     out = tmp_path / "out"
-    scenario = fred.scenario({**SETTINGS, "seeds": [1]})
+    scenario = fred.scenario({**TIMED, "seeds": [1]})
     fred.run(scenario, out=out)
     manifest = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
@@ -159,35 +164,32 @@ def test_a_folder_of_another_format_says_what_to_do(tmp_path):
     assert fred.load_result(out).summary.equals(again.summary)
 
 
-def test_a_units_identity_travels(monkeypatch):
+def test_a_units_identity_travels(unit, monkeypatch):
     """To a process that would find another one, such as where other modules are loaded."""
-    (unit, *_) = units_of(fred.scenario(SETTINGS))
     sent = cloudpickle.dumps(unit)
     monkeypatch.setattr("fred.running.unit.code_of_fred", lambda: "another")
     assert Unit(unit.name, unit.run, unit.seed).identity != unit.identity
     assert pickle.loads(sent).identity == unit.identity
 
 
-def test_a_machine_of_a_cluster_sends_the_units_files_and_saves_nothing_else(monkeypatch, tmp_path):
+def test_a_machine_of_a_cluster_sends_the_units_files_and_saves_nothing_else(unit, monkeypatch, tmp_path):
     """Checkpoints would go to a folder that vanishes with it."""
     saved: list[Any] = []
     monkeypatch.setattr(checkpoints, "EVERY", 0.0)
     monkeypatch.setattr(checkpoints, "save", lambda *what: saved.append(what))
-    (unit, *_) = units_of(fred.scenario(SETTINGS))
     order = Order.of([unit])
     files = on_dask._remote(order, cloudpickle.dumps(unit))
     assert isinstance(files, dict)
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    found = stored.whole(unit, tmp_path)
-    assert found is not None
-    assert files.keys() == {*found.about.files, stored.ABOUT}
+    whole = stored.whole(unit, tmp_path)
+    assert whole is not None
+    assert files.keys() == {*whole.about.files, stored.ABOUT}
     assert not saved
 
 
-def test_an_older_process_uses_what_was_compiled_before_only_where_that_was_asked_for(monkeypatch, tmp_path):
+def test_an_older_process_uses_cached_programs_only_where_that_is_allowed(unit, monkeypatch, tmp_path):
     monkeypatch.setenv("FRED_CACHE", str(tmp_path))
-    (unit, *_) = units_of(fred.scenario(SETTINGS))
     with compiled.unused():
         fresh = Order.of([unit])
     seen: list[Any] = []

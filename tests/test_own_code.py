@@ -1,9 +1,9 @@
-"""Results of other code are never served: users' modules, what they say they read, what they do not say; scripts; globals."""
+"""Results of other code are never served, and those of the user's own code are shown, drawn and compared without importing it."""
 
+import inspect
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,15 +15,18 @@ import numpy as np
 import pytest
 
 import fred
+from fred.base.errors import FredError
 from fred.cluster.latency import Latency
+from fred.components import registry
 from fred.systems.asgd import ASGD
 from tests.conftest import ROOT
 from tests.folders import idx
+from tests.program import fred_command
 
 FORKS = """
 import contextlib, json, os, runpy, sys
 import fred.commands.cli, fred.results.experiment, fred.systems.rows, fred.protocols.asynchronous, scipy.special
-from fred.running import checkpoints
+from fred.running import checkpoints  # imports only: after a run, threads of pyarrow would block the children
 save, load = checkpoints.save, checkpoints.load
 def save_and_stop(*what):
     save(*what)
@@ -36,20 +39,20 @@ checkpoints.load = load_and_say
 fred.results.figure_files.drawn = lambda result, folder: contextlib.nullcontext()
 sys.modules["__main__"].__file__ = fred.commands.cli.__file__  # as with `python -m fred`
 for line in sys.stdin:
-    told = json.loads(line)
+    order = json.loads(line)
     if os.fork() == 0:
-        os.chdir(told["folder"])
-        os.environ.update(told["environment"])
-        if told["stopped"]:
+        os.chdir(order["folder"])
+        os.environ.update(order["environment"])
+        if order["stopped"]:
             checkpoints.EVERY, checkpoints.save = -1, save_and_stop
-        sys.path[:0] = told["path"]
-        with open("said", "w") as said:
-            os.dup2(said.fileno(), 1)
-            os.dup2(said.fileno(), 2)
-        if told["script"]:
-            runpy.run_path(told["script"], run_name="__main__")
+        sys.path[:0] = order["path"]
+        with open("output", "w") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        if order["script"]:
+            runpy.run_path(order["script"], run_name="__main__")
         else:
-            fred.commands.cli.main(told["arguments"])
+            fred.commands.cli.main(order["arguments"])
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -69,17 +72,14 @@ class Own(Latency):
         return 1.0
 """
 NONE = "fred_inputs = []\n"
+TEN = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 10}}
+LEARNING = {"data": {"name": "synthetic-regression", "examples": 50}, "model": "softmax"}
+REUSED = "1 of 1 runs were finished before and reused"
 
 
 def own(value: str = "1.0", above: str = "", inputs: Any = ()) -> str:
     """A module with a latency that always takes so long."""
     return OWN.format(above=above, value=value, inputs=list(inputs))
-
-
-TEN = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 10}}
-SCRIPT = (
-    f"scenario = fred.scenario({TEN!r} | {{'cluster': {{'workers': 1, 'compute': Own()}}}})\nfred.run(scenario, out='out')\n"
-)
 
 
 class Folder:
@@ -97,17 +97,16 @@ class Folder:
             file.write_text(content)
 
     def run(self, module: str, path: str = "", **environment: str) -> tuple[float, str]:
-        """`fred run --import module` in a process of its own: the virtual time of ten gradients, and what was printed."""
-        said = self.told(module, path, environment=environment)
-        assert (self.path / "out" / "summary.json").exists(), said
-        return self.summary["virtual_seconds"], said
+        """`fred run --import module` in a process of its own: the virtual time of ten gradients, and the output."""
+        output = self.output(module, path=[path] * bool(path), environment=environment)
+        assert (self.path / "out" / "summary.json").exists(), output
+        return self.summary["virtual_seconds"], output
 
-    def told(self, module: str, path: str = "", stopped: bool = False, task: Any = None, environment: Any = ()) -> str:
+    def output(self, module: str, task: Any = None, **order: Any) -> str:
         """Return the output, with or without a result; `stopped`: interrupted after its first checkpoint."""
         scenario = TEN | {"cluster": {"workers": 1, "compute": f"{module}:Own"}} | ({"task": task} if task else {})
         (self.path / "ten.yaml").write_text(json.dumps(scenario))
-        arguments = ["run", "ten.yaml", "--import", module, "--out", "out", "--no-report"]
-        return self._told(arguments=arguments, path=[path] * bool(path), environment=dict(environment), stopped=stopped)
+        return self.fork(arguments=["run", "ten.yaml", "--import", module, "--out", "out", "--no-report"], **order)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -115,26 +114,14 @@ class Folder:
         row: dict[str, Any] = json.loads((self.path / "out" / "summary.json").read_text())[0]
         return row
 
-    def script(self) -> tuple[float, str]:
-        """The same of `script.py`, which writes the folder itself."""
-        said = self._told(script="script.py")
-        return self.summary["virtual_seconds"], said
-
-    def _told(self, **what: Any) -> str:
-        told = {
-            "folder": str(self.path),
-            "arguments": [],
-            "script": "",
-            "environment": {},
-            "path": [],
-            "stopped": False,
-            **what,
-        }
+    def fork(self, **order: Any) -> str:
+        """Return the output of a new process, which runs a command with `arguments`, or a `script`."""
+        usual = {"folder": str(self.path), "arguments": [], "script": "", "environment": {}, "path": [], "stopped": False}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps(told), file=self._process.stdin, flush=True)
+        print(json.dumps(usual | order), file=self._process.stdin, flush=True)
         self._process.stdout.readline()
-        return (self.path / "said").read_text()
+        return (self.path / "output").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -152,110 +139,43 @@ def folder(tmp_path, forks) -> Folder:
     return Folder(tmp_path / "here", forks)
 
 
-CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; files; which to change, from 1.0 to 2.0
-    "a package without __init__ and a helper of the current folder": (
-        "pkg.servers",
-        {"pkg__servers": own("helper.f()", "import helper"), "helper": NONE + "def f(): return 1.0"},
-        "helper",
-        "",
-    ),
-    "a package below, whose __init__ is empty, and one beside it": (
-        "pkg.sub.servers",
-        {
-            "pkg____init__": "",
-            "pkg__sub__servers": own("helper.F", "from common import helper"),
-            "common__helper": NONE + "F = 1.0",
-        },
-        "common__helper",
-        "",
-    ),
-    "what a helper imports": (
-        "mine",
-        {
-            "mine": own("f()", "from one import f"),
-            "one": NONE + "import two\ndef f(): return two.F",
-            "two": NONE + "F = 1.0",
-        },
-        "two",
-        "",
-    ),
-    "a base class": (
-        "mine",
-        {"mine": NONE + "from base import Own as Base\nclass Own(Base):\n    'Own.'", "base": own()},
-        "base",
-        "",
-    ),
-    "a class that comes from elsewhere": ("mine", {"mine": NONE + "from there import Own", "there": own()}, "there", ""),
-    "a library elsewhere": (
-        "mine",
-        {"mine": own("library.F", "import library"), "..__elsewhere__library": NONE + "F = 1.0"},
-        "..__elsewhere__library",
-        "../elsewhere",
-    ),
-    "a file that is read while the module is imported": (
-        "mine",
-        {"mine": own("F", "F = float(open('scale.txt').read())", ["scale.txt"]), "scale.txt": "1.0"},
-        "scale.txt",
-        "",
-    ),
-    "a file that is read while it runs": (
-        "mine",
-        {"mine": own("float(open('scale.txt').read())", "", ["scale.txt"]), "scale.txt": "1.0"},
-        "scale.txt",
-        "",
-    ),
-    "a file that a helper in another folder reads": (
-        "mine",
-        {
-            "mine": own("F", "from data.helper import F"),
-            "data__helper": "fred_inputs = ['../scale.txt']\nF = float(open('scale.txt').read())",
-            "scale.txt": "1.0",
-        },
-        "scale.txt",
-        "",
-    ),
-    "a file that no event tells of": (
-        "mine",
-        {
-            "mine": own("float(F)", "import pyarrow.csv\nF = pyarrow.csv.read_csv('scale.csv')['f'][0].as_py()", ["scale.csv"]),
-            "scale.csv": "f\n1.0\n",
-        },
-        "scale.csv",
-        "",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been_done(folder, case):
-    module, files, changing, path = CASES[case]
+def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been_done(folder):
+    """Each of these files has a factor of the virtual time: when it changes from 1 to 2, nothing is reused."""
+    value = "1.0 * one.f() * library.F * G * float(open('while_it_runs.txt').read())"
+    files = {
+        "pkg__sub____init__": "",  # and none in `pkg`
+        "pkg__sub__servers": NONE + "from base import Own as Base\nclass Own(Base):\n    'Own.'",
+        "base": own(value, "import library, one\nfrom data.helper import G", ["while_it_runs.txt"]),
+        "one": NONE + "import two\ndef f(): return two.F",
+        "two": NONE + "F = 1.0",
+        "..__elsewhere__library": NONE + "F = 1.0",
+        "data__helper": "fred_inputs = ['../at_import.txt']\nG = float(open('at_import.txt').read())",
+        "at_import.txt": "1.0",
+        "while_it_runs.txt": "1.0",
+    }
     folder.write(**files)
-    path = str((folder.path / path).resolve()) if path else ""
-    seconds, said = folder.run(module, path)
-    assert (seconds, "kept" in said) == (10.0, False)
-    seconds, said = folder.run(module, path)
-    assert seconds == 10.0
-    assert "1 of 1 runs were finished before and reused" in said
-    folder.write(**{changing: files[changing].replace("1.0", "2.0")})
-    seconds, said = folder.run(module, path)
-    assert (seconds, "kept" in said) == (20.0, False)
+    elsewhere = str(folder.path.parent / "elsewhere")
+    seconds, output = folder.run("pkg.sub.servers", elsewhere)
+    assert (seconds, "reused" in output) == (10.0, False)
+    seconds, output = folder.run("pkg.sub.servers", elsewhere)
+    assert (seconds, REUSED in output) == (10.0, True)
+    for number, name in enumerate(("base", "two", "..__elsewhere__library", "at_import.txt", "while_it_runs.txt"), 1):
+        folder.write(**{name: files[name].replace("1.0", "2.0")})
+        seconds, output = folder.run("pkg.sub.servers", elsewhere)
+        assert (seconds, "reused" in output) == (10.0 * 2**number, False), name
 
 
 def test_a_variable_is_read_like_a_file(folder):
     folder.write(mine=own("float(os.environb.get(b'SCALE', b'3'))", "import os", ["$SCALE"]))
     assert [folder.run("mine", SCALE=scale)[0] for scale in ("1.0", "2.0")] == [10.0, 20.0]
-    assert "1 of 1 runs were finished before and reused" in folder.run("mine", SCALE="2.0", ANOTHER="variable")[1]
+    assert REUSED in folder.run("mine", SCALE="2.0", ANOTHER="variable")[1]
     assert folder.run("mine")[0] == 30.0
 
 
-UNSAID = {  # files, of which scale.txt changes; what is said
+UNSAID = {  # files, of which scale.txt changes; the reason
     "nothing is said": (
         {"mine": own("F", "import os\nF = 1.0 + os.stat('scale.txt').st_size - 3").replace("fred_inputs", "inputs")},
         "mine does not say what it reads: write `fred_inputs = []` into mine.py, or its files and $VARIABLES",
-    ),
-    "a helper says nothing": (
-        {"mine": own("F", "from helper import F"), "helper": "F = float(open('scale.txt').read())"},
-        "helper does not say what it reads: write `fred_inputs = []` into helper.py, or its files and $VARIABLES",
     ),
     "only what it imports says something": (
         {
@@ -288,61 +208,50 @@ def test_what_nobody_can_tell_is_computed_again(folder, case):
     assert folder.run("mine")[0] == 10.0
     files = {name: content.replace("F = 1.0\n", "F = 2.0\n") for name, content in files.items()}
     folder.write(**files, **{"scale.txt": "2.00" if "stat" in files["mine"] else "2.0"})
-    seconds, said = folder.run("mine")
+    seconds, output = folder.run("mine")
     assert seconds == 20.0
-    assert f"asgd with seed 0 computed again: {reason}\n" in said
+    assert f"asgd with seed 0 computed again: {reason}\n" in output
 
 
-@pytest.mark.parametrize(
-    ("declared", "said"),
-    [
-        ("['nowhere.csv']", r"mine\.py: `fred_inputs` names .*nowhere\.csv, which is not a file; expected paths relative to"),
-        ("['.']", r"mine\.py: `fred_inputs` names .*, which is not a file"),
-        ("'scale.txt'", r"mine\.py: `fred_inputs` is 'scale\.txt'; expected a list of paths and \$VARIABLES"),
-        ("[1]", r"mine\.py: `fred_inputs` is \[1\]; expected a list of paths and \$VARIABLES"),
-    ],
-)
-def test_wrong_declarations_are_refused(folder, declared, said):
-    folder.write(mine=own().replace("fred_inputs = []", f"fred_inputs = {declared}"))
-    assert re.fullmatch(rf"fred: .*{said}.*\n", folder.told("mine"))
-    assert not (folder.path / "out").exists()
+def test_a_script_is_computed_again_and_told_why(folder):
+    cluster = "{'workers': 1, 'compute': Own()}"
+    script = f"import fred\ndef f(): return 1.0\n{own('f()')}fred.run(fred.scenario({TEN!r} | {{'cluster': {cluster}}}), out='out')\n"
+    for seconds in (1.0, 2.0):
+        folder.write(script=script.replace("1.0", str(seconds), 1))
+        output = folder.fork(script="script.py")
+        assert folder.summary["virtual_seconds"] == 10 * seconds
+    assert (
+        "computed again: a program (script.py) can change imported modules; use `fred run --import` to cache results" in output
+    )
 
 
-LEARNING = {"data": {"name": "synthetic-regression", "examples": 50}, "model": "softmax"}
+def test_wrong_declarations_are_refused(folder):
+    expected = r"expected a list of paths and \$VARIABLES"
+    for declared, message in (
+        ("['nowhere.csv']", r"names .*nowhere\.csv, which is not a file; expected paths relative to"),
+        ("['.']", r"names .*, which is not a file"),
+        ("'scale.txt'", rf"is 'scale\.txt'; {expected}"),
+        ("[1]", rf"is \[1\]; {expected}"),
+    ):
+        folder.write(mine=own().replace("fred_inputs = []", f"fred_inputs = {declared}"))
+        assert re.fullmatch(rf"fred: .*mine\.py: `fred_inputs` {message}.*\n", folder.output("mine"))
+        assert not (folder.path / "out").exists()
 
 
-@pytest.mark.parametrize("case", ["unchanged", "changed", "unsaid"])
-def test_a_checkpoint_counts_under_the_same_rule_as_a_unit(folder, case):
-    module = own("float(open('scale.txt').read())", "", ["scale.txt"])
-    folder.write(**{"mine": module.replace("fred_inputs", "inputs") if case == "unsaid" else module, "scale.txt": "1.0"})
-    assert "from the start" in folder.told("mine", task=LEARNING)
-    expected = folder.summary
-    shutil.rmtree(folder.path / "out")
-    assert "1 of 1 units" not in folder.told("mine", stopped=True, task=LEARNING)
-    if case == "changed":
-        folder.write(**{"scale.txt": "2.0"})
-    said = folder.told("mine", task=LEARNING)
-    assert ("goes on from a checkpoint" in said) == (case == "unchanged")
-    assert folder.summary["virtual_seconds"] == (20.0 if case == "changed" else 10.0)
-    assert folder.summary["digests"]["params"] == expected["digests"]["params"], "times change no gradient of one worker"
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"script": "import fred\ndef f(): return 1.0\n" + own("f()") + SCRIPT},
-        {"script": "import fred\n" + own() + "class Own(Own):\n    'Own.'\n" + SCRIPT},
-        {"script": "import fred\nfrom mine import Own\n" + SCRIPT, "mine": own()},
-    ],
-    ids=["a function of the same script", "a base class", "a class of another module"],
-)
-def test_a_script_is_computed_anew_and_told_why(folder, files):
-    folder.write(**files)
-    assert folder.script()[0] == 10.0
-    folder.write(**{name: content.replace("1.0", "2.0") for name, content in files.items()})
-    seconds, said = folder.script()
-    assert seconds == 20.0
-    assert "computed again: a program (script.py) can change imported modules; use `fred run --import` to cache results" in said
+def test_a_checkpoint_counts_under_the_same_rule_as_a_unit(tmp_path, forks):
+    digests = set()
+    for case in ("unchanged", "changed", "unsaid"):
+        folder = Folder(tmp_path / case, forks)
+        module = own("float(open('scale.txt').read())", "", ["scale.txt"])
+        folder.write(**{"mine": module.replace("fred_inputs", "inputs") if case == "unsaid" else module, "scale.txt": "1.0"})
+        assert "1 of 1 units" not in folder.output("mine", LEARNING, stopped=True)
+        if case == "changed":
+            folder.write(**{"scale.txt": "2.0"})
+        output = folder.output("mine", LEARNING)
+        assert ("goes on from a checkpoint" in output) == (case == "unchanged")
+        assert folder.summary["virtual_seconds"] == (20.0 if case == "changed" else 10.0)
+        digests.add(folder.summary["digests"]["params"])
+    assert len(digests) == 1, "times change no gradient of one worker"
 
 
 STEP = 1.0
@@ -366,17 +275,13 @@ class Timed(Latency):
         return 1.0
 
 
+@pytest.mark.slow
 def test_a_global_that_changes_in_one_process_changes_what_is_computed(monkeypatch):
     """With steps half as long everything comes out as with half the rate, to the last bit."""
-    settings: dict[str, Any] = {
-        "task": {"data": {"name": "synthetic-regression", "examples": 50}, "model": "softmax"},
-        "cluster": {"workers": 2},
-        "stop": {"updates": 5},
-    }
 
     def losses(rate: float) -> list[float]:
-        own = fred.scenario({**settings, "algorithm": Globally(learning_rate=rate)})
-        return fred.run(own).metrics["loss"].tolist()
+        scenario = fred.scenario(TEN | {"task": LEARNING, "algorithm": Globally(learning_rate=rate)})
+        return fred.run(scenario).metrics["loss"].tolist()
 
     before = losses(0.25), losses(0.125)
     monkeypatch.setattr(sys.modules[__name__], "STEP", 0.5)
@@ -405,27 +310,181 @@ def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_data_files_that_change_in_one_process_are_read_again(tmp_path):
-    """The same file names, other digits: what another process makes of them."""
+    """The same file names, other digits."""
     data = {"name": "mnist", "directory": str(tmp_path), "canonical": False}
-    scenario = fred.scenario(
-        task={"data": data, "model": "softmax"},
-        cluster={"workers": 1},
-        algorithm={"name": "asgd", "learning_rate": 0.1},
-        stop={"updates": 2},
-    )
+    scenario = fred.scenario(TEN | {"task": {"data": data, "model": "softmax"}, "stop": {"updates": 2}})
     losses = []
     for number in (1, 2):
-        pixels = np.random.default_rng(number).integers(0, 256, (30, 4, 4))
         for part in ("train", "t10k"):
-            idx(tmp_path / f"{part}-images-idx3-ubyte", pixels)
+            idx(tmp_path / f"{part}-images-idx3-ubyte", np.random.default_rng(number).integers(0, 256, (30, 4, 4)))
             idx(tmp_path / f"{part}-labels-idx1-ubyte", np.arange(30) % 10)
-        results = [fred.run(scenario), fred.run(scenario, out=tmp_path / "out")]
-        assert results[1].reused == 0
-        assert results[0].summary["loss"].tolist() == results[1].summary["loss"].tolist()
-        end = results[0].outcome("asgd").final
-        logits = (pixels.reshape(30, 16) / 255) @ end["weights"] + end["biases"]
-        expected = np.log(np.exp(logits).sum(1)) - logits[np.arange(30), np.arange(30) % 10]
-        losses.append(results[0].metrics["loss"].iloc[-1])
-        assert losses[-1] == pytest.approx(expected.mean(), rel=1e-5)
+        alone, stored = fred.run(scenario), fred.run(scenario, out=tmp_path / "out")
+        assert stored.reused == 0
+        losses.append(alone.summary["loss"].tolist())
+        assert losses[-1] == stored.summary["loss"].tolist()
     assert losses[0] != losses[1]
     assert fred.run(scenario, out=tmp_path / "out").reused == 1
+
+
+PARTS = """
+import numpy as np
+from pydantic import Field
+import fred
+from fred import ASGD
+from fred.learning.codecs.floats import Float
+from fred.learning.data.images import Digits as Images
+from fred.learning.loss_functions import CrossEntropy
+from fred.learning.models.mlp import SoftmaxRegression
+from fred.prediction.fixed import FixedCount
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.dispatcher import Dispatcher
+fred_inputs = []
+class Patient(ASGD):
+    patience: int = Field(10, ge=1, description="updates")
+class Leash(Asynchronous):
+    length: int = 3
+class Always(fred.Latency):
+    seconds: float = 0.5
+    def sample(self, u):
+        return np.full_like(u, self.seconds)
+    @property
+    def mean(self):
+        return self.seconds
+class Digits(fred.Data):
+    def load(self, seed):
+        return Images().load(seed)
+class Clockless(Dispatcher): pass
+class Entropy(CrossEntropy): pass
+class Softmax(SoftmaxRegression): pass
+class Half(Float): pass
+class Two(FixedCount): pass
+"""
+SCENARIOS = {
+    "timed": """
+title: Own parts
+seeds: [1]
+task: {data: digits, model: "own_parts:Softmax", loss: "own_parts:Entropy"}
+cluster:
+  groups:
+  - {workers: 2}
+  - {workers: 1, speed: 0.5, compute: {name: mixture, weights: [1], components: ["own_parts:Always"]}}
+  compute: {name: own_parts:Always, seconds: 0.25}
+  contention: [{name: job, nodes: [0], slowdown: 2.0, begin: 1.0}]
+stop: {seconds: 2}
+evaluate: {target_error: 0.5}
+algorithm: {name: asgd, learning_rate: 0.1}
+runs:
+  patient:
+    algorithm: {name: own_parts:Patient, codec: {name: own_parts:Half}}
+    sweep: {over: {algorithm.learning_rate: [0.05, 0.1]}}
+  leash:
+    protocol: {name: own_parts:Leash, length: 2}
+  cutoff:
+    algorithm: {name: ssgd, learning_rate: 0.1}
+    protocol: {name: cutoff, rule: {name: own_parts:Two, workers: 2}}
+""",
+    "clockless": """
+task: {data: "own_parts:Digits", model: softmax}
+cluster: {workers: 2}
+stop: {updates: 10}
+algorithm: {name: asgd, learning_rate: 0.1}
+protocol: own_parts:Clockless
+""",
+}
+
+
+def content(result):
+    digests = [(outcome.schedule_digest, outcome.params_digest, outcome.schedule.digest()) for outcome in result.outcomes]
+    return "\n".join([result.summary.to_json(), str(digests), result.metrics.to_json()])
+
+
+WRITING = f"""
+import fred
+from fred.commands.cli import main
+{inspect.getsource(content)}
+for name in {tuple(SCENARIOS)}:
+    fred.load(name + ".yaml", imports=["own_parts"])
+    assert main(["run", name + ".yaml", "--import", "own_parts", *["--no-report"] * (name == "clockless")]) == 0
+    open(name + ".txt", "w").write(content(fred.load_result("results/" + name)))
+assert main(["verify", "results/timed", "--import", "own_parts"]) == 0
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Results of two scenarios that another process wrote with the user's own parts, and their contents."""
+    place = tmp_path_factory.mktemp("own")
+    (place / "own_parts.py").write_text(PARTS)
+    for name, text in SCENARIOS.items():
+        (place / f"{name}.yaml").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", WRITING]
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "all digests the same" in done.stdout
+    return place
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.slow
+def test_everything_stored_is_the_same_without_the_import(results, name):
+    result = fred.load_result(results / "results" / name)
+    assert content(result) == (results / f"{name}.txt").read_text()
+    assert ("timeline" in result.pictures()) == (name == "timed")
+    for draw in result.pictures().values():
+        draw()
+    assert "own_parts" not in sys.modules
+
+
+def test_the_page_and_the_figures_are_the_same_without_the_import(results, tmp_path):
+    result = results / "results" / "timed"
+    assert {path.stem for path in (result / "figures").iterdir()} == set(fred.load_result(result).pictures())
+    assert fred_command("report", result, "--out", tmp_path / "page.html").code == 0
+    assert (tmp_path / "page.html").read_bytes() == (result / "report.html").read_bytes()
+
+
+def test_commands_that_read_results_need_no_import(results, tmp_path):
+    result, other = (results / "results" / name for name in SCENARIOS)
+    assert "leash" in fred_command("show", result).out
+    for command in (
+        ("compare", result, other, "--out", tmp_path / "compared"),
+        ("draw", result, "timeline", "--only", "leash", "--out", tmp_path / "drawn"),
+        ("export", result, "--only", "leash", "--seed", "1", "--out", tmp_path / "trace"),
+    ):
+        assert fred_command(*command).code == 0, command
+    assert fred.load_result(result).run_times("leash").shape[1] == 4
+
+
+def test_running_again_needs_the_import(results):
+    """With it, it verifies: see `results`."""
+    result = results / "results" / "timed"
+    read = fred.load_result(result)
+    leash = read.outcome("leash").run
+    for action in (
+        lambda: fred.run(read.scenario),
+        lambda: read.scenario.replace({"seeds": [3]}),
+        lambda: read.b_staleness("patient"),
+        lambda: leash.protocol.layout(leash.cluster),
+    ):
+        with pytest.raises(FredError, match="allow it with `--import own_parts`") as raised:
+            action()
+        assert len(raised.value.args) == 1
+    assert hasattr(leash.protocol, "length") and not hasattr(leash.protocol, "doubted")
+    assert getattr(leash.protocol, "doubted", "unknown") == "unknown", "attributes that need the class are missing"
+    assert fred_command("verify", result).code == 2
+
+
+def test_a_class_that_is_imported_is_used(results, monkeypatch):
+    monkeypatch.syspath_prepend(results)
+    registry.allow_import(["own_parts"])
+    protocol = fred.load_result(results / "results" / "timed").outcome("leash").run.protocol
+    del sys.modules["own_parts"]
+    assert isinstance(protocol, fred.Protocol)
+    assert protocol.model_dump()["length"] == 2
+
+
+def test_the_nearest_module_is_suggested(results, monkeypatch):
+    monkeypatch.chdir(results)
+    for module in ("own_part", "own_parts.py"):
+        with pytest.raises(FredError, match="did you mean `own_parts`"):
+            registry.allow_import([module])

@@ -1,4 +1,4 @@
-"""Paired differences between runs: by hand, what is missing, what pairing saves, how often intervals hold the truth."""
+"""Paired differences between runs: by hand, missing values, the gain of pairing, families; how they are shown."""
 
 import math
 from pathlib import Path
@@ -23,7 +23,7 @@ NAN = math.nan
 
 
 class Written:
-    """Tables whose summary is written down: all that is compared."""
+    """Tables with a given summary: all that is compared."""
 
     def __init__(self, **runs: dict[str, list[float]]):
         frames = [pd.DataFrame(own).assign(name=name, seed=range(1, 1 + len(pd.DataFrame(own)))) for name, own in runs.items()]
@@ -39,21 +39,21 @@ class Written:
 
 
 def rows(baseline: str | None = None, **runs: dict[str, list[float]]) -> dict[Any, dict[Any, Any]]:
-    """Rows of the comparison by run and quantity."""
-    found = compared(cast(Tables, Written(**runs)), baseline)
-    return {(each["run"], each["quantity"]): each for each in found.to_dict("records")}
+    """Return rows of the comparison by run and quantity."""
+    table = compared(cast(Tables, Written(**runs)), baseline)
+    return {(row["run"], row["quantity"]): row for row in table.to_dict("records")}
 
 
 class TestByHand:
     def test_losses_are_subtracted_and_throughputs_divided_seed_by_seed(self):
-        found = rows(a={"loss": [1.0, 2.0], "throughput": [10.0, 20.0]}, b={"loss": [1.5, 3.5], "throughput": [20.0, 160.0]})
-        loss, throughput = found["b", "loss"], found["b", "throughput"]
+        pairs = rows(a={"loss": [1.0, 2.0], "throughput": [10.0, 20.0]}, b={"loss": [1.5, 3.5], "throughput": [20.0, 160.0]})
+        loss, throughput = pairs["b", "loss"], pairs["b", "throughput"]
         assert (loss["baseline"], loss["way"], throughput["way"]) == ("a", "difference", "ratio")
         assert (loss["mean"], loss["least"], loss["largest"]) == (1.0, 0.5, 1.5)
         np.testing.assert_allclose([throughput[name] for name in ("mean", "least", "largest")], [4, 2, 8])  # sqrt(2 x 8)
         assert loss["seeds"] == throughput["seeds"] == 2
 
-    def test_the_other_run_as_the_baseline_turns_all_of_it_round(self):
+    def test_another_baseline_reverses_the_comparison(self):
         runs = {"a": {"loss": [1.0, 2.0, 2.5, 3.0, 3.1], "throughput": [1.0, 2.0, 3.0, 4.0, 6.0]}}
         runs["b"] = {"loss": [1.5, 3.5, 2.0, 2.0, 3.0], "throughput": [2.0, 1.0, 5.0, 9.0, 5.0]}
         one, other = rows("a", **runs), rows("b", **runs)
@@ -61,51 +61,40 @@ class TestByHand:
         np.testing.assert_allclose(one["b", "throughput"]["mean"], 1 / other["a", "throughput"]["mean"])
         for mine, their in zip(one.values(), other.values(), strict=True):
             assert mine["variance_saved"] == pytest.approx(their["variance_saved"])
+        with pytest.raises(FredError, match=r"no run `c` to compare with.*there are a, b"):
+            rows("c", **runs)
 
-    def test_seeds_in_which_one_does_not_reach_the_target_are_left_out_and_counted(self):
-        found = rows(
+    def test_seeds_without_two_values_are_left_out_and_counted(self):
+        pair = rows(
             a={"target_seconds": [1.0, NAN, 2.0, 4.0], "target_updates": [1.0, NAN, 2.0, 4.0]},
             b={"target_seconds": [2.0, 3.0, NAN, 8.0], "target_updates": [1.0, 2.0, NAN, 4.0]},
         )["b", "to_target"]
-        assert (found["mean"], found["seeds"], found["missing"]) == (pytest.approx(2), 2, 2)
+        assert (pair["mean"], pair["seeds"], pair["missing"]) == (pytest.approx(2), 2, 2)
+        pair = rows(a={"target_seconds": [1.0, 2.0]}, b={"target_seconds": [NAN, NAN]})["b", "to_target"]
+        assert (pair["seeds"], pair["missing"]) == (0, 2) and math.isnan(pair["mean"])
+        pairs = rows(a={"loss": [1.0, 2.0], "error": [NAN, NAN]}, b={"loss": [math.inf, 3.0], "error": [NAN, NAN]})
+        assert list(pairs) == [("b", "loss")], "no row for a quantity that is not measured"
+        assert [pairs["b", "loss"][name] for name in ("mean", "seeds", "missing")] == [1, 1, 1]
 
-    def test_updates_are_compared_where_one_has_no_clock(self):
-        found = rows(
+    def test_updates_are_compared_where_one_run_has_no_clock(self):
+        pairs = rows(
             a={"target_seconds": [NAN, NAN], "target_updates": [10.0, 20.0]},
             b={"target_seconds": [9.0, 9.0], "target_updates": [30.0, 60.0]},
         )
-        assert found["b", "to_target"]["mean"] == pytest.approx(3)
-
-    def test_a_run_that_never_reaches_it_has_a_row_that_says_so(self):
-        found = rows(a={"target_seconds": [1.0, 2.0]}, b={"target_seconds": [NAN, NAN]})["b", "to_target"]
-        assert (found["seeds"], found["missing"]) == (0, 2)
-        assert math.isnan(found["mean"])
-
-    def test_what_is_not_measured_has_no_row_and_what_is_infinite_is_missing(self):
-        found = rows(a={"loss": [1.0, 2.0], "error": [NAN, NAN]}, b={"loss": [math.inf, 3.0], "error": [NAN, NAN]})
-        assert list(found) == [("b", "loss")]
-        (loss,) = found.values()
-        assert (loss["mean"], loss["seeds"], loss["missing"]) == (1, 1, 1)
-
-    def test_an_unknown_baseline_is_refused_with_those_that_there_are(self):
-        with pytest.raises(FredError, match=r"no run `c` to compare with.*there are a, b"):
-            rows("c", a={"loss": [1.0]}, b={"loss": [1.0]})
+        assert pairs["b", "to_target"]["mean"] == pytest.approx(3)
 
 
-class TestPairing:
-    def test_what_the_seeds_do_to_both_cancels(self):
-        common, own = np.random.default_rng(0).normal(0, 10, 12), np.random.default_rng(1).normal(0, 0.1, (2, 12))
-        a, b = common + own[0], common + own[1] + 1
-        found = rows(a={"loss": a.tolist()}, b={"loss": b.tolist()})["b", "loss"]
-        assert 0.8 < found["low"] < found["mean"] < found["high"] < 1.2
-        apart = stdtrit(22, 0.975) * math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 12)  # Student's, of what is not paired
-        assert found["high"] - found["low"] < 0.05 * 2 * apart
-        assert found["variance_saved"] == pytest.approx(1 - np.var(b - a) / (np.var(a) + np.var(b)))
-        assert found["variance_saved"] > 0.999
-
-    def test_nothing_is_saved_where_nothing_is_common(self):
-        a, b = [1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]
-        assert rows(a={"loss": a}, b={"loss": b})["b", "loss"]["variance_saved"] == 0
+def test_effects_of_the_seed_cancel():
+    common, own = np.random.default_rng(0).normal(0, 10, 12), np.random.default_rng(1).normal(0, 0.1, (2, 12))
+    a, b = common + own[0], common + own[1] + 1
+    pair = rows(a={"loss": a.tolist()}, b={"loss": b.tolist()})["b", "loss"]
+    assert 0.8 < pair["low"] < pair["mean"] < pair["high"] < 1.2
+    unpaired = stdtrit(22, 0.975) * math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 12)  # Student's
+    assert pair["high"] - pair["low"] < 0.05 * 2 * unpaired
+    assert pair["variance_saved"] == pytest.approx(1 - np.var(b - a) / (np.var(a) + np.var(b)))
+    assert pair["variance_saved"] > 0.999
+    independent = rows(a={"loss": [1.0, 1.0, -1.0, -1.0]}, b={"loss": [1.0, -1.0, 1.0, -1.0]})
+    assert independent["b", "loss"]["variance_saved"] == 0
 
 
 class TestFamily:
@@ -119,55 +108,35 @@ class TestFamily:
         assert [(several[run, "loss"]["low"], several[run, "loss"]["high"]) for run in "bc"] == expected
         assert several["b", "loss"]["low"] < pair["low"] == several["b", "error"]["low"]
 
-    def test_the_verdict_is_that_of_the_interval_and_open_with_few_seeds(self):
-        found = rows(a={"loss": self.A, "throughput": self.A}, b={"loss": self.B, "throughput": self.B}, c={"loss": self.C})
-        assert [found[key]["lower"] for key in (("b", "loss"), ("b", "throughput"), ("c", "loss"))] == ["no", "no", "open"]
+    def test_the_verdict_is_that_of_the_interval_and_open_with_few_seeds_or_equal_runs(self):
+        pairs = rows(a={"loss": self.A, "throughput": self.A}, b={"loss": self.B, "throughput": self.B}, c={"loss": self.C})
+        assert [pairs[key]["lower"] for key in (("b", "loss"), ("b", "throughput"), ("c", "loss"))] == ["no", "no", "open"]
         assert rows("b", a={"loss": self.A}, b={"loss": self.B})["a", "loss"]["lower"] == "yes"
         assert rows(a={"loss": self.A[:4]}, b={"loss": self.B[:4]})["b", "loss"]["lower"] == "open"
-
-    def test_equal_runs_are_open(self):
-        found = rows(a={"loss": self.A}, b={"loss": self.A})["b", "loss"]
-        assert (found["low"], found["high"], found["lower"]) == (0.0, 0.0, "open")
+        equal = rows(a={"loss": self.A}, b={"loss": self.A})["b", "loss"]
+        assert (equal["low"], equal["high"], equal["lower"]) == (0.0, 0.0, "open")
 
 
-def test_runs_with_the_same_seeds_are_compared_of_a_sweep_the_best_points():
-    scenario = fred.scenario(
-        cluster={"workers": 2, "compute": {"name": "exponential", "scale": 0.5}},
-        algorithm={"learning_rate": 0.1},
-        stop={"updates": 20},
-        seeds=[1, 2],
-        runs={
-            "asgd": {"algorithm": {"name": "asgd"}, "sweep": {"over": {"cluster.workers": [2, 4]}}},
-            "ssgd": {"algorithm": {"name": "ssgd"}},
-        },
-    )
-    result = fred.run(scenario)
-    found = compared(result, "ssgd")
+def test_the_best_points_of_sweeps_are_compared():
+    runs: dict[str, Any] = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")}
+    runs["asgd"]["sweep"] = {"over": {"cluster.workers": [2, 4]}}
+    cluster = {"workers": 2, "compute": {"name": "exponential", "scale": 0.5}}
+    result = fred.run(fred.scenario(cluster=cluster, stop={"updates": 20}, seeds=[1, 2], runs=runs))
+    table = compared(result, "ssgd")
     assert compared(result, "asgd")["baseline"].tolist() == ["asgd,workers=4"]
-    assert found[["run", "quantity", "seeds"]].to_numpy().tolist() == [["asgd,workers=4", "throughput", 2]]
+    assert table[["run", "quantity", "seeds"]].to_numpy().tolist() == [["asgd,workers=4", "throughput", 2]]
     own = result.summary.set_index(["name", "seed"])["throughput"]
     ratios = (own["asgd,workers=4"] / own["ssgd"]).to_numpy()
-    np.testing.assert_allclose(found["mean"], np.exp(np.log(ratios).mean()))
+    np.testing.assert_allclose(table["mean"], np.exp(np.log(ratios).mean()))
 
 
-PAIRS = rows(
-    "base",
-    base={
-        "loss": [1.0, 2.0, 3.0, 4.0, 5.0],
-        "throughput": [1.0, 1.0, 1.0, 1.0, 1.0],
-        "target_seconds": [1.0, 1.0, NAN, 1.0, 1.0],
-    },
-    same={
-        "loss": [1.0, 2.0, 3.0, 4.0, 5.0],
-        "throughput": [1.0, 1.0, 1.0, 1.0, 1.0],
-        "target_seconds": [1.0, 1.0, NAN, 1.0, 1.0],
-    },
-    other={"loss": [1.5, 2.7, 3.5, 4.4, 5.5], "throughput": [2.0] * 5, "target_seconds": [1.0, 2.0, 1.0, 8.0, 2.0]},
-)
+BASE = {"loss": [1.0, 2.0, 3.0, 4.0, 5.0], "throughput": [1.0] * 5, "target_seconds": [1.0, 1.0, NAN, 1.0, 1.0]}
+OTHER = {"loss": [1.5, 2.7, 3.5, 4.4, 5.5], "throughput": [2.0] * 5, "target_seconds": [1.0, 2.0, 1.0, 8.0, 2.0]}
+PAIRS = rows("base", base=BASE, same=BASE, other=OTHER)
 
 
-class TestWhatIsShown:
-    def test_a_cell_says_the_mean_the_interval_and_what_is_missing(self):
+class TestViews:
+    def test_a_cell_has_the_mean_the_interval_and_the_number_of_missing_seeds(self):
         assert said(PAIRS["same", "loss"]) == said(PAIRS["same", "throughput"]) == "equal"
         loss = PAIRS["other", "loss"]
         assert said(loss) == f"+0.52 (+{loss['low']:.2f} to +{loss['high']:.2f})"
@@ -175,33 +144,31 @@ class TestWhatIsShown:
         assert said(PAIRS["other", "to_target"]) == "× 2.4 (1.0 to 8.0), 4 of 5 seeds"  # the fourth root of 32; too few
         assert said({**loss, "seeds": 0, "missing": 5}) == "–"
 
-    def test_the_picture_has_the_means_the_intervals_and_the_ranges(self):
+    def test_the_figure_has_the_means_the_intervals_and_the_ranges(self):
         pairs = pd.DataFrame([pair for pair in PAIRS.values() if pair["quantity"] != "to_target"])
-        picture = paired_figure.paired(pairs, "title")
-        left, right = picture.axes
+        left, right = paired_figure.paired(pairs, "title").axes
         assert [label.get_text() for label in left.get_yticklabels()] == ["same", "other"]
-        assert [axis.get_xlabel() for axis in picture.axes] == ["loss, difference", "gradients per second, ratio"]
+        assert [axis.get_xlabel() for axis in (left, right)] == ["loss, difference", "gradients per second, ratio"]
         for axis, quantity, neutral in ((left, "loss", 0), (right, "throughput", 1)):
             drawn = [list(map(float, np.asarray(line.get_xdata(), float))) for line in axis.get_lines()]
             pair = PAIRS["other", quantity]
             assert drawn[-1] == [neutral] * 2, "dotted: no difference"
             assert drawn[3:6] == [[pair["least"], pair["largest"]], [pair["low"], pair["high"]], [pair["mean"]]]
 
-    def test_a_quantity_of_which_nothing_is_known_has_no_panel(self):
+    def test_an_unknown_quantity_has_no_panel(self):
         unknown = {**PAIRS["other", "to_target"], "mean": NAN}
-        known, none = ([unknown, *more] for more in ([PAIRS["other", "loss"]], []))
-        for pairs, shown in ((known, "loss, difference"), (none, "time or updates to the target, ratio")):
+        for pairs, shown in (
+            ([unknown, PAIRS["other", "loss"]], "loss, difference"),
+            ([unknown], "time or updates to the target, ratio"),
+        ):
             assert [axis.get_xlabel() for axis in paired_figure.paired(pd.DataFrame(pairs), "").axes] == [shown]
 
-    def test_one_seed_has_no_picture_and_a_line_that_says_why(self, capsys):
+    def test_one_seed_has_no_figure_and_a_line_that_says_why(self, capsys):
         runs = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")}
         scenario = fred.scenario(cluster={"workers": 2}, stop={"updates": 4}, runs=runs)
-        result = fred.run(scenario)
-        assert "paired" not in result.pictures()
-        print_summary(result, Path("results/here"))
-        assert ONE_SEED in " ".join(capsys.readouterr().out.split())
-        several = fred.run(scenario.replace({"seeds": [1, 2]}))
-        assert "paired" in several.pictures()
-        print_summary(several, Path("results/here"))
-        assert ONE_SEED not in " ".join(capsys.readouterr().out.split())
-        assert "paired" not in fred.run(scenario.replace({"seeds": [1, 2]}), only="asgd").pictures()
+        several = scenario.replace({"seeds": [1, 2]})
+        for result, alone in ((fred.run(scenario), True), (fred.run(several), False)):
+            assert ("paired" in result.pictures()) != alone
+            print_summary(result, Path("results/here"))
+            assert (ONE_SEED in " ".join(capsys.readouterr().out.split())) == alone
+        assert "paired" not in fred.run(several, only="asgd").pictures()

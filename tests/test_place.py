@@ -1,4 +1,4 @@
-"""A result's place: nothing of somebody else's is written, followed or removed there, and a kill hides nothing."""
+"""A result's place: FRED neither writes, follows nor removes files of others there, and a kill hides nothing; its names."""
 
 import ctypes
 import errno
@@ -6,66 +6,68 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import fred
 from fred.base import exchange, staging
-from fred.base.contents import MANIFEST
+from fred.base.contents import MANIFEST, WRITTEN, is_taken
 from fred.base.errors import FredError
 from fred.base.ownership import REPLACED, UNFINISHED
 from tests.conftest import ROOT
-from tests.places import NEW, OLD, complete, fill, put, tree
-
-
-def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "exchanged", lambda *_: False)
+from tests.folders import undrawn_results
+from tests.places import NEW, OLD, complete, fill, names, put, tree
 
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """A folder of somebody's, to which links lead."""
+    """A user's folder, to which links lead."""
     folder = tmp_path / "elsewhere"
-    fill(folder, {"thesis.tex": "mine", "asgd/seed-0/thesis.tex": "mine", ".fred-unfinished": "mine"})
+    files = {"thesis.tex": "mine", "asgd/seed-0/thesis.tex": "mine", ".fred-unfinished": "mine"}
+    fill(folder, files)
     yield folder
-    assert tree(folder) == {"thesis.tex": "mine", "asgd/seed-0/thesis.tex": "mine", ".fred-unfinished": "mine"}
+    assert tree(folder) == files
 
 
-class TestWhatIsNotFredsOwn:
-    @pytest.mark.parametrize("there", [False, True])
-    def test_a_link_where_fred_works_is_refused(self, elsewhere, tmp_path, there):
-        if there:
-            put(tmp_path / "r", OLD)
+class TestWorkFolder:
+    def test_a_link_of_its_name_is_refused(self, elsewhere, tmp_path):
         link = tmp_path / ".r.unfinished"
-        link.symlink_to("elsewhere")
-        with pytest.raises(FredError, match=r"\.r\.unfinished was not made by FRED, .* move it elsewhere, or choose another"):
-            put(tmp_path / "r", NEW)
-        assert link.is_symlink()
-        assert (tmp_path / "r").exists() == there
+        for there in (False, True):
+            if there:
+                put(tmp_path / "r", OLD)
+            link.symlink_to("elsewhere")
+            with pytest.raises(
+                FredError, match=r"\.r\.unfinished was not made by FRED, .* move it elsewhere, or choose another"
+            ):
+                put(tmp_path / "r", NEW)
+            assert (tmp_path / "r").exists() == there
+            assert link.is_symlink()
+            link.unlink()
 
-    @pytest.mark.parametrize("make", [lambda path: path.symlink_to("nothing"), Path.touch, os.mkfifo])
-    def test_whatever_else_has_the_name_is_refused_too(self, make, tmp_path):
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda path: path.symlink_to("nothing"),
+            Path.touch,
+            os.mkfifo,
+            lambda path: fill(path, {"notes.md": "mine"}),
+            lambda path: fill(path, {"asgd/seed-0/unit.json": "mine"}),
+            lambda path: fill(path, {UNFINISHED: "mine"}),
+            lambda path: complete(path, OLD),  # a copy of a result
+        ],
+    )
+    def test_anything_else_of_its_name_is_refused_and_left(self, make, tmp_path):
         make(tmp_path / ".r.unfinished")
+        before = tree(tmp_path)
         with pytest.raises(FredError, match="was not made by FRED"):
             put(tmp_path / "r", NEW)
-        assert os.path.lexists(tmp_path / ".r.unfinished")
-
-    @pytest.mark.parametrize("name", ["notes.md", "asgd/seed-0/unit.json", UNFINISHED])
-    def test_a_folder_of_somebodys_is_refused(self, name, tmp_path):
-        fill(tmp_path, {f".r.unfinished/{name}": "mine"})
-        with pytest.raises(FredError, match="was not made by FRED"):
-            put(tmp_path / "r", NEW)
-        assert tree(tmp_path) == {f".r.unfinished/{name}": "mine"}
-
-    def test_a_copy_of_a_result_under_the_name_is_somebodys(self, tmp_path):
-        complete(tmp_path / ".r.unfinished", OLD)
-        put(tmp_path / "s", OLD)
-        with pytest.raises(FredError, match="was not made by FRED"):
-            put(tmp_path / "r", NEW)
-        assert (tmp_path / ".r.unfinished" / "summary.json").read_text() == "old"
+        assert tree(tmp_path) == before
+        assert names(tmp_path) == [".r.unfinished"]
 
     @pytest.mark.parametrize("link", [".at-work", ".at-work/asgd.seed-0", "asgd", "asgd/seed-0", ".fred-old", "manifest.json"])
-    def test_links_in_freds_own_folder_are_not_followed(self, link, elsewhere, tmp_path):
+    def test_links_in_it_are_not_followed(self, link, elsewhere, tmp_path):
         with staging.opened(tmp_path / "r") as stage:
             fill(stage, {"ssgd/seed-0/unit.json": "{}"})
         (stage / link).parent.mkdir(exist_ok=True)
@@ -76,119 +78,92 @@ class TestWhatIsNotFredsOwn:
             complete(stage, NEW)
             staging.publish(stage, tmp_path / "r")
 
-    def test_names_that_were_used_once_are_anybodys(self, elsewhere, tmp_path):
-        (tmp_path / ".s.old").symlink_to("elsewhere")
-        fill(tmp_path, {".r.old/notes.md": "mine"})
-        for name in ("r", "s"):
-            put(tmp_path / name, OLD)
-            put(tmp_path / name, NEW)
-        assert (tmp_path / ".r.old/notes.md").read_text() == "mine"
-        assert (tmp_path / ".s.old").is_symlink()
-
-    @pytest.mark.parametrize("content", [None, ""])
-    def test_of_somebody_who_was_killed_at_once_there_is_an_empty_folder(self, content, tmp_path):
-        (tmp_path / ".r.unfinished").mkdir()
-        if content is not None:
-            fill(tmp_path / ".r.unfinished", {UNFINISHED: content})
-        put(tmp_path / "r", NEW)
-        assert [each.name for each in tmp_path.iterdir()] == ["r"]
+    def test_an_empty_one_is_that_of_a_run_killed_at_once(self, tmp_path):
+        for files in ({}, {UNFINISHED: ""}):
+            (tmp_path / ".r.unfinished").mkdir()
+            fill(tmp_path / ".r.unfinished", files)
+            put(tmp_path / "r", NEW)
+            assert names(tmp_path) == ["r"]
 
 
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
-class TestFilesOfOthers:
-    @pytest.fixture(autouse=True)
-    def _way(self, way, monkeypatch):
+class TestFilesOfUsers:
+    @pytest.fixture
+    def path(self, way, monkeypatch, tmp_path) -> Path:
+        """An old result, which is to be replaced."""
         if way != "exchange":
-            without_exchange(monkeypatch)
+            monkeypatch.setattr(staging, "exchanged", lambda *_: False)
+        put(tmp_path / "r", OLD)
+        return tmp_path / "r"
 
-    def test_whatever_it_is_it_stays(self, tmp_path):
-        path = tmp_path / "r"
-        put(path, OLD)
+    def test_files_links_pipes_and_folders_stay(self, path, tmp_path):
         mine = {"notes.md": "mine", "asgd/seed-9/a.csv": "mine", "asgd/seed-0/params.txt": "mine", "ssgd/best.txt": "mine"}
         fill(path, mine)
         (path / "link").symlink_to("notes.md")
+        fill(path, {"old.txt": "old"})
+        (path / "ssgd/seed-0/metrics.csv").unlink()
+        (path / "ssgd/seed-0/metrics.csv").symlink_to("../../old.txt")  # listed, but no longer the file that FRED wrote
         (path / "away").symlink_to(tmp_path)
         (path / "empty" / "inner").mkdir(parents=True)
         os.mkfifo(path / "pipe")
         numbers = {name: (path / name).stat().st_ino for name in mine}
         put(path, NEW)
-        others = {"link": "-> notes.md", "away": f"-> {tmp_path}", "empty/inner": "empty", "pipe": "fifo"}
+        others = {"link": "-> notes.md", "away": f"-> {tmp_path}", "empty/inner": "empty", "pipe": "fifo", "old.txt": "old"}
+        others["ssgd/seed-0/metrics.csv"] = "-> ../../old.txt"
         assert tree(path) == {**NEW, **mine, **others, MANIFEST: "manifest"}
         assert {name: (path / name).stat().st_ino for name in mine} == numbers, "the very files, no copies"
-        assert [each.name for each in tmp_path.iterdir()] == ["r"]
+        assert names(tmp_path) == ["r"]
 
-    def test_a_name_that_the_result_needs_itself_is_set_aside(self, tmp_path):
-        path = tmp_path / "r"
-        put(path, OLD)
+    def test_a_file_whose_name_the_result_needs_is_set_aside_and_stays_there(self, path):
         fill(path, {"sweep.csv": "mine", "b/seed-0/metrics.csv": "mine", "set-aside/sweep.csv": "mine, too"})
-        put(path, NEW)
-        aside = {"sweep.csv": "mine, too", "b/seed-0/metrics.csv": "mine"}
-        expected = {**NEW, MANIFEST: "manifest", **{f"set-aside/{name}": content for name, content in aside.items()}}
+        aside = {"set-aside/sweep.csv": "mine, too", "set-aside/b/seed-0/metrics.csv": "mine", "set-aside-2/sweep.csv": "mine"}
         for _ in range(2):
-            assert tree(path) == {**expected, "set-aside-2/sweep.csv": "mine"}
-            put(path, NEW)  # and so it stays
+            put(path, NEW)
+            assert tree(path) == {**NEW, MANIFEST: "manifest", **aside}
 
-    def test_aside_is_somewhere_else_where_that_is_somebodys_file(self, tmp_path):
-        path = tmp_path / "r"
-        put(path, OLD)
-        fill(path, {"sweep.csv": "mine", "set-aside": "mine, too"})
+    @pytest.mark.parametrize(
+        ("mine", "aside"),
+        [
+            ({"sweep.csv": "mine", "set-aside": "mine, too"}, {"set-aside": "mine, too", "set-aside-2/sweep.csv": "mine"}),
+            (  # a file where the result needs a folder, and the reverse
+                {"b": "mine", "sweep.csv/notes.md": "mine"},
+                {"set-aside/b": "mine", "set-aside/sweep.csv/notes.md": "mine"},
+            ),
+            (  # files of FRED that somebody has changed
+                {"asgd/seed-0/metrics.csv": "changed", "ssgd/seed-0/metrics.csv": "changed"},
+                {"set-aside/asgd/seed-0/metrics.csv": "changed", "ssgd/seed-0/metrics.csv": "changed"},
+            ),
+        ],
+    )
+    def test_names_that_collide(self, path, mine, aside):
+        fill(path, mine)
         put(path, NEW)
-        assert tree(path) == {**NEW, MANIFEST: "manifest", "set-aside": "mine, too", "set-aside-2/sweep.csv": "mine"}
+        assert tree(path) == {**NEW, MANIFEST: "manifest", **aside}
 
-    def test_a_file_where_the_result_needs_a_folder_is_set_aside_and_the_other_way_round(self, tmp_path):
-        path = tmp_path / "r"
-        put(path, OLD)
-        fill(path, {"b": "mine", "sweep.csv/notes.md": "mine"})
-        put(path, NEW)
-        assert tree(path) == {**NEW, MANIFEST: "manifest", "set-aside/b": "mine", "set-aside/sweep.csv/notes.md": "mine"}
-
-    def test_what_fred_wrote_and_somebody_changed_is_theirs(self, tmp_path):
-        path = tmp_path / "r"
-        put(path, OLD)
-        fill(path, {"asgd/seed-0/metrics.csv": "changed", "ssgd/seed-0/metrics.csv": "changed"})
-        put(path, NEW)
-        changed = {"set-aside/asgd/seed-0/metrics.csv": "changed", "ssgd/seed-0/metrics.csv": "changed"}
-        assert tree(path) == {**NEW, MANIFEST: "manifest", **changed}
-
-    def test_what_is_listed_and_is_no_file_is_theirs(self, tmp_path):
-        path = tmp_path / "r"
-        put(path, OLD)
-        fill(tmp_path, {"thesis.tex": "old"})
-        (path / "ssgd/seed-0/metrics.csv").unlink()
-        (path / "ssgd/seed-0/metrics.csv").symlink_to(tmp_path / "thesis.tex")
-        put(path, NEW)
-        assert (path / "ssgd/seed-0/metrics.csv").is_symlink()
-
-    def test_a_mark_of_somebodys_is_no_mark(self, tmp_path):
-        path = tmp_path / "r"
-        put(path, OLD)
+    def test_a_users_file_with_the_name_of_a_marker_is_refused(self, path):
         fill(path, {REPLACED: "mine"})
         with pytest.raises(FredError, match=r"\.fred-replaced is not FRED's"):
             put(path, NEW)
         assert tree(path) == {**OLD, MANIFEST: "manifest", REPLACED: "mine"}
 
 
-def test_two_folders_exchange_their_names(tmp_path):
+def test_two_folders_exchange_their_names_where_the_system_can(tmp_path, monkeypatch):
+    one, other = tmp_path / "one", tmp_path / "other"
     fill(tmp_path, {"one/a": "1", "other/b": "2"})
-    if not exchange.exchanged(tmp_path / "one", tmp_path / "other"):
+    if not exchange.exchanged(one, other):
         pytest.skip("this system or file system has no such step")
     assert tree(tmp_path) == {"one/b": "2", "other/a": "1"}
     with pytest.raises(FileNotFoundError):
-        exchange.exchanged(tmp_path / "one", tmp_path / "none")
+        exchange.exchanged(one, tmp_path / "none")
+    for number in (errno.EINVAL, errno.ENOSYS, None):
 
-
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
-def test_where_there_is_no_such_step_nothing_is_done(number, tmp_path, monkeypatch):
-    class Library:
-        def renameat2(self, *_: Any) -> int:
-            ctypes.set_errno(number)
+        def lacking(*_: Any, number: int | None = number) -> int:
+            ctypes.set_errno(number or 0)
             return -1
 
-        renamex_np = renameat2
-
-    for library in (Library(), object()):
+        library = SimpleNamespace(renameat2=lacking, renamex_np=lacking) if number else object()
         monkeypatch.setattr(ctypes, "CDLL", lambda *_, library=library, **__: library)
-        assert not exchange.exchanged(tmp_path / "one", tmp_path / "other")
+        assert not exchange.exchanged(one, other)
 
 
 def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
@@ -200,14 +175,14 @@ def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
             raise OSError(5, "Input/output error")
         return rename(self, to)
 
-    without_exchange(monkeypatch)
+    monkeypatch.setattr(staging, "exchanged", lambda *_: False)
     with monkeypatch.context() as patch, pytest.raises(FredError, match=r"cannot write .*Input/output error"):
         patch.setattr(Path, "rename", failing)
         put(tmp_path / "r", NEW)
     assert tree(tmp_path / "r") == {**OLD, MANIFEST: "manifest"}
     put(tmp_path / "r", NEW)
     assert tree(tmp_path / "r") == {**NEW, MANIFEST: "manifest"}
-    assert [each.name for each in tmp_path.iterdir()] == ["r"]
+    assert names(tmp_path) == ["r"]
 
 
 def test_a_result_that_may_not_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
@@ -217,28 +192,27 @@ def test_a_result_that_may_not_be_written_is_refused_before_the_work(tmp_path, m
         raise AssertionError("the work has begun")
 
 
-def test_what_has_come_into_the_place_meanwhile_stays(tmp_path):
+def test_files_that_come_to_the_place_during_the_work_stay(tmp_path):
     with staging.opened(tmp_path / "r") as stage:
         complete(stage, NEW)
         fill(tmp_path / "r", {"notes.md": "mine"})
         with pytest.raises(FredError, match="exists and is not a result folder"):
             staging.publish(stage, tmp_path / "r")
     assert tree(tmp_path / "r") == {"notes.md": "mine"}
-    assert (stage / "sweep.csv").exists(), "what was done is kept"
+    assert (stage / "sweep.csv").exists(), "the finished work stays"
 
 
 _KILLED = '''
 import os, shutil, sys
 from pathlib import Path
 from fred.base import staging
-from fred.base import ownership
 from fred.base.contents import MANIFEST
-from tests import places
+from tests.places import NEW, OLD, fill, names, put, tree
 
 CHANGES = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "ctypes.dlsym")
 
-def killed_at(step, path):
-    """Just before so many changes to the disk, each of which the interpreter announces."""
+def is_killed_at(step, path):
+    """Replace a result, and end just before this change of the disk; the interpreter announces each."""
     left = step
     def hook(event, arguments):
         nonlocal left
@@ -248,7 +222,7 @@ def killed_at(step, path):
     child = os.fork()
     if not child:
         sys.addaudithook(hook)
-        places.put(path, places.NEW)
+        put(path, NEW)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
@@ -261,23 +235,21 @@ step, seen, more = 0, set(), True
 while more:
     folder = top / str(step)
     path = folder / "r"
-    places.put(path, places.OLD)
-    places.fill(path, mine)
+    put(path, OLD)
+    fill(path, mine)
     (path / "empty").mkdir()
-    more = killed_at(step, path)
+    more = is_killed_at(step, path)
     if way == "exchange":
-        found = places.tree(path)
+        files = tree(path)
         assert staging.is_result(path), f"step {step}: neither the old result nor the new one is there"
-        assert all(found.get(name) == "mine" for name in ("notes.md", "asgd/seed-0/params.txt")), (step, found)
-        assert "mine" in (found["sweep.csv"], found.get("set-aside/sweep.csv")), (step, found)
-        seen.add(found["summary.json"])
+        assert all(files.get(name) == "mine" for name in ("notes.md", "asgd/seed-0/params.txt")), (step, files)
+        assert "mine" in (files["sweep.csv"], files.get("set-aside/sweep.csv")), (step, files)
+        seen.add(files["summary.json"])
     with staging.opened(path) as stage:
         assert staging.is_result(path), f"step {step}: and nothing brings it back"
-    places.put(path, places.NEW)
-    found = places.tree(path)
-    assert found == {**places.NEW, **aside, MANIFEST: "manifest"}, (step, found)
-    left = [each.name for each in folder.iterdir()]
-    assert left == ["r"], (step, left)
+    put(path, NEW)
+    assert tree(path) == {**NEW, **aside, MANIFEST: "manifest"}, (step, tree(path))
+    assert names(folder) == ["r"], (step, names(folder))
     shutil.rmtree(folder)
     step += 1
 assert way != "exchange" or seen == {"old", "new"}
@@ -286,10 +258,39 @@ print(step)
 
 
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
-def test_wherever_somebody_is_killed_the_next_one_finishes(way, tmp_path):
-    """With an exchange of names a result can be seen at every moment, and others' files in it."""
+def test_the_next_run_finishes_a_replacement_that_was_killed_at_any_step(way, tmp_path):
+    """With an exchange of names a result is there at every moment, and users' files in it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", _KILLED, way, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) > 20, "places at which it was killed"
+    assert int(done.stdout) > 20, "steps at which it was killed"
+
+
+TIMED = {"cluster": {"workers": 2}, "stop": {"updates": 4}, "algorithm": {"name": "asgd", "learning_rate": 0.1}}
+
+
+def test_every_name_in_a_result_is_known_and_occurs(tmp_path):
+    """A result with all that one can have, replaced twice although users' files have its names."""
+    out = tmp_path / "out"
+    runs = {"swept": {"sweep": {"over": {"algorithm.learning_rate": [0.1, 0.2]}}}, "plain": {}}
+    scenario = fred.scenario(TIMED, seeds=[1, 2], runs=runs)
+    with undrawn_results():
+        fred.run(scenario, out=out)
+        fill(out, {"summary.csv": "mine", "best.csv": "mine"})
+        fred.run(scenario, out=out)
+    fill(out, {"set-aside/summary.csv": "another", "set-aside/best.csv": "another", "summary.csv": "mine again"})
+    fred.run(scenario, out=out)
+    own = {name for name in names(out) if not name.startswith(("swept,", "plain"))}
+    assert all(map(is_taken, own))
+    assert {name for name in own if not name.startswith("set-aside-")} == set(WRITTEN)
+    assert "set-aside-2" in own
+
+
+def test_no_run_can_have_a_name_of_freds_files():
+    scenario = fred.scenario(TIMED)
+    for name in (change(name) for name in (*WRITTEN, "set-aside-2", ".hidden") for change in (str, str.upper, str.title)):
+        with pytest.raises(FredError, match="reserved"):
+            fred.scenario(TIMED, runs={name: {}})
+        with pytest.raises(ValueError, match="reserved"):
+            scenario.model_copy(update={"runs": {name: scenario.runs["asgd"]}})

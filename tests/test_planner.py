@@ -1,5 +1,6 @@
-"""Which protocol reaches a target first: time lost against closed forms, rankings where the answer is known."""
+"""Which protocol reaches a target first, and how many workers to wait for: against closed forms and known answers."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -9,98 +10,82 @@ import pytest
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.commands.cli import main
-from fred.diagnosis import question
+from fred.diagnosis import backup_workers, question
 from fred.diagnosis.attribution import COMPUTING, Attribution, of_rounds
 from fred.diagnosis.candidates import POINTS, RATE, of_cluster, that_apply
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Place, Spent, against, doubts
+from fred.diagnosis.result_rounds import arrivals
 from fred.protocols.synchronous import Synchronous
 from fred.specification.loading import load, scenario
 from tests.planning import BACKUP, SYNC, few, plan
+from tests.program import fred_command, refusal
 from tests.worlds import TASK, record
-
-ONE = np.zeros(32, np.int64)
 
 
 def constant(seconds: float) -> dict:
     return {"name": "constant", "seconds": seconds}
 
 
+def attribution(gradients: int, **options) -> Attribution:
+    """Return the attribution of a synchronous run on a cluster; compute times are constant unless said otherwise."""
+    cluster = Cluster(**{"compute": constant(1.0), **options})
+    return of_rounds(record(Synchronous(), cluster, gradients=gradients), cluster.node_of)
+
+
 class TestTimeLost:
-    def test_one_worker_twice_as_slow_is_all_of_it(self):
-        speeds = [1.0] * 31 + [0.5]
-        cluster = Cluster(workers=32, compute=constant(1.0), speeds=speeds)
-        found = of_rounds(record(Synchronous(), cluster, gradients=160), cluster.node_of)
-        assert found.slowdown == 2
-        assert found.of_workers.tolist() == [1.0] * 31 + [2.0]
-        assert (found.worst, found.share_of_worst) == ([31], 1.0)
-        assert found.lasting == 2  # always the same one
-        assert (found.seconds, found.ideal_seconds, found.network) == (10.0, 5.0, 0.0)
+    def test_it_is_that_of_slow_workers_and_nodes(self):
+        lost = attribution(160, workers=32, speeds=[1.0] * 31 + [0.5])
+        assert (lost.slowdown, lost.seconds, lost.ideal_seconds, lost.network) == (2, 10.0, 5.0, 0.0)
+        assert lost.of_workers.tolist() == [1.0] * 31 + [2.0]
+        assert (lost.worst, lost.share_of_worst, lost.lasting) == ([31], 1.0, 2)  # always the same one
+        lost = attribution(36, workers=12, nodes=4, speeds=[1.0] * 9 + [0.5] * 3)
+        assert lost.of_nodes.tolist() == [1.0, 1.0, 1.0, 2.0]
+        assert lost.share_of_nodes == [0.0, 0.0, 0.0, 1.0]
+        assert lost.share_of_worst == 0.0  # two others are as slow
+        equal = attribution(32, workers=8, compute=constant(0.3), network={"latency": constant(0.1)})
+        assert equal.slowdown == pytest.approx(1, abs=1e-9)
+        assert np.isnan(equal.share_of_worst)
+        np.testing.assert_allclose(equal.of_workers, 1)
 
-    def test_workers_that_are_alike_lose_nothing(self):
-        cluster = Cluster(workers=8, compute=constant(0.3), network={"latency": constant(0.1)})
-        found = of_rounds(record(Synchronous(), cluster, gradients=32), cluster.node_of)
-        assert found.slowdown == pytest.approx(1, abs=1e-9)
-        assert np.isnan(found.share_of_worst)
-        np.testing.assert_allclose(found.of_workers, 1)
-
-    def test_a_slow_node_is_told_from_its_workers(self):
-        cluster = Cluster(workers=12, nodes=4, compute=constant(1.0), speeds=[1.0] * 9 + [0.5] * 3)
-        found = of_rounds(record(Synchronous(), cluster, gradients=36), cluster.node_of)
-        assert found.of_nodes.tolist() == [1.0, 1.0, 1.0, 2.0]
-        assert found.share_of_nodes == [0.0, 0.0, 0.0, 1.0]
-        assert found.share_of_worst == 0.0  # two others are as slow
-
-    def test_messages_are_the_networks(self):
-        cluster = Cluster(workers=4, compute=constant(1.0), network={"latency": constant(0.25), "pull_latency": constant(0.75)})
-        found = of_rounds(record(Synchronous(), cluster, gradients=24), cluster.node_of)
-        assert {name: np.unique(own).tolist() for name, own in found.phases.items()} == {
-            "reading": [0.75],
-            COMPUTING: [1.0],
-            "sending": [0.25],
-        }
-        assert found.network == 0.5
-        assert set(found.of_phases.values()) == {1.0}
-
-    def test_with_several_servers_the_first_block_tells(self):
-        cluster = Cluster(workers=3, servers=2, compute=constant(1.0), speeds=[1, 1, 0.5], network={"latency": constant(0.25)})
-        found = of_rounds(record(Synchronous(), cluster, gradients=12), cluster.node_of)
-        assert found.slowdown == pytest.approx(2.5 / 1.5)
-        assert found.seconds == pytest.approx(4 * 2.5)
-        assert found.share_of_worst == 1
-
-    def test_a_slow_link_is_the_phase_that_straggles(self):
+    def test_it_has_phases_of_which_messages_are_the_networks(self):
+        lost = attribution(24, workers=4, network={"latency": constant(0.25), "pull_latency": constant(0.75)})
+        phases = {name: np.unique(own).tolist() for name, own in lost.phases.items()}
+        assert phases == {"reading": [0.75], COMPUTING: [1.0], "sending": [0.25]}
+        assert lost.network == 0.5
+        assert set(lost.of_phases.values()) == {1.0}
         sending = np.full((3, 5), 0.5)
         sending[:, 2] = 2.0
-        found = Attribution({COMPUTING: np.ones((3, 5)), "sending": sending}, ONE[:5])
-        assert found.slowdown == 2
-        assert found.of_phases == {COMPUTING: 1.0, "sending": 2.0}
-        assert found.share([2]) == 1
+        lost = Attribution({COMPUTING: np.ones((3, 5)), "sending": sending}, np.zeros(5, np.int64))
+        assert (lost.slowdown, lost.share([2])) == (2, 1)
+        assert lost.of_phases == {COMPUTING: 1.0, "sending": 2.0}, "a slow link"
 
-    def test_what_is_chance_does_not_last(self):
-        seconds = 1 + np.eye(7)  # each is slow once
-        found = Attribution({COMPUTING: seconds}, ONE[:7])
-        assert (found.slowdown, found.lasting) == (2, 1)
-        np.testing.assert_allclose(found.of_workers, 8 / 7)
-        np.testing.assert_allclose([found.share([worker]) for worker in range(7)], 1 / 7)
+    def test_with_several_servers_the_first_block_counts(self):
+        lost = attribution(12, workers=3, servers=2, speeds=[1, 1, 0.5], network={"latency": constant(0.25)})
+        assert lost.slowdown == pytest.approx(2.5 / 1.5)
+        assert lost.seconds == pytest.approx(4 * 2.5)
+        assert lost.share_of_worst == 1
 
-    def test_by_hand_on_any_times(self):
+    def test_slowness_by_chance_does_not_last(self):
+        lost = Attribution({COMPUTING: 1 + np.eye(7)}, np.zeros(7, np.int64))  # each worker is slow once
+        assert (lost.slowdown, lost.lasting) == (2, 1)
+        np.testing.assert_allclose(lost.of_workers, 8 / 7)
+        np.testing.assert_allclose([lost.share([worker]) for worker in range(7)], 1 / 7)
+
+    def test_any_times_by_hand(self):
         rng = np.random.default_rng(5)
         phases = {"reading": rng.random((6, 5)), COMPUTING: 1 + rng.random((6, 5))}
-        found = Attribution(phases, np.array([0, 0, 1, 1, 1]))
+        lost = Attribution(phases, np.array([0, 0, 1, 1, 1]))
+        whole = phases["reading"] + phases[COMPUTING]
         ideal = [sum(np.median(own[row]) for own in phases.values()) for row in range(6)]
-        actual = [max(sum(own[row, worker] for own in phases.values()) for worker in range(5)) for row in range(6)]
-        assert found.slowdown == pytest.approx(sum(actual) / sum(ideal))
+        actual = [max(whole[row]) for row in range(6)]
+        assert lost.slowdown == pytest.approx(sum(actual) / sum(ideal))
         for worker in range(5):
-            own = [max(ideal[row], sum(each[row, worker] for each in phases.values())) for row in range(6)]
-            rest = [
-                max([ideal[row], *(sum(each[row, other] for each in phases.values()) for other in range(5) if other != worker)])
-                for row in range(6)
-            ]
-            assert found.of_workers[worker] == pytest.approx(sum(own) / sum(ideal))
-            assert found.share([worker]) == pytest.approx((sum(actual) - sum(rest)) / (sum(actual) - sum(ideal)))
-        assert found.share(range(5)) == pytest.approx(1)
+            own = [max(ideal[row], whole[row, worker]) for row in range(6)]
+            rest = [max(ideal[row], *np.delete(whole[row], worker)) for row in range(6)]
+            assert lost.of_workers[worker] == pytest.approx(sum(own) / sum(ideal))
+            assert lost.share([worker]) == pytest.approx((sum(actual) - sum(rest)) / (sum(actual) - sum(ideal)))
+        assert lost.share(range(5)) == pytest.approx(1)
 
     def test_rounds_with_backup_workers_are_refused(self):
         cluster = Cluster(workers=4, compute={"name": "uniform", "low": 1, "high": 2})
@@ -110,25 +95,32 @@ class TestTimeLost:
 
 class TestCandidates:
     @pytest.mark.parametrize("workers", [1, 2, 3, 8, 100])
-    def test_each_has_as_many_points_as_any_other_and_a_knob_that_fits(self, workers):
+    def test_all_have_the_same_number_of_points_and_knobs_that_fit(self, workers):
         asking = Question(Cluster(workers=workers), TASK, {"target_error": 0.5}, 10.0)
         can, cannot = that_apply(asking.cluster, asking.parts, 0.5)
         planned = scenario(asking.document(can))
         of = [point.of for point in planned.points.values()]
-        assert {of.count(each.run) for each in can} == {POINTS}
-        assert set(cannot) <= {each.run for each in of_cluster(asking.cluster)} - {"sync"}
+        assert {of.count(candidate.run) for candidate in can} == {POINTS}
+        assert set(cannot) <= {candidate.run for candidate in of_cluster(asking.cluster)} - {"sync"}
         assert ("wagma-sgd" in cannot) == (workers in (3, 100))
-        for why in cannot.values():
-            assert why
+        assert all(cannot.values()), "each has a reason"
 
-    def test_what_is_wrong_with_all_is_an_error(self):
+    def test_a_mistake_in_all_is_an_error(self):
         asking = Question(Cluster(workers=4), {"data": "digits"}, {"target_error": 0.5}, 10.0)
         with pytest.raises(FredError, match=r"task\.model"):
             that_apply(asking.cluster, asking.parts, 0.5)
 
-    def test_allreduce_needs_a_network(self):
-        assert "allreduce" not in [each.run for each in of_cluster(Cluster(workers=4))]
-        assert "allreduce" in [each.run for each in of_cluster(Cluster(workers=4, network={"latency": constant(1.0)}))]
+    def test_they_fit_the_cluster(self):
+        def of(**options) -> dict:
+            return {candidate.run: candidate.values for candidate in of_cluster(Cluster(**options))}
+
+        assert "allreduce" not in of(workers=4)
+        assert "allreduce" in of(workers=4, network={"latency": constant(1.0)})
+        for workers in (2, 3, 5, 9):
+            assert all(workers // n > 1 for n in of(workers=workers).get("softsync", ())), "else it is asgd"
+
+
+EQUAL = Cluster(workers=4, compute=constant(1.0))
 
 
 class TestRanking:
@@ -136,36 +128,34 @@ class TestRanking:
     def _few_points(self, monkeypatch):
         monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
 
-    def test_a_worker_that_never_answers_makes_a_backup_worker_the_answer(self):
-        cluster = Cluster(workers=4, compute=constant(1.0), speeds=[1, 1, 1, 1e-6])
-        _, found = plan(cluster, [SYNC, BACKUP], budget=40.0)
-        assert [place.run for place in found.places] == ["backup-workers"]
-        assert list(found.unreached) == ["sync"]
-        assert found.places[0].values["protocol.backup_workers"] == 1
-
-    def test_equal_workers_have_no_use_for_a_backup_worker(self):
-        result, found = plan(Cluster(workers=4, compute=constant(1.0)), [SYNC, BACKUP], budget=40.0)
+    def test_a_backup_worker_is_the_answer_where_a_worker_never_answers_and_not_where_all_are_equal(self):
+        result, ranking = plan(EQUAL, [SYNC, BACKUP], budget=40.0)
         throughput = result.summary.groupby(result.summary["name"].str.partition(",")[0])["throughput"].max()
         assert throughput["sync"] > throughput["backup-workers"]
-        assert len(found.places) == 2
+        assert len(ranking.places) == 2
+        cluster = Cluster(workers=4, compute=constant(1.0), speeds=[1, 1, 1, 1e-6])
+        _, ranking = plan(cluster, [SYNC, BACKUP], budget=40.0)
+        assert [place.run for place in ranking.places] == ["backup-workers"]
+        assert list(ranking.unreached) == ["sync"]
+        assert ranking.places[0].values["protocol.backup_workers"] == 1
 
     def test_times_are_those_of_the_reported_seeds_alone_and_in_order(self):
-        result, found = plan(Cluster(workers=4, compute={"name": "uniform", "low": 1, "high": 3}), [SYNC, BACKUP], budget=40.0)
+        cluster = Cluster(workers=4, compute={"name": "uniform", "low": 1, "high": 3})
+        result, ranking = plan(cluster, [SYNC, BACKUP], budget=40.0)
         summary = result.summary.set_index(["name", "seed"])["target_seconds"]
-        for place in found.places:
+        for place in ranking.places:
             assert place.seconds == tuple(summary[place.point, seed] for seed in (101, 102))
-        assert [place.median for place in found.places] == sorted(place.median for place in found.places)
-        first, second = found.places
+        assert [place.median for place in ranking.places] == sorted(place.median for place in ranking.places)
+        first, second = ranking.places
         assert first.against is None
         ratio = np.exp(np.mean(np.log(second.seconds) - np.log(first.seconds)))
         assert second.against["mean"] == pytest.approx(ratio)
 
-    def test_an_edge_is_said_and_a_target_that_nobody_reached(self):
-        cluster = Cluster(workers=4, compute=constant(1.0))
-        _, found = plan(cluster, [SYNC], budget=40.0)
-        assert found.places[0].edges == (RATE,)  # of two rates each is one
-        assert "at the edge of what was tried" in doubts(found, 0.2, 40.0)[0]
-        _, nothing = plan(cluster, [SYNC], budget=3.0, target=0.001)
+    def test_an_edge_and_a_missed_target_are_reported(self):
+        _, ranking = plan(EQUAL, [SYNC], budget=40.0)
+        assert ranking.places[0].edges == (RATE,)  # of two rates each is one
+        assert "at the edge of what was tried" in doubts(ranking, 0.2, 40.0)[0]
+        _, nothing = plan(EQUAL, [SYNC], budget=3.0, target=0.001)
         assert not nothing.places
         assert nothing.unreached["sync"] > 0.001
         assert "no system reached the target within 3 s" in doubts(nothing, 0.1, 3.0)[0]
@@ -176,119 +166,190 @@ def within(budget: float, *seconds: float) -> Spent:
     return Spent(seconds, [budget] * len(seconds))
 
 
-def test_a_system_is_surely_later_only_if_the_interval_says_so_where_misses_count_as_the_budget():
+def test_a_system_is_significantly_later_only_if_the_interval_says_so_and_misses_count_as_the_budget():
     never, first = math.inf, (2.0, 2.1, 2.2, 2.0, 2.1)
     (missing,) = against([within(10.0, *[never] * 5)], within(10.0, *first))
     (once,) = against([within(2.5, 2.0, 2.1, 2.3, 2.0, never)], within(2.5, *first))
     (unsure,) = against([within(5.0, 4.0, 4.1, 4.2, 4.3, never)], within(5.0, 1.0, 2.0, never, never, never))
-    told = [Place("b", "b", {}, 1, (), (), pair).told_apart for pair in (missing, once, unsure)]
-    assert told == [True, False, False]
+    later = [Place("b", "b", {}, 1, (), (), pair).told_apart for pair in (missing, once, unsure)]
+    assert later == [True, False, False]
     assert missing["mean"] == pytest.approx(10 / math.prod(first) ** 0.2)
 
 
 def test_several_systems_are_compared_with_the_first_as_one_family():
     first, slow, other = (2.0, 2.1, 2.2, 2.0, 2.1), (2.2, 2.4, 2.3, 2.3, 2.5), (2.0, 2.2, 2.1, 2.1, 2.0)
-    of_first, of_slow, of_other = (within(10.0, *each) for each in (first, slow, other))
+    of_first, of_slow, of_other = (within(10.0, *seconds) for seconds in (first, slow, other))
     alone, together = against([of_slow], of_first)[0], against([of_slow, of_other], of_first)[0]
     assert together["low"] < alone["low"] < alone["mean"] == together["mean"]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5, 9])
-def test_no_two_systems_of_a_plan_are_the_same(workers):
-    softsync = next((each for each in of_cluster(Cluster(workers=workers)) if each.run == "softsync"), None)
-    assert all(workers // n > 1 for n in (softsync.values if softsync else ())), "with one gradient an update it is asgd"
+SMALL = f"task: {json.dumps(TASK)}\nevaluate: {{target_error: 0.5}}\n"
+ALGORITHM = "algorithm: {name: ssgd, learning_rate: 0.1}\n"
 
 
-SMALL = """
-task: {data: {name: synthetic-classification, examples: 600, evaluation: 100, features: 8, classes: 4}, model: softmax}
-evaluate: {target_error: 0.5}
-"""
+class TestCommand:
+    @pytest.mark.slow
+    def test_it_says_which_system_is_first_and_leaves_a_scenario_to_go_on_from(self, tmp_path, monkeypatch):
+        few(monkeypatch)
+        task, out, mine = tmp_path / "task.yaml", tmp_path / "out", tmp_path / "mine.yaml"
+        task.write_text(SMALL)
+        mine.write_text(
+            f"cluster: {{workers: 8, nodes: 2, compute: {{name: trace, file: example}}}}\n{ALGORITHM}stop: {{seconds: 20}}\n"
+        )
+        answer = fred_command(
+            *("plan", mine, "--for", task, "--seeds", 2, "--budget", 20, "--jobs", 1, "--out", out), columns=80
+        )
+        assert answer.code == 0
+        for words in ("reached an error of 0.5 first, after", "Not considered: ad-psgd", "all workers"):
+            assert words in answer.out
+        planned = load(out / "scenario.yaml")
+        assert {point.of for point in planned.points.values()} == {"sync", "asgd"}
 
+    def test_a_scenario_has_cluster_task_and_budget_itself(self, tmp_path, monkeypatch):
+        few(monkeypatch)
+        file, network = tmp_path / "mine.yaml", "{latency: {name: constant, seconds: 0.5}}"
+        cluster = f"cluster: {{workers: 3, compute: {{name: constant, seconds: 1.0}}, network: {network}}}\n"
+        file.write_text(f"{SMALL}{cluster}{ALGORITHM}stop: {{seconds: 12}}\n")
+        answer = fred_command("plan", file, "--seeds", 1, "--jobs", 1, "--json", "--out", tmp_path / "out")
+        assert answer.code == 0
+        facts = json.loads(answer.out)
+        assert (facts["budget"], facts["target"]) == (12.0, {"target_error": 0.5})
+        assert {place["run"] for place in facts["ranking"]} | facts["unreached"].keys() == {"sync", "asgd"}
+        assert facts["lost"]["network"] == pytest.approx(0.5)  # two messages of half a second each
 
-ON_A_TRACE = """
-cluster: {workers: 8, nodes: 2, compute: {name: trace, file: example}}
-algorithm: {name: ssgd, learning_rate: 0.1}
-stop: {seconds: 20}
-"""
+    def test_mistakes_are_refused_in_a_line_and_leave_nothing(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        Path("task.yaml").write_text("task: {data: digits, model: softmax}\n")
+        for command, words in (
+            ("systems/ssp --for digit", "--for digit: expected digits, or a YAML file"),
+            ("systems/ssp --for none.yaml", "none.yaml"),
+            ("systems/ssp --for digits --budget -1", "--budget -1: expected a number above 0"),
+            ("systems/ssp --for digits --iterations 2=3", "--iterations is for a result folder"),
+            ("systems/ssp --for task.yaml", "no target: give --target-error"),
+            ("systems/ssp", "no target: give --target-error"),
+            ("systems/ssp --workers 3", "--workers is for a result folder"),
+            ("times.csv --for digits", "for a trace, use `fred diagnose times.csv --for digits`"),
+            ("times.csv", "for a trace, use `fred diagnose times.csv`"),
+            (". --for digits", "is a folder"),
+            (". --by cost", "is a folder: --by needs a scenario"),
+            (
+                "quickstart --by cost",
+                "--by cost: nothing in quickstart has a price; add, for example, `prices: {workers: [{per_",
+            ),
+            ("quickstart --by energy", "--by energy: no machine in quickstart draws power; add, for example, `prices: {wor"),
+        ):
+            assert words in refusal("plan", *command.split()), command
+        assert not Path("results").exists()
 
-
-def test_the_command_says_who_was_first_and_leaves_a_scenario_to_go_on_from(tmp_path, capsys, monkeypatch):
-    few(monkeypatch)
-    task, out, mine = tmp_path / "task.yaml", tmp_path / "out", tmp_path / "mine.yaml"
-    task.write_text(SMALL)
-    mine.write_text(ON_A_TRACE)
-    command = ["plan", str(mine), "--for", str(task), "--seeds", "2", "--budget", "20", "--jobs", "1", "--out", str(out)]
-    assert main(command) == 0
-    shown = capsys.readouterr().out
-    for words in ("reached an error of 0.5 first, after", "Not considered: ad-psgd", "all workers"):
-        assert words in shown
-    planned = load(out / "scenario.yaml")
-    assert {point.of for point in planned.points.values()} == {"sync", "asgd"}
-
-
-def test_a_scenario_says_cluster_task_and_budget_itself(tmp_path, capsys, monkeypatch):
-    few(monkeypatch)
-    file = tmp_path / "mine.yaml"
-    file.write_text(
-        SMALL
-        + "cluster: {workers: 3, compute: {name: constant, seconds: 1.0}, network: {latency: {name: constant, seconds: 0.5}}}\n"
-        "algorithm: {name: asgd, learning_rate: 0.1}\nstop: {seconds: 12}\n"
-    )
-    assert main(["plan", str(file), "--seeds", "1", "--jobs", "1", "--json", "--out", str(tmp_path / "out")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["budget"], told["target"]) == (12.0, {"target_error": 0.5})
-    assert {each["run"] for each in told["ranking"]} | told["unreached"].keys() == {"sync", "asgd"}
-    assert told["lost"]["network"] == pytest.approx(0.5)  # two messages of half a second each
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (["systems/ssp", "--for", "digit"], "--for digit: expected digits, or a YAML file"),
-        (["systems/ssp", "--for", "none.yaml"], "none.yaml"),
-        (["systems/ssp", "--for", "digits", "--budget", "-1"], "--budget -1: expected a number above 0"),
-        (["systems/ssp", "--for", "digits", "--iterations", "2=3"], "--iterations is for a result folder"),
-        (["systems/ssp", "--for", "task.yaml"], "no target: give --target-error"),
-        (["times.csv", "--for", "digits"], "for a trace, use `fred diagnose times.csv --for digits`"),
-        (["times.csv"], "for a trace, use `fred diagnose times.csv`"),
-        ([".", "--for", "digits"], "is a folder"),
-        (["systems/ssp", "--workers", "3"], "--workers is for a result folder"),
-        (
-            ["quickstart", "--by", "cost"],
-            "--by cost: nothing in quickstart has a price; add, for example, `prices: {workers: [{per_",
-        ),
-        (
-            ["quickstart", "--by", "energy"],
-            "--by energy: no machine in quickstart draws power; add, for example, `prices: {wor",
-        ),
-        ([".", "--by", "cost"], "is a folder: --by needs a scenario"),
-        (["systems/ssp"], "no target: give --target-error"),
-    ],
-)
-def test_mistakes_are_told_in_a_line_and_leave_nothing(command, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("task.yaml").write_text("task: {data: digits, model: softmax}\n")
-    assert main(["plan", *command]) == 2
-    assert words in capsys.readouterr().err
-    assert not Path("results").exists()
-
-
-def test_a_scenario_that_somebody_changed_is_not_overwritten(tmp_path, capsys, monkeypatch):
-    few(monkeypatch)
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "scenario.yaml").write_text("title: mine\n")
-    assert main(["plan", "quickstart", "--out", str(out)]) == 2
-    assert "is there already, and not what this command writes" in capsys.readouterr().err
-    assert (out / "scenario.yaml").read_text() == "title: mine\n"
+    def test_a_scenario_that_somebody_changed_is_not_overwritten(self, tmp_path, monkeypatch):
+        few(monkeypatch)
+        out = tmp_path / "out"
+        out.mkdir()
+        (out / "scenario.yaml").write_text("title: mine\n")
+        assert "is there already, and not what this command writes" in refusal("plan", "quickstart", "--out", out)
+        assert (out / "scenario.yaml").read_text() == "title: mine\n"
 
 
 def test_a_task_is_a_name_a_block_or_a_scenario(tmp_path):
     block = tmp_path / "task.yaml"
     block.write_text(SMALL)
     task, target = question.task_of(str(block))
-    assert (task["data"]["name"], task["batch_size"], target) == ("synthetic-classification", 8, {"target_error": 0.5})
+    assert (task["data"]["name"], task["batch_size"], target) == ("synthetic-classification", 4, {"target_error": 0.5})
     assert question.task_of("digits")[1] == question.task_of("quickstart")[1] == {"target_error": 0.12}
     block.write_text("task: {data: digits, modl: softmax}\n")
     with pytest.raises(FredError, match=r"task\.yaml:1: task\.modl: unknown key"):
         question.task_of(str(block))
+
+
+class TestBackupWorkers:
+    """How many workers to wait for."""
+
+    def test_fewer_workers_are_the_mean_over_all_choices_of_them(self):
+        seconds = np.random.default_rng(3).exponential(size=(5, 6))
+        for workers in (1, 2, 4, 6):
+            chosen = [
+                np.sort(seconds[:, list(some)], axis=1).mean(axis=0) for some in itertools.combinations(range(6), workers)
+            ]
+            np.testing.assert_allclose(backup_workers.mean_arrivals(seconds, workers), np.mean(chosen, axis=0))
+        with pytest.raises(ValueError, match="1 to 6 workers"):
+            backup_workers.mean_arrivals(seconds, 7)
+
+    def test_iterations_between_and_beyond_measured_ones(self):
+        table = {50: 137.5, 100: 76.2}
+        np.testing.assert_allclose(
+            backup_workers.iterations_at(np.array([49, 50, 60, 100, 101]), table), [np.nan, 137.5, 125.24, 76.2, np.nan]
+        )
+        exact = {n: 30 + 400 / n for n in (4, 7, 20)}
+        np.testing.assert_allclose(backup_workers.iterations_at(np.array([1, 10, 1000]), exact, "fitted"), [430, 70, 30.4])
+        steeper = backup_workers.iterations_at(np.array([1, 4, 8]), {2: 100.0, 4: 20.0, 8: 10.0}, "fitted")
+        assert (steeper > 0).all()
+        assert (np.diff(steeper) < 0).all()
+        for wrong in ({}, {3: 0.0}, {3: 10.0}):
+            with pytest.raises(ValueError, match="expected a positive number of iterations"):
+                backup_workers.iterations_at(np.arange(1, 21), wrong, "fitted")
+
+    def test_the_best_plan_is_the_best_of_all(self):
+        times, table = np.cumsum(np.random.default_rng(1).exponential(size=30)), {5: 900.0, 12: 500.0, 30: 260.0}
+        result = backup_workers.plan(times, table)
+        tried = {n: np.interp(n, [5, 12, 30], [900, 500, 260]) * times[n - 1] for n in range(5, 31)}
+        best = min(tried, key=tried.__getitem__)
+        assert (result.workers, result.waited_for[result.best]) == (30, best)
+        np.testing.assert_allclose(result.seconds, list(tried.values()))
+        with pytest.raises(ValueError, match="known for N = 5 to 30, but there are 4 workers"):
+            backup_workers.plan(times[:4], table)
+
+    def test_arrivals_are_compute_times_where_nothing_else_takes_time(self):
+        cluster = Cluster(workers=5, compute={"name": "exponential", "scale": 1.0})
+        schedule = record(Synchronous(), cluster, gradients=500, seed=4)
+        rounds = arrivals(schedule)
+        assert rounds.shape == (100, 5)
+        spans = (schedule["end_ns"] - schedule["begin_ns"])[schedule["verb"] == 2] / 1e9
+        np.testing.assert_allclose(rounds, np.sort(spans.reshape(100, 5), axis=1), atol=1e-8)
+        with pytest.raises(ValueError, match="complete rounds"):
+            arrivals(record(Synchronous(), cluster, seconds=0.01, seed=4))
+
+    @pytest.mark.usefixtures("undrawn")
+    def test_a_result_folder_says_how_long_everything_takes(self, tmp_path):
+        file, out = tmp_path / "backup.yaml", tmp_path / "out"
+        scenario = {
+            "seeds": [1, 2],
+            "task": TASK,
+            "cluster": {"workers": 4, "compute": {"name": "pareto", "minimum": 0.1, "alpha": 1.2}},
+            "algorithm": {"name": "ssgd", "learning_rate": 0.2},
+            "stop": {"updates": 80},
+            "evaluate": {"every_updates": 1, "target_loss": 1.3},
+            "runs": {"all": {}, "but-2": {"protocol": {"backup_workers": 2}}},
+        }
+        file.write_text(json.dumps(scenario))
+        assert fred_command("run", file, "--out", out).code == 0
+        answer = fred_command("plan", out, "--json", "--out", tmp_path / "plan.svg")
+        assert answer.code == 0
+        facts, summary = json.loads(answer.out), json.loads((out / "summary.json").read_text())
+        reached = {name: [row["target"]["updates"] for row in summary if row["name"] == name] for name in ("all", "but-2")}
+        assert [row["waited_for"] for row in facts["plans"]] == [2, 3, 4]
+        assert facts["plans"][0]["iterations"] == np.mean(reached["but-2"])
+        assert facts["plans"][2]["iterations"] == np.mean(reached["all"])
+        assert facts["best"] == min(facts["plans"], key=lambda row: row["seconds"])
+        seconds = [row["virtual_seconds"] / row["updates"] for row in summary if row["name"] == "all"]
+        assert facts["plans"][2]["arrival"] == pytest.approx(np.mean(seconds))  # the last arrival ends the round
+        assert (tmp_path / "plan.svg").read_text().count("<svg") == 1
+
+    @pytest.mark.usefixtures("undrawn")
+    def test_iterations_are_given_where_the_result_has_no_target_and_the_table_marks_the_best(self, tmp_path):
+        scenario, result = tmp_path / "timing.yaml", tmp_path / "out"
+        scenario.write_text(
+            "cluster: {workers: 8, compute: {name: trace, file: example}}\n"
+            "algorithm: {name: ssgd, learning_rate: 0.1}\nstop: {updates: 60}\n"
+        )
+        assert fred_command("run", scenario, "--out", result).code == 0
+        out = fred_command("plan", result, "--iterations", "2=1000,8=400", columns=80).out
+        row = next(line for line in out.splitlines() if "best" in line and "of the best" not in line)
+        assert "converges first" in out
+        assert out.split("N = ")[1].split(",")[0] == row.split()[0]
+        for arguments, message in (
+            ([], "give --iterations"),
+            (["--iterations", "2:1000"], "expected N=COUNT"),
+            (["--iterations", "9=10"], "known for N = 9 to 9, but there are 8 workers"),
+            (["--iterations", "2=10", "--workers", "9"], "expected 1 to 8 workers"),
+        ):
+            assert message in refusal("plan", result, *arguments)

@@ -1,112 +1,216 @@
-"""`fred list KIND NAME` and the pages of the reference say of each component what its class says."""
+"""`fred list`, the pages of the reference and docstrings: complete, and true to the classes that they describe."""
 
+import ast
+import doctest
+import importlib
+import inspect
 import re
+from collections.abc import Iterator
+from enum import Enum
 from io import StringIO
+from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from ruamel.yaml import YAML
 
-from fred.commands import cli, reference
+import fred
+from fred.commands import documentation, public, reference
 from fred.components import registry
+from fred.learning.server import Family, Server
+from tests import house
+from tests.conftest import ROOT
+from tests.program import fred_command, refusal
 
-COMPONENTS = [(kind, name) for kind, names in registry.REGISTRY.items() for name in names]
+EXAMPLES = sorted(name for name, path in house.files().items() if ">>>" in path.read_text(encoding="utf-8"))
+COSTLY = """adapters async_mesh choco codec dbw dct delays edit entity_regimes fadas findings first_weights fitted floats folder
+ loss loss_functions model optimizers ormo pipelines power_sgd quadratic result ringleader ringmaster rounding sentences sparse
+ transformer"""  # they compile programs, or fit
+ALIASES = {"Params", "Message", "Scalar", "Process"}  # types, and NOTHING a value: explained where they are defined
+DRIVEN = {"Recorder"}  # by the simulation, whose verbs are what protocols call
+OWN = '''"""Mine [Nobody 2031]."""
+from typing import ClassVar, Literal
+from pydantic import Field
+from fred import Server
+from fred.protocols.asynchronous import Asynchronous
 
+class Mine(Server):
+    """Steps twice."""
+    rule: ClassVar[str] = "w <- w - 2 step(g)"
+    how: Literal["a", "b"] = Field("a", description="what | does")
+    much: int = Field(2, ge=1, description="how much, updates")
+    def apply_update(self, state, grads, timestamp, worker):
+        return self.step(state, grads)
 
-def told(capsys, *arguments: str) -> str:
-    assert cli.main(["list", *arguments]) == 0
-    return capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("kind", "name"), COMPONENTS, ids=lambda part: part)
-def test_each_component_has_its_sentence_options_and_an_example_that_is_one(kind, name, capsys):
-    text, cls = told(capsys, kind, name), registry.lookup(kind, name)
-    assert registry.summary(registry.REGISTRY[kind][name]) in " ".join(text.split())
-    assert re.findall(r"^  ([a-z]\w*) +\S", text.partition("options:")[2].partition("example:")[0], re.M) == list(
-        cls.model_fields
-    )
-    (shown,) = re.findall(r"^example: +(.*)$", text, re.M)
-    example = within(YAML(typ="safe").load(StringIO(shown)))
-    options = {key: value for key, value in example.items() if key != "name"}
-    assert TypeAdapter(cls).validate_python(options) == cls.example()
-    assert example["name"] == name
-
-
-def within(value):
-    """The component in a piece of a scenario: what has no further component in it that takes its place."""
-    while True:
-        if isinstance(value, str):
-            return {"name": value}
-        if isinstance(value, list):
-            (value,) = value
-            continue
-        inner = [
-            each for key, each in value.items() if key in ("rule", "topology", "selection", "fetch_gate") or "name" not in value
-        ]
-        if not inner:
-            return value
-        (value,) = inner
+class Patient(Asynchronous):
+    "Waits."
+    faults: ClassVar[str] = "waits on"
+'''
 
 
-@pytest.mark.parametrize("kind", registry.REGISTRY)
-def test_the_page_of_a_kind_has_a_section_for_each(kind):
-    sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", reference.page(kind), re.M | re.S))
-    assert list(sections) == list(registry.REGISTRY[kind])
-    for name, text in sections.items():
-        fields = registry.lookup(kind, name).model_fields
-        assert re.findall(r"^\| `(\w+)` \|", text, re.M) == list(fields)
-        assert all(re.search(rf"^\| `{key}` \| \S.* \| .* \| \S.* \|$", text, re.M) for key in fields), text
-
-
-def test_limits_units_and_defaults_are_told(capsys):
-    text = told(capsys, "contention", "rare-delays")
-    assert re.search(
-        r"probability +number, above 0, at most 1; required, such as 0.01\n +probability that a gradient is delayed\n", text
-    )
-    assert re.search(r"seconds +latency, by name or with options; required.*\n +delay, s\n", text)
-
-
-def test_a_name_that_only_one_kind_has_is_enough(capsys):
-    assert told(capsys, "fasgd") == told(capsys, "algorithm", "fasgd")
-
-
-def test_a_kind_alone_is_listed(capsys):
-    assert re.findall(r"^  (\S+) ", told(capsys, "topology"), re.M) == list(registry.REGISTRY["topology"])
-
-
-def test_a_class_of_ones_own_is_explained_too(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_importable", {})
-    (tmp_path / "own_rules.py").write_text(
-        "from pydantic import Field\nfrom fred import Server\n\n\nclass Mine(Server):\n"
-        '    """Steps as it likes."""\n\n    much: int = Field(2, ge=1, description="how much, updates")\n'
-        "    def apply_update(self, state, grads, timestamp, worker):\n        return self.step(state, grads)\n"
-    )
-    text = told(capsys, "algorithm", "own_rules:Mine", "--import", "own_rules")
-    assert "Steps as it likes." in text
-    assert re.search(r"much +whole number, at least 1; default: 2\n +how much, updates", text)
-
-
-def test_large_limits_are_written_out(capsys):
-    assert "below 16777216;" in told(capsys, "data", "grammar")
+def listed(*arguments: str) -> str:
+    code, out, error = fred_command("list", *arguments, columns=80)
+    assert (code, error) == (0, "")
+    return out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["latencies"], "did you mean `latency`?"),
-        (["fasdg"], "did you mean `fasgd`?"),
-        (["exponential"], "`exponential` is an algorithm and a topology and a latency; choose one"),
-        (["latncy", "uniform"], "there is no kind `latncy`; did you mean `latency`?"),
-        (["latency", "unifrom"], "did you mean `uniform`?"),
-        (["latency", "fasgd"], "there is an algorithm `fasgd`: `fred list algorithm fasgd`"),
-        (["latency", "mine:Slow"], "allow it with `--import mine`"),
-    ],
+    "module",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name.rpartition(".")[2] in COSTLY.split())) for name in EXAMPLES],
 )
-def test_what_is_not_there_is_refused_with_what_may_be_meant(arguments, message, capsys):
-    assert cli.main(["list", *arguments]) == 2
-    out, error = capsys.readouterr()
-    assert message in error
-    assert not out
-    assert error.count("\n") == 1
+def test_examples_of_docstrings_run(module, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    failed, attempted = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    assert attempted
+    assert not failed
+
+
+def test_each_component_has_its_sentence_options_and_an_example_that_is_one():
+    for kind, name in [(kind, name) for kind, names in registry.REGISTRY.items() for name in names]:
+        text, cls = reference.reference(kind, name).text(), registry.lookup(kind, name)
+        assert registry.summary(registry.REGISTRY[kind][name]) in " ".join(text.split()), name
+        options = text.partition("options:")[2].partition("example:")[0]
+        assert re.findall(r"^  ([a-z]\w*) +\S", options, re.M) == list(cls.model_fields), name
+        (shown,) = re.findall(r"^example: +(.*)$", text, re.M)
+        found = components_in(YAML(typ="safe").load(StringIO(shown)))
+        example = next(part for part in found if part.get("name") == name)
+        assert TypeAdapter(cls).validate_python({k: v for k, v in example.items() if k != "name"}) == cls.example()
+
+
+def components_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield whatever may be a component in a piece of a scenario, the outermost first."""
+    if isinstance(value, str):
+        yield {"name": value}
+    if isinstance(value, dict):
+        yield dict(value)
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from components_in(part)
+
+
+def test_the_page_of_a_kind_has_a_section_for_each_component():
+    for kind, names in registry.REGISTRY.items():
+        sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", reference.page(kind), re.M | re.S))
+        assert list(sections) == list(names)
+        for name, text in sections.items():
+            fields = registry.lookup(kind, name).model_fields
+            assert re.findall(r"^\| `(\w+)` \|", text, re.M) == list(fields)
+            assert all(re.search(rf"^\| `{key}` \| \S.* \| .* \| \S.* \|$", text, re.M) for key in fields), text
+
+
+def test_limits_units_and_defaults_are_listed():
+    text = listed("contention", "rare-delays")
+    probability = r"probability +number, above 0, at most 1; required, such as 0.01\n +probability that a gradient is delayed\n"
+    assert re.search(probability, text)
+    assert re.search(r"seconds +latency, by name or with options; required.*\n +delay, s\n", text)
+    assert "below 16777216;" in listed("data", "grammar"), "large limits are written out"
+    assert listed("fasgd") == listed("algorithm", "fasgd"), "a name that only one kind has is enough"
+    assert re.findall(r"^  (\S+) ", listed("topology"), re.M) == list(registry.REGISTRY["topology"])
+
+
+def test_what_is_missing_is_refused_with_what_may_be_meant():
+    for arguments, message in (
+        ("latencies", "did you mean `latency`?"),
+        ("fasdg", "did you mean `fasgd`?"),
+        ("exponential", "`exponential` is an algorithm and a topology and a latency; choose one"),
+        ("latncy uniform", "there is no kind `latncy`; did you mean `latency`?"),
+        ("latency unifrom", "did you mean `uniform`?"),
+        ("latency fasgd", "there is an algorithm `fasgd`: `fred list algorithm fasgd`"),
+        ("latency mine:Slow", "allow it with `--import mine`"),
+        ("python Layot", "there is no `fred.Layot`; did you mean `Layout`?"),
+    ):
+        assert message in refusal("list", *arguments.split())
+
+
+@pytest.mark.slow
+def test_the_page_of_algorithms_is_current_and_complete(monkeypatch):
+    page = ROOT / "docs" / "algorithms.md"
+    text = page.read_text(encoding="utf-8")
+    monkeypatch.chdir(page.parent)
+    monkeypatch.setattr(registry, "imported", lambda: [])  # which other tests may have added to
+    assert listed("--markdown", "../scenarios") == text, "run: make golden"
+    sections = dict(re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", text, re.M | re.S))
+    other_defaults = {"psp-sgd": {"scaling"}, "ringmaster-lmo": {"optimizer"}, "muloco": {"optimizer"}}
+    other_defaults |= {"sparseloco": {"codec"}, "demo": {"codec"}, "des-loc": {"optimizer"}}
+    for name in registry.REGISTRY["algorithm"]:
+        cls, section = registry.lookup("algorithm", name), sections[name]
+        assert cls.family is not Family.OWN
+        assert f"```text\n{vars(cls)['rule']}\n```" in section
+        assert re.search(r"^- source: .*(19|20)\d\d", section, re.M), name
+        assert f"- protocol: [{cls.protocol}](#{cls.protocol})" in section
+        scenario = re.search(r"^- scenario: \[.*\]\((.*)\), look for: \S", section, re.M)
+        assert scenario, f"no scenario of {name}, or none whose first line is `# Look for: ...`"
+        assert (page.parent / scenario[1]).is_file()
+        of_all = set(Server.model_fields) - other_defaults.get(name, set())
+        assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == set(cls.model_fields) - of_all
+    for name in registry.REGISTRY["protocol"]:
+        assert re.search(r"^- source: \w", sections[name], re.M), name
+        assert set(re.findall(r"^\| `(\w+)` \|", sections[name], re.M)) == set(registry.lookup("protocol", name).model_fields)
+
+
+def test_a_users_classes_are_described_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_reference.py").write_text(OWN)
+    text = listed("algorithm", "own_reference:Mine", "--import", "own_reference")
+    assert "Steps twice." in text
+    assert re.search(r"much +whole number, at least 1; default: 2\n +how much, updates", text)
+    page = documentation.page(tmp_path)
+    mine = (
+        "Steps twice.\n\n```text\nw <- w - 2 step(g)\n```\n\n- source: Nobody 2031\n- protocol: [asynchronous](#asynchronous)\n"
+    )
+    assert f"### own_reference:Mine\n\n{mine}" in page
+    assert "| `how` | `a` | what \\| does: `a`, `b` |" in page
+    assert "### own_reference:Patient\n\nWaits.\n\n- source: Nobody 2031\n- faults: waits on\n" in page
+    assert "own_reference:Server" not in page
+
+
+def test_all_public_names_are_listed_with_what_they_take():
+    lines = listed("python").splitlines()[1:]
+    assert sorted(line.split()[0] for line in lines) == sorted(fred.__all__)
+    assert all(len(line.split()) > 2 for line in lines), "a description is missing"
+    for name in fred.__all__:
+        text = public.text(name)
+        assert text.startswith(f"fred.{name}")
+        assert ".model_dump(" not in text.replace("both.model_dump(", ""), f"{name}: a method of pydantic's"
+        assert " object at 0x" not in text, name
+    central = listed("python", "Central")
+    assert ".fetch(self, sim: Simulation, worker: int" in central
+    assert ".layout(self, cluster: Cluster) -> Layout" in central
+    assert "model_dump" not in central
+
+
+def parts_of(name: str) -> list[tuple[str, Any]]:
+    """Return a public function, or a class and its own public methods."""
+    value = getattr(fred, name)
+    if not inspect.isclass(value):
+        return [(name, value)]
+    ours = [cls for cls in value.__mro__ if cls.__module__.startswith("fred.")]
+    methods = {key: method for cls in reversed(ours) for key, method in vars(cls).items() if not key.startswith("_")}
+    functions = {key: getattr(method, "__func__", method) for key, method in methods.items()}
+    return [(name, value), *((f"{name}.{key}", each) for key, each in functions.items() if inspect.isfunction(each))]
+
+
+def explanation_of(value: Any) -> str:
+    """Return the docstring; of a class without its first sentence and its examples, which name things without explaining them."""
+    docstring = inspect.getdoc(value) or ""
+    return docstring.partition("\n")[2].partition(">>>")[0] if inspect.isclass(value) else docstring
+
+
+def test_every_public_name_has_an_example_and_explains_its_parameters():
+    for name in set(fred.__all__) - ALIASES - {"NOTHING"}:
+        (_, value), *methods = parts_of(name)
+        assert ">>>" in (inspect.getdoc(value) or ""), f"fred.{name} has no example"
+        of_pydantic = inspect.isclass(value) and issubclass(value, (BaseModel, Enum))  # whose fields have descriptions
+        for part, function in (() if of_pydantic else ((name, value),)) + (() if name in DRIVEN else tuple(methods)):
+            for parameter in inspect.signature(function).parameters.keys() - {"self", "cls"}:
+                assert re.search(rf"\b{parameter}\b", explanation_of(function)), f"{part}: {parameter}"
+        docstrings = "\n".join(inspect.getdoc(part) or "" for _, part in parts_of(name))
+        assert not re.findall(r">>> .*\b(?:from|import) fred\.\S+", docstrings), f"{name}: the example needs more than `fred`"
+
+
+def test_whatever_a_scenario_can_name_can_be_made_of_public_names_that_type_checkers_see():
+    assert {registry.base(kind) for kind in registry.BASES} <= {getattr(fred, name) for name in fred.__all__}
+    tree = ast.parse(house.files()["fred"].read_text(encoding="utf-8"))
+    aliases = {alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert aliases - {None, "__version__"} == set(fred.__all__)
+    assert set(fred.__all__) <= set(dir(fred))

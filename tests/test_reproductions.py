@@ -1,14 +1,20 @@
-"""What reproductions run is what they say."""
+"""Reproductions run what they report; their quadratics by hand, and FRED's runs of them by NumPy."""
 
 import importlib
+import itertools
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
+import fred
+from fred import batch_indices
 from fred.specification.loading import load
-from reproductions import predictors
+from reproductions import clipped, predictors
 from reproductions.__main__ import PAGES
+from reproductions.asynchronous import by_numpy
 from reproductions.backup_workers import convergence
 from reproductions.fasgd import claims as fasgd_claims
 from reproductions.fasgd import curves as fasgd
@@ -17,22 +23,19 @@ from reproductions.verdicts import Verdict, whether
 from reproductions.wagma import numbers, paper, throughput
 
 
-@pytest.mark.parametrize("number", fasgd.FIGURES)
-@pytest.mark.parametrize("rate", [None, 0.25])
-@pytest.mark.parametrize("algorithm", fasgd.ALGORITHMS)
-def test_fasgds_figures_with_any_rate_and_variant(number, rate, algorithm):
-    scenario, names = fasgd.figure(number, "scaled", algorithm, rate)
-    assert [name.split("-")[1] for name in names] == list(fasgd.FIGURES[number])
-    for name in names:
-        run = scenario.runs[name]
-        assert run.task is not None
-        workers, batch = name.split("-")[1].split("x")
-        assert (run.cluster.size, run.task.batch_size) == (int(workers), int(batch))
-        assert getattr(run.task.model, "initialisation") == "he_normal"  # noqa: B009  a model of any kind
-        published = {"fasgd": 0.005, "sasgd": 0.04}[algorithm.split("-")[0]]
-        assert run.algorithm.learning_rate == (rate or published)
-        assert getattr(run.algorithm, "variant", None) == {"fasgd": "published-code", "fasgd-std": "std"}.get(algorithm)
-    assert scenario.seeds == ((1, 2, 3) if number == 1 else (1,))
+def test_fasgds_figures_with_any_rate_and_variant():
+    for number, (rate, algorithm) in itertools.product(fasgd.FIGURES, zip((None, 0.25, None), fasgd.ALGORITHMS, strict=True)):
+        scenario, names = fasgd.figure(number, "scaled", algorithm, rate)
+        assert [name.split("-")[1] for name in names] == list(fasgd.FIGURES[number])
+        for name in names:
+            run: Any = scenario.runs[name]
+            workers, batch = name.split("-")[1].split("x")
+            assert (run.cluster.size, run.task.batch_size) == (int(workers), int(batch))
+            assert run.task.model.initialisation == "he_normal"
+            published = {"fasgd": 0.005, "sasgd": 0.04}[algorithm.split("-")[0]]
+            assert run.algorithm.learning_rate == (rate or published)
+            assert getattr(run.algorithm, "variant", None) == {"fasgd": "published-code", "fasgd-std": "std"}.get(algorithm)
+        assert scenario.seeds == ((1, 2, 3) if number == 1 else (1,))
 
 
 def test_fasgds_candidates_are_sixteen_powers_of_two_for_each_first_weights():
@@ -42,30 +45,29 @@ def test_fasgds_candidates_are_sixteen_powers_of_two_for_each_first_weights():
     assert rates == {2.0**k for k in range(-13, 3)}
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_measures_its_timing_and_its_training_and_reports(name):
-    module = importlib.import_module(f"reproductions.{name}")
-    assert all(callable(getattr(module, part)) for part in ("timing", "training", "report"))
+def test_every_page_measures_its_timing_and_its_training_and_reports():
+    for name in PAGES:
+        module = importlib.import_module(f"reproductions.{name}")
+        assert all(callable(getattr(module, part)) for part in ("timing", "training", "report")), name
 
 
-@pytest.mark.parametrize(("last", "agrees"), [(0.33, False), (0.45, True)])
-def test_fasgds_relative_advantage_is_judged_by_the_ratio_of_the_errors(last, agrees):
+def test_fasgds_relative_advantage_is_judged_by_the_ratio_of_the_errors():
     """Their difference grows in both: from 0.10 - 0.05, a ratio of 2, to 0.13 at a ratio of 1.65, or 0.25 at 2.25."""
-    ends = {"250x128": (0.05, 0.1), "500x128": (0.05, 0.1), "1000x128": (0.05, 0.1), "10000x128": (0.2, last)}
-    whole = {"initialisation": "N(0, 1)", "rates": "published", "updates": fasgd.UPDATES, "seed": 1}
-    rows = [
-        {**whole, "configuration": name, "algorithm": algorithm, "error": error}
-        for name, both in ends.items()
-        for algorithm, error in zip(fasgd.PUBLISHED, both, strict=True)
-    ]
-    nothing = pd.DataFrame()
-    files = fasgd_claims.Files(fasgd.Errors(pd.DataFrame(rows)), nothing, nothing, nothing)
-    found = dict(fasgd_claims._second(files))
-    assert found.pop("relative").verdict == whether(agrees)
-    assert {each.verdict for each in found.values()} == {Verdict.AGREES}
+    for last, agrees in ((0.33, False), (0.45, True)):
+        ends = {"250x128": (0.05, 0.1), "500x128": (0.05, 0.1), "1000x128": (0.05, 0.1), "10000x128": (0.2, last)}
+        whole = {"initialisation": "N(0, 1)", "rates": "published", "updates": fasgd.UPDATES, "seed": 1}
+        rows = [
+            {**whole, "configuration": name, "algorithm": algorithm, "error": error}
+            for name, both in ends.items()
+            for algorithm, error in zip(fasgd.PUBLISHED, both, strict=True)
+        ]
+        errors = fasgd.Errors(pd.DataFrame(rows))
+        verdicts = dict(fasgd_claims._second(fasgd_claims.Files(errors, *[pd.DataFrame()] * 3)))
+        assert verdicts.pop("relative").verdict == whether(agrees)
+        assert {claim.verdict for claim in verdicts.values()} == {Verdict.AGREES}
 
 
-def test_what_wagmas_paper_says_is_of_runs_that_there_are():
+def test_facts_of_wagmas_paper_are_of_runs_that_exist():
     four, seven, ten = (load(throughput.SCENARIOS / f"figure{number}.yaml").runs for number in (4, 7, 10))
     where = {"figure 7": seven, "figure 8": seven, "figure 10": ten}
     for fact in (*paper.FASTER, *paper.TRAINING_TIME, *paper.STEPS_PER_SECOND, *paper.MINUTES):
@@ -100,12 +102,8 @@ def test_gammas_are_chosen_on_other_seeds_than_those_that_are_reported():
 
 
 def test_the_cost_of_a_tenth_of_the_fetches_is_between_those_of_runs_with_all_seeds():
-    shares = {
-        "open": (1.0, 1.0),
-        "published-fetch-1": (0.04, 3.0),
-        "published-fetch-2": (0.25, 2.0),
-        "published-fetch-3": (0.1, 9.0),
-    }
+    gated = {f"published-fetch-{number}": share for number, share in enumerate(((0.04, 3.0), (0.25, 2.0), (0.1, 9.0)), 1)}
+    shares = {"open": (1.0, 1.0), **gated}
     rows = [
         {"run": run, "kind": run.rsplit("-", 1)[0], "seed": seed, "fetched": share, "cost": cost + seed}
         for run, (share, cost) in shares.items()
@@ -121,9 +119,7 @@ def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
     monkeypatch.setenv("FRED_DATA", str(tmp_path))
     monkeypatch.setattr(predictors, "TRACES", {"small": {"unit": "s"}})
     rows = pd.DataFrame(predictors.tried_on_trace("small", ("all", "count", "oracle")))
-    assert set(rows["first"]) == {20}
-    assert set(rows["rounds"]) == {21}
-    assert set(rows["trained"]) == {4}
+    assert {tuple(row) for row in rows[["first", "rounds", "trained"]].to_numpy().tolist()} == {(20, 21, 4)}
     every, static = (rows[rows["rule"] == name].iloc[0] for name in ("all", "count"))
     assert every["throughput"] == pytest.approx(3 * 21 / times[20:].max(axis=1).sum())
     assert static["value against all"] == pytest.approx(static["throughput"] / every["throughput"])
@@ -131,3 +127,57 @@ def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
     won, low, high = (100 * static[f"{end} against all"] - 100 for end in ("value", "low", "high"))
     assert f"| count | {won:+.1f} ({low:+.1f}…{high:+.1f}) |" in page
     assert predictors._undecided(rows) == "- small: `count` is best; indistinguishable from it: none."
+
+
+def test_the_quadratic_is_that_of_its_matrix():
+    d = 9
+    matrix = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4
+    b = -np.eye(d)[0] / 4
+    least = np.linalg.solve(matrix, b)
+    points = np.random.default_rng(0).normal(size=(3, d))
+    np.testing.assert_allclose(by_numpy.slope(points), points @ matrix - b, atol=1e-12)
+    values = [(x - least) @ matrix @ (x - least) / 2 for x in points]
+    np.testing.assert_allclose(by_numpy.excess(points), values, rtol=1e-9)
+
+
+def test_gradient_descent_needs_as_many_rounds_in_fred():
+    data, limits = {"name": "noise", "deviation": 0.0}, {"every_updates": 1, "target_error": 1e-3}
+    for start, rate in itertools.product((None, 0.0), (1.0, 1.5, 1.9)):
+        model = {"name": "quadratic", "dimension": 32, "start": start}
+        task = {"data": data, "model": model, "loss": "value", "batch_size": 1}
+        algorithm = {"name": "ssgd", "learning_rate": rate}
+        run = {"task": task, "stop": {"updates": 40}, "evaluate": limits, "algorithm": algorithm}
+        result = fred.run(fred.scenario(run, cluster={"workers": 1}))
+        first = 32**0.5 if start is None else start
+        assert result.summary["target_updates"].item() == by_numpy.rounds(first, rate)
+
+
+def test_noise_has_the_tails_of_its_law():
+    for law, known in (("student", stats.t(2.5)), ("pareto", stats.lomax(2.5))):
+        draws = clipped.Tails(law=law, exponent=2.5, scale=0.3).load(1).train.inputs.astype(float) / 0.3
+        np.testing.assert_allclose(draws.mean(axis=0), 0, atol=1e-6)
+        draws = (draws - np.median(draws, axis=0)).ravel()
+        assert stats.kstest(draws if law == "student" else np.abs(draws), known.cdf).pvalue > 0.01
+
+
+@pytest.mark.slow
+def test_clipping_with_a_delay_is_numpys():
+    table: Any = clipped.measured("Student t, 2 degrees", "all x = 1", [5])
+    noise = clipped.Tails(law="student", exponent=2.0, scale=0.3).load(5).train.inputs.astype(float)
+    curvatures = np.linspace(1, 4, 8)
+    for method, length, rate in (("vanilla", np.inf, 0.03 / 8), ("clipped", 1.0, 0.03)):
+        models = [np.ones(8)]
+        for update in range(200):
+            (batch,) = batch_indices(5, 0, update, batch_size=1, examples=len(noise))
+            gradient = curvatures * models[max(0, update - 8)] + noise[batch]
+            models.append(models[-1] - rate * gradient * min(1, length / np.linalg.norm(gradient)))
+        row = table[(table["delay"] == 8) & (table["method"] == method) & (table["measure"] == "loss after 200 updates")]
+        assert row["median"].item() == pytest.approx((curvatures * models[-1] ** 2).sum() / 2, rel=1e-3)
+
+
+def test_ratios_are_vanillas_over_clippings():
+    rows = [
+        {"noise": "n", "start": "s", "measure": "m", "delay": delay, "method": method, "median": median}
+        for delay, method, median in [(4, "vanilla", 3.0), (4, "clipped", 2.0), (8, "vanilla", 1.0), (8, "clipped", 4.0)]
+    ]
+    assert clipped.ratios(pd.DataFrame(rows))[[4, 8]].iloc[0].tolist() == [1.5, 0.25]

@@ -1,7 +1,8 @@
-"""Workers that are available at times only: files, repetitions, shifts, and what a brute-force look at each moment finds."""
+"""Workers that are available at times only: files, repetitions and shifts, compared with a look at each moment."""
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,108 +20,95 @@ from tests.worlds import record
 SECOND = {"name": "constant", "seconds": 1.0}
 
 
-def there(fault: fred.Fault, worker: int, seconds: float, workers: int = 4, seed: int = 0) -> bool:
-    """Return whether a worker is available at a time, as the event loop asks."""
-    return present(fault, worker, [seconds], workers, seed)[0]
-
-
-def present(fault: fred.Fault, worker: int, moments: Iterable[float], workers: int = 4, seed: int = 0) -> list[bool]:
-    """Return whether a worker is available at some times."""
+def present(fault: fred.Fault, moments: Iterable[float], workers: int = 4, seed: int = 0) -> list[list[bool]]:
+    """Return whether each worker is available at some times, as the event loop asks."""
     faults = Faults([fault.start(seed, "fault 0", workers, 1)])
     times = [round(seconds * NANOSECONDS) for seconds in moments]
-    return [faults.back("worker", worker, now) == now for now in times]
+    return [[faults.back("worker", worker, now) == now for now in times] for worker in range(workers)]
 
 
 class TestSessions:
-    @pytest.mark.parametrize("seed", range(20))
-    def test_workers_are_there_during_their_sessions_and_again_after_the_end_of_the_record(self, seed):
-        rng = np.random.default_rng(seed)
-        sessions = []
-        for _ in range(rng.integers(1, 4)):
-            begins = rng.integers(0, 50, rng.integers(1, 6)).tolist()
-            sessions.append([(float(begin), float(begin + rng.integers(1, 20))) for begin in begins])  # they may overlap
-        length = max(end for own in sessions for _, end in own) + float(rng.integers(0, 10))
-        fault = Sessions(sessions=sessions, length=length)
-        for moment in rng.uniform(0, 4 * length, 60).tolist():
-            for worker in range(4):
-                within = moment % length
-                expected = any(begin <= within < end for begin, end in sessions[worker % len(sessions)])
-                assert there(fault, worker, moment) == expected
+    def test_workers_are_available_in_their_sessions_and_again_after_the_end_of_the_record(self):
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            sessions = []
+            for _ in range(rng.integers(1, 4)):
+                begins = rng.integers(0, 50, rng.integers(1, 6)).tolist()
+                sessions.append([(float(begin), float(begin + rng.integers(1, 20))) for begin in begins])  # they may overlap
+            length = max(end for member in sessions for _, end in member) + float(rng.integers(0, 10))
+            fault = Sessions(sessions=sessions, length=length)
+            moments = rng.uniform(0, 4 * length, 60).tolist()
+            for worker, available in enumerate(present(fault, moments)):
+                member = sessions[worker % len(sessions)]
+                assert available == [any(begin <= moment % length < end for begin, end in member) for moment in moments]
 
     def test_drawn_ones_are_those_of_a_member_from_some_time_on(self):
         fault = Sessions(sessions=[[(0, 10)], [(0, 60)]], length=100, assignment="drawn")
         shares = []
-        for worker in range(200):
-            found = present(fault, worker, np.arange(0.5, 100).tolist(), workers=200)
-            assert sum(found) in (10, 60), "a member's sessions, whatever the shift"
-            assert sum(a != b for a, b in zip(found, found[1:] + found[:1], strict=True)) == 2
-            shares.append(sum(found))
+        for available in present(fault, np.arange(0.5, 100).tolist(), workers=200):
+            assert sum(available) in (10, 60), "a member's sessions, whatever the shift"
+            assert sum(a != b for a, b in zip(available, available[1:] + available[:1], strict=True)) == 2
+            shares.append(sum(available))
         assert 60 < shares.count(10) < 140, "half of the workers have the first member"
-        assert len({tuple(present(fault, 0, range(100), seed=seed)) for seed in range(8)}) > 4
+        assert len({tuple(present(fault, range(100), seed=seed)[0]) for seed in range(8)}) > 4
 
     def test_machines_come_in_order_and_go_in_the_opposite_one(self):
         rng = np.random.default_rng(3)
         counts = rng.integers(0, 5, 40).tolist()
         fault = Sessions(sessions=spans_of_counts(counts, 300.0), length=300.0 * len(counts))
         workers = max(counts)
-        for place, count in enumerate(counts):
-            found = [there(fault, worker, 300.0 * place + 150, workers=workers) for worker in range(workers)]
-            assert found == [worker < count for worker in range(workers)]
+        moments = [300.0 * place + 150 for place in range(len(counts))]
+        for worker, available in enumerate(present(fault, moments, workers)):
+            assert available == [worker < count for count in counts]
 
     def test_files(self, tmp_path):
         (tmp_path / "sessions.csv").write_text("member,begin,end\nb,0,60\na,30,90\nb,70,80\n")
         (tmp_path / "spot.json").write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": [1, 2, 0]}))
-        read = Sessions.model_validate({"file": "sessions.csv"}, context={"folder": tmp_path})
+        read, spot = (
+            Sessions.model_validate({"file": name}, context={"folder": tmp_path}) for name in ("sessions.csv", "spot.json")
+        )
         assert read.sessions == (((0, 60), (70, 80)), ((30, 90),)), "members in the order of appearance"
-        spot = Sessions.model_validate({"file": "spot.json"}, context={"folder": tmp_path})
         assert spot.sessions == (((0, 600),), ((300, 600),)) and spot.length == 900
         assert Sessions.model_validate(spot.model_dump()) == spot, "a manifest needs no file"
 
-    @pytest.mark.parametrize(
-        ("name", "text", "said"),
-        [
-            ("a.csv", "member,begin\nx,1\n", "has no column `end`; it has member, begin; expected member, begin, end"),
-            (
-                "a.csv",
-                "member,begin,end\nx,1,1\n",
-                "a.csv:2: expected a member, a begin from 0 s on, and a later end; found 1 to 1",
-            ),
+    def test_bad_files_are_refused(self, tmp_path):
+        columns = "has no column `end`; it has member, begin; expected member, begin, end"
+        row = "a.csv:2: expected a member, a begin from 0 s on, and a later end; found 1 to 1"
+        for name, text, message in (
+            ("a.csv", "member,begin\nx,1\n", columns),
+            ("a.csv", "member,begin,end\nx,1,1\n", row),
             ("a.csv", "member,begin,end\nx,0,2\n,0,2\n", "a.csv:3: expected a member"),
             ("a.csv", "member,begin,end\n", "a.csv"),
             ("a.json", "{}", "expected ..metadata.: ..gap_seconds.: 300., .data.: .4, 4, 3.."),
             ("a.json", '{"metadata": {"gap_seconds": 300}, "data": [-1]}', "numbers of machines"),
             ("a.json", '{"metadata": {"gap_seconds": 300}, "data": [0, 0]}', "no machine is ever available"),
-        ],
-    )
-    def test_bad_files(self, name, text, said, tmp_path):
-        (tmp_path / name).write_text(text)
-        faults = [{"name": "sessions", "file": str(tmp_path / name)}]
-        with pytest.raises(FredError, match=said):
-            fred.scenario(cluster={"workers": 2, "faults": faults}, algorithm="asgd", stop={"updates": 2})
+        ):
+            (tmp_path / name).write_text(text)
+            with pytest.raises(FredError, match=message):
+                self.scenario(file=str(tmp_path / name))
 
-    @pytest.mark.parametrize(
-        ("options", "said"),
-        [
+    def test_mistakes_are_refused(self):
+        for options, message in (
             ({}, "needs sessions"),
             ({"sessions": [[[5, 5]]]}, "a session ends at 5 s, which is not after its begin at 5 s"),
             ({"sessions": [[[0, 5]]], "length": 4}, "is before the end of the last session"),
             ({"sessions": [[[0, 5]]], "file": "x.csv"}, "not both"),
             ({"sessions": [[[0, 5]]], "workers": [2]}, "there are 2 workers, numbered from 0; `workers` names 2"),
-        ],
-    )
-    def test_mistakes(self, options, said):
-        with pytest.raises(FredError, match=said):
-            faults = [{"name": "sessions", **options}]
-            fred.scenario(cluster={"workers": 2, "faults": faults}, algorithm="asgd", stop={"updates": 2})
+        ):
+            with pytest.raises(FredError, match=message):
+                self.scenario(**options)
+
+    def scenario(self, **options: Any) -> Any:
+        faults = [{"name": "sessions", **options}]
+        return fred.scenario(cluster={"workers": 2, "faults": faults}, algorithm="asgd", stop={"updates": 2})
 
 
 class TestPeriodic:
     def test_workers_are_there_for_a_part_of_each_day_in_their_time_zone(self):
         fault = Periodic(available=8.0, period=24.0, begin=22.0, shifts=(0.0, 6.0))
-        for hour in np.arange(0.5, 72):
-            for worker in range(4):
-                local = (hour - 22 - (0, 6)[worker % 2]) % 24
-                assert there(fault, worker, hour) == (local < 8)
+        hours = np.arange(0.5, 72).tolist()
+        for worker, available in enumerate(present(fault, hours)):
+            assert available == [(hour - 22 - (0, 6)[worker % 2]) % 24 < 8 for hour in hours]
 
     def test_others_are_always_there(self):
         faults = Faults([Periodic(available=1.0, period=2.0, workers=(1,)).start(0, "fault 0", 3, 2)])
@@ -134,34 +122,32 @@ class TestPeriodic:
 
 def test_a_run_computes_in_sessions_only():
     """Gradients of 1 s in sessions of 3.5 s: three in each, and a fourth that is lost."""
-    cluster = Cluster(
-        workers=2, compute=SECOND, faults=[{"name": "sessions", "sessions": [[[0, 3.5]], [[0, 10]]], "length": 10}]
-    )
+    fault = {"name": "sessions", "sessions": [[[0, 3.5]], [[0, 10]]], "length": 10}
+    cluster = Cluster(workers=2, compute=SECOND, faults=[fault])
     schedule = record(Asynchronous(), cluster, seconds=20)
     pushed = schedule.rows(Verb.PUSH)
     times = schedule["time_ns"][pushed][schedule["worker"][pushed] == 0] / NANOSECONDS
     assert times.tolist() == [1, 2, 3, 11, 12, 13]
     away = schedule.intervals.only(What.AWAY)
-    assert [(begin / NANOSECONDS, end / NANOSECONDS) for begin, end in zip(away.begin_ns, away.end_ns, strict=True)] == [
-        (3.5, 10),
-        (13.5, 20),
-    ]
+    assert (away.begin_ns / NANOSECONDS).tolist() == [3.5, 13.5]
+    assert (away.end_ns / NANOSECONDS).tolist() == [10, 20]
 
 
 class TestCrashes:
+    def crashes(self, workers: int, up: dict[str, Any]) -> Any:
+        return Cluster(workers=workers, faults=[{"name": "crashes", "up": up, "away": SECOND}]).fault_processes(0)[0]
+
     def test_up_times_have_the_given_distribution(self):
         """Up for 3 s, away for 1 s, again and again."""
-        crashes = {"name": "crashes", "up": {"name": "constant", "seconds": 3.0}, "away": SECOND}
-        process = Cluster(workers=1, faults=[crashes]).fault_processes(0)[0]
+        process = self.crashes(1, {"name": "constant", "seconds": 3.0})
         assert [process.away("worker", 0, after * NANOSECONDS)[0] / NANOSECONDS for after in (0, 4, 8)] == [3, 7, 11]
 
     def test_weibull_times_have_their_mean(self):
-        crashes = {"name": "crashes", "up": {"name": "weibull", "scale": 10.0, "shape": 2.0}, "away": SECOND}
-        process = Cluster(workers=400, faults=[crashes]).fault_processes(0)[0]
+        process = self.crashes(400, {"name": "weibull", "scale": 10.0, "shape": 2.0})
         first = np.array([process.away("worker", worker, 0)[0] for worker in range(400)]) / NANOSECONDS
         assert first.mean() == pytest.approx(8.862, abs=4 * 4.63 / 20)
 
-    @pytest.mark.parametrize("options", [{}, {"mean_up": 1.0, "up": SECOND}])
-    def test_one_of_two(self, options):
-        with pytest.raises(ValueError, match="give `mean_up`, for exponential times, or their distribution as `up`"):
-            Cluster(workers=1, faults=[{"name": "crashes", **options}])
+    def test_one_of_mean_and_distribution_is_needed(self):
+        for options in ({}, {"mean_up": 1.0, "up": SECOND}):
+            with pytest.raises(ValueError, match="give `mean_up`, for exponential times, or their distribution as `up`"):
+                Cluster(workers=1, faults=[{"name": "crashes", **options}])

@@ -1,113 +1,167 @@
-"""The site is whole: every page can be reached, every link leads somewhere, every example is one that the build executes."""
+"""README, site, gallery and notebooks: their examples run, and their generated parts are complete."""
 
-import json
 import re
 import runpy
-from functools import cache
-from os.path import normpath
+import sys
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
+import numpy as np
 import pytest
 
 import fred
-from fred.components import registry
+from fred.commands import cli
+from fred.specification.loading import load
+from fred.views.view import FIGURES
 from tests import browsers
 from tests.conftest import ROOT
+from tests.program import fred_command, refusal
 
 DOCS = ROOT / "docs"
-GENERATED = {*registry.REGISTRY, "command-line", "optimizers", "python"}  # pages of the reference, by conf.py
-PAGES = sorted(path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md") if "_build" not in path.parts)
-WRITTEN = [page for page in PAGES if page != "pypi" and page.removeprefix("reference/") not in GENERATED]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYPI = (DOCS / "pypi.md").read_text(encoding="utf-8")
 BUILT = DOCS / "_build" / "html"
-WIDTH = 97  # letters of a line of code that fit the page
+GALLERY: dict[str, Any] = runpy.run_path(str(DOCS / "gallery.py"))
 
 
-def text(page: str) -> str:
-    return (DOCS / f"{page}.md").read_text(encoding="utf-8")
+def block(page: str, language: str, containing: str = "") -> str:
+    return next(text for text in re.findall(rf"```{language}\n(.*?)```", page, re.S) if containing in text)
 
 
-def contents(page: str) -> list[str]:
-    """Return the targets of a page's tables of contents."""
-    found = [line for block in re.findall(r"```\{toctree\}\n(.*?)```", text(page), re.S) for line in block.split("\n")]
-    folder = (DOCS / page).parent
-    pages = [normpath(folder / line) for line in found if line and not line.startswith(":")]  # not what a link leads to
-    return [Path(page).relative_to(DOCS).as_posix() for page in pages]
+@pytest.mark.slow
+class TestReadme:
+    @pytest.fixture
+    def folder(self, tmp_path, monkeypatch) -> Path:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "my_servers", raising=False)
+        brief = {"seeds: [1, 2, 3]": "seeds: [1]", "seconds: 30": "seconds: 1"}
+        scenario = block(README, "yaml", "one-backup")
+        for long, short in brief.items():
+            assert long in scenario
+            scenario = scenario.replace(long, short)
+        (tmp_path / "scenario.yaml").write_text(scenario)
+        (tmp_path / "my_servers.py").write_text(block(README, "python", "class Patient"))
+        return tmp_path
+
+    def test_the_scenario_and_the_algorithm_run(self, folder, undrawn):
+        answer = fred_command("run", "scenario.yaml")
+        assert answer.code == 0
+        assert "one-backup" in answer.out
+        assert (folder / "results" / "scenario" / "summary.json").is_file()
+        (folder / "mine.yaml").write_text((folder / "scenario.yaml").read_text().split("runs:")[0])
+        mine = ["run", "mine.yaml", "--set", "algorithm={name: my_servers:Patient, learning_rate: 0.1}"]
+        assert "--import my_servers" in refusal(*mine)
+        assert fred_command(*mine, "--import", "my_servers").code == 0
+        assert fred_command("verify", "results/mine", "--import", "my_servers").code == 0
+
+    def test_the_scenario_in_python_runs(self, folder):
+        rng = np.random.default_rng(0)
+        inputs, answers = rng.normal(size=(40, 5)), rng.integers(0, 3, 40)
+        names: dict[str, Any] = {"fred": fred, "inputs": inputs, "answers": answers, "others": inputs, "their_answers": answers}
+        text = block(README, "python", "fred.arrays").replace("500", "20").replace("jobs=2", "jobs=1")
+        exec(compile(text, "README.md", "exec"), names)
+        assert len(names["result"].summary) == 3
+        assert fred.load_result("results/mine").summary.equals(names["result"].summary)
+
+    def test_the_table_is_the_beginning_of_what_the_command_prints(self, folder, undrawn):
+        answer = fred_command("run", ROOT / "scenarios" / "quickstart.yaml", "--no-report", "--out", "out", columns=80)
+        assert answer.code == 0
+        shown, printed = ([line.rstrip() for line in text.splitlines()] for text in (block(README, "text", "sync"), answer.out))
+        assert printed[: len(shown)] == shown
 
 
-def test_every_page_can_be_reached_from_the_first_and_once():
-    reached, new = ["index"], ["index"]
-    while new:
-        new = [each for page in new if page in WRITTEN for each in contents(page)]
-        reached += new
-    notebooks = [f"notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")]
-    assert sorted(reached) == sorted([*WRITTEN, *notebooks, *(f"reference/{name}" for name in GENERATED)])
+def test_paths_and_commands_of_the_readme_exist():
+    for path in re.findall(r"\]\(((?:docs|results|notebooks)[^)]*)\)", README):
+        assert (ROOT / path).exists(), path
+    for target in re.findall(r"make ([a-z]+)", README):
+        assert f"\n{target}:" in (ROOT / "Makefile").read_text()
 
 
-@pytest.mark.parametrize("page", WRITTEN)
-def test_a_page_has_one_title_and_code_as_wide_as_the_page(page):
-    assert len(re.findall(r"^# ", re.sub(r"^```.*?^```$", "", text(page), flags=re.M | re.S), re.M)) == 1
-    for code in re.findall(r"^```[^\n]*\n(.*?)^```$", text(page), re.M | re.S) if page != "algorithms" else ():
-        assert max(map(len, code.splitlines())) <= WIDTH, code
+@pytest.mark.slow
+def test_commands_scenario_and_python_of_pypis_page_run(tmp_path):
+    for command in re.findall(r"^fred ([^#\n]*)", PYPI, re.MULTILINE):
+        assert cli._parser(command.split()).parse_args(command.split()).command
+    (tmp_path / "page.yaml").write_text(block(PYPI, "yaml"))
+    assert list(load(tmp_path / "page.yaml").runs) == ["wait-for-all", "one-backup"]
+    text = block(PYPI, "python")
+    brief = ["seeds=[1]", "stop={updates: 4}", "evaluate={points: 2}"]
+    names: dict[str, Any] = {}
+    exec(compile(text.replace('"quickstart"', f'"quickstart", {brief}'), "pypi.md", "exec"), names)
+    assert names["result"].summary["name"].tolist() == ["asgd", "fasgd"]
+    assert len(names["result"].schedule("asgd")) > 0
+    (drawn,) = re.findall(r"# or (.*), \.\.\.", text)
+    assert {each.strip('"') for each in drawn.split(", ")} <= set(FIGURES)
 
 
-def test_notebooks_have_code_as_wide_as_the_page():
-    for path in (DOCS / "notebooks").glob("*.ipynb"):
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            lines = "".join(cell["source"]).splitlines() if cell["cell_type"] == "code" else []
-            assert max(map(len, lines), default=0) <= WIDTH, cell["source"]
-
-
-def test_docstrings_of_properties_are_not_read_as_types():
-    """Sphinx takes what stands before a colon in the first line of a property's docstring as its type, and puts it last."""
-    for name in fred.__all__:
-        for key, value in vars(getattr(fred, name)).items() if isinstance(getattr(fred, name), type) else ():
-            if isinstance(value, property) and value.__doc__:
-                assert ": " not in value.__doc__.splitlines()[0], f"{name}.{key}"
-
-
-@pytest.mark.parametrize("page", WRITTEN)
-def test_links_lead_somewhere(page):
-    folder = (DOCS / page).parent
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"```.*?```", "", text(page), flags=re.S)):
-        if not target.startswith("http"):
-            place = (folder / target).resolve()
-            assert place.exists() or place.relative_to(DOCS).with_suffix("").as_posix().removeprefix("reference/") in GENERATED
-
-
-@pytest.mark.parametrize("page", [page for page in WRITTEN if page.startswith(("tutorial/", "how-to/"))])
-def test_what_looks_like_an_example_is_executed(page):
-    languages = set(re.findall(r"^```(\S*)\n.*?^```$", text(page), re.M | re.S))
-    assert languages <= {"{code-cell}", "{toctree}", "sh"}
-    assert ("{code-cell}" in languages) == text(page).startswith("---\nfile_format: mystnb\n")
-
-
-@pytest.mark.parametrize("page", [page for page in WRITTEN if page.startswith("tutorial/")])
-def test_examples_import_from_the_face_alone(page):
-    assert not re.findall(r"^(?:from|import) fred\.", text(page), re.M)
-
-
-@cache
-def configuration() -> dict[str, Any]:
-    pytest.importorskip("sphinx", reason="needs sphinx, as the extra `docs` has it")
-    return runpy.run_path(str(DOCS / "conf.py"))
+def test_examples_of_tutorials_and_guides_are_executed_and_import_from_fred_alone():
+    for path in [*(DOCS / "tutorial").glob("*.md"), *(DOCS / "how-to").glob("*.md")]:
+        text = path.read_text(encoding="utf-8")
+        languages = set(re.findall(r"^```(\S*)\n.*?^```$", text, re.M | re.S))
+        assert languages <= {"{code-cell}", "{toctree}", "sh"}, path
+        assert ("{code-cell}" in languages) == text.startswith("---\nfile_format: mystnb\n"), path
+        assert path.parent.name != "tutorial" or not re.findall(r"^(?:from|import) fred\.", text, re.M), path
 
 
 def test_the_pages_of_the_command_line_and_of_python_are_complete(monkeypatch):
+    pytest.importorskip("sphinx", reason="needs sphinx, as the extra `docs` has it")
     for name in ("PATH", "COLUMNS", "IPYTHONDIR"):
         monkeypatch.setenv(name, "")  # set by conf.py: put back afterwards
-    made = configuration()
-    sections = re.findall(r"^## fred (\S+)\n\n```text\nusage: fred \1 ", made["_command_line"](), re.M)
+    configuration = runpy.run_path(str(DOCS / "conf.py"))
+    sections = re.findall(r"^## fred (\S+)\n\n```text\nusage: fred \1 ", configuration["_command_line"](), re.M)
     assert {"run", "verify", "list", "fit", "schema"} <= set(sections)
-    assert re.findall(r"^## (\S+)$", made["_python"](), re.M) == sorted(fred.__all__, key=str.lower)
+    assert re.findall(r"^## (\S+)$", configuration["_python"](), re.M) == sorted(fred.__all__, key=str.lower)
+
+
+class TestGallery:
+    def test_the_page_shows_each_picture_with_what_it_is_drawn_from(self):
+        page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+        cards = re.findall(r"^:::\{figure\} images/gallery-(\S+)\.svg\n.*?\n`fred run (\S+)`: `(\S+)`\n:::$", page, re.M | re.S)
+        pictures = GALLERY["PICTURES"]
+        assert {name: (scenario, figure) for name, scenario, figure in cards} == {
+            name: (each.scenario, each.figure) for name, each in pictures.items()
+        }
+        assert {path.stem for path in (DOCS / "images").glob("gallery-*")} == {f"gallery-{name}" for name in pictures}
+
+    @pytest.mark.parametrize("name", ["faults", pytest.param("ssgd", marks=pytest.mark.slow)])
+    def test_a_picture_of_timing_is_drawn_again_as_it_is(self, name, tmp_path):
+        assert GALLERY["draw"](name, tmp_path).read_bytes() == (DOCS / "images" / f"gallery-{name}.svg").read_bytes()
+
+    @pytest.mark.slow
+    def test_scenarios_of_pictures_have_their_runs(self):
+        for each in GALLERY["PICTURES"].values():
+            assert {*each.runs} <= {*fred.load(each.scenario, each.settings).runs}
+
+    def test_an_unknown_picture_is_refused(self, monkeypatch):
+        monkeypatch.setattr(sys, "argv", ["gallery.py", "faults", "nothing"])
+        with pytest.raises(SystemExit, match="no picture nothing; there are "):
+            runpy.run_path(str(DOCS / "gallery.py"), run_name="__main__")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("quickstart", marks=pytest.mark.slow), pytest.param("stragglers", marks=pytest.mark.nightly)]
+)
+def test_notebook_runs(name):
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("stop.seconds=20", "stop.seconds=5")
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert sum("image/svg+xml" in output.get("data", {}) for output in outputs) >= 3
+    assert sum("text/html" in output.get("data", {}) for output in outputs) >= 2
+    errors = [output.text for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    assert not [text for text in errors if "Very slow compile" not in text]  # which XLA says on a busy machine
 
 
 @pytest.fixture(scope="module")
 def browser():
     if not (BUILT / "index.html").is_file():
         pytest.skip("needs the site: `make docs`, which runs this file")
-    with browsers.browser() as one:
-        yield one
+    with browsers.browser() as started:
+        yield started
 
 
 CUT = """() => [...document.querySelectorAll("article img")].filter((image) => {
@@ -116,26 +170,22 @@ CUT = """() => [...document.querySelectorAll("article img")].filter((image) => {
         if (["auto", "scroll"].includes(getComputedStyle(each).overflowX)) return false;
     return true;
 }).map((image) => image.src)"""
+SCROLLED = "[...document.querySelectorAll('.cell_output pre')].filter((each) => each.scrollWidth > each.clientWidth).length"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize(
-    "page",
-    ["index", "numerics", "tutorial/first-run", "tutorial/comparison", "reference/latency", "reference/python"],
-)
+@pytest.mark.parametrize("page", ["index", "numerics", "tutorial/first-run", "tutorial/comparison", "reference/latency"])
 def test_a_built_page_opens_from_disk_and_fits(page, width, browser):
-    said, asked = list[str](), list[str]()
+    messages, addresses = list[str](), list[str]()
     view = browser.new_page(viewport={"width": width, "height": 800})
-    view.on("console", lambda message: said.append(message.text))
-    view.on("request", lambda request: asked.append(request.url))
+    view.on("console", lambda message: messages.append(message.text))
+    view.on("request", lambda request: addresses.append(request.url))
     view.goto((BUILT / f"{page}.html").as_uri())
     assert view.locator("h1").count() == 1
     assert view.evaluate("document.documentElement.scrollWidth") == width
     assert not view.evaluate(CUT), "pictures that reach beyond the page and do not scroll"
-    if width == 1280:
-        wide = "[...document.querySelectorAll('.cell_output pre')].filter((each) => each.scrollWidth > each.clientWidth).length"
-        assert view.evaluate(wide) == 0, "outputs that one has to scroll"
-    assert not said
-    assert all(url.startswith("file:") for url in asked), asked
+    assert width < 1280 or view.evaluate(SCROLLED) == 0, "outputs that one has to scroll"
+    assert not messages
+    assert all(url.startswith("file:") for url in addresses), addresses
     view.close()

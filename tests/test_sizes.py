@@ -1,4 +1,4 @@
-"""How large what is sent is: the shapes that servers' functions return, what servers and protocols say, `message_bytes`."""
+"""How large messages are: the shapes that servers' functions return, what servers and protocols say, `message_bytes`."""
 
 from typing import Any, ClassVar
 
@@ -9,29 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError, Layout, Process, Protocol, Recorder, Schedule, Server, Simulation, Verb
 from fred.components import registry
-from fred.learning.server import Server
 from fred.outcomes.measures import traffic
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.outer_steps import OuterSteps
-from fred.protocols.protocol import Protocol
-from fred.running.execution import execute
 from fred.running.problem import Problem
 from fred.running.recording import Recording
-from fred.schedule.layout import Layout, Size, Sizes
-from fred.schedule.schedule import Schedule, Verb, What
-from fred.specification.shape import Run
+from fred.schedule.layout import Size, Sizes
+from fred.schedule.schedule import What
 from fred.systems.choco import ChocoGossip
 from fred.systems.drop_compute import DropCompute
 from fred.systems.eager_diloco import OverlappedSteps
 from fred.systems.eager_sgd import Eager
 from fred.systems.halos import LocalServers
 from fred.systems.streaming_diloco import Streaming
-from fred.timing.recorder import Recorder
-from fred.timing.simulation import Process, Simulation
 from tests.successors import Quantised, TopK
 from tests.worlds import CLUSTERS, LAYERS, PROTOCOLS, fitting, make_run, record
 
@@ -59,32 +52,7 @@ class Unlike(Server):
         return jax.tree.map(lambda leaf: leaf.ravel()[: leaf.size // 2], grads), memory
 
     def apply_update(self, state, message, timestamp, worker):
-        def whole(half: jax.Array, like: jax.Array) -> jax.Array:
-            return jnp.pad(half, (0, like.size - half.size)).reshape(like.shape)
-
-        grads = jax.tree.map(whole, message, state.params["model"])
-        stepped = self.step(state.replace(params=state.params["model"]), grads)
-        return stepped.replace(params={"model": stepped.params, "more": state.params["more"]})
-
-
-class Double(Server):
-    """Sends what it has read, too."""
-
-    def send(self, memory, params, grads):
-        return {"grads": grads, "read": params}, memory
-
-    def apply_update(self, state, message, timestamp, worker):
-        return self.step(state, message["grads"])
-
-
-class Signs(Server):
-    """Sends a byte for each number, and one scale."""
-
-    def send(self, memory, params, grads):
-        return {"signs": jax.tree.map(lambda leaf: jnp.sign(leaf).astype(jnp.int8), grads), "scale": jnp.float32(0.1)}, memory
-
-    def apply_update(self, state, message, timestamp, worker):
-        return self.step(state, message["signs"], scale=message["scale"])
+        return state
 
 
 class Coarse(Server):
@@ -97,7 +65,7 @@ class Coarse(Server):
         return self.step(state, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), message))
 
 
-class Told(Server):
+class Stated(Server):
     """Arrays are as they always are, but on the wire matrices have a byte for each row, and models a bit for each number."""
 
     def sent_bytes(self, message):
@@ -107,30 +75,25 @@ class Told(Server):
         return sum(leaf.size for leaf in jax.tree.leaves(params)) // 8
 
 
-class Wrong(Told):
+class Wrong(Stated):
     """A size that is none."""
 
     def published_bytes(self, params):
         return 0.5
 
 
-def asked(algorithm: type[Server], cluster: dict[str, Any], **options: Any) -> Run:
-    """A short run."""
+def recorded(algorithm: type[Server], cluster: dict[str, Any], **options: Any) -> Schedule:
+    """Return the timing of a short run that has a task."""
     specification = {"name": f"{algorithm.__module__}:{algorithm.__name__}", "learning_rate": 0.1}
     options = {"stop": {"gradients": 12}, "evaluate": {"points": 2}, **options}
-    return make_run(specification, cluster={"workers": 4, "compute": TENTH, **cluster}, **options)
-
-
-def recorded(algorithm: type[Server], cluster: dict[str, Any], **options: Any) -> Schedule:
-    """The timing of a short run that has a task."""
-    run = asked(algorithm, cluster, **options)
+    run = make_run(specification, cluster={"workers": 4, "compute": TENTH, **cluster}, **options)
     assert run.task is not None
     return Recording(run, 0, Problem(run.task, run, 0).sizes).schedule()
 
 
-def of_each(schedule: Schedule, verb: Verb) -> set[float]:
-    """Bytes of a message."""
-    rows = schedule.rows(verb)
+def sizes_of(schedule: Schedule, *verbs: Verb) -> set[float]:
+    """Return the bytes of each message."""
+    rows = schedule.rows(*verbs)
     return set((schedule["bytes"][rows] / schedule["messages"][rows]).tolist())
 
 
@@ -138,35 +101,27 @@ def of_each(schedule: Schedule, verb: Verb) -> set[float]:
     ("algorithm", "down", "up"),
     [
         (Unlike, MODEL + 36, MODEL / 2),
-        (Double, MODEL, 2 * MODEL),
-        (Signs, MODEL, MODEL / 4 + 4),
         (Coarse, MODEL, MODEL / 2),
-        (Told, MODEL // 32, 8 + 16),
+        (Stated, MODEL // 32, 8 + 16),
         (TopK, MODEL, 8 * (9 + 2)),
         (Quantised, MODEL / 4, MODEL),
     ],
 )
-def test_what_is_sent_is_as_large_as_what_the_servers_functions_return_or_say(algorithm, down, up):
+def test_messages_are_as_large_as_what_the_servers_functions_return_or_say(algorithm, down, up):
+    """Four workers read at the start, and again after each of twelve gradients."""
     schedule = recorded(algorithm, {})
-    assert (of_each(schedule, Verb.PULL), of_each(schedule, Verb.PUSH)) == ({down}, {up})
-    overridden = recorded(algorithm, {"network": {"message_bytes": 1000}})
-    assert of_each(overridden, Verb.PULL) == of_each(overridden, Verb.PUSH) == {1000}
-
-
-def test_traffic_counts_it():
-    """Four workers read at the start, and anew after each of twelve gradients."""
-    sent = traffic(execute("run", asked(Unlike, {}), 0).schedule)
+    assert (sizes_of(schedule, Verb.PULL), sizes_of(schedule, Verb.PUSH)) == ({down}, {up})
+    sent = traffic(schedule)
     assert sent["messages"] == {"to_workers": 4 + 12 - 1, "to_servers": 12, "between_workers": 0}
-    assert sent["bytes"] == {"to_workers": 15 * (MODEL + 36), "to_servers": 12 * MODEL / 2, "between_workers": 0}
+    assert sent["bytes"] == {"to_workers": 15 * down, "to_servers": 12 * up, "between_workers": 0}
+    assert sizes_of(recorded(algorithm, {"network": {"message_bytes": 1000}}), Verb.PULL, Verb.PUSH) == {1000}
 
 
 def test_messages_queue_on_a_card_for_as_long_as_they_are_large():
-    """At 1 s for a model three pulls leave one after the other; messages of two models come every second, and take two."""
-    schedule = recorded(Double, {"workers": 3, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 3})
-    assert (schedule["end_ns"][schedule.rows(Verb.PULL)[:3]] / 1e9).tolist() == [1.0, 2.0, 3.0]
-    assert schedule["time_ns"][schedule.rows(Verb.PUSH)] / 1e9 == pytest.approx([1.1 + 2, 1.1 + 4, 1.1 + 6])
-    smaller = recorded(Unlike, {"workers": 1, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 1})
-    assert smaller["time_ns"][smaller.rows(Verb.PUSH)[0]] / 1e9 == pytest.approx(1.25 + 0.1 + 0.5), "144 + 36 bytes, and 72"
+    """180 bytes take 1.25 s: three pulls leave one after the other; gradients of 72 bytes take 0.5 s."""
+    schedule = recorded(Unlike, {"workers": 3, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 3})
+    assert (schedule["end_ns"][schedule.rows(Verb.PULL)[:3]] / 1e9).tolist() == [1.25, 2.5, 3.75]
+    assert schedule["time_ns"][schedule.rows(Verb.PUSH)] / 1e9 == pytest.approx([1.85, 3.1, 4.35])
 
 
 @pytest.mark.parametrize(
@@ -191,9 +146,8 @@ def test_collectives_move_messages_where_they_average_gradients_and_models_where
 @pytest.mark.parametrize("exchanges", [1, 2])
 def test_neighbours_are_sent_what_a_replica_publishes(exchanges):
     """180 bytes to the only neighbour at 180 bytes/s: there after 1 s, in one message or two."""
-    protocol = {"name": "gossip", "exchanges": exchanges}
     cluster = {"workers": 2, "network": {"bandwidth": MODEL + 36}}
-    schedule = recorded(Unlike, cluster, protocol=protocol, stop={"gradients": 4})
+    schedule = recorded(Unlike, cluster, protocol={"name": "gossip", "exchanges": exchanges}, stop={"gradients": 4})
     sent = schedule["messages"] > 0
     assert set(schedule["bytes"][sent] / schedule["messages"][sent]) == {(MODEL + 36) / exchanges}
     assert schedule["time_ns"][schedule.rows(Verb.SYNC)[:2]] / 1e9 == pytest.approx([1.1] * 2)
@@ -204,7 +158,7 @@ def test_neighbours_are_sent_what_a_replica_publishes(exchanges):
     [
         (Coarse, "parts", [82, 82], [164, 164]),
         (Coarse, "layers", [108, 56], [216, 112]),
-        (Told, "layers", [8 + 24, 6 + 16], [6, 3]),
+        (Stated, "layers", [8 + 24, 6 + 16], [6, 3]),
     ],
 )
 def test_each_server_gets_and_sends_the_bytes_of_its_block(algorithm, cut, up, down):
@@ -225,19 +179,11 @@ def test_of_the_algorithms_only_three_send_more_than_a_model():
         if registry.lookup("algorithm", name).model_fields["codec"].default is not None:
             continue
         needed: dict[str, dict[str, float]] = {"exponential": {"rho": 0.5}, "picky-sgd": {"distance": 1.0}}
-        options = {"name": name, "learning_rate": 0.1, **needed.get(name, {})}
-        run = make_run(options)
+        run = make_run({"name": name, "learning_rate": 0.1, **needed.get(name, {})})
         assert run.task is not None
         sizes = Problem(run.task, run, 0).sizes
         model = {"sgp": MODEL + 4, "des-loc": 3 * MODEL, "scaffold": 2 * MODEL}.get(name, MODEL)
         assert (sizes.model.whole, sizes.message.whole) == (model, 2 * MODEL if name == "scaffold" else MODEL), name
-
-
-def test_a_size_that_is_none_is_refused():
-    with pytest.raises(
-        FredError, match=r"`published_bytes` of `.*Wrong` says that something has 0.5 bytes.*; expected a whole"
-    ):
-        recorded(Wrong, {})
 
 
 class Saying(Protocol):
@@ -253,24 +199,18 @@ class Saying(Protocol):
         sim.process(self._work(sim))
 
     def _work(self, sim: Simulation) -> Process:
-        server, size = sim.workers, self.size
-        blocks = range(sim.blocks)
+        server, size, last = sim.workers, self.size, sim.blocks - 1
         if sim.blocks == 1:
             copy = yield from sim.pull(0, server, size=size)
         else:
-            copies = []
-            for block in blocks:
-                copies.append(sim.read(0, server, sim.now, block=block, size=size + block))
-            copy = sim.compose(0, copies)
+            reads = [sim.read(0, server, sim.now, block=block, size=size + block) for block in range(sim.blocks)]
+            copy = sim.compose(0, reads)
         gradient = sim.compute(0, copy)
         yield gradient.finished
-        if sim.blocks == 1:
-            yield from sim.send(gradient, size=2 * size)
-        for block in blocks:
-            if sim.blocks > 1:
-                yield from sim.send(gradient, block, size=2 * size + block)
+        for block in range(sim.blocks):
+            yield from sim.send(gradient, *([block] if last else []), size=2 * size + block)
             sim.push(gradient, server, block=block)
-        sim.publish(0, copies=3, block=sim.blocks - 1, size=3 * size)
+        sim.publish(0, copies=3, block=last, size=3 * size)
         yield sim.transfer(0, 1, size=4 * size)
         operation = sim.allreduce(sim.workers, size=5 * size)
         yield operation.over
@@ -296,36 +236,34 @@ class ToAll(Protocol):
                 sim.push(gradient, block=block)
 
 
-def said(options: dict[str, Any], seed: int = 0, **cluster: Any) -> Schedule:
-    """Return the behaviour of such a protocol on two workers."""
-    return record(Saying(**options), Cluster(workers=2, compute=TENTH, **cluster), seconds=100, seed=seed)
+def of_saying(options: dict[str, Any], seed: int = 0, **cluster: Any) -> Schedule:
+    """Return the schedule of such a protocol on two workers, whose links have 1,000 bytes/s."""
+    machines = {"workers": 2, "compute": TENTH, "network": {"bandwidth": 1000.0}, **cluster}
+    return record(Saying(**options), Cluster(**machines), seconds=100, seed=seed)
 
 
 class TestProtocolsSaySizes:
-    @pytest.mark.parametrize("network", [{"bandwidth": 1000.0}, {"bandwidth": 1000.0, "message_bytes": 7}])
-    def test_which_count_and_take_their_time(self, network):
-        """At 1,000 bytes/s; what an allreduce of two moves is one model."""
-        schedule = said({}, network=network)
-        assert schedule["bytes"].tolist() == [100, 200, 900, 500]
-        assert schedule["messages"].tolist() == [1, 1, 3, 2]
-        assert schedule["time_ns"] / 1e9 == pytest.approx([0, 0.4, 0.4, 0.8 + 0.5])
-        assert schedule["end_ns"][0] / 1e9 == 0.1
-
-    def test_of_single_blocks(self):
-        schedule = said({"cut_into": 2}, servers=2, network={"bandwidth": 1000.0})
+    def test_which_count_and_take_their_time(self):
+        """What an allreduce of two moves is one model."""
+        for network in ({"bandwidth": 1000.0}, {"bandwidth": 1000.0, "message_bytes": 7}):
+            schedule = of_saying({}, network=network)
+            assert schedule["bytes"].tolist() == [100, 200, 900, 500]
+            assert schedule["messages"].tolist() == [1, 1, 3, 2]
+            assert schedule["time_ns"] / 1e9 == pytest.approx([0, 0.4, 0.4, 0.8 + 0.5])
+            assert schedule["end_ns"][0] / 1e9 == 0.1
+        schedule = of_saying({"cut_into": 2}, servers=2)
         assert schedule["bytes"].tolist() == [100, 101, 0, 0, 200, 201, 900, 500]
         assert schedule["block"].tolist() == [0, 1, 0, 1, 0, 1, 1, 0]
         assert schedule["time_ns"][4:6] / 1e9 == pytest.approx([0.3, 0.501])
 
-    def test_of_what_is_lost_and_sent_again(self):
-        lost = {"name": "lost-messages", "share": 0.6, "again_after": 0.1}
+    def test_of_messages_that_are_lost_and_sent_again(self):
         for seed in range(5):
-            schedule = said({}, seed, network={"bandwidth": 1000.0}, faults=[lost])
+            schedule = of_saying({}, seed, faults=[{"name": "lost-messages", "share": 0.6, "again_after": 0.1}])
             assert (schedule["bytes"][:3] == schedule["messages"][:3] * [100, 200, 300]).all()
             assert schedule["messages"][:3].sum() > 5, "some are lost"
 
     @pytest.mark.parametrize("network", [{}, {"servers": [{"servers": [1], "bandwidth": 5000.0}]}])
-    def test_what_is_sent_again_to_a_server_counts_for_its_block(self, network):
+    def test_messages_sent_again_to_a_server_count_for_its_block(self, network):
         """To three servers, all together or (where they differ) each by itself, a third of the message."""
         lost = {"name": "lost-messages", "share": 0.5, "again_after": 0.1, "ways": ["to-servers"]}
         cluster = Cluster(workers=1, servers=3, compute=TENTH, network={"server_bandwidth": 1e4, **network}, faults=[lost])
@@ -336,7 +274,7 @@ class TestProtocolsSaySizes:
         assert (again.sum(axis=0) > 0).all(), "of each block"
         assert (again == again[:, :1]).all() == (not network), "messages that travel together are late together"
 
-    def test_what_was_published_is_as_large_on_its_way(self):
+    def test_a_published_model_is_as_large_on_its_way(self):
         """At 1,000 bytes/s; a size that `transfer` is told counts for the time."""
         sim = Simulation(Cluster(workers=2, network={"bandwidth": 1000.0}), Recorder(2, Layout.peers(2)), 0, sizes=100)
 
@@ -354,10 +292,12 @@ class TestProtocolsSaySizes:
         assert ((trips.end_ns - trips.begin_ns) / 1e9).tolist() == [0.1, 0.3, 0.5, 0.1]
         assert trips.row.tolist() == [0, 1, 2, 3]
 
-    @pytest.mark.parametrize("size", [-1, 0.5])
-    def test_which_must_be_sizes(self, size):
-        with pytest.raises(FredError, match=r"the protocol says that something has .* bytes.*; expected a whole number"):
-            said({"size": size})
+    def test_wrong_sizes_are_refused(self):
+        for size in (-1, 0.5):
+            with pytest.raises(FredError, match=r"the protocol says that something has .* bytes.*; expected a whole number"):
+                of_saying({"size": size})
+        with pytest.raises(FredError, match=r"`published_bytes` of `.*Wrong` says .* has 0.5 bytes.*; expected a whole"):
+            recorded(Wrong, {})
 
 
 @settings(max_examples=60)
@@ -368,7 +308,7 @@ class TestProtocolsSaySizes:
     model=st.integers(0, 5000),
     message=st.integers(0, 5000),
 )
-def test_what_is_sent_is_as_many_messages_as_were_sent_times_the_size_of_each(protocol, cluster, seed, model, message):
+def test_bytes_are_the_number_of_messages_times_the_size_of_each(protocol, cluster, seed, model, message):
     protocol = fitting(protocol, cluster)
     layout = protocol.layout(cluster)
     shares = (1 / layout.blocks,) * layout.blocks

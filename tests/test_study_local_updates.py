@@ -15,15 +15,12 @@ from studies.local_updates.measure import FOUND, experiments
 from studies.local_updates.spoiled import Spoiled
 from tests.worlds import record
 
-TOKENS, OTHERS = ("digits", "grammar"), ("DiLoCo, which waits for all", "paced arrivals one by one")
 EXPERIMENTS = {each.key: each for each in experiments()}
 
 
 def rows(**systems: list[float]) -> pd.DataFrame:
     """Losses, and as many seconds, of five seeds; what is no number was not there after ten."""
-    seeds = range(5)
-    frames = [pd.DataFrame({"system": name, "seed": seeds, "loss": own}) for name, own in systems.items()]
-    whole = pd.concat(frames)
+    whole = pd.concat([pd.DataFrame({"system": name, "seed": range(5), "loss": losses}) for name, losses in systems.items()])
     return whole.assign(target_seconds=whole["loss"], virtual_seconds=10.0)
 
 
@@ -36,44 +33,41 @@ def test_claims_are_of_systems_that_there_are_and_pages_have_room_for_them():
 
 def test_pulls_take_no_time_so_a_fifth_of_them_costs_few_gradients():
     runs = EXPERIMENTS["pulls-digits"].scenario().runs
-    shares, cluster = {}, next(iter(runs.values())).cluster
-    for period in (50, 400):
-        protocols = [run.protocol for run in runs.values()]
-        made = [
-            record(OuterSteps(period=period, pulls=share), cluster, seconds=801.0).counts()["gradients"] for share in (0.0, 0.2)
-        ]
-        assert OuterSteps(period=period, pulls=0.2) in protocols
-        assert made[0] == 4 * 800
-        shares[period] = 1 - made[1] / made[0]
-    assert 0.055 < shares[50] < 0.075 and 0.015 < shares[400] < 0.03, "2 to 7 %, as the page says"
+    cluster = next(iter(runs.values())).cluster
+    for period, low, high in ((50, 0.055, 0.075), (400, 0.015, 0.03)):  # 2 to 7 %, as the page says
+        protocols = [OuterSteps(period=period, pulls=share) for share in (0.0, 0.2)]
+        without, gradients = (record(each, cluster, seconds=801.0).counts()["gradients"] for each in protocols)
+        assert protocols[1] in [run.protocol for run in runs.values()]
+        assert without == 4 * 800
+        assert low < 1 - gradients / without < high
 
 
-@pytest.mark.parametrize("key", ["one-age-heavy-tail", "overlap-digits", "crashes-digits"])
-def test_every_system_of_an_experiment_is_tuned_on_as_many_points(key):
-    scenario = EXPERIMENTS[key].scenario()
-    points = pd.Series([point.of for point in scenario.points.values()]).value_counts()
-    assert points.nunique() == 1 and len(points) == len(EXPERIMENTS[key].systems)
+def test_every_system_of_an_experiment_is_tuned_on_as_many_points():
+    for key in ("one-age-heavy-tail", "overlap-digits", "crashes-digits"):
+        points = pd.Series([point.of for point in EXPERIMENTS[key].scenario().points.values()]).value_counts()
+        assert points.nunique() == 1 and len(points) == len(EXPERIMENTS[key].systems)
     assert not set(SEEDS) & set(REPORTED)
+    assert Experiment("one age", "heavy tail", "", {}, {}, ()).key == "one-age-heavy-tail"
 
 
-def test_verdicts_are_told_only_where_the_whole_interval_is_on_one_side():
-    own = rows(low=[1.0, 1.1, 1.2, 1.1, 1.0], high=[2.0, 2.2, 2.1, 2.0, 2.1], like=[1.1, 1.0, 1.1, 1.2, 1.0])
-    assert Found(below("", "", LOSS, "low", "high"), own).verdict == Verdict.AGREES
-    assert Found(below("", "", LOSS, "high", "low"), own).verdict == Verdict.DISAGREES
-    assert Found(below("", "", LOSS, "low", "like"), own).verdict == Verdict.OPEN
-    assert Found(nearly("", "", LOSS, "like", "low", 0.5), own).verdict == Verdict.AGREES
-    assert Found(gap("", "", ("like", "low"), ("high", "low")), own).verdict == Verdict.AGREES
-    ratio = Found(below("", "", SECONDS, "low", "high"), own)
+def test_verdicts_are_given_only_where_the_whole_interval_is_on_one_side():
+    losses = rows(low=[1.0, 1.1, 1.2, 1.1, 1.0], high=[2.0, 2.2, 2.1, 2.0, 2.1], like=[1.1, 1.0, 1.1, 1.2, 1.0])
+    assert Found(below("", "", LOSS, "low", "high"), losses).verdict == Verdict.AGREES
+    assert Found(below("", "", LOSS, "high", "low"), losses).verdict == Verdict.DISAGREES
+    assert Found(below("", "", LOSS, "low", "like"), losses).verdict == Verdict.OPEN
+    assert Found(nearly("", "", LOSS, "like", "low", 0.5), losses).verdict == Verdict.AGREES
+    assert Found(gap("", "", ("like", "low"), ("high", "low")), losses).verdict == Verdict.AGREES
+    ratio = Found(below("", "", SECONDS, "low", "high"), losses)
     assert ratio.expected == "< × 1.00" and 0.45 < math.exp(ratio.mean) < 0.55
 
 
-def test_who_did_not_get_there_is_at_least_so_slow():
-    own = rows(fast=[1.0, 1.1, 1.2, 1.1, 1.0], never=[math.nan] * 5, worse=[math.inf, 9.0, 9.0, 8.0, 9.0])
-    found = Found(below("", "", SECONDS, "fast", "never"), own)
-    assert found.verdict == Verdict.AGREES and found.low == -math.inf and found.said.startswith("< × 0.1")
-    assert Found(below("", "", SECONDS, "never", "fast"), own).verdict == Verdict.DISAGREES
-    assert Found(Claim("", "", SECONDS, {"never": 1.0, "worse": -1.0}), own).said == "neither got there"
-    assert Found(Claim("", "", LOSS, {"worse": 1.0}), own).mean == WORST
+def test_a_system_that_missed_the_target_is_at_least_as_slow():
+    losses = rows(fast=[1.0, 1.1, 1.2, 1.1, 1.0], never=[math.nan] * 5, worse=[math.inf, 9.0, 9.0, 8.0, 9.0])
+    bound = Found(below("", "", SECONDS, "fast", "never"), losses)
+    assert bound.verdict == Verdict.AGREES and bound.low == -math.inf and bound.said.startswith("< × 0.1")
+    assert Found(below("", "", SECONDS, "never", "fast"), losses).verdict == Verdict.DISAGREES
+    assert Found(Claim("", "", SECONDS, {"never": 1.0, "worse": -1.0}), losses).said == "neither got there"
+    assert Found(Claim("", "", LOSS, {"worse": 1.0}), losses).mean == WORST
 
 
 def test_one_worker_of_four_has_wrong_labels():
@@ -84,61 +78,49 @@ def test_one_worker_of_four_has_wrong_labels():
     assert np.array_equal(whole.evaluation.answers, right.evaluation.answers)
 
 
-def test_an_experiment_says_what_its_files_are_called():
-    assert Experiment("one age", "heavy tail", "", {}, {}, ()).key == "one-age-heavy-tail"
+CONCLUSIONS = """
+rounds | grammar | outer momentum helps, H = 40 | disagrees | They end {} below it on the grammar at H = 40; at H = 10 it is open
+rounds | grammar | outer momentum helps, H = 10 | open |
+rounds | digits | Muon inside is better than AdamW, H = 20 | agrees | Muon inside is better than AdamW by {} on digits
+rounds | grammar | Muon inside is better than AdamW, H = 10 | disagrees | and worse by {} on the grammar
+overlap | digits | a pseudo-gradient that is one round late loses | agrees | loses {} against Eager DiLoCo's on digits; on the grammar it is open
+overlap | grammar | a pseudo-gradient that is one round late loses | open |
+overlap | grammar | Eager does so at nearly no loss (0.02) | disagrees | but Eager itself loses {}
+arrivals | digits | delayed Nesterov is at the target before rounds that wait for all | agrees | takes {} (digits)
+arrivals | grammar | delayed Nesterov is at the target before rounds that wait for all | agrees | and {} (grammar) of the time
+arrivals | digits | without momentum, arrivals one by one beat waiting | disagrees | end {} above waiting on digits, after as many gradients; on the grammar it is open
+arrivals | grammar | without momentum, arrivals one by one beat waiting | open |
+stale pseudo-gradients | digits | HeLoCo is below Nesterov (0.7, 0.9) at delays of 8 | open |
+wrong labels | digits | they cost EDiT less | open |
+unequal speeds | digits | A-EDiT, which synchronizes by time, is at the target before DiLoCo | agrees | A-EDiT needs {} of the time
+regions later | digits | HALoS ends below DiLoCo, which waits for all | agrees | it ends {} below DiLoCo
+regions later | digits | HALoS ends below paced arrivals one by one | agrees | and {} below paced arrivals
+great age | heavy tail | lag 16 costs Lion less than AdamW | disagrees | a lag of 16 costs it {} more than AdamW
+"""
 
 
 @pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.local_updates")
-def test_the_page_says_what_was_measured():
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(FOUND))
-
-
-def _found():
-    rows_of_all = pd.read_csv(FOUND)
-    return {
-        (each.name, each.task, claim.said): Found(claim, page.rows_of(rows_of_all, each))
+def test_the_page_is_that_of_the_measurements_and_its_conclusions_follow():
+    units = pd.read_csv(FOUND)
+    whole = page.text(units)
+    assert page.PAGE.read_text(encoding="utf-8") == whole
+    text = " ".join(whole.split())
+    claims = {
+        (each.name, each.task, claim.said): Found(claim, page.rows_of(units, each))
         for each in experiments()
         for claim in each.claims
     }
 
+    def size(claim: Found) -> str:
+        return f"{abs(math.exp(claim.mean) if claim.claim.quantity.ratio else claim.mean):.2f}"
 
-@pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.local_updates")
-def test_the_conclusions_follow_from_the_tables():
-    found, text = _found(), " ".join(page.text(pd.read_csv(FOUND)).split())
-
-    def mean(experiment, task, said, verdict, digits=2):
-        one = found[experiment, task, said]
-        assert one.verdict == verdict
-        return f"{abs(math.exp(one.mean) if one.claim.quantity.ratio else one.mean):.{digits}f}"
-
-    helps = [mean("rounds", "digits", f"outer momentum helps, H = {period}", "disagrees") for period in (20, 100, 300)]
-    assert f"end {min(helps)} to {max(helps)} nats below DiLoCo on digits" in text
-    later = mean("rounds", "grammar", "outer momentum helps, H = 40", "disagrees")
-    assert found["rounds", "grammar", "outer momentum helps, H = 10"].verdict == "open"
-    assert f"They end {later} below it on the grammar at H = 40; at H = 10 it is open" in text
-    muon = [
-        mean("rounds", task, f"Muon inside is better than AdamW, H = {period}", verdict)
-        for task, period, verdict in (("digits", 20, "agrees"), ("grammar", 10, "disagrees"))
-    ]
-    assert f"Muon inside is better than AdamW by {muon[0]} on digits and worse by {muon[1]} on the grammar" in text
-    late = mean("overlap", "digits", "a pseudo-gradient that is one round late loses", "agrees")
-    eager = mean("overlap", "grammar", "Eager does so at nearly no loss (0.02)", "disagrees")
-    assert found["overlap", "grammar", "a pseudo-gradient that is one round late loses"].verdict == "open"
-    assert f"loses {late} against Eager DiLoCo's on digits; on the grammar it is open, but Eager itself loses {eager}" in text
-    sooner = [
-        mean("arrivals", task, "delayed Nesterov is at the target before rounds that wait for all", "agrees") for task in TOKENS
-    ]
-    assert f"takes {sooner[0]} (digits) and {sooner[1]} (grammar) of the time" in text
-    alone = mean("arrivals", "digits", "without momentum, arrivals one by one beat waiting", "disagrees")
-    assert found["arrivals", "grammar", "without momentum, arrivals one by one beat waiting"].verdict == "open"
-    assert f"end {alone} above waiting on digits, after as many gradients; on the grammar it is open" in text
-    assert found["stale pseudo-gradients", "digits", "HeLoCo is below Nesterov (0.7, 0.9) at delays of 8"].verdict == "open"
-    assert found["wrong labels", "digits", "they cost EDiT less"].verdict == "open"
-    paced = mean("unequal speeds", "digits", "A-EDiT, which synchronizes by time, is at the target before DiLoCo", "agrees")
-    assert f"A-EDiT needs {paced} of the time" in text
-    regions = [mean("regions later", "digits", f"HALoS ends below {who}", "agrees") for who in OTHERS]
-    assert f"it ends {regions[0]} below DiLoCo and {regions[1]} below paced arrivals" in text
-    directions = found["crashes", "digits", "mean direction and length beat the mean of 8"]
+    for row in CONCLUSIONS.strip().splitlines():
+        experiment, task, said, verdict, words = (cell.strip() for cell in row.split("|"))
+        claim = claims[experiment, task, said]
+        assert claim.verdict == verdict, row
+        assert words.format(size(claim)) in text
+    helps = [claims["rounds", "digits", f"outer momentum helps, H = {period}"] for period in (20, 100, 300)]
+    assert {claim.verdict for claim in helps} == {Verdict.DISAGREES}
+    assert f"end {min(map(size, helps))} to {max(map(size, helps))} nats below DiLoCo on digits" in text
+    directions = claims["crashes", "digits", "mean direction and length beat the mean of 8"]
     assert -0.02 < directions.low < directions.high < 0.02, "as good as a mean within 0.02"
-    lion = mean("great age", "heavy tail", "lag 16 costs Lion less than AdamW", "disagrees")
-    assert f"a lag of 16 costs it {lion} more than AdamW" in text

@@ -1,5 +1,9 @@
-"""Rounds that do not wait for all that was planned: what they are the same as, and NumPy's word on each."""
+"""Rounds that do not wait for everything: DropCompute, dynamic backup workers, MindFlayer and ATA."""
 
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -8,67 +12,29 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from fred.base.errors import FredError
-from fred.outcomes.outcome import Outcome
+from fred.cluster.cluster import Cluster
 from fred.prediction import closed_loop
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.empirical import Empirical, OfTheLastRounds
-from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
 from fred.systems.dbw import DBW
 from fred.systems.drop_compute import DropCompute, best_threshold
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
-from tests.worlds import CLUSTERS, make_run, record, same
+from tests.worlds import CLUSTERS, COMPUTE, NETWORK, UNEQUAL, constant, outcome, record
 
-WORKERS = 5
-UNEQUAL = {"workers": WORKERS, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
-NETWORK = {"latency": {"name": "constant", "seconds": 0.02}, "bandwidth": 1e4}
+LINKED = UNEQUAL | {"workers": 5, "network": NETWORK | {"message_bytes": 200}}
 
 
-def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
-    algorithm = {"learning_rate": 0.1, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
-    options = {"stop": {"updates": 40}, **options}
-    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("network", [None, NETWORK])
-class TestSame:
-    """To the last bit, unless lengths of gradients are added up, too."""
-
-    def test_dropcompute_of_one_gradient_that_drops_nothing_is_allreduce(self, network):
-        cluster = UNEQUAL | {"network": network}
-        drop = outcome("dropcompute", {"micro_batches": 1, "threshold": 1e6}, cluster)
-        assert same(drop, outcome("allreduce-sgd", None, cluster))
-
-    @pytest.mark.parametrize("seconds", [0.01, 0.1, 0.15])
-    def test_dropcompute_of_one_gradient_is_a_cutoff_by_time(self, network, seconds):
-        cluster = UNEQUAL | {"network": network}
-        drop = outcome("dropcompute", {"micro_batches": 1, "threshold": seconds, "average": "done"}, cluster)
-        cutoff = outcome("cutoff-sgd", {"name": "cutoff", "rule": {"name": "deadline", "seconds": seconds}}, cluster)
-        assert same(drop, cutoff)
-        assert drop.schedule.counts()["dropped"]
-
-    def test_where_all_is_done_it_does_not_matter_what_is_divided_by(self, network):
-        cluster = UNEQUAL | {"network": network}
-        planned, done = (
-            outcome("dropcompute", {"micro_batches": 3, "threshold": 1e6, "average": average}, cluster)
-            for average in ("planned", "done")
-        )
-        assert same(planned, done)
-
-    def test_dynamic_backup_workers_with_a_rule_that_does_not_ask_are_a_cutoff(self, network):
-        cluster, rule = UNEQUAL | {"network": network}, {"name": "cutoff", "rule": {"name": "count", "workers": 3}}
-        found, cutoff = outcome("dbw", rule, cluster), outcome("cutoff-sgd", rule, cluster)
-        assert found.schedule.digest() == cutoff.schedule.digest()
-        assert largest_relative_error(found.final, cutoff.final) < 1e-5, "sums have another order"
-
-    def test_where_all_are_as_fast_dynamic_backup_workers_are_none(self, network):
-        cluster = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}, "network": network}
-        found, allreduce = outcome("dbw", None, cluster), outcome("allreduce-sgd", None, cluster)
-        assert found.schedule.digest() == allreduce.schedule.digest()
-        assert largest_relative_error(found.final, allreduce.final) < 1e-5
+def rounds_of(schedule: Schedule) -> Any:
+    """Yield the begin of each round, ns, and its rows ADD and DROP."""
+    ends = schedule.rows(Verb.COMMIT)
+    began = np.append(0, schedule["time_ns"][ends])
+    verb = schedule["verb"]
+    for first, last, start in zip(np.append(0, ends), ends, began[:-1], strict=False):
+        rows = np.arange(first, last)
+        yield start, rows[verb[rows] == Verb.ADD], rows[verb[rows] == Verb.DROP]
 
 
 class TestRounds:
@@ -96,142 +62,119 @@ class TestRounds:
             assert ((numbers == micro_batches) | (aborted == 1)).all() or (done > last).any()
 
     def test_a_round_without_any_gradient_waits_for_the_first(self):
-        cluster = {"workers": 3, "speeds": [0.5, 1.0, 0.25], "compute": {"name": "constant", "seconds": 1.0}}
-        schedule = outcome("dropcompute", {"micro_batches": 2, "threshold": 0.1}, cluster, stop={"updates": 3}).schedule
+        options = {"micro_batches": 2, "threshold": 0.1}
+        schedule = outcome("dropcompute", options, constant(2.0, 1.0, 4.0), stop={"updates": 3}, task=None).schedule
         adds, drops = schedule.rows(Verb.ADD), schedule.rows(Verb.DROP)
         assert schedule["worker"][adds].tolist() == [1, 1, 1]
         assert schedule["time_ns"][adds].tolist() == [10**9, 2 * 10**9, 3 * 10**9]
         assert schedule["worker"][drops].tolist() == [0, 2] * 3
 
     def test_each_worker_is_charged_with_one_message_a_round(self):
-        found = outcome("dropcompute", {"micro_batches": 3, "threshold": 0.25}, UNEQUAL | {"network": NETWORK})
-        schedule = found.schedule
+        run = outcome("dropcompute", {"micro_batches": 3, "threshold": 0.25}, LINKED, stop={"updates": 40}, task=None)
+        schedule = run.schedule
         assert schedule.counts()["dropped"] > 10
         for _, adds, drops in rounds_of(schedule):
             rows = np.concatenate((adds, drops))
-            sent = np.bincount(schedule["worker"][rows], schedule["messages"][rows] > 0, WORKERS)
-            assert sent.tolist() == [1] * WORKERS
-        shares = found.summary["workers_time"]
+            assert np.bincount(schedule["worker"][rows], schedule["messages"][rows] > 0, 5).tolist() == [1] * 5
+        shares = run.summary["workers_time"]
         assert sum(shares.values()) == pytest.approx(1)
         assert min(shares[kind] for kind in ("computing", "wasted", "network", "waiting")) > 0.01
 
 
 class TestThreshold:
-    @pytest.mark.parametrize("seed", range(5))
-    def test_it_is_the_best_of_all_by_the_papers_formula(self, seed):
+    def test_it_is_the_best_of_all_by_the_papers_formula(self):
         """Algorithm 2, in seconds, gradient by gradient, on a grid that is finer than the times."""
-        rng = np.random.default_rng(seed)
-        times = np.cumsum(rng.integers(1, 30, (6, 4, 3)), axis=2)  # rounds, workers, micro-batches
-        apart = rng.integers(0, 20, 6)
+        for seed in range(5):
+            rng = np.random.default_rng(seed)
+            times = np.cumsum(rng.integers(1, 30, (6, 4, 3)), axis=2)  # rounds, workers, micro-batches
+            apart = rng.integers(0, 20, 6)
+            full = times[:, :, -1].max(axis=1)
+            grid = np.arange(0.5, times.max() + 1, 0.5)
 
-        def speedup(threshold: float) -> float:
-            total = 0.0
-            for own, communication in zip(times, apart, strict=True):
-                share = np.mean([done <= threshold for worker in own for done in worker])
-                full = max(worker[-1] for worker in own)
-                total += share * (full + communication) / (min(threshold, full) + communication)
-            return total / len(times)
+            def speedup(threshold: float, times=times, full=full, apart=apart) -> float:
+                share = (times <= threshold).mean(axis=(1, 2))
+                return float(np.mean(share * (full + apart) / (np.minimum(threshold, full) + apart)))
 
-        grid = np.arange(0.5, times.max() + 1, 0.5)
-        best = best_threshold(times.reshape(6, 12), apart)
-        assert speedup(best) == pytest.approx(max(map(speedup, grid)))
-        assert all(speedup(each) < speedup(best) - 1e-12 for each in grid if each > best)
+            best = best_threshold(times.reshape(6, 12), apart)
+            assert speedup(best) == pytest.approx(max(map(speedup, grid))), seed
+            assert all(speedup(other) < speedup(best) - 1e-12 for other in grid if other > best), seed
 
-    def test_it_is_found_from_the_first_rounds_and_kept(self):
-        found = outcome("dropcompute", {"micro_batches": 3, "measured": 7}, UNEQUAL | {"network": NETWORK})
-        parts = list(rounds_of(found.schedule))
-        assert not any(len(drops) for _, _, drops in parts[:7])
-        times = np.array([found.schedule["end_ns"][adds] - began for began, adds, _ in parts[:7]])
-        ends = found.schedule["time_ns"][found.schedule.rows(Verb.COMMIT)][:7]
-        apart = ends - np.array([began for began, _, _ in parts[:7]]) - times.max(axis=1)
-        given = best_threshold(times, apart)
-        lasted = {found.schedule["time_ns"][drops].max() - began for began, _, drops in parts[7:] if len(drops)}
-        assert lasted == {given}
+    def test_it_is_measured_in_the_first_rounds_and_then_constant(self):
+        options = {"micro_batches": 3, "measured": 7}
+        schedule = outcome("dropcompute", options, LINKED, stop={"updates": 40}, task=None).schedule
+        rounds = list(rounds_of(schedule))
+        assert not any(len(drops) for _, _, drops in rounds[:7])
+        begins = np.array([began for began, _, _ in rounds[:7]])
+        times = np.array([schedule["end_ns"][adds] for _, adds, _ in rounds[:7]]) - begins[:, None]
+        apart = schedule["time_ns"][schedule.rows(Verb.COMMIT)][:7] - begins - times.max(axis=1)
+        lengths = {schedule["time_ns"][drops].max() - began for began, _, drops in rounds[7:] if len(drops)}
+        assert lengths == {best_threshold(times, apart)}
 
     def test_nothing_is_dropped_where_all_are_alike(self):
-        cluster = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}
-        assert not outcome("dropcompute", {"micro_batches": 3, "measured": 2}, cluster).schedule.counts()["dropped"]
+        options = {"micro_batches": 3, "measured": 2}
+        schedule = outcome("dropcompute", options, constant(0.1, 0.1, 0.1, 0.1), task=None).schedule
+        assert not schedule.counts()["dropped"]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"threshold": 0.0}, "threshold"), ({"micro_batches": 0}, "micro_batches"), ({"measured": 0}, "measured")],
-)
-def test_what_cannot_be_is_refused(options, said):
-    with pytest.raises(FredError, match=said):
-        make_run("dropcompute", protocol=options)
-
-
-def rounds_of(schedule: Schedule) -> Any:
-    """Return the begin of each round, ns, and its rows ADD and DROP."""
-    ends = schedule.rows(Verb.COMMIT)
-    began = np.append(0, schedule["time_ns"][ends])
-    verb = schedule["verb"]
-    for first, last, start in zip(np.append(0, ends), ends, began[:-1], strict=False):
-        rows = np.arange(first, last)
-        yield start, rows[verb[rows] == Verb.ADD], rows[verb[rows] == Verb.DROP]
-
-
-FOLLOWING = {"name": "dbw", "learning_rate": 0.125, "smoothness": 3.0}
+FOLLOWING = {"name": "dbw", "smoothness": 3.0}
 
 
 class PlainDBW(PlainSGD):
-    """Keeps the variance of rounds, and the squared length of what their means estimate."""
+    """The variance within rounds, and the squared length of what their means estimate; each round's best number of gradients."""
 
-    def __init__(self, params: dict):
+    def __init__(self, params: dict, schedule: Schedule):
         super().__init__(params, 0.125)
         self.round: list[np.ndarray] = []
         self.variance = self.squared = np.inf
+        self.schedule, self.rounds = schedule, list(rounds_of(schedule))
+        self.numbers, self.best = [len(adds) for _, adds, _ in self.rounds], list[int]()
+        self.times = OfTheLastRounds(Empirical(), 8, 20)
 
     def contribution(self, message: dict, staleness: int) -> dict:
-        self.round.append(np.concatenate([each.ravel() for each in message.values()]))
+        self.round.append(np.concatenate([array.ravel() for array in message.values()]))
         return message
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        super().update(grads, staleness)
-        together, self.round = np.array(self.round), []
+        super().update(grads, staleness, count)
+        grads_of_round, self.round = np.array(self.round), []
         if count > 1:
-            self.variance = self.averaged(self.variance, together.var(axis=0, ddof=1).sum())
-        self.squared = self.averaged(self.squared, (together.mean(axis=0) ** 2).sum() - self.variance / count)
+            self.variance = self.averaged(self.variance, grads_of_round.var(axis=0, ddof=1).sum())
+        self.squared = self.averaged(self.squared, (grads_of_round.mean(axis=0) ** 2).sum() - self.variance / count)
+        self.learn_times()
+        recent = self.numbers[max(0, len(self.best) - 19) : len(self.best) + 1]
+        self.best.append(self.best_number(self.times.expected()) if 8 in recent else 8)
 
     def averaged(self, old: float, new: float) -> float:
         return 0.8 * old + 0.2 * new if np.isfinite(old) else new
 
-    def wanted(self, seconds: np.ndarray) -> int:
-        """k by the formula in full, from the expected times of the first, second, ... gradient."""
+    def learn_times(self) -> None:
+        began, adds, drops = self.rounds[len(self.best)]
+        seconds, finished, workers = np.zeros(8), np.zeros(8, bool), self.schedule["worker"]
+        seconds[workers[adds]] = (self.schedule["end_ns"][adds] - began) / 1e9
+        seconds[workers[drops]] = (self.schedule["time_ns"][drops] - began) / 1e9
+        finished[workers[adds]] = True
+        self.times.learn(seconds, finished)
+
+    def best_number(self, seconds: np.ndarray) -> int:
+        """Return k by the formula in full, from the expected times of the first, second, ... gradient."""
         k, eta, smoothness = np.arange(1, len(seconds) + 1), 0.125, 3.0
         gain = (eta - smoothness * eta**2 / 2) * self.squared - smoothness * eta**2 * self.variance / (2 * k)
         return int(k[np.argmax(gain / seconds)]) if self.squared > 0 else len(seconds)
 
 
 class TestDynamicBackup:
-    def test_as_many_are_waited_for_as_gain_the_most_per_time(self):
-        """Each round's k, by NumPy from the schedule; all are waited for where none of the last 20 rounds saw them."""
-        found = outcome(FOLLOWING, cluster=UNEQUAL | {"workers": 8}, stop={"updates": 60})
-        initial = {k: v.astype(float) for k, v in found.initial.items()}
-        rounds = list(rounds_of(found.schedule))
-        numbers, wanted = [len(adds) for _, adds, _ in rounds], list[int]()
-        times = OfTheLastRounds(Empirical(), 8, 20)
+    def test_rounds_wait_for_the_number_of_gradients_with_the_most_gain_per_second(self):
+        """By NumPy from the schedule; all are waited for where none of the last 20 rounds waited for all."""
+        run = outcome(FOLLOWING, cluster=UNEQUAL | {"workers": 8}, stop={"updates": 60})
+        initial = {k: v.astype(float) for k, v in run.initial.items()}
+        plain = PlainDBW(initial, run.schedule)
+        (params,) = by_plain(run, [plain])
+        assert largest_relative_error(run.final, params) < 1e-4
+        assert largest_relative_error(run.final, initial) > 0.1
+        assert plain.numbers == [8, *plain.best[:-1]]
+        assert len(set(plain.numbers)) > 3, "nothing was hard about it"
 
-        class Chosen(PlainDBW):
-            def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-                super().update(grads, staleness, count)
-                began, adds, drops = rounds[len(wanted)]
-                seconds, finished = np.zeros(8), np.zeros(8, bool)
-                seconds[found.schedule["worker"][adds]] = (found.schedule["end_ns"][adds] - began) / 1e9
-                seconds[found.schedule["worker"][drops]] = (found.schedule["time_ns"][drops] - began) / 1e9
-                finished[found.schedule["worker"][adds]] = True
-                times.learn(seconds, finished)
-                seen = 8 in numbers[max(0, len(wanted) - 19) : len(wanted) + 1]
-                wanted.append(self.wanted(times.expected()) if seen else 8)
-
-        (params,) = by_plain(found, [Chosen(initial)])
-        assert largest_relative_error(found.final, params) < 1e-4
-        assert largest_relative_error(found.final, initial) > 0.1
-        assert numbers == [8, *wanted[:-1]]
-        assert len(set(numbers)) > 3, "nothing was hard about it"
-
-    def test_noise_that_is_told_counts_as_noise_that_is_given(self):
+    def test_measured_noise_counts_as_given_noise(self):
         rules = DynamicBackup(noise="measured"), DynamicBackup(noise=0.5)
         measured, given = (rule.start(np.zeros(4, np.int64)) for rule in rules)
         for times in ([10, 15, 20, 60], [11, 12, 30, 40]):
@@ -259,21 +202,107 @@ class TestDynamicBackup:
         expected = 1e30 if share is None else share * 28 / 25
         assert float(server.statistic(state)) == pytest.approx(expected, rel=0.15)
 
-    def test_an_algorithm_without_a_statistic_is_refused(self):
-        with pytest.raises(FredError, match="statistic"):
-            make_run("ssgd", protocol={"name": "cutoff", "rule": {"name": "backup", "noise": "measured"}})
-        with pytest.raises(FredError, match="needs a `task`"):
-            make_run("dbw", task=None)
-        with pytest.raises(FredError, match="noise_growth"):
-            make_run("dbw", protocol={"rule": {"name": "backup", "noise": "measured", "noise_growth": 1.0}})
-
-    def test_where_there_are_only_times_it_cannot_work(self):
+    def test_measured_noise_is_refused_where_there_are_only_times(self):
         with pytest.raises(ValueError, match="what gradients say"):
             closed_loop.run(DynamicBackup(noise="measured"), np.ones((30, 4)), np.zeros(4, np.int64))
 
     def test_it_may_be_one_of_several_rules(self):
         rule = {"name": "auto", "candidates": [{"name": "backup", "noise": "measured"}, {"name": "count", "workers": 2}]}
-        found = outcome(FOLLOWING, {"name": "cutoff", "rule": rule})
-        assert found.schedule.counts()["dropped"] > 0
-        with pytest.raises(FredError, match="statistic"):
-            make_run("ssgd", protocol={"name": "cutoff", "rule": rule})
+        run = outcome(FOLLOWING, {"name": "cutoff", "rule": rule})
+        assert run.schedule.counts()["dropped"] > 0
+
+
+THREE = {"workers": 3, "speeds": [1.0, 0.6, 0.3], "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
+
+
+def recorded(cluster: Any, protocol: dict[str, Any], seed: int = 0, updates: int = 40) -> Schedule:
+    cluster = cluster.model_dump() if isinstance(cluster, Cluster) else cluster
+    return outcome("asgd", protocol, cluster, seed, stop={"updates": updates}, task=None).schedule
+
+
+def rounds(schedule: Schedule) -> Iterator[list[Any]]:
+    """Yield the rows before each COMMIT."""
+    rows = list[Any]()
+    for row in schedule.frame().itertuples():
+        if row.verb == "COMMIT":
+            yield rows
+            rows = []
+        else:
+            rows.append(row)
+
+
+class TestMindFlayer:
+    @given(cluster=CLUSTERS, trials=st.integers(1, 4), limit=st.sampled_from([1.0, 2.5]), seed=st.integers(0, 9))
+    def test_each_worker_makes_its_trials_and_no_gradient_that_took_longer_is_used(self, cluster, trials, limit, seed):
+        schedule = recorded(cluster, {"name": "time-limited", "trials": trials, "limit": limit}, seed)
+        assert schedule["staleness"][schedule.rows(Verb.ADD)].max(initial=0) == 0
+        for rows in rounds(schedule):
+            made = [row for row in rows if row.verb in ("ADD", "DROP")]
+            assert Counter(row.worker for row in made) == dict.fromkeys(range(schedule.workers), trials)
+            for row in made:
+                if row.verb == "ADD":
+                    assert row.end_ns - row.begin_ns <= round(limit * 1e9)
+                else:
+                    assert row.time_ns - row.begin_ns == round(limit * 1e9)
+
+    def test_sums_are_divided_by_the_mean_number_of_gradients_in_time(self):
+        schedule = recorded(THREE, {"name": "time-limited", "trials": [1, 2, 3], "limit": [0.1, 0.1, 0.4]}, updates=2000)
+        options = zip((0.1, 0.1, 0.4), THREE["speeds"], (1, 2, 3), strict=True)
+        expected = sum(trials * stats.lognorm.cdf(limit * speed, 0.7, scale=0.1) for limit, speed, trials in options)
+        np.testing.assert_allclose(schedule["weight"][schedule.rows(Verb.COMMIT)], 1 / expected, rtol=1e-3)
+        assert len(schedule.rows(Verb.ADD)) / 2000 == pytest.approx(expected, rel=0.02)
+
+    def test_a_round_without_gradients_changes_no_parameters(self):
+        cluster = {"workers": 1, "compute": {"name": "bimodal", "fast": 0.1, "slow": 1e6, "slow_fraction": 0.7}}
+        run = outcome("mindflayer", {"limit": 0.1}, cluster, stop={"updates": 30}, evaluate={"every_updates": 1})
+        empty = [not any(row.verb == "ADD" for row in rows) for rows in rounds(run.schedule)]
+        assert (np.diff(run.metrics["loss"]) == 0).tolist() == empty
+        assert 10 < sum(empty) < 30
+
+    def test_the_limit_is_the_median_by_default(self):
+        cluster = {"workers": 2, "speeds": [1.0, 0.5], "compute": {"name": "exponential", "scale": 0.1}}
+        schedule = recorded(cluster, {"name": "time-limited"})
+        drops = schedule.frame().query("verb == 'DROP'")
+        seconds = (drops["time_ns"] - drops["begin_ns"]) * drops["worker"].map({0: 1.0, 1: 0.5}) / 1e9
+        np.testing.assert_allclose(seconds, 0.1 * math.log(2), rtol=1e-6)
+        assert set(drops["worker"]) == {0, 1}
+        np.testing.assert_allclose(schedule["weight"][schedule.rows(Verb.COMMIT)], 1.0)  # 1 / (0.5 + 0.5)
+
+
+class TestATA:
+    @given(cluster=CLUSTERS, gradients=st.integers(1, 9), seed=st.integers(0, 9))
+    def test_rounds_have_that_number_of_gradients_and_none_is_wasted(self, cluster, gradients, seed):
+        schedule = recorded(cluster, {"name": "bandit", "gradients": gradients, "width": 0.2}, seed)
+        assert not len(schedule.rows(Verb.DROP))
+        assert schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0
+        assert {sum(row.verb == "ADD" for row in rows) for rows in rounds(schedule)} == {gradients}
+
+    @pytest.mark.parametrize("scale", [None, 0.2])
+    def test_no_other_shares_would_be_ready_earlier_if_bounds_were_times(self, scale):
+        """Bounds from the times in the schedule; of all ways to share four gradients among three none is better."""
+        learning = {"name": "bandit", "gradients": 4, "width": 0.05, "scale": scale}
+        times: list[list[float]] = [[], [], []]
+        ways = [way for way in itertools.product(range(5), repeat=3) if sum(way) == 4]
+        different = set()
+        for number, rows in enumerate(rounds(recorded(THREE, learning, updates=80)), 1):
+            q = math.log(2 * number**2)
+            bounds = [0.0] * 3
+            for worker, its in enumerate(times):
+                if its:
+                    c = scale or 2 * float(np.mean(its))
+                    width = 0.05 * c * (math.sqrt(q / len(its)) + q / len(its))
+                    bounds[worker] = max(0.0, float(np.mean(its)) - width)
+            shares = Counter(row.worker for row in rows if row.verb == "ADD")
+            latest = [max(bounds[worker] * way[worker] for worker in range(3)) for way in ways]
+            assert max(bounds[worker] * shares[worker] for worker in range(3)) == pytest.approx(min(latest))
+            different.add(tuple(shares[worker] for worker in range(3)))
+            for row in rows:
+                if row.verb == "ADD":
+                    times[row.worker].append((row.end_ns - row.begin_ns) / 1e9)
+        assert len(different) > 2
+
+    def test_in_the_end_slow_workers_compute_next_to_nothing(self):
+        cluster = {"workers": 4, "speeds": [1.0, 1.0, 0.01, 0.01], "compute": COMPUTE}
+        schedule = recorded(cluster, {"name": "bandit", "gradients": 4, "width": 0.2}, updates=300)
+        late = [row.worker for rows in list(rounds(schedule))[200:] for row in rows if row.verb == "ADD"]
+        assert len(late) == 400 and sum(worker > 1 for worker in late) < 8

@@ -1,15 +1,21 @@
-"""What commands print at 60, 80 and 120 columns, with none of the words and numbers cut; and what they print with --quiet."""
+"""What commands print at 60, 80 and 120 columns, with no word or number cut; and what they print with --quiet."""
 
+import contextlib
+import json
 import re
 import shutil
 
 import pytest
+from ruamel.yaml import YAML
 
 from fred.commands import cli
 from tests.conftest import ROOT
+from tests.folders import undrawn_results
+from tests.program import fred_command
+from tests.worlds import TASK, mostly_slow
 
 COMMANDS = {
-    "run": ["run", "small.yaml", "--out", "again", "--no-report"],
+    "run": ["run", "small.yaml", "--out", "again", "--no-report", "--fresh"],
     "show": ["show", "small"],
     "compare": ["compare", "small", "other"],
     "plan": ["plan", "small", "--iterations", "2=900,16=100"],
@@ -26,32 +32,40 @@ COMMANDS = {
     "cutoffs": ["cutoffs", "example", "--train", "30", "--warm-up", "10"],
     "diagnose": ["diagnose", "example", "--out", "diagnosis"],
 }
-SETTINGS = ["--no-report", "--set", "stop.seconds=2", "--set", "evaluate.points=2"]
+SETTINGS = ["--no-report", "--set", "evaluate.points=2"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """A folder with two results of half of the main example, with another task."""
     place = tmp_path_factory.mktemp("terminal")
-    (place / "small.yaml").write_text((ROOT / "scenarios" / "quickstart.yaml").read_text().replace("seconds: 40", "seconds: 2"))
+    scenario = YAML(typ="safe").load(ROOT / "scenarios" / "quickstart.yaml")
+    runs = {name: scenario["runs"][name] for name in ("sync", "backup-workers", "asgd")}
+    (place / "small.yaml").write_text(json.dumps({**scenario, "runs": runs, "task": TASK, "stop": {"seconds": 2}}))
     (place / "gloo-allreduce.csv").write_text("nodes,megabytes,seconds\n4,1,0.05\n4,8,0.2\n4,32,0.7\n4,64,1.2\n")
-    for name, seed in (("small", []), ("other", ["--seed", "2"])):
-        assert cli.main(["run", str(place / "small.yaml"), "--out", str(place / name), *SETTINGS, *seed]) == 0
+    with undrawn_results():
+        for name, seed in (("small", []), ("other", ["--seed", "2"])):
+            assert cli.main(["run", str(place / "small.yaml"), "--out", str(place / name), *SETTINGS, *seed]) == 0
     return place
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_word_or_number_is_cut_at_any_width(folder, command, monkeypatch, capsys):
+@pytest.fixture
+def here(folder, monkeypatch):
+    monkeypatch.setattr("fred.results.figure_files.drawn", lambda *_: contextlib.nullcontext())
     monkeypatch.chdir(folder)
-    said = {}
+    return folder
+
+
+@pytest.mark.parametrize("command", mostly_slow(COMMANDS, {*COMMANDS} - {"fit", "cutoffs", "diagnose", "verify"}))
+def test_no_word_or_number_is_cut_at_any_width(here, command):
+    words = []
     for width in (60, 80, 120):
-        monkeypatch.setenv("COLUMNS", str(width))
-        capsys.readouterr()
-        assert cli.main(COMMANDS[command] + (["--fresh"] if command == "run" else [])) == 0
-        out = capsys.readouterr().out
-        assert "…" not in out
-        assert all(len(line) <= width for line in out.splitlines() if set(line.strip()) == {"─"})
-        said[width] = _words(out)
-    assert said[60] == said[80] == said[120]
+        answer = fred_command(*COMMANDS[command], columns=width)
+        assert answer.code == 0
+        assert "…" not in answer.out
+        assert all(len(line) <= width for line in answer.out.splitlines() if set(line.strip()) == {"─"})
+        words.append(_words(answer.out))
+    assert words[0] == words[1] == words[2]
 
 
 def _words(out: str) -> set[str]:
@@ -62,50 +76,39 @@ def _words(out: str) -> set[str]:
 
 QUIET = {  # command -> the only line that it prints
     "run": (["run", "small.yaml", "--out", "again", "--no-report"], "again"),
-    "verify": (["verify", "small"], "small: 18 runs, all digests the same"),
+    "verify": (["verify", "small"], "small: 9 runs, all digests the same"),
     "compare": (["compare", "small", "other", "-o", "both"], "both"),
     "fit": (["fit", "example", "-o", "fitted"], "fitted"),
     "diagnose": (["diagnose", "example", "-o", "diagnosis"], "diagnosis"),
-    "train-cutoff": (
-        ["train-cutoff", "example", "--steps", "50", "--even-if-worse", "-o", "model.npz"],
-        "model.npz",
-    ),
+    "train-cutoff": (["train-cutoff", "example", "--steps", "50", "--even-if-worse", "-o", "model.npz"], "model.npz"),
 }
 
 
-@pytest.mark.parametrize("command", QUIET)
-def test_quiet_commands_print_only_where_the_files_are(folder, command, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
+@pytest.mark.parametrize("command", [*list(QUIET)[:-1], pytest.param("train-cutoff", marks=pytest.mark.slow)])
+def test_quiet_commands_print_only_where_the_files_are(here, command, monkeypatch):
     monkeypatch.setattr("fred.base.progress._QUIET", 0.0)
     arguments, line = QUIET[command]
-    capsys.readouterr()
-    assert cli.main([*arguments, "--quiet"]) == 0
-    said = capsys.readouterr()
-    assert said.out == f"{line}\n"
-    assert command == "train-cutoff" or not said.err
-    assert "done" not in said.err
+    answer = fred_command(*arguments, "--quiet")
+    assert (answer.code, answer.out) == (0, f"{line}\n")
+    assert command == "train-cutoff" or not answer.err
+    assert "done" not in answer.err
     if command != "verify":
-        shutil.rmtree(folder / line, ignore_errors=True)
+        shutil.rmtree(here / line, ignore_errors=True)
 
 
-def test_quiet_runs_still_warn(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    wild = ["--only", "asgd", "--set", "algorithm.learning_rate=1e30", "--seed", "1", "--out", "wild"]
-    assert cli.main(["run", "small.yaml", "-q", *SETTINGS, *wild]) == 0
-    said = capsys.readouterr()
-    assert said.out == "wild\n"
-    assert said.err.startswith("fred: asgd diverged: ")
+def test_quiet_runs_still_warn(here):
+    wild = ["--set", "algorithm.learning_rate=1e30", "--set", "task.model={name: mlp, hidden: [6]}"]
+    answer = fred_command("run", "small.yaml", "-q", *SETTINGS, *wild, "--only", "asgd", "--seed", "1", "--out", "wild")
+    assert (answer.code, answer.out) == (0, "wild\n")
+    assert answer.err.startswith("fred: asgd diverged: ")
 
 
-@pytest.mark.parametrize("command", [*cli._ELSEWHERE, "run", "compare"])
-def test_every_out_has_a_short_form(command, capsys):
-    with pytest.raises(SystemExit):
-        cli.main([command, "--help"])
-    said = capsys.readouterr().out
-    assert ("--out " in said) == ("-o " in said)
+def test_every_out_has_a_short_form():
+    for command in (*cli._ELSEWHERE, "run", "compare"):
+        usage = fred_command(command, "--help").out
+        assert ("--out " in usage) == ("-o " in usage), command
 
 
-def test_options_are_not_abbreviated(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["plan", "quickstart", "--seed", "3"])
-    assert "unrecognized arguments: --seed 3; did you mean `--seeds`" in capsys.readouterr().err
+def test_options_are_not_abbreviated():
+    answer = fred_command("plan", "quickstart", "--seed", "3")
+    assert "unrecognized arguments: --seed 3; did you mean `--seeds`" in answer.err

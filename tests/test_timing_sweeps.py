@@ -1,4 +1,4 @@
-"""Sweeps of which timing alone is simulated, or of which nothing is the best: what is chosen, printed and drawn."""
+"""The best points of sweeps, mostly of timing alone: how they are chosen, printed and drawn, also where none is the best."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 import fred
 from fred.base.errors import FredError
-from fred.commands import cli, printing
+from fred.commands import printing
 from fred.outcomes.measures import summarise
 from fred.results import experiment
 from fred.results.result import Result
@@ -17,6 +17,7 @@ from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.specification.loading import load
 from fred.specification.sweep import COLUMNS
+from tests.program import fred_command
 from tests.worlds import COMPUTE, make_run
 
 TEXT = """\
@@ -38,61 +39,53 @@ def swept(tmp_path_factory) -> Result:
     return fred.run(load(path))
 
 
-def by(result: Result, best: str) -> Result:
-    """The same with another criterion."""
-    return Result(result.scenario.model_copy(update={"best": best}), result.outcomes)
-
-
-def values(result: Result, best: str) -> dict[str, dict[str, float]]:
-    """Return the criterion by run and point, counted from the schedules; mean over the seeds."""
+def values(result: Result, best: str) -> dict[str, dict[str, list[float]]]:
+    """Return the criterion by run, point and seed, counted from the schedules."""
     found: dict[str, dict[str, list[float]]] = {}
-    for each in result.outcomes:
-        seconds, sent = each.schedule.end_ns / 1e9, each.schedule.rows(Verb.PUSH, Verb.ADD)
-        gradients = {(row.worker, row.step) for row in each.schedule if row.verb in (Verb.PUSH, Verb.ADD)}
+    for outcome in result.outcomes:
+        seconds, sent = outcome.schedule.end_ns / 1e9, outcome.schedule.rows(Verb.PUSH, Verb.ADD)
+        gradients = {(row.worker, row.step) for row in outcome.schedule if row.verb in (Verb.PUSH, Verb.ADD)}
         number = {"seconds": seconds, "throughput": len(gradients) / seconds, "messages_to_servers": float(len(sent))}[best]
-        found.setdefault(result.scenario.points[each.name].of, {}).setdefault(each.name, []).append(number)
-    return {run: {point: float(np.mean(own)) for point, own in points.items()} for run, points in found.items()}
+        found.setdefault(result.scenario.points[outcome.name].of, {}).setdefault(outcome.name, []).append(number)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("best", "column", "way"),
-    [
+def test_the_best_point_has_the_lowest_or_the_highest_mean_of_any_column(swept):
+    for best, column, choose in (
         ("seconds", "seconds", min),
         ("throughput", "throughput", max),
         ("lowest throughput", "throughput", min),
         ("messages_to_servers", "messages_to_servers", min),
         ("highest messages_to_servers", "messages_to_servers", max),
-    ],
-)
-def test_the_best_point_is_the_lowest_or_the_highest_of_any_column(swept, best, column, way):
-    expected, result = values(swept, column), by(swept, best)
-    for _, row in result.sweep.iterrows():
-        assert row["mean"] == pytest.approx(expected[row["run"]][row["point"]])
-    assert dict(zip(result.best["run"], result.best["point"], strict=True)) == {
-        run: way(points, key=points.__getitem__) for run, points in expected.items()
-    }
-    assert [each.name for each in result.with_its_best().outcomes][::2] == result.best["point"].tolist()
+    ):
+        expected = values(swept, column)
+        result = Result(swept.scenario.model_copy(update={"best": best}), swept.outcomes)
+        for _, row in result.sweep.iterrows():
+            seeds = expected[row["run"]][row["point"]]
+            numbers: Any = [np.mean(seeds), min(seeds), max(seeds)]
+            np.testing.assert_allclose([row["mean"], row["least"], row["largest"]], numbers, rtol=1e-12)
+        chosen = {run: choose(points, key=lambda point: np.mean(points[point])) for run, points in expected.items()}
+        assert dict(zip(result.best["run"], result.best["point"], strict=True)) == chosen
+        assert [outcome.name for outcome in result.with_its_best().outcomes][::2] == result.best["point"].tolist()
+        assert result.outcome("at-once").name == chosen["at-once"], "of a swept run, the best point's"
 
 
-def test_without_a_task_throughput_is_what_counts_and_with_one_the_loss(swept, tmp_path):
+def test_the_criterion_is_the_throughput_without_a_task_and_else_the_loss(swept, tmp_path):
     assert swept.scenario.criterion[1:3] == ("throughput", True)
     (tmp_path / "learned.yaml").write_text(LEARNED + TEXT)
     learned = load(tmp_path / "learned.yaml")
     assert learned.criterion[1:3] == ("loss", False)
+    assert learned.criterion.way == "lowest"
     assert learned.replace({"task": None}).criterion == swept.scenario.criterion
-    assert learned.replace({"evaluate.target_loss": 0.1}).model_copy(update={"best": "seconds"}).criterion.column == (
-        "target_seconds"
-    )
+    seconds = learned.replace({"evaluate.target_loss": 0.1}).model_copy(update={"best": "seconds"})
+    assert seconds.criterion.column == "target_seconds"
+    for best, missing in (("loss", "a `task`"), ("target_updates", "a target")):
+        (tmp_path / "sweep.yaml").write_text(TEXT.replace("[2, 4, 8]}}", f"[2, 4, 8]}}, best: {best}}}"))
+        with pytest.raises(FredError, match=rf"sweep.yaml:4: sweep.best: found '{best}'; it needs {missing}"):
+            load(tmp_path / "sweep.yaml")
 
 
-@pytest.mark.parametrize(("best", "missing"), [("loss", "a `task`"), ("target_updates", "a target")])
-def test_what_no_point_can_have_is_refused_with_its_line(tmp_path, best, missing):
-    (tmp_path / "sweep.yaml").write_text(TEXT.replace("[2, 4, 8]}}", f"[2, 4, 8]}}, best: {best}}}"))
-    with pytest.raises(FredError, match=rf"sweep.yaml:4: sweep.best: found '{best}'; it needs {missing}"):
-        load(tmp_path / "sweep.yaml")
-
-
-def test_the_columns_that_can_be_chosen_are_all_numbers_of_a_summary():
+def test_the_criteria_are_all_numbers_of_a_summary():
     targets = {"asgd": {"target_loss": 0.5}, "ssgd": {"target_gradient_norm": 0.5}, "d-psgd": {"target_error": 0.5}}
     power = {"busy_watts": 400, "idle_watts": 80}
     machines = {
@@ -108,23 +101,22 @@ def test_the_columns_that_can_be_chosen_are_all_numbers_of_a_summary():
     assert summaries[list(COLUMNS)].apply(pd.to_numeric).shape[1] == len(COLUMNS)
 
 
-def test_the_command_prints_and_draws_it_and_shows_it_again(tmp_path, monkeypatch, capsys):
+@pytest.mark.slow
+def test_the_command_prints_and_draws_the_best_and_prints_it_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")  # so wide that no name of a point is broken
     Path("timing.yaml").write_text(TEXT)
-    assert cli.main(["run", "timing.yaml", "--set", "seeds=[1]"]) == 0
-    said = capsys.readouterr().out
-    best = fred.load_result("results/timing").best["point"]
-    assert "sweep: throughput" in said
-    assert "sweep by throughput (the highest)" in said.replace("\n", " ")
-    assert all(point in said or point.partition(",")[2] in said for point in best)
-    assert cli.main(["show", "results/timing"]) == 0
-    assert capsys.readouterr().out == said
+    answer = fred_command("run", "timing.yaml", "--set", "seeds=[1]")
+    assert answer.code == 0
+    result = fred.load_result("results/timing")
+    assert "sweep: throughput" in answer.out
+    assert "sweep by throughput (the highest)" in answer.out.replace("\n", " ")
+    assert all(point in answer.out or point.partition(",")[2] in answer.out for point in result.best["point"])
+    assert fred_command("show", "results/timing").out == answer.out
     drawn = {path.stem for path in Path("results/timing/figures").iterdir()}
     assert {"sweep", "sweep-timing", "traffic", "staleness", "workers-time", "timeline"} <= drawn
 
 
-def test_time_throughput_and_waiting_are_drawn_against_what_was_swept(swept):
+def test_time_throughput_and_waiting_are_drawn_against_the_swept_values(swept):
     axes = swept.plot("sweep-timing").axes
     assert [axis.get_ylabel() for axis in axes] == ["virtual time, s", "gradients per second", "waiting, share of time"]
     summary = swept.summary.groupby("name")
@@ -134,53 +126,46 @@ def test_time_throughput_and_waiting_are_drawn_against_what_was_swept(swept):
             assert line.get_label() == run
             means = [summary.get_group(f"{run},workers={workers}")[column].mean() for workers in (2, 4, 8)]
             np.testing.assert_allclose(np.asarray(line.get_data(), float), [[2, 4, 8], means])
+    same_time = fred.run(swept.scenario.replace({"stop": {"seconds": 2}, "seeds": [1]}))
+    assert same_time.plot("sweep-timing").axes[0].get_ylabel() == "gradients per second"
 
 
-def test_what_takes_the_same_time_everywhere_has_no_panel_for_it(tmp_path):
-    (tmp_path / "timing.yaml").write_text(TEXT.replace("updates: 40", "seconds: 2"))
-    result = fred.run(load(tmp_path / "timing.yaml"))
-    assert result.plot("sweep-timing").axes[0].get_ylabel() == "gradients per second"
-
-
-def test_values_that_are_no_numbers_stand_side_by_side():
-    """Numbers and words together, none at all, mappings, which are named as in the runs' names."""
+def test_values_that_are_no_numbers_are_drawn_in_panels_and_named_as_in_the_runs():
     over = {
         "cluster.network": [None, {"latency": {"name": "constant", "seconds": 0.05}}],
         "algorithm.learning_rate": [0.1, "0.2"],
     }
     common: dict[str, Any] = {"cluster": {"workers": 2, "compute": COMPUTE}, "stop": {"updates": 10}}
-    scenario = fred.scenario(**common, algorithm={"name": "asgd", "learning_rate": 0.1}, sweep={"over": over})
-    result = fred.run(scenario)
-    panels = result.plot("sweep").axes
+    common["algorithm"] = {"name": "asgd", "learning_rate": 0.1}
+    panels = fred.run(fred.scenario(common, sweep={"over": over})).plot("sweep").axes
     assert [panel.get_title() for panel in panels] == ["learning rate 0.1", "learning rate 0.2"]
     assert [label.get_text() for label in panels[0].get_xticklabels()] == ["–", "constant-0.05"]
-    turned = dict(reversed(over.items()))
-    result = fred.run(fred.scenario(**common, algorithm={"name": "asgd", "learning_rate": 0.1}, sweep={"over": turned}))
+    result = fred.run(fred.scenario(common, sweep={"over": dict(reversed(over.items()))}))
     assert [label.get_text() for label in result.plot("sweep").axes[0].get_xticklabels()] == ["0.1", "0.2"]
     assert len(result.plot("sweep-timing").axes[0].get_lines()) == 2
 
 
-NEVER = [
-    # every point diverges
-    ("algorithm.learning_rate: [1.0e+20, 1.0e+30]", "loss", "stop: {updates: 30}"),
-    # none reaches the target
-    ("algorithm.learning_rate: [0.001, 0.002]", "seconds", "stop: {updates: 8}\nevaluate: {target_loss: 1.0e-9}"),
-    # no clock
-    ("protocol.lag: [1, 2]", "throughput", "stop: {updates: 8}\nprotocol: {name: fixed-lag, lag: 1}"),
-]
+NEVER = {
+    "every point diverges": ("algorithm.learning_rate: [1.0e+20, 1.0e+30]", "loss", "stop: {updates: 30}"),
+    "none reaches the target": (
+        *("algorithm.learning_rate: [0.001, 0.002]", "seconds"),
+        "stop: {updates: 8}\nevaluate: {target_loss: 1.0e-9}",
+    ),
+    "no clock": ("protocol.lag: [1, 2]", "throughput", "stop: {updates: 8}\nprotocol: {name: fixed-lag, lag: 1}"),
+}
 
 
-@pytest.mark.parametrize(("over", "best", "rest"), NEVER)
-def test_where_no_point_is_the_best_all_the_same_is_written_and_said(over, best, rest, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("over", "best", "rest"), NEVER.values(), ids=NEVER)
+def test_a_sweep_without_a_best_point_is_written_and_reported(over, best, rest, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     algorithm = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\n"
     Path("never.yaml").write_text(f"{LEARNED}{algorithm}{rest}\nsweep: {{over: {{{over}}}, best: {best}}}\n")
-    assert cli.main(["run", "never.yaml"]) == 0
-    said = capsys.readouterr().out.replace("\n", " ")
+    answer = fred_command("run", "never.yaml")
+    assert answer.code == 0
     result = fred.load_result("results/never")
-    assert f"asgd: no point of its sweep has a finite {result.scenario.criterion.column}" in said
-    assert result.best.empty
-    assert pd.read_csv("results/never/best.csv").empty
+    expected = f"asgd: no point of its sweep has a finite {result.scenario.criterion.column}"
+    assert expected in answer.out.replace("\n", " ")
+    assert result.best.empty and pd.read_csv("results/never/best.csv").empty
     assert list(result.pictures()) == ["sweep"]
     with pytest.raises(FredError, match="so none is the best"):
         result.with_its_best()
@@ -188,11 +173,10 @@ def test_where_no_point_is_the_best_all_the_same_is_written_and_said(over, best,
 
 def test_runs_that_are_not_swept_are_shown_where_no_point_is_the_best(swept, capsys):
     plain = swept.scenario.runs["at-once,workers=4"]
-    runs = {"plain": plain, "a": plain}
     points = {"a": {"of": "all", "values": {"cluster.workers": 4}}}
-    scenario = fred.scenario(runs=runs).model_copy(update={"points": points, "best": "loss"})
+    scenario = fred.scenario(runs={"plain": plain, "a": plain}).model_copy(update={"points": points, "best": "loss"})
     result = experiment.run(scenario)
-    assert [each.name for each in result.with_its_best().outcomes] == ["plain"]
+    assert [outcome.name for outcome in result.with_its_best().outcomes] == ["plain"]
     printing.print_summary(result, Path("here"))
     assert "plain" in capsys.readouterr().out
 

@@ -24,7 +24,7 @@ _SOURCES = ("fred", "scenarios", "LICENSE", "docs/pypi.md", "pyproject.toml", "s
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel, built from a copy of what it is made of."""
+    """The wheel, built from a copy of its sources."""
     copy = tmp_path_factory.mktemp("sources")
     for name in _SOURCES:
         (copy / name).parent.mkdir(exist_ok=True)
@@ -35,13 +35,13 @@ def wheel(tmp_path_factory) -> Path:
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(copy / "dist"), str(copy)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
-    (found,) = (copy / "dist").iterdir()
-    return found
+    (file,) = (copy / "dist").iterdir()
+    return file
 
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """The programs of a fresh environment with the wheel in it; what FRED needs is seen in the tests' environment."""
+    """The programs of a fresh environment with the wheel; the packages that FRED needs are those of the tests' environment."""
     place = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(place)
     python = place / "bin" / "python"
@@ -57,7 +57,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def said(place: Path, folder: Path, *arguments: str) -> str:
+def output(place: Path, folder: Path, *arguments: str) -> str:
     """Return the output of a program of that environment, run in a folder."""
     command = [str(place / arguments[0]), *arguments[1:]]
     finished = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
@@ -67,47 +67,37 @@ def said(place: Path, folder: Path, *arguments: str) -> str:
 
 def test_it_has_every_file_of_the_package_and_of_the_scenarios_and_no_other(wheel):
     with ZipFile(wheel) as opened:
-        found = {name: opened.read(name) for name in opened.namelist() if ".dist-info/" not in name}
-    package = [path for path in (ROOT / "fred").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    wanted = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in package}
+        packed = {name: opened.read(name) for name in opened.namelist() if ".dist-info/" not in name}
+    files = [path for path in (ROOT / "fred").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    expected = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files}
     scenarios = [path for path in (ROOT / "scenarios").rglob("*") if path.is_file()]
-    wanted |= {f"fred/{path.relative_to(ROOT).as_posix()}": path.read_bytes() for path in scenarios}
-    assert found.keys() == wanted.keys()
-    assert [name for name in wanted if found[name] != wanted[name]] == []
+    expected |= {f"fred/{path.relative_to(ROOT).as_posix()}": path.read_bytes() for path in scenarios}
+    assert packed.keys() == expected.keys()
+    assert [name for name in expected if packed[name] != expected[name]] == []
 
 
-def test_its_page_is_the_one_for_people_without_a_checkout(wheel):
+def test_its_metadata_and_its_citation_are_those_of_this_version(wheel):
     with ZipFile(wheel) as opened:
         (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
         about = email.message_from_bytes(opened.read(name))
     assert about.get_payload(decode=True) == (ROOT / "docs" / "pypi.md").read_bytes()
-    assert about["Requires-Python"] == ">=3.11"
-    assert about["License"] == "Apache-2.0"
+    assert (about["Requires-Python"], about["License"]) == (">=3.11", "Apache-2.0")
     page = str(about.get_payload())
-    assert "make " not in page
-    assert "](" not in page, "a link that leads nowhere without the repository"
+    assert "make " not in page and "](" not in page, "that needs the repository"
+    citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
+    assert citation.keys() >= {"cff-version", "message", "title", "authors"}, "without which it is not valid"
+    assert wheel.name == f"fred_sim-{citation['version']}-py3-none-any.whl"
+    assert citation["license"] == "Apache-2.0"
 
 
 @pytest.mark.slow
-def test_it_runs_away_from_the_checkout(installed, tmp_path):
-    brief = ("--seed", "1", "--set", "stop={updates: 20}", "--set", "evaluate={points: 2}")
-    assert "results/quickstart.fasgd" in said(installed, tmp_path, "fred", "quickstart", "--only", "fasgd", *brief)
-    assert (tmp_path / "results" / "quickstart.fasgd" / "figures" / "error.svg").is_file()
-    assert {line.split()[0] for line in said(installed, tmp_path, "fred", "scenarios").splitlines() if line} >= set(
-        shipped.names()
-    )
-    said(installed, tmp_path, "fred", "new", "mine.yaml")
-    said(installed, tmp_path, "fred", "run", "mine.yaml", "--only", "wait-for-none", *brief, "--set", "task=null")
-    assert (tmp_path / "results" / "mine.wait-for-none" / "summary.json").is_file()
-
-
 def test_every_scenario_and_the_example_of_a_trace_can_be_read_there(installed, tmp_path):
     program = (
         "import fred\nfrom fred.specification import shipped\nfrom fred.traces.reading import read\n"
         "print(fred.__file__)\nprint(*read('example').seconds.shape)\n"
         "for name in shipped.names(): print(name, *fred.load(name).runs)"
     )
-    file, shape, *lines = said(installed, tmp_path, "python", "-c", program).splitlines()
+    file, shape, *lines = output(installed, tmp_path, "python", "-c", program).splitlines()
     assert file.startswith(str(installed.parent))
     assert shape == "60 8"  # iterations, workers
     names = [path.relative_to(ROOT / "scenarios").with_suffix("").as_posix() for path in (ROOT / "scenarios").rglob("*.yaml")]
@@ -115,8 +105,13 @@ def test_every_scenario_and_the_example_of_a_trace_can_be_read_there(installed, 
     assert all(len(line.split()) > 1 for line in lines)
 
 
-def test_one_may_cite_it_under_the_version_that_it_has(wheel):
-    cited = YAML(typ="safe").load(ROOT / "CITATION.cff")
-    assert cited.keys() >= {"cff-version", "message", "title", "authors"}, "without which it is not valid"
-    assert wheel.name == f"fred_sim-{cited['version']}-py3-none-any.whl"
-    assert cited["license"] == "Apache-2.0"
+@pytest.mark.slow
+def test_it_runs_away_from_the_checkout(installed, tmp_path):
+    brief = ("--seed", "1", "--set", "stop={updates: 20}", "--set", "evaluate={points: 2}")
+    assert "results/quickstart.fasgd" in output(installed, tmp_path, "fred", "quickstart", "--only", "fasgd", *brief)
+    assert (tmp_path / "results" / "quickstart.fasgd" / "figures" / "error.svg").is_file()
+    listed = {line.split()[0] for line in output(installed, tmp_path, "fred", "scenarios").splitlines() if line}
+    assert listed >= set(shipped.names())
+    output(installed, tmp_path, "fred", "new", "mine.yaml")
+    output(installed, tmp_path, "fred", "run", "mine.yaml", "--only", "wait-for-none", *brief, "--set", "task=null")
+    assert (tmp_path / "results" / "mine.wait-for-none" / "summary.json").is_file()

@@ -2,74 +2,50 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fred.base.errors import FredError
+import fred
+from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.results import experiment, folder
+from fred.results.result import Result
 from fred.running import unit_checks
 from fred.running.execution import execute
 from fred.schedule.schedule import Intervals, Schedule, What
 from fred.specification.loading import Scenario, load
-from tests.worlds import LAYERS, make_run
+from tests.worlds import COMPUTE, NETWORK, TASK, fitting, make_run, record
 
-SCENARIOS = Path(__file__).parent.parent / "scenarios"
-_QUICK = ("allreduce-sgd", "faults")
-_FEW, _GRADIENTS = 4, 120  # runs of a scenario, and how long each goes on
-_LEARNT = 6  # every so many-th learns, and its figures are compared, too: that takes most of the time
-_THREE_LAYERS = {**LAYERS, "model": {"name": "mlp", "hidden": [6, 6]}}  # as many as any scenario has servers
+CLUSTER = Cluster(workers=8, compute=COMPUTE, network=NETWORK, servers=2)
 
 
-def shipped() -> list[Any]:
-    """All scenarios of the project; a few, without arithmetic, come first."""
-    paths = sorted(SCENARIOS.rglob("*.yaml"))
-    quick = [pytest.param(path, None, True, id=path.stem) for path in paths if path.stem in _QUICK]
-    tasks = [_THREE_LAYERS if number % _LEARNT == 0 else None for number in range(len(paths))]
-    return quick + [
-        pytest.param(path, task, bool(task), id=f"{path.parent.name}-{path.stem}", marks=pytest.mark.slow)
-        for path, task in zip(paths, tasks, strict=True)
-    ]
-
-
-def shortened(path: Path, task: dict[str, Any] | None) -> Scenario:
-    """The first few runs of different systems, each a moment, with the first seed; what they learn, if anything, is small."""
-    scenario = load(path)
-    learns = any(run.task for run in scenario.runs.values())
-    short: dict[str, Any] = {"stop": {"gradients": _GRADIENTS}, "evaluate": {"points": 3}}
-    try:
-        scenario = scenario.replace(short | {"task": task if learns else None})
-    except FredError:  # its times, or its best point, follow from what is learned
-        scenario = scenario.replace(short | {"task": _THREE_LAYERS})
-    kinds = {name: (type(run.algorithm), type(run.protocol)) for name, run in scenario.runs.items()}
-    first = {kind: name for name, kind in reversed(kinds.items())}
-    kept = [*first.values(), *(name for name in kinds if name not in first.values())][: max(_FEW, len(first))]
-    parts = {
-        part: {name: each for name, each in getattr(scenario, part).items() if name in kept} for part in ("runs", "points")
-    }
-    return scenario.model_copy(update={**parts, "seeds": scenario.seeds[:1]})
-
-
-@pytest.mark.parametrize(("path", "task", "drawn"), shipped())
-def test_what_was_stored_gives_every_table_and_figure_that_it_gave_in_memory(path, task, drawn, tmp_path, request):
-    if not drawn:
-        request.getfixturevalue("undrawn")
-    made = experiment.run(shortened(path, task))
-    folder.save(made, tmp_path / "result")
-    read = folder.load_result(tmp_path / "result")
+def read_again(scenario: Scenario, place: Path) -> Result:
+    """Store a result; return what is read of it, if all tables are those of the one in memory."""
+    made = experiment.run(scenario.model_copy(update={"seeds": scenario.seeds[:1]}))
+    folder.save(made, place)
+    read = folder.load_result(place)
     for table in ("metrics", "summary", *(("sweep", "best") if made.swept else ())):
         pd.testing.assert_frame_equal(getattr(read, table), getattr(made, table), check_exact=True)
-    for each in made.outcomes:
-        one, other = read.outcome(each.name).schedule, each.schedule
-        assert one.digest() == other.digest()
-        pd.testing.assert_frame_equal(read.schedule(each.name), made.schedule(each.name), check_exact=True)
-        if each.run.protocol.has_clock:
-            pd.testing.assert_frame_equal(read.run_times(each.name), made.run_times(each.name), check_exact=True)
-    if not drawn:
-        return
+    for outcome in made.outcomes:
+        assert read.outcome(outcome.name).schedule.digest() == outcome.schedule.digest()
+        pd.testing.assert_frame_equal(read.schedule(outcome.name), made.schedule(outcome.name), check_exact=True)
+        pd.testing.assert_frame_equal(read.run_times(outcome.name), made.run_times(outcome.name), check_exact=True)
+    return read
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_stored_sweep_gives_every_table_of_the_one_in_memory(tmp_path):
+    sweep = {"over": {"algorithm.learning_rate": [0.1, 0.2]}, "best": "error"}
+    world = {"task": TASK, "cluster": {"workers": 3}, "algorithm": {"name": "asgd"}, "stop": {"gradients": 60}}
+    read_again(fred.scenario(world | {"sweep": sweep}), tmp_path / "result")
+
+
+def test_a_stored_result_gives_every_table_and_figure_of_the_one_in_memory(tmp_path):
+    short = {"stop": {"gradients": 60}, "evaluate": {"points": 3}, "task": None}
+    scenario = load(Path(__file__).parent.parent / "scenarios" / "systems" / "faults.yaml").replace(short)
+    read = read_again(scenario, tmp_path / "result")
     files = {file.stem: file.read_bytes() for file in (tmp_path / "result" / "figures").iterdir()}
     assert files.keys() == read.pictures().keys()
     for name, draw in read.pictures().items():
@@ -79,29 +55,27 @@ def test_what_was_stored_gives_every_table_and_figure_that_it_gave_in_memory(pat
 
 def faulty() -> Schedule:
     """Return a schedule with intervals of several kinds, and a standstill at its end."""
-    faults = [
-        {"name": "outage", "workers": [1], "begin": 1.5, "end": 2.5},
-        {"name": "outage", "workers": [0], "begin": 5.5},
-        {"name": "outage", "servers": [0], "begin": 9.0},
-    ]
+    outages = {"workers": [1], "begin": 1.5, "end": 2.5}, {"workers": [0], "begin": 5.5}, {"servers": [0], "begin": 9.0}
+    faults = [{"name": "outage"} | outage for outage in outages]
     cluster = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}, "faults": faults}
     run = make_run("ssgd", protocol="synchronous", stop={"seconds": 20}, task=None, cluster=cluster)
     return execute("run", run, 1).schedule
 
 
-def test_what_is_read_is_what_was_saved(tmp_path):
-    schedule = faulty()
+@pytest.mark.parametrize("name", ["faulty", *sorted(registry.REGISTRY["protocol"])])
+def test_what_is_read_is_what_was_saved(name, tmp_path):
+    schedule = faulty() if name == "faulty" else record(fitting(name, CLUSTER), CLUSTER, gradients=40)
     schedule.save(tmp_path / "schedule.parquet")
     loaded = Schedule.load(tmp_path / "schedule.parquet")
     for field in dataclasses.fields(Schedule):
         one, other = getattr(loaded, field.name), getattr(schedule, field.name)
         if field.name in ("columns", "intervals"):
-            one, other = (dict(each) if isinstance(each, dict) else each._asdict() for each in (one, other))
+            one, other = (dict(part) if isinstance(part, dict) else part._asdict() for part in (one, other))
             assert one.keys() == other.keys()
             assert all(np.array_equal(one[name], other[name]) and one[name].dtype == other[name].dtype for name in other)
         else:
             assert one == other, field.name
-    assert loaded.standstill
+    assert bool(loaded.standstill) == (name == "faulty")
 
 
 def test_there_may_be_more_servers_than_workers(tmp_path):
@@ -126,17 +100,17 @@ def test_other_programs_can_read_the_intervals(tmp_path):
     assert table[table["what"] == "SERVER_AWAY"][["other", "begin_ns"]].to_numpy().tolist() == [[0, 9_000_000_000]]
 
 
-@pytest.mark.parametrize("part", [field.name for field in dataclasses.fields(Schedule)])
-def test_the_digest_covers_every_part(part):
+def test_the_digest_covers_every_part():
     schedule = faulty()
-    value = getattr(schedule, part)
-    if part == "columns":
-        changed = value | {"bytes": value["bytes"] + 1}
-    elif part == "intervals":
-        changed = value._replace(end_ns=value.end_ns - 1)
-    else:
-        changed = {int: lambda: value + 1, str: lambda: value + ".", range: lambda: range(2)}[type(value)]()
-    assert dataclasses.replace(schedule, **{part: changed}).digest() != schedule.digest()
+    for part in (field.name for field in dataclasses.fields(Schedule)):
+        value = getattr(schedule, part)
+        if part == "columns":
+            changed = value | {"bytes": value["bytes"] + 1}
+        elif part == "intervals":
+            changed = value._replace(end_ns=value.end_ns - 1)
+        else:
+            changed = {int: lambda: value + 1, str: lambda: value + ".", range: lambda: range(2)}[type(value)]()  # noqa: B023
+        assert dataclasses.replace(schedule, **{part: changed}).digest() != schedule.digest(), part
 
 
 def test_what_comes_after_the_end_is_no_part_of_it():
@@ -153,9 +127,3 @@ def test_what_comes_after_the_end_is_no_part_of_it():
         assert (trips.row < len(schedule)).all()
         assert (trips.end_ns <= schedule.end_ns).all()
         assert len(trips.row) == 2 * (updates - 1)
-
-
-@pytest.mark.slow
-def test_every_protocol_is_shipped_and_so_looked_at():
-    shown = {type(run.protocol) for path in sorted(SCENARIOS.rglob("*.yaml")) for run in load(path).runs.values()}
-    assert shown == {registry.lookup("protocol", name) for name in registry.REGISTRY["protocol"]}

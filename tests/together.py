@@ -17,29 +17,23 @@ class Together:
     `counts`: gradients, and those that an executor other than the first computes.
     """
 
-    def __init__(self, processes: int, stretch: int = 10**9, stop_after: int = 10**9):
-        self.processes, self.stretch, self.stop_after = processes, stretch, stop_after
+    def __init__(self, processes: int, stretch: int = 10**9):
+        self.processes, self.stretch = processes, stretch
         self.counts = [0, 0]
 
     def __call__(
         self, program, arithmetic, models, examples, batches, resumed=None, passed=0, _=1
     ) -> Generator[Mark | Reached, None, None]:
         side, loop = Side(program, arithmetic, models[0], examples, batches), Loop(program, arithmetic, examples, batches)
-        at, number, stretches = loop.start(models, resumed), passed, 0
+        at, number, instructions = loop.start(models, resumed), passed, program.offsets.sum(axis=1)
         while number < len(program.marks):
-            if stretches == self.stop_after:
-                at = loop.to(at, int(program.marks[number]))
-                number += 1
-                yield at
-                continue
-            instructions = program.offsets.sum(axis=1)
             end = max(at.phase + 1, int((instructions <= instructions[at.phase] + self.stretch).sum()) - 1)
             stretch = at.phase, min(len(instructions) - 1, end), number
             for reached in self._stretch(side, stretch, at):
                 if reached.number is not None:
                     number = reached.number + 1
                     yield reached
-            at, stretches = reached.whole(), stretches + 1
+            at = reached.whole()
 
     def _stretch(self, side: Side, stretch: Sequence[int], at: Mark) -> Iterator[Reached]:
         plan, shapes, memory = helpers.planned(side, stretch, self.processes), side.shapes(), new_memory()

@@ -59,33 +59,24 @@ class Anything(Protocol):
         return Layout(replicas, range(replicas), range(0 if self.peers else 1), cluster.servers)
 
     def start(self, sim: Simulation) -> None:
-        sim.process(_Program(sim, random.Random(self.number), self.peers).run())
+        copies = [_read(sim, worker, self.peers) for worker in range(sim.workers)]
+        sim.process(_run(sim, random.Random(self.number), self.peers, copies))
 
 
-class _Program:
-    def __init__(self, sim: Simulation, rng: random.Random, peers: bool):
-        self._sim, self._rng, self._peers = sim, rng, peers
-        self._copies = [self._read(worker) for worker in range(sim.workers)]
-        self._held: list[Gradient] = []
+ACTIONS = ["compute", "compute", "read", "push", "add", "add", "commit", "drop", "mix", "sync", "pseudo_gradient"]
 
-    def run(self) -> Process:
-        sim, rng = self._sim, self._rng
-        while True:
-            worker, block = rng.randrange(sim.workers), rng.randrange(sim.servers)
-            action = rng.choice(
-                ["compute", "compute", "read", "push", "add", "add", "commit", "drop", "mix", "sync", "pseudo_gradient"]
-            )
-            if action == "compute":
-                gradient = sim.compute(worker, self._copies[worker])
-                yield gradient.finished
-                self._held = [*self._held[-5:], gradient]
-            else:
-                self._do(action, worker, worker if self._peers else 0, block)
 
-    def _do(self, action: str, worker: int, replica: int, block: int) -> None:
-        sim, rng, copies, held = self._sim, self._rng, self._copies, self._held
-        if action == "read":
-            copies[worker] = self._read(worker)
+def _run(sim: Simulation, rng: random.Random, peers: bool, copies: list[Copy]) -> Process:
+    held: list[Gradient] = []
+    while True:
+        worker, block, action = rng.randrange(sim.workers), rng.randrange(sim.servers), rng.choice(ACTIONS)
+        replica = worker if peers else 0
+        if action == "compute":
+            gradient = sim.compute(worker, copies[worker])
+            yield gradient.finished
+            held = [*held[-5:], gradient]
+        elif action == "read":
+            copies[worker] = _read(sim, worker, peers)
         elif action == "push" and held:
             sim.push(rng.choice(held), replica, block=block)
         elif action == "add" and held:
@@ -95,27 +86,27 @@ class _Program:
         elif action == "drop" and held:
             sim.drop(held.pop(0), replica, block=block)
         elif action == "mix":
-            copies[worker] = self._mixed(worker, block)
+            copies[worker] = _mixed(sim, rng, worker, block, copies)
         elif action == "sync":
             keep, weight = rng.choice([(0.0, 1.0), (0.5, 0.5)])
             sim.sync(worker, rng.choice(copies), keep, weight, replica=replica, block=block)
         elif action == "pseudo_gradient":
             held.append(sim.pseudo_gradient(worker, rng.choice(copies), rng.choice(copies)))
 
-    def _read(self, worker: int) -> Copy:
-        sim, replica = self._sim, worker if self._peers else 0
-        blocks = [sim.read(worker, replica, block=block) for block in range(sim.servers)]
-        return blocks[0] if len(blocks) == 1 else sim.compose(worker, blocks)
 
-    def _mixed(self, worker: int, block: int) -> Copy:
-        """One block of some copies, weighed, beside the other blocks of another."""
-        sim, rng = self._sim, self._rng
-        parts = [(rng.choice(self._copies), weight) for weight in rng.choice([(1.0,), (0.5, 0.25, 0.25), (0.5, 0.5)])]
-        mixed = sim.mix(worker, parts, block)
-        if sim.servers == 1:
-            return mixed
-        other = rng.choice(self._copies)
-        return sim.compose(worker, [mixed if number == block else other for number in range(sim.servers)])
+def _read(sim: Simulation, worker: int, peers: bool) -> Copy:
+    blocks = [sim.read(worker, worker if peers else 0, block=block) for block in range(sim.servers)]
+    return blocks[0] if len(blocks) == 1 else sim.compose(worker, blocks)
+
+
+def _mixed(sim: Simulation, rng: random.Random, worker: int, block: int, copies: list[Copy]) -> Copy:
+    """One block of some copies, weighed, beside the other blocks of another."""
+    parts = [(rng.choice(copies), weight) for weight in rng.choice([(1.0,), (0.5, 0.25, 0.25), (0.5, 0.5)])]
+    mixed = sim.mix(worker, parts, block)
+    if sim.servers == 1:
+        return mixed
+    other = rng.choice(copies)
+    return sim.compose(worker, [mixed if number == block else other for number in range(sim.servers)])
 
 
 class Attention(Model):

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-import io
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,22 +11,39 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from fred.commands import cli
 from fred.results import experiment, figure_files, folder
-from fred.results.result import Result
 from fred.specification.loading import Scenario
 from tests.laws import check_laws
-from tests.pairs import Features, features_of
-from tests.patience import within
+from tests.program import Answer, fred_command
 from tests.random_scenarios import random_scenario
 
 SECONDS = 60  # for one command
-DRAWN = 8  # figures are saved in every so many-th case; in the others they are made, but not saved
-_TIMES = ("manifest.json", "unit.json")  # files that say when, or how, they were written
+DRAWN = 8  # figures are saved in every eighth case; in the others they are made, but not saved
+TIMES = ("manifest.json", "unit.json")  # files that say when, or how, they were written
 
 
-def whole(seed: int) -> list[Features]:
-    """Does everything that can be done with a random scenario; the features of its runs, none if it was refused.
+class TooSlow(BaseException):
+    """Nothing that is fuzzed may catch it."""
+
+
+@contextlib.contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Raise TooSlow inside once this much of the processor's time has passed; others may use the processor meanwhile."""
+
+    def too_slow(*_: Any) -> None:
+        raise TooSlow(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGPROF, too_slow)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def whole(seed: int) -> bool:
+    """Do everything that can be done with a random scenario; return False if it was refused.
 
     Raises AssertionError for whatever is wrong.
     """
@@ -34,33 +51,33 @@ def whole(seed: int) -> list[Features]:
         path, scenario = random_scenario(seed, Path(scratch))
         before = list(Path(scratch).iterdir())
         first = Path(scratch) / "first"
-        code, said, error = _fred("run", path, "--out", first)
-        if code == 2:
-            _check_refusal(error, [place.name for place in Path(scratch).iterdir() if place not in before])
-            return []
-        assert code == 0, f"exit code {code}: {error}"
-        _check_again(path, first, said)
+        answer = _fred("run", path, "--out", first)
+        if answer.code == 2:
+            _check_refusal(answer.err, [place.name for place in Path(scratch).iterdir() if place not in before])
+            return False
+        assert answer.code == 0, answer
+        _check_again(path, first, answer.out)
         _check_result(scenario, first)
-        return features_of(scenario)
+        return True
 
 
 def _check_refusal(error: str, left: list[str]) -> None:
     """One line, and nothing is left; or, of units that were done before, where they lie, and one more line that says so."""
-    said, *notes = error.splitlines()
-    assert said.startswith("fred: "), error
+    first, *notes = error.splitlines()
+    assert first.startswith("fred: "), error
     assert left == ([".first.unfinished"] if notes else []), f"{left} is left: {error}"
     assert all("units are kept" in note for note in notes), error
 
 
-def _check_again(path: Path, first: Path, said: str) -> None:
-    """Inline, anew, verified, shown and compared, it is always the same."""
+def _check_again(path: Path, first: Path, summary: str) -> None:
+    """Inline, done again, verified, shown and compared, it is always the same."""
     inline, files = path.parent / "inline", _files(first)
     _succeed("run", path, "--out", inline, "--inline")
     assert not (differing := _differing(files, _files(inline))), f"inline differs in {differing}"
     _succeed("run", path, "--out", first, "--fresh")
-    assert not (differing := _differing(files, _files(first))), f"done anew differs in {differing}"
+    assert not (differing := _differing(files, _files(first))), f"done again differs in {differing}"
     _succeed("verify", first)
-    assert _succeed("show", first) == said, "show says something else than run did"
+    assert _succeed("show", first) == summary, "show prints something else than run did"
     shared = len(list(first.glob("*/seed-*")))
     compared = ["--out", path.parent / "compared"] if list(first.glob("figures/*")) else []
     assert f"{shared} of {shared} shared runs have the same digests" in _succeed("compare", first, inline, *compared)
@@ -77,33 +94,26 @@ def _check_result(scenario: Scenario, path: Path) -> None:
         pd.testing.assert_frame_equal(stored.schedule(read.name, read.seed), run.schedule(made.name, made.seed))
         if made.run.protocol.has_clock:
             pd.testing.assert_frame_equal(stored.run_times(read.name, read.seed), run.run_times(made.name, made.seed))
-    _draw(stored)
+    for draw in stored.pictures().values():
+        draw()
     for outcome in run.outcomes:
         check_laws(outcome)
 
 
-def _draw(result: Result) -> None:
-    for draw in result.pictures().values():
-        draw()
-
-
 def _succeed(*arguments: Any) -> str:
-    code, said, error = _fred(*arguments)
-    assert code == 0, f"fred {' '.join(map(str, arguments))}: exit code {code}: {error or said}"
-    return said
+    answer = _fred(*arguments)
+    assert answer.code == 0, f"fred {' '.join(map(str, arguments))}: {answer}"
+    return answer.out
 
 
-def _fred(*arguments: Any) -> tuple[int, str, str]:
-    """A command: its exit code, and what it says on both channels."""
-    out, error = io.StringIO(), io.StringIO()
-    with within(SECONDS), contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-        code = cli.main([str(each) for each in arguments])
-    return code, out.getvalue(), error.getvalue()
+def _fred(*arguments: Any) -> Answer:
+    with within(SECONDS):
+        return fred_command(*arguments)
 
 
 def _files(result: Path) -> dict[str, str]:
     """Digests of everything in a folder that does not say when it was written."""
-    files = [file for file in result.rglob("*") if file.is_file() and file.name not in _TIMES]
+    files = [file for file in result.rglob("*") if file.is_file() and file.name not in TIMES]
     return {str(file.relative_to(result)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.protocols.protocol import Protocol
+from fred.running.execution import execute
+from fred.running.recording import Recording
 from fred.schedule.layout import Sizes
 from fred.schedule.schedule import Schedule
 from fred.specification.loading import validated
@@ -25,15 +28,49 @@ TASK: dict[str, Any] = {
 }
 LAYERS: dict[str, Any] = {**TASK, "model": {"name": "mlp", "hidden": [6]}}
 COMPUTE = {"name": "lognormal", "median": 0.1, "sigma": 0.4}
+UNEQUAL: dict[str, Any] = {"workers": 4, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
+NETWORK: dict[str, Any] = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
+RATE = 0.125  # a power of two: products with it are exact
 
 
 def make_run(algorithm: Any = "asgd", **options: Any) -> Run:
-    """A small run; keyword arguments replace its parts."""
+    """Return a small run; keyword arguments replace its parts."""
     if isinstance(algorithm, str):
         algorithm = {"name": algorithm, "learning_rate": 0.1}
     whole = {"task": TASK, "cluster": {"workers": 4, "compute": COMPUTE}, "stop": {"gradients": 60}}
     specification = {"runs": {"run": {**whole, "algorithm": algorithm, "evaluate": {"points": 3}, **options}}}
     return validated(specification, lambda keys: ".".join(map(str, keys))).runs["run"]
+
+
+def outcome(
+    algorithm: Any = "asgd", protocol: Any = None, cluster: Any = UNEQUAL, seed: int = 3, inline: bool = False, **options: Any
+) -> Outcome:
+    """Run an algorithm on a small task, or with `task=None` its timing alone; keyword arguments replace parts of the run."""
+    algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
+    options = {"stop": {"gradients": 160}, **options}
+    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), seed, inline)
+
+
+def mostly_slow(values: Iterable[Any], quick: Iterable[Any]) -> list[Any]:
+    """Return a test's parameters, marked as slow unless they are among the quick ones."""
+    quick = list(quick)
+    rows = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
+    return [pytest.param(*row, marks=() if value in quick else pytest.mark.slow) for value, row in rows]
+
+
+def sized_schedule(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, seed: int = 3, **options: Any) -> Schedule:
+    """Return a run's schedule, with the bytes of its task's messages; nothing is computed."""
+    from fred.running.problem import Problem  # imports jax
+
+    algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
+    run = make_run(algorithm, protocol=protocol, cluster=cluster, **{"stop": {"gradients": 160}, **options})
+    assert run.task is not None
+    return Recording(run, seed, Problem(run.task, run, seed).sizes).schedule()
+
+
+def constant(*seconds: float, **options: Any) -> dict[str, Any]:
+    """Return a cluster of workers that always take these times, s."""
+    return {"workers": len(seconds), "times": list(seconds), "compute": {"name": "constant", "seconds": 1.0}, **options}
 
 
 def rows_of(schedule: Schedule) -> Iterable[Any]:

@@ -106,7 +106,6 @@ class PlainHeLoCo(PlainRounds):
         return {k: self.corrected(d, self.momentum[k]) for k, d in message.items()}
 
     def corrected(self, d: Any, m: Any) -> Any:
-        """Return a pseudo-gradient, corrected by the momentum."""
         if not m.any():
             return d
         length, pace, its = np.linalg.norm(d), np.linalg.norm(m), self.its

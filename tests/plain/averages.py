@@ -24,7 +24,6 @@ class PlainOuter(Plain):
         self.before = self.params
 
     def outer(self, k: str, pseudo_gradient: Any) -> Any:
-        """Return the outer step of an array."""
         raise NotImplementedError
 
 
@@ -98,7 +97,6 @@ class PlainMasked(Plain):
         self.drift = {k: np.where(self.mask(k), self.change(self.drift[k], g), self.drift[k]) for k, g in grads.items()}
 
     def change(self, drift: Any, new: np.ndarray) -> np.ndarray:
-        """Return the new drift, given the change while the mean was on its way."""
         return new
 
     def meet(self, mixed: dict, keep: float, weight: float) -> None:

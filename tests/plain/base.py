@@ -73,3 +73,8 @@ class PlainRounds(Plain):
 def with_its_worker(worker: int, params: dict, message: dict) -> dict:
     """Return a message together with the number of the worker that sends it."""
     return message | {"worker": worker}
+
+
+def with_what_was_read(worker: int, params: dict, message: dict) -> dict:
+    """Return a message together with the parameters that it was computed at."""
+    return message | {f"read {k}": p for k, p in params.items()}

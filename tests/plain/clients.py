@@ -41,7 +41,6 @@ class PlainFedAdam(PlainFedAvg):
         self.v: dict[str, Any] = {k: np.full_like(p, self.its.tau**2) for k, p in params.items()}
 
     def second(self, v: Any, d: Any) -> Any:
-        """Return the second moment."""
         return self.its.beta_2 * v + (1 - self.its.beta_2) * d**2
 
     def of_round(self, total: dict) -> None:

@@ -68,7 +68,8 @@ class Coded:
     @staticmethod
     def float(codec: Any, values: Array, _: Array) -> Array:
         """Round as ml_dtypes does."""
-        kind = np.dtype(getattr(ml_dtypes, {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}.get(codec.format, codec.format)))
+        name = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}.get(codec.format, codec.format)
+        kind = np.dtype(getattr(ml_dtypes, name, name))  # NumPy itself has float16 and float32
         limit = float(ml_dtypes.finfo(kind).max)
         scale = np.abs(values).max() / limit if codec.scaled else 1.0
         return np.clip(values / scale, -limit, limit).astype(kind).astype(float) * scale
@@ -93,7 +94,7 @@ class Coded:
     @staticmethod
     def qsgd(codec: Any, values: Array, draws: Array) -> Array:
         """Round at random to one of the two nearest levels."""
-        norm = np.linalg.norm(values)
+        norm = np.linalg.norm(values) or 1.0
         steps = np.abs(values) / norm * codec.levels
         return np.sign(values) * (np.floor(steps) + (draws < steps % 1)) / codec.levels * norm
 

@@ -89,7 +89,6 @@ class PlainEDiT(PlainDiLoCo):
         self.pseudo_gradients = []
 
     def joined(self, k: str, pseudo_gradients: list) -> Any:
-        """Return the weighted mean of an array's pseudo-gradients, clipped."""
         its, alpha = self.its, self.its.decay
         lengths = np.array([np.linalg.norm(each) for each in pseudo_gradients])
         mean, variance = self.mean.get(k, lengths), self.variance.get(k, np.zeros(len(lengths)))

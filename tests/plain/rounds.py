@@ -1,4 +1,4 @@
-"""Algorithms whose rounds are more, or less, than a mean of gradients; and gradients of one age."""
+"""Algorithms that make plain steps; whose rounds are more, or less, than a mean of gradients; and gradients of one age."""
 
 from typing import Any
 
@@ -48,12 +48,10 @@ class Muon:
         self.updates = 0
 
     def steps(self, grads: dict) -> dict:
-        """Return the steps to subtract, for a learning rate of 1."""
         self.updates += 1
         return {name: self.step(name, g) for name, g in grads.items()}
 
     def step(self, name: str, g: np.ndarray) -> Any:
-        """Return the step of one array."""
         b = 0.95 if g.ndim == 2 else 0.9
         self.first[name] = b * self.first[name] + (1 - b) * g
         ahead = b * self.first[name] / (1 - b ** (self.updates + 1)) + (1 - b) * g / (1 - b**self.updates)
@@ -111,7 +109,15 @@ class PlainPipeMare(Plain):
         self.updates += 1
 
 
-PLAIN = {
+PLAIN: dict[str, type[Plain]] = {
+    **dict.fromkeys(  # whatever sets them apart is in their protocols, and so in the schedule
+        (
+            *("ssgd", "m-sync", "rennala", "malenia", "mindflayer", "ata", "cutoff-sgd", "allreduce-sgd", "dbw"),
+            *("asgd", "softsync-sgd", "k-async", "k-batch-async", "ssp", "ringmaster", "async-batch", "eager-sgd"),
+            *("local-sgd", "adacomm", "stsyn", "swarm-sgd", "d-psgd", "ad-psgd", "wagma-sgd"),
+        ),
+        Plain,
+    ),
     "psp-sgd": PlainPSP,
     "dropcompute": PlainDropCompute,
     "ringmaster-lmo": PlainOracle,

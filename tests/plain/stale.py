@@ -1,18 +1,17 @@
 """Algorithms that answer the staleness of single gradients."""
 
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
 
-from tests.plain.base import Given, Plain, with_its_worker
-from tests.recompute import with_what_was_read
+from tests.plain.base import Given, Plain, with_its_worker, with_what_was_read
 
 
 class PlainWeighed(Plain):
     """Gradients that weigh by their own staleness, alone or in a round."""
 
     def weight(self, staleness: int) -> float:
-        """Return the factor of a gradient's step."""
         raise NotImplementedError
 
     def contribution(self, message: dict, staleness: int) -> dict:
@@ -46,7 +45,6 @@ class PlainFASGD(Plain):
         self.v = {k: np.full_like(p, self.its.v0) for k, p in params.items()}
 
     def divisor(self, staleness: int) -> int:
-        """Return what the staleness divides a step by."""
         later = self.its.variant == "published-code" or self.its.divisor == "tau + 1"
         return staleness + 1 if later else max(staleness, 1)
 
@@ -61,7 +59,6 @@ class PlainFASGD(Plain):
         self.params = params
 
     def deviation(self, k: str, g: Any) -> Any:
-        """Return what the step of an array is divided by, which has seen this gradient."""
         gamma, beta = self.its.gamma, self.its.beta
         if self.its.variant == "published-code":
             self.m[k] = beta * self.m[k] + (1 - beta) * np.abs(g)
@@ -170,7 +167,6 @@ class PlainRingleader(Plain):
         self.table, self.next = self.empty(), self.empty()
 
     def empty(self) -> list[list[dict]]:
-        """Return a table without gradients."""
         return [[] for _ in range(self.given.workers)]
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
@@ -191,6 +187,48 @@ class PlainRingleader(Plain):
         return self.steps > 20 and self.waited > 0
 
 
+class PlainOrMo(Plain):
+    """w_0 - rate x the sum over buckets j of (1 + beta + ... + beta^(newest - j)) x the sum of the bucket's gradients."""
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.first, self.updates, self.late = dict(params), 0, 0
+        self.sums: defaultdict[int, dict] = defaultdict(lambda: dict.fromkeys(params, 0.0))
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        newest, own = (-(-read // self.given.workers) for read in (self.updates, self.updates - staleness))
+        self.sums[own] = {k: s + grads[k] for k, s in self.sums[own].items()}
+        self.updates, self.late = self.updates + 1, self.late + (own < newest)
+        lengths = {bucket: sum(self.its.momentum**age for age in range(newest - bucket + 1)) for bucket in self.sums}
+        moved = {k: sum(lengths[bucket] * s[k] for bucket, s in self.sums.items()) for k in self.first}
+        self.params = {k: first - self.rate * moved[k] for k, first in self.first.items()}
+
+    @property
+    def reached(self) -> bool:
+        return 0 < self.late < self.updates
+
+
+class PlainRescaled(Plain):
+    """Steps in proportion to a worker's time, which is given, or 1 / (1 + how many of its gradients there have been)."""
+
+    sent = staticmethod(with_its_worker)
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.arrived = Counter[int]()
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        workers = range(self.given.workers)
+        times = np.array(self.its.times or [1 / (1 + self.arrived[worker]) for worker in workers])
+        scale = times[grads["worker"]] * np.mean(1 / times)
+        self.params = {k: p - self.rate * scale * grads[k] for k, p in self.params.items()}
+        self.arrived[grads["worker"]] += 1
+
+    @property
+    def reached(self) -> bool:
+        return len(set(self.arrived.values())) > 1
+
+
 PLAIN = {
     "sasgd": PlainSASGD,
     "exponential": PlainExponential,
@@ -202,4 +240,6 @@ PLAIN = {
     "picky-sgd": PlainPicky,
     "ia2sgd": PlainTable,
     "ringleader": PlainRingleader,
+    "ormo": PlainOrMo,
+    "rescaled-asgd": PlainRescaled,
 }

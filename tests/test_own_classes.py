@@ -1,0 +1,380 @@
+"""Users' own classes, rows and packages: imported only when asked for, refused where they do not fit, named when they fail."""
+
+import inspect
+import json
+import pickle
+import sys
+from typing import Any
+from unittest.mock import Mock
+
+import jax
+import numpy as np
+import pytest
+
+from fred.base.errors import FredError
+from fred.commands import reference
+from fred.components import pages, registry
+from fred.components.one_of import OneOf
+from fred.running.execution import execute
+from fred.specification.blame import blamed
+from tests.worlds import COMPUTE, TASK, make_run
+
+OWN = """
+import numpy as np
+from fred import ASGD, Contention, Latency, Protocol, Server
+from fred.base.errors import FredError
+from fred.learning.models.mlp import SoftmaxRegression
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.topology import Ring
+
+number = 3
+
+def helper(u):
+    if u.size == 1:
+        return u
+    return u["nothing"]
+
+class Same(ASGD):
+    "Nothing of its own."
+
+class Fails(Server):
+    "Fails when it is traced."
+    def apply_update(self, state, grads, timestamp, worker):
+        return self.step(state, grads["nothing"])
+
+class Half(Latency):
+    "Lacks its methods."
+
+class Late(Latency):
+    "Fails when more than one duration is drawn."
+    def sample(self, u):
+        return helper(u)
+    @property
+    def mean(self):
+        return 1.0
+
+class Careful(Asynchronous):
+    "Fails in a process."
+    def _work(self, sim, worker, *_):
+        yield from sim.pull(worker)
+        if worker == 1:
+            raise LookupError("I do not know how")
+
+class Polite(Asynchronous):
+    "Refuses."
+    def start(self, sim):
+        raise FredError("this is never so")
+
+class Greedy(Asynchronous):
+    "Wants more memory than there is."
+    def start(self, sim):
+        np.zeros(2**62, np.int8)
+
+class Innocent(Asynchronous):
+    "Takes part in the faults of others."
+
+class Hollow(Asynchronous):
+    "Lacks nothing."
+
+class Unfinished(Protocol):
+    "Lacks its method."
+
+class Net(SoftmaxRegression):
+    "Fails when it is traced."
+    def apply(self, params, inputs):
+        return inputs @ params["no such weights"]
+"""
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    """A folder of modules that can be imported; those in it are forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def own(modules):
+    (modules / "own.py").write_text(OWN)
+    registry.allow_import(["own"])
+
+
+def test_user_code_is_imported_only_when_asked_for(modules):
+    (modules / "own.py").write_text(OWN)
+    options = {"name": "own:Same", "learning_rate": 0.1}
+    with pytest.raises(FredError, match="allow it with `--import own`"):
+        make_run(options)
+    assert "own" not in sys.modules
+    registry.allow_import(["own"])
+    outcome = execute("run", make_run(options, task=None), 0)
+    assert outcome.schedule_digest == execute("run", make_run("asgd", task=None), 0).schedule_digest
+    assert OneOf("algorithm").dump(outcome.run.algorithm)["name"] == "own:Same"
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"algorithm": "own:number"},
+            "`own:number` is not a class derived from fred.learning.server.Server, as every algorithm",
+        ),
+        ({"algorithm": "own:Half"}, "`own:Half` is not a class derived from .*, as every algorithm"),
+        ({"algorithm": "own:Fial"}, "cannot load `own:Fial`: `own` has no `Fial`; did you mean `Fails`?"),
+        ({"algorithm": "own:classes:Fails"}, "not of the form `module:Class`"),
+        ({"protocol": "own:helper"}, "`own:helper` is not a class derived from .*Protocol"),
+        ({"protocol": "own:Unfinished"}, "protocol.*: `own:Unfinished` lacks `start`"),
+        (
+            {"protocol": {"name": "gossip", "topology": "own:Late"}},
+            "protocol.topology.*`own:Late` is not .*Topology, as every topology",
+        ),
+        (
+            {"cluster": {"workers": 2, "contention": ["own:Contention"]}},
+            "cluster.contention.0.*: `own:Contention` lacks `start`",
+        ),
+        ({"cluster": {"workers": 2, "compute": "own:Ring"}}, "is not a class derived from .*Latency"),
+        ({"cluster": {"workers": 2, "compute": "own:Half"}}, "`own:Half` lacks `mean`, `sample`"),
+        ({"task": {"data": "own:Net", "model": "mlp"}}, "task.data.*is not a class derived from .*, as every data"),
+    ],
+)
+def test_a_class_that_does_not_fit_is_refused_with_its_place(options, message):
+    if "algorithm" in options:
+        options = {"algorithm": {"name": options["algorithm"], "learning_rate": 0.1}}
+    with pytest.raises(FredError, match=message):
+        make_run(**options)
+
+
+def test_a_module_that_fails_is_refused_at_once(modules):
+    (modules / "own_broken.py").write_text("\n\nx = (\n")
+    (modules / "own_failing.py").write_text("\nx = 1 / 0\n")
+    (modules / "own_raising.py").write_text("raise GeneratorExit('so')")
+    for module, message in (
+        ("own_broken", "SyntaxError: .*own_broken.py, line 3"),
+        ("own_failing", "ZeroDivisionError: .*own_failing.py, line 2"),
+        ("own_raising", "GeneratorExit: so .*own_raising.py, line 1"),
+        ("own_absent", "ModuleNotFoundError"),
+    ):
+        with pytest.raises(FredError, match=f"cannot import `{module}`: {message}"):
+            registry.allow_import([module])
+
+
+def line_of(text: str) -> int:
+    return 1 + OWN.splitlines().index(text)
+
+
+@pytest.mark.usefixtures("own")
+class TestBlame:
+    @pytest.mark.parametrize(
+        ("options", "name", "error", "line"),
+        [
+            ({"cluster": {"workers": 2, "compute": "own:Late"}}, "Late", "IndexError", '    return u["nothing"]'),
+            (
+                {"protocol": "own:Careful"},
+                "Careful",
+                "LookupError: I do not",
+                '            raise LookupError("I do not know how")',
+            ),
+            ({"algorithm": "own:Fails"}, "Fails", "KeyError: 'nothing'", '        return self.step(state, grads["nothing"])'),
+            ({"task": "own:Net"}, "Net", "KeyError: 'no such weights'", '        return inputs @ params["no such weights"]'),
+        ],
+    )
+    def test_a_users_class_is_named_with_its_last_line(self, options, name, error, line):
+        task = {**TASK, "model": options["task"]} if "task" in options else TASK if "algorithm" in options else None
+        if "algorithm" in options:
+            options = {"algorithm": {"name": options["algorithm"], "learning_rate": 0.1}}
+        run = make_run(**options | {"task": task})
+        for inline in (False, True):
+            with pytest.raises(FredError) as caught:
+                execute("mine", run, 0, inline)
+            assert str(caught.value).startswith(f"run `mine`, with `own:{name}`: {error}")
+            assert str(caught.value).endswith(f"own.py, line {line_of(line)})")
+            assert caught.value.__cause__ is not None, "the whole traceback is kept"
+
+    def test_a_class_deep_inside_is_found_and_all_of_several_are_named(self):
+        mixture = {"name": "mixture", "weights": [1.0], "components": [{"name": "own:Late"}]}
+        cluster = {"groups": [{"workers": 2}, {"workers": 1, "compute": mixture}], "compute": COMPUTE}
+        run = make_run(task=None, cluster=cluster, protocol="own:Innocent")
+        line = line_of('    return u["nothing"]')
+        with pytest.raises(
+            FredError, match=rf"^run `deep`, with `own:Innocent`, `own:Late`: IndexError.*own.py, line {line}\)$"
+        ):
+            execute("deep", run, 0)
+
+    def test_refusals_and_lack_of_memory_pass_as_they_are(self):
+        with pytest.raises(FredError, match=r"^run `mine`: this is never so$"):
+            execute("mine", make_run(task=None, protocol="own:Polite"), 0)
+        with pytest.raises(FredError, match=r"^run `mine`: not enough memory; use fewer workers, less data"):
+            execute("mine", make_run(task=None, protocol="own:Greedy"), 0)
+        for error in (MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")):
+            with pytest.raises(FredError, match=r"^run `plain`: not enough memory"), blamed("plain", make_run(task=None)):
+                raise error
+
+    def test_faults_outside_the_users_code_have_no_line_and_freds_own_stay_what_they_are(self, monkeypatch):
+        innocent, fault = make_run(task=None, protocol="own:Innocent"), KeyError("inner")
+        monkeypatch.setattr("fred.running.recording.Simulation", Mock(side_effect=fault))
+        with pytest.raises(FredError, match=r"^run `mine`, with `own:Innocent`: KeyError: 'inner'$"):
+            execute("mine", innocent, 0)
+        with pytest.raises(KeyError) as caught:
+            execute("plain", make_run(task=None), 0)
+        assert caught.value is fault
+        with pytest.raises(KeyboardInterrupt), blamed("mine", innocent):
+            raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("own")
+def test_a_users_class_is_dumped_under_its_own_name_and_read_again():
+    run, other = (
+        make_run(task=None, protocol=f"own:{name}", cluster={"workers": 2, "compute": "own:Late"})
+        for name in ("Innocent", "Hollow")
+    )
+    options = json.loads(json.dumps(run.model_dump(mode="json")))
+    assert options["protocol"]["name"] == "own:Innocent"
+    assert options["cluster"]["compute"] == {"name": "own:Late"}
+    again = type(run).model_validate(options)
+    assert (again, hash(again)) == (run, hash(run))
+    assert (run == other, hash(run) == hash(other)) == (False, False)
+
+
+ROWS = '''
+"""Gradients, halved [Nobody 2031]."""
+
+import jax
+
+from fred import Server
+
+ALGORITHMS = {
+    "half": {"family": "answered", "rule": "w <- w - step(g) / 2", "server": "Half"},
+    "half-in-rounds": {"about": "Halves rounds.", "server": "Half", "protocol": {"name": "softsync", "n": 2}, "defaults": {"part": 0.25}},
+}
+
+
+class Half(Server):
+    """A part of each step."""
+
+    part: float = 0.5
+
+    def apply_update(self, state, grads, timestamp, worker):
+        return self.step(state, grads, scale=self.part)
+'''
+
+
+def test_rows_of_a_users_own_module_are_algorithms(modules):
+    (modules / "own_rows.py").write_text(ROWS)
+    registry.allow_import(["own_rows"])
+    run = make_run({"name": "own_rows:half-in-rounds", "learning_rate": 0.1})
+    assert OneOf("algorithm").dump(run.algorithm)["name"] == "own_rows:half-in-rounds"
+    assert (run.algorithm.part, run.protocol) == (0.25, registry.lookup("protocol", "softsync")(n=2))
+    assert pickle.loads(pickle.dumps(run.algorithm)) == run.algorithm
+    half = registry.lookup("algorithm", "own_rows:half")
+    assert (half.__doc__, reference.source(half), half(learning_rate=0.1).part) == ("A part of each step.", "Nobody 2031", 0.5)
+    registry.allow_import(["own_rows"])
+    assert registry.lookup("algorithm", "own_rows:half") is half
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"sever": "Half"}, "unknown key `sever`; expected about, .*; did you mean `server`?"),
+        ({"family": "stale"}, "unknown family `stale`; expected one of fresh,"),
+        ({"server": "Halves"}, "`server`: `own_rows_wrong` has no class `Halves` that is derived from `Server`"),
+        ({"server": "jax"}, "`server`: `own_rows_wrong` has no class `jax`"),
+        ({"server": "Half", "defaults": {"prat": 1}}, "`defaults`: no option `prat`; did you mean `part`?"),
+        ({"server": "Half", "defaults": {"part": "half"}}, "`defaults`: `part`: Input should be a valid number.*, got 'half'"),
+        ({"protocol": {"n": 2}}, "`protocol`: expected the name of a protocol, or a mapping with the key `name`"),
+    ],
+)
+def test_a_wrong_row_of_a_users_own_module_is_refused(modules, row, message):
+    (modules / "own_rows_wrong.py").write_text(f"{ROWS}\n\nALGORITHMS['wrong'] = {row}\n")
+    with pytest.raises(FredError, match=f"^own_rows_wrong: `ALGORITHMS`: row `wrong`: {message.replace('?', '[?]')}"):
+        registry.allow_import(["own_rows_wrong"])
+
+
+def test_tables_of_pages_are_read_however_they_are_assigned(tmp_path):
+    (tmp_path / "page.py").write_text("ALGORITHMS: dict = {'a': {}}  # annotated\nPROTOCOLS = {'b': 'B'}; x = 1\n")
+    assert pages.read("page", tmp_path / "page.py") == pages.Page("page", {"a": {}}, {"b": "B"})
+    (tmp_path / "page.py").write_text("x = 1\nALGORITHMS = dict(a={})\n")
+    with pytest.raises(FredError, match=r"page.py, line 2: `ALGORITHMS` must be a literal"):
+        pages.read("page", tmp_path / "page.py")
+
+
+@pytest.fixture
+def installed(modules):
+    """Two installed distributions: the first offers `halving`, both offer `shared`."""
+    for name, offered in {"one": "halving = ep_rows\nshared = ep_rows\n", "two": "shared = ep_other\n"}.items():
+        folder = modules / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[fred.systems]\n{offered}")
+    (modules / "ep_rows.py").write_text(ROWS)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_offers_algorithms_and_is_imported_only_when_named():
+    before = registry.imported()
+    with pytest.raises(FredError, match="allow it with `--import halving`"):
+        make_run({"name": "halving:half", "learning_rate": 0.1})
+    assert "ep_rows" not in sys.modules
+    registry.allow_import(["halving"])
+    run = make_run({"name": "halving:half", "learning_rate": 0.1})
+    assert OneOf("algorithm").dump(run.algorithm)["name"] == "ep_rows:half"
+    assert make_run({"name": "ep_rows:half", "learning_rate": 0.1}) == run
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "ep_rows"
+    assert registry.imported() == sorted({*before, "ep_rows"})
+    with pytest.raises(FredError, match="`ep_rows` has no `third`"):
+        registry.lookup("algorithm", "halving:third")
+    with pytest.raises(FredError, match="several modules as `shared`: ep_other, ep_rows; name one of these"):
+        registry.allow_import(["shared"])
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_file_in_the_current_folder_precedes_an_entry_point(modules, monkeypatch):
+    folder = modules / "here"
+    folder.mkdir()
+    (folder / "halving.py").write_text(ROWS)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    registry.allow_import(["halving"])
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "halving"
+    sys.modules.pop("halving")
+    (folder / "halving.py").unlink()
+    registry.allow_import(["halving"])
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "ep_rows"
+
+
+LIBRARIES = {
+    "flax": """
+        from flax import linen
+        from fred import FlaxModel
+        class Net(FlaxModel):
+            "One layer."
+            def module(self):
+                return linen.Dense(4)
+        """,
+    "equinox": """
+        import equinox
+        from fred import EquinoxModel
+        class Net(EquinoxModel):
+            "One layer."
+            def module(self, key):
+                return equinox.nn.Linear(8, 4, key=key)
+        """,
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_model_of_flax_or_equinox_computes_what_numpy_does(modules, library):
+    module = f"my_{library}_models"
+    (modules / f"{module}.py").write_text(inspect.cleandoc(LIBRARIES[library]))
+    registry.allow_import([module])
+    task: Any = make_run(task={**TASK, "model": f"{module}:Net"}).task
+    inputs = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    params = task.model.init(jax.random.key(0), (8,), 4)
+    arrays = [np.asarray(array) for array in jax.tree.leaves(params)]
+    (weights,) = (array.T if library == "equinox" else array for array in arrays if array.ndim == 2)
+    (biases,) = (array for array in arrays if array.ndim == 1)
+    assert np.allclose(task.model.apply(params, inputs), inputs @ weights + biases, rtol=1e-5, atol=1e-5)
+    assert weights.std() > 0.1
