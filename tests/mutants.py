@@ -207,8 +207,8 @@ def _run_tests(root: Path, tests: list[str], result: Path) -> None:
                 "slow or not slow",
             ]
             code = pytest.main([*arguments, *some], plugins=[sys.modules[__name__], first])
-            if code not in (0, 1):
-                first.failed = first.failed or f"(pytest ended with exit code {code})"
+            if code not in (0, 1) and not first.failed:
+                first.failed = f"(pytest ended with exit code {code})" if code == 2 else "(internal error of pytest)"
     result.write_text(first.failed, encoding="utf-8")
 
 

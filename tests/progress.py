@@ -59,7 +59,11 @@ class _Plugin:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Replace pytest's letters where tests are spread over processes; a few files alone keep them."""
-    if config.option.verbose < 0 and getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+    if (
+        getattr(config.option, "verbose", 0) < 0
+        and getattr(config.option, "numprocesses", None)
+        and not hasattr(config, "workerinput")
+    ):
         config.pluginmanager.register(_Plugin(), "fred-progress")
 
 

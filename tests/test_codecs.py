@@ -13,7 +13,7 @@ from fred.components import registry
 from fred.learning.codecs.codec import Codec
 from fred.schedule.schedule import Verb
 from tests.plain.codecs import Array, Coded
-from tests.worlds import LAYERS, UNEQUAL, constant, make_run, sized_schedule
+from tests.worlds import LAYERS, UNEQUAL, constant, make_run, mostly_slow, sized_schedule
 
 SEED = 5
 MODEL = 8 * 4 + 4  # numbers: softmax of 8 features and 4 classes
@@ -55,28 +55,30 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_decoded_values_are_numpys_and_zeros_stay_zeros():
-    for name, options in VARIANTS:
-        codec, message = made(name, **options), {"a": numbers(6, 10), "b": numbers(8)}
-        if name == "float" and not options.get("scaled"):
-            message["c"] = np.array([1e30, -1e30, 3], np.float32)
-        whole = options.get("chunk") == "message"
-        plain = Coded(codec.model_copy(update={"chunk": "array"}) if whole else codec, name, SEED)
-        decode = jax.jit(codec.sent)
-        start = memory = codec.start(message, streams.words(SEED, "codec", 0, np.arange(2)))
-        for factor in (1, 3):  # two messages, of which the second depends on the first if the codec remembers
-            values = {k: np.float32(factor) * array[:: 2 - factor] for k, array in message.items()}
-            arrived, memory = decode(values, memory)
-            flat = np.concatenate([array.ravel() for array in values.values()])
-            exact = options.get("format") == "float32"
-            expected = values if exact else plain(0, {"a": flat} if whole else values)
-            for k, array in {"a": np.concatenate([a.ravel() for a in arrived.values()])}.items() if whole else arrived.items():
-                error = 1e-4 if name in ("power-sgd", "dct") else 1e-5
-                bound = error * np.abs(expected[k]).max()
-                np.testing.assert_allclose(array, expected[k], rtol=error, atol=bound, err_msg=f"{name} {options} {k}")
-        zeros, _ = decode(jax.tree.map(np.zeros_like, message), start)
-        if "'zero': False" not in str(options):
-            assert not any(array.any() for array in zeros.values()), (name, options)
+@pytest.mark.parametrize(
+    ("name", "options"), mostly_slow(VARIANTS, {name: (name, options) for name, options in VARIANTS}.values())
+)
+def test_decoded_values_are_numpys_and_zeros_stay_zeros(name, options):
+    codec, message = made(name, **options), {"a": numbers(6, 10), "b": numbers(8)}
+    if name == "float" and not options.get("scaled"):
+        message["c"] = np.array([1e30, -1e30, 3], np.float32)
+    whole = options.get("chunk") == "message"
+    plain = Coded(codec.model_copy(update={"chunk": "array"}) if whole else codec, name, SEED)
+    decode = jax.jit(codec.sent)
+    start = memory = codec.start(message, streams.words(SEED, "codec", 0, np.arange(2)))
+    for factor in (1, 3):  # two messages, of which the second depends on the first if the codec remembers
+        values = {k: np.float32(factor) * array[:: 2 - factor] for k, array in message.items()}
+        arrived, memory = decode(values, memory)
+        flat = np.concatenate([array.ravel() for array in values.values()])
+        exact = options.get("format") == "float32"
+        expected = values if exact else plain(0, {"a": flat} if whole else values)
+        for k, array in {"a": np.concatenate([a.ravel() for a in arrived.values()])}.items() if whole else arrived.items():
+            error = 1e-4 if name in ("power-sgd", "dct") else 1e-5
+            bound = error * np.abs(expected[k]).max()
+            np.testing.assert_allclose(array, expected[k], rtol=error, atol=bound, err_msg=f"{name} {options} {k}")
+    zeros, _ = decode(jax.tree.map(np.zeros_like, message), start)
+    if "'zero': False" not in str(options):
+        assert not any(array.any() for array in zeros.values()), (name, options)
 
 
 def test_bytes_are_counted_by_hand():

@@ -133,6 +133,7 @@ class TestALargeGroupBesideOthers:
         assert named["m0 and m1"].alone == pytest.approx(1.33, abs=0.03)
         assert "repair m7" in {each.remedy.name for each in found.gains}
 
+    @pytest.mark.slow
     def test_a_group_that_costs_little_hides_nobody(self):
         seconds = np.exp(0.02 * np.random.default_rng(7).standard_normal((400, 16)))
         seconds[:, :4] *= 1.2
@@ -288,6 +289,7 @@ evaluate: {target_error: 0.5}
 """
 
 
+@pytest.mark.slow
 def test_with_a_task_each_remedy_is_run_to_the_target_on_the_recorded_times(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("fred.commands.diagnose_for.POINTS", 2)
     monkeypatch.setattr("fred.commands.diagnose_for._KINDS", ("backup",))

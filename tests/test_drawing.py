@@ -70,6 +70,7 @@ def test_all_figures_of_a_folder_are_drawn_as_they_are_there(tmp_path):
     assert contents[0] == contents[1]
 
 
+@pytest.mark.slow
 def test_papers_have_columns_of_a_known_width_and_no_title(stored, tmp_path):
     result = folder.load_result(stored)
     for width, inches in (("one", 3.5), ("two", 7.2)):

@@ -41,7 +41,11 @@ REPLAYED = {
     "cutoff": "deadline",
 }
 # Slow to compile, and alike others that are not slow: in `tests/test_codecs.py`, or of the same page.
-SLOW = {"codec": "e3m0 low-bit sign qsgd top-k dct", "cutoff": "dmm-plain dmm-printed", "algorithm": "muloco"}
+SLOW = {
+    "codec": "e3m0 low-bit sign qsgd top-k dct",
+    "cutoff": "dmm dmm-plain dmm-printed",
+    "algorithm": "muloco loscar des-loc ringmaster-lmo edit",
+}
 
 
 class Runs:

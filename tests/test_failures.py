@@ -263,7 +263,7 @@ class TestClosedForms:
         options = {"mean_up": 20.0, "pause": 0.4, "load": 0.5, "detect": 0.3}
         assert self.goodput(every, seconds=4e4, **options) == pytest.approx(self.daly(every, **options), rel=0.02)
 
-    @pytest.mark.slow
+    @pytest.mark.nightly
     def test_dalys_interval_is_the_best_of_a_sweep(self):
         mean_up, pause = 50.0, 1.0
         root = math.sqrt(pause / (2 * mean_up))

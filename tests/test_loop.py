@@ -293,6 +293,7 @@ class TestForgetting:
         assert (log.mailboxes, log.gradients) == ([1, 0], [(0, 7)])
 
     @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
+    @pytest.mark.slow
     def test_the_listener_hears_the_rows_of_the_schedule_and_no_protocol_uses_what_it_has_let_go(self, protocol, cluster, seed):
         protocol, log = fitting(protocol, cluster), Log()
         schedule = record(protocol, cluster, gradients=40, seed=seed, listener=log)

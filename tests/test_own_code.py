@@ -238,6 +238,7 @@ def test_wrong_declarations_are_refused(folder):
         assert not (folder.path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_counts_under_the_same_rule_as_a_unit(tmp_path, forks):
     digests = set()
     for case in ("unchanged", "changed", "unsaid"):
@@ -436,6 +437,7 @@ def test_everything_stored_is_the_same_without_the_import(results, name):
     assert "own_parts" not in sys.modules
 
 
+@pytest.mark.slow
 def test_the_page_and_the_figures_are_the_same_without_the_import(results, tmp_path):
     result = results / "results" / "timed"
     assert {path.stem for path in (result / "figures").iterdir()} == set(fred.load_result(result).pictures())

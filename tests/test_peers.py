@@ -338,6 +338,7 @@ class TestOverlappedSGP:
                 replicas[row.replica] = row.keep * replicas[row.replica] + row.weight * mailboxes[row.mailbox]
         assert (staleness.of_models(schedule) <= overlap).all()
 
+    @pytest.mark.slow
     def test_what_is_evaluated_while_workers_block_is_the_rules_mean_model(self):
         """Assran et al. 2019, algorithm 2, by NumPy; only who sends, gets and computes when is taken from the schedule."""
         cluster = {"workers": 6, "compute": COMPUTE, "network": {"latency": {"name": "exponential", "scale": 0.3}}}

@@ -48,6 +48,7 @@ RUN = ["FedBuff", "deadline", "by size", "FedAdam", "FedAsync", "FedCompass"]
 
 
 @pytest.mark.parametrize("system", mostly_slow(RUN, RUN[:1]))
+@pytest.mark.slow
 def test_a_run_has_errors_of_its_clients(system, monkeypatch):
     monkeypatch.setattr("studies.asked.cases.BUDGET", 12.0)
     monkeypatch.setattr("studies.asked.cases.LOOKS", 2)
