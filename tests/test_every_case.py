@@ -37,7 +37,7 @@ REPLAYED = {
         asgd ssgd diloco async-mesh psp-sgd malenia decoupled-diloco demo choco-sgd fedcompass scaffold cgad streaming-diloco
         dc-asgd fedasync eager-diloco ad-psgd sparseloco""",
     "protocol": "gossip drop-compute quorum stale-synchronous",
-    "codec": "float",
+    "codec": "float random-k",
     "cutoff": "deadline",
 }
 # Slow to compile, and alike others that are not slow: in `tests/test_codecs.py`, or of the same page.
