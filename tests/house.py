@@ -48,7 +48,7 @@ def trees() -> dict[Path, ast.Module]:
 @cache
 def imports() -> list[Import]:
     """Return every import of one of FRED's modules by another, once."""
-    modules, found = files(), set()
+    modules, found = files(), set[Import]()
     for name, path in modules.items():
         for node, lazy in statements(trees()[path].body):
             found.update(Import(name, other, lazy) for other in _modules_named(node, modules) if other != name)

@@ -31,8 +31,7 @@ class Progress:
             minutes, seconds = divmod(int(now - self.begin), 60)
             failures = f", {self.failed} failed" if self.failed else ""
             line = f"{self.done:,} of {self.total:,} tests{failures}, {minutes}:{seconds:02}"
-            sys.__stdout__.write(f"\r{line}" if self.redrawn else f"{line}\n")
-            sys.__stdout__.flush()
+            print(f"\r{line}" if self.redrawn else f"{line}\n", end="", file=sys.__stdout__, flush=True)
 
 
 class _Plugin:

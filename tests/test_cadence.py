@@ -244,7 +244,7 @@ class TestRecording:
     def test_a_watched_run_is_the_same_run(self):
         for evaluate in ({"points": 7}, {"every_seconds": 0.17}, {"every_updates": 3}):
             recording, fractions = timed("asgd", evaluate=evaluate), list[float]()
-            schedule = recording.watched(Blind(), lambda fraction: fractions.append(fraction) is not None)  # noqa: B023
+            schedule = recording.watched(Blind(), lambda fraction: fractions.append(fraction) is not None)  # type: ignore[func-returns-value]  # noqa: B023
             assert schedule.digest() == recording.schedule().digest()
             assert len(fractions) == len(between(schedule, recording.cadence)) > 3, evaluate
 
@@ -301,7 +301,7 @@ class TestCadence:
             ("seconds", 2, [0, 1, 4], [0, 2, 4]),  # before what happens then; the end is no multiple of its own
             ("seconds", 1.5, [0, 1, 2, 4], [0, 1.5, 3, 4]),
         ):
-            points = Cadence(unit, spacing).points(schedule)
+            points = Cadence(unit, spacing).points(schedule)  # type: ignore[arg-type]
             assert points.updates.tolist() == points.gradients.tolist() == updates, (unit, spacing)
             assert points.seconds.tolist() == seconds, (unit, spacing)
 
@@ -312,7 +312,7 @@ class TestCadence:
     def test_a_run_in_which_nothing_happens_has_a_start_and_if_time_passes_an_end(self):
         columns = {name: np.zeros(0, float if name in ("weight", "keep") else np.int64) for name in Row._fields}
         for unit, ends in (("updates", []), ("seconds", [Point(0, 0, 0, 3_000_000_000)])):
-            points = Cadence(unit, 4.0).points(Schedule(columns, 1, 1, 1, 0, 3_000_000_000))
+            points = Cadence(unit, 4.0).points(Schedule(columns, 1, 1, 1, 0, 3_000_000_000))  # type: ignore[arg-type]
             assert listed(points) == [Point(0, 0, 0, 0), *ends]
 
     def test_more_than_a_million_points_are_refused_while_rows_come(self):

@@ -66,7 +66,7 @@ def test_alone_operations_take_the_time_of_their_closed_forms(algorithm):
 def test_alone_between_regions_too(collective, latency):
     options = {"regions": REGIONS | {"collective": collective, "latency": latency}, "latency": LATENCY}
     for members, kind in product(([*range(9)], [0, 1, 2], [0, 3, 6], [0, 1, 4, 8], [4]), ("allreduce", "allgather")):
-        sim = simulation(9, **options)
+        sim = simulation(9, **options)  # type: ignore[arg-type]
         sim.sizes = sim.sizes._replace(summable=kind == "allreduce")
         operation = sim.add_up(members)
         assert sim.network is not None

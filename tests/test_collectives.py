@@ -39,7 +39,7 @@ def hierarchical(algorithm: str, nodes: int, each: int) -> tuple[Programs, int]:
     programs: Programs = []
     for node in range(nodes):
         for rank, steps in enumerate(inner):
-            program = [moved(step, lambda other, node=node: node * each + other, tuple(range(chunks))) for step in steps]
+            program = [moved(step, lambda other, node=node: node * each + other, tuple(range(chunks))) for step in steps]  # type: ignore[misc]
             if rank == 0:
                 middle = len(program) // 2
                 program[middle:middle] = [moved(step, lambda node: node * each, step.chunks) for step in leaders[node]]

@@ -198,6 +198,7 @@ def with_helpers(cores=2, progress=None):
 
 
 @needs_proc
+@pytest.mark.slow
 def test_helper_processes_compute_the_same_and_leave_nothing(at_once, monkeypatch):
     """And values from before they started are released at the first mark."""
     started, held, numbers, start = list[Any](), list[int](), list[int](), Loop.start

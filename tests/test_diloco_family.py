@@ -256,7 +256,7 @@ class TestGrace:
         """One worker, 0.25 s each way: it fetches, steps twice, sends, and so on, as without grace."""
         cluster = constant(1.0) | latency(0.25)
         for grace in ({"grace": 0.5}, {}):
-            assert self.times(cluster, period=2, seconds=11.0, **grace) == [2.5, 5.0, 7.5, 10.0], grace
+            assert self.times(cluster, period=2, seconds=11.0, **grace) == [2.5, 5.0, 7.5, 10.0], grace  # type: ignore[arg-type]
 
     def test_the_number_of_steps_is_in_proportion_to_a_workers_speed(self):
         protocol = {"name": "buffered", "buffer": 1, "period": 8, "paced": True}

@@ -198,7 +198,7 @@ def others(unloaded, monkeypatch) -> list[Any]:
     """Two other processes that never answer; returns their function and its arguments."""
     tasks = list[Any]()
     monkeypatch.setattr(pool, "number", lambda: 2)
-    monkeypatch.setattr(pool, "submit", lambda draw, arguments: [tasks.append((draw, each)) or Future() for each in arguments])
+    monkeypatch.setattr(pool, "submit", lambda draw, arguments: [tasks.append((draw, each)) or Future() for each in arguments])  # type: ignore[func-returns-value]
     return tasks
 
 

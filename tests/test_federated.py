@@ -292,7 +292,7 @@ def check_against_other_program(single: Outcome) -> Compass:
     compass = Compass(single.run.protocol, gradients, down, up)
     compass.run(single.schedule.end_ns)
     assert compass.updates == updates and len(updates) > 5
-    for pulls, gradients, tasks in zip(begun, steps, compass.tasks, strict=True):
+    for pulls, gradients, tasks in zip(begun, steps, compass.tasks, strict=True):  # type: ignore[assignment]
         assert [time for time, _ in tasks] == [row.time_ns for row in pulls]
         assert [number for _, number in tasks[: len(gradients)]] == [len(task) for task in gradients]
     return compass

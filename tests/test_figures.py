@@ -332,13 +332,13 @@ def test_figures_without_data_and_options_of_other_figures_are_refused(learned, 
         (untrained, "sweep", {}, "nothing to plot: the scenario has no `sweep`"),
     ):
         with pytest.raises(FredError, match=message):
-            result.plot(figure, **options)
+            result.plot(figure, **options)  # type: ignore[arg-type]
 
 
 def test_quantities_of_replicas_are_those_of_runs_whose_workers_have_models():
     result = run_all({"server": {"algorithm": "asgd"}, "peers": {"algorithm": "d-psgd"}})
     for quantity, label in (("disagreement", "disagreement"), ("replicas_error", "replicas' error")):
-        left, right = result.plot(quantity.replace("_", "-")).axes
+        left, right = result.plot(quantity.replace("_", "-")).axes  # type: ignore[arg-type]
         assert (left.get_ylabel(), len(left.get_lines()), len(right.get_lines())) == (label, 1, 1)
         xs, ys = points_of(result.metrics, "peers", 1, "updates", quantity)
         x, y = data_of(left.get_lines()[0])

@@ -100,7 +100,7 @@ class TestArrays:
     def test_any_flipped_bit_is_found_or_harmless(self, tmp_path):
         """Those of a zip's directory have ten kinds of errors: every 37th bit, so that all bytes and kinds come up."""
         file = tmp_path / "a.npz"
-        np.savez(file, **dict(zip(NAMES, (X, Y, X, Y), strict=True)))
+        np.savez(file, **dict(zip(NAMES, (X, Y, X, Y), strict=True)))  # type: ignore[arg-type]
         whole = file.read_bytes()
         expected = inputs.arrays(file)
         refusals = 0
@@ -252,7 +252,7 @@ class TestTraces:
             for ending in ("csv", "parquet"):
                 refused(lambda name=f"t.{ending}", columns=columns: read(tmp_path / name, columns=columns), r"cannot be both")
         table = pa.table(self.COLUMNS)
-        columns = [*(table[name] for name in table.column_names), table["seconds"]]
+        columns = [*(table[name] for name in table.column_names), table["seconds"]]  # type: ignore[assignment]
         pq.write_table(pa.Table.from_arrays(columns, names=[*table.column_names, "seconds"]), tmp_path / "t.parquet")
         refused(lambda: read(tmp_path / "t.parquet"), r"has 2 columns `seconds`")
 

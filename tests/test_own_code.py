@@ -445,6 +445,7 @@ def test_the_page_and_the_figures_are_the_same_without_the_import(results, tmp_p
     assert (tmp_path / "page.html").read_bytes() == (result / "report.html").read_bytes()
 
 
+@pytest.mark.slow
 def test_commands_that_read_results_need_no_import(results, tmp_path):
     result, other = (results / "results" / name for name in SCENARIOS)
     assert "leash" in fred_command("show", result).out

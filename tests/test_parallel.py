@@ -82,7 +82,7 @@ class TestWarmPool:
 
     def test_two_processes_compute_the_same_digests(self, warm, alone, tmp_path, monkeypatch):
         shares: dict[tuple[str, int], float] = {}
-        count, out = Counted(monkeypatch), tmp_path / "out"
+        count, out = Counted(monkeypatch, pause=0.5), tmp_path / "out"
         fred.run(fred.scenario(SETTINGS), out=out, jobs=2, progress=lambda *report: shares.update({report[:2]: report[2]}))
         assert 0 < len(count.units) < 4, "the other process computes some"
         assert digests(out) == digests(alone)

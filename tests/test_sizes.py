@@ -208,7 +208,7 @@ class Saying(Protocol):
         gradient = sim.compute(0, copy)
         yield gradient.finished
         for block in range(sim.blocks):
-            yield from sim.send(gradient, *([block] if last else []), size=2 * size + block)
+            yield from sim.send(gradient, *([block] if last else []), size=2 * size + block)  # type: ignore[misc]
             sim.push(gradient, server, block=block)
         sim.publish(0, copies=3, block=last, size=3 * size)
         yield sim.transfer(0, 1, size=4 * size)

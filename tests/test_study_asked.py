@@ -108,7 +108,7 @@ def made_up() -> tuple[pd.DataFrame, pd.DataFrame]:
         for way, seed in itertools.product(("tuned", "one setting"), REPORTED):
             time = {"FedBuff": 20.0, "FedAsync": np.nan}.get(system, 100.0) * (1 + seed / 1000)
             worst = (0.9 if (case, system) == (SORTED, "deadline") else 0.3) + seed / 1000
-            results.append(unit | same | {"way": way, "seed": seed, "target_seconds": time, "worst_error": worst})
+            results.append(unit | same | {"way": way, "seed": seed, "target_seconds": time, "worst_error": worst})  # type: ignore[arg-type]
     return pd.DataFrame(results), pd.DataFrame(tuning)
 
 

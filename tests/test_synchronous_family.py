@@ -247,7 +247,7 @@ class TestMindFlayer:
 
     def test_sums_are_divided_by_the_mean_number_of_gradients_in_time(self):
         schedule = recorded(THREE, {"name": "time-limited", "trials": [1, 2, 3], "limit": [0.1, 0.1, 0.4]}, updates=2000)
-        options = zip((0.1, 0.1, 0.4), THREE["speeds"], (1, 2, 3), strict=True)
+        options = zip((0.1, 0.1, 0.4), THREE["speeds"], (1, 2, 3), strict=True)  # type: ignore[call-overload]
         expected = sum(trials * stats.lognorm.cdf(limit * speed, 0.7, scale=0.1) for limit, speed, trials in options)
         np.testing.assert_allclose(schedule["weight"][schedule.rows(Verb.COMMIT)], 1 / expected, rtol=1e-3)
         assert len(schedule.rows(Verb.ADD)) / 2000 == pytest.approx(expected, rel=0.02)

@@ -26,8 +26,8 @@ FIVE = {"workers": 5, "compute": COMPUTE}
 def test_gates_follow_the_gradients_and_save_messages_and_time():
     cluster = FIVE | {"network": NETWORK | {"server_bandwidth": 2e5, "message_bytes": 144}}
     options = {"cluster": cluster, "stop": {"updates": 400}}
-    plain = outcome("b-fasgd", task=None, **options).schedule
-    gated = outcome("b-fasgd", {"c_push": 0.05, "c_fetch": 0.2}, **options).schedule
+    plain = outcome("b-fasgd", task=None, **options).schedule  # type: ignore[arg-type]
+    gated = outcome("b-fasgd", {"c_push": 0.05, "c_fetch": 0.2}, **options).schedule  # type: ignore[arg-type]
     pushes = gated.rows(Verb.PUSH)
     unsent = gated["messages"][pushes] == 0
     early, late = unsent[:100].mean(), unsent[-100:].mean()

@@ -41,6 +41,7 @@ def test_each_look_is_at_more_seeds_up_to_the_limit(count, most):
     assert all(look >= FIRST_LOOK for look in looks[1:]) and len(looks) < 10
 
 
+@pytest.mark.slow
 def test_seeds_are_added_until_half_of_the_interval_is_narrow_and_no_longer(tmp_path):
     result = fred.run(scenario())
     seeds = result.scenario.seeds
