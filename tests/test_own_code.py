@@ -458,6 +458,7 @@ def test_commands_that_read_results_need_no_import(results, tmp_path):
     assert fred.load_result(result).run_times("leash").shape[1] == 4
 
 
+@pytest.mark.slow
 def test_running_again_needs_the_import(results):
     """With it, it verifies: see `results`."""
     result = results / "results" / "timed"
@@ -477,6 +478,7 @@ def test_running_again_needs_the_import(results):
     assert fred_command("verify", result).code == 2
 
 
+@pytest.mark.slow
 def test_a_class_that_is_imported_is_used(results, monkeypatch):
     monkeypatch.syspath_prepend(results)
     registry.allow_import(["own_parts"])
@@ -486,6 +488,7 @@ def test_a_class_that_is_imported_is_used(results, monkeypatch):
     assert protocol.model_dump()["length"] == 2
 
 
+@pytest.mark.slow
 def test_the_nearest_module_is_suggested(results, monkeypatch):
     monkeypatch.chdir(results)
     for module in ("own_part", "own_parts.py"):
