@@ -5,7 +5,7 @@
 #   an intended change.
 # make slow: the other tests that CI runs. `.ci/run` runs quickstart, lint, test, slow and docs, each with a limit of time.
 # make nightly: what takes longer: the tests of minutes, fuzz, kills, mutants, pythons and portable, each with its time (hours).
-# make mutants: how many of the mistakes in tests/mutants.yaml the tests catch (two hours).
+# make mutants: how many of the mistakes in tests/mutants.yaml the tests catch (hours).
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 300 kill signals.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
 # make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.

@@ -1,4 +1,4 @@
-"""The power of the tests: how many small mistakes in FRED they catch (`python -m tests.mutants`, two hours).
+"""The power of the tests: how many small mistakes in FRED they catch (`python -m tests.mutants`, hours).
 
 `mutants.yaml` lists changes of one place each, of all rooms. They were frozen before the tests were shortened, by people who had
 not read the tests. For each mutant the command runs the tests that execute the changed line, and stops at the first that fails.

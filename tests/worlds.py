@@ -46,9 +46,12 @@ def outcome(
     algorithm: Any = "asgd", protocol: Any = None, cluster: Any = UNEQUAL, seed: int = 3, inline: bool = False, **options: Any
 ) -> Outcome:
     """Run an algorithm on a small task, or with `task=None` its timing alone; keyword arguments replace parts of the run."""
+    return execute("run", _unequal_run(algorithm, protocol=protocol, cluster=cluster, **options), seed, inline)
+
+
+def _unequal_run(algorithm: Any, **options: Any) -> Run:
     algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
-    options = {"stop": {"gradients": 160}, **options}
-    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), seed, inline)
+    return make_run(algorithm, **{"stop": {"gradients": 160}, **options})
 
 
 def mostly_slow(values: Iterable[Any], quick: Iterable[Any]) -> list[Any]:
@@ -62,8 +65,7 @@ def sized_schedule(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL,
     """Return a run's schedule, with the bytes of its task's messages; nothing is computed."""
     from fred.running.problem import Problem  # imports jax
 
-    algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
-    run = make_run(algorithm, protocol=protocol, cluster=cluster, **{"stop": {"gradients": 160}, **options})
+    run = _unequal_run(algorithm, protocol=protocol, cluster=cluster, **options)
     assert run.task is not None
     return Recording(run, seed, Problem(run.task, run, seed).sizes).schedule()
 
