@@ -113,6 +113,7 @@ class TestFollowing:
         assert np.array_equal(one.cutoff, several.cutoff)
         assert np.array_equal(one.time, several.time)
 
+    @pytest.mark.slow
     def test_a_change_of_the_better_candidate_is_noticed(self):
         """The longer wait becomes worse: it shows at once. It becomes better: that shows at the next look, in a hundred rounds."""
         for first, within in ((False, 10), (True, 110)):
@@ -178,6 +179,7 @@ class TestLooking:
             assert looking.time[part].sum() <= 1.012 * alone.time[part].sum()  # noise of single rounds beside it
         assert (looking.time > 1.3 * alone.time).sum() >= 8  # it does look
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("number", [3, 14])
     def test_no_round_waits_longer_than_twice_what_rounds_usually_take(self, number):
         """However slow some workers become, and whoever is followed; the others have usual times of 1 s."""
@@ -202,6 +204,7 @@ class TestLooking:
             rate, other = (rounds.cutoff[part].sum() / rounds.time[part].sum() for rounds in (looking, alone))
             assert rate >= 0.985 * other
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("change", ["a worker is gone", "four drift away", "another node is slow", "half come nearer"])
     def test_in_no_window_it_is_far_behind_averages_after_changes_that_training_did_not_see(self, change):
         seconds = np.random.default_rng(3).lognormal(0, 0.08, (420, 30))
@@ -247,10 +250,12 @@ class TestTraining:
         for number, rule in ((0, FixedCountOrDeadline()), (-1, HiddenMarkov())):
             assert trained.candidates[number] == rule.trained(SECONDS[:400], NODES), "again, on everything"
 
+    @pytest.mark.slow
     def test_it_does_about_as_well_as_the_best_candidate(self, trained):
         rest, weighed = SECONDS[380:], zip(trained.candidates, trained.weights, strict=True)
         assert throughput(trained, rest) > 0.97 * max(throughput(rule, rest) for rule, weight in weighed if weight)
 
+    @pytest.mark.slow
     def test_it_survives_yaml(self, trained):
         written = yaml.safe_load(yaml.safe_dump(trained.model_dump(mode="json")))
         again = registry.lookup("cutoff", "auto").model_validate(written)

@@ -132,6 +132,7 @@ def watched(
     return schedule, witness.looks
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(
     name=st.sampled_from([*sorted(registry.REGISTRY["protocol"]), *["anything", "anything with blocks"] * 5]),

@@ -89,6 +89,7 @@ def test_result_folder_has_the_stable_format(done):
     assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
 
 
+@pytest.mark.slow
 def test_running_again_gives_the_same_bytes_but_for_dates_and_times(done, tmp_path):
     assert fred_command("run", done / "small.yaml", "--out", tmp_path / "again").code == 0
     first, again = (json.loads((out / "manifest.json").read_text()) for out in (done / "results/small", tmp_path / "again"))

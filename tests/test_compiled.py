@@ -339,6 +339,7 @@ def started(home: Path, **variables: str) -> tuple[list[Any], int]:
     return values, hits
 
 
+@pytest.mark.slow
 def test_it_is_on_by_default_and_the_next_process_compiles_nothing(tmp_path):
     values, hits = started(tmp_path)
     written = files(tmp_path / "fred" / "compiled")
@@ -359,6 +360,7 @@ def test_it_is_left_alone_where(tmp_path, variables):
     assert [path.name for path in tmp_path.iterdir()] == (["own"] if "JAX_COMPILATION_CACHE_DIR" in variables else [])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_fresh_run_neither_reads_nor_stores(counted, place, tmp_path):
     scenario = fred.scenario(

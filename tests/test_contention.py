@@ -245,6 +245,7 @@ def test_endless_noise_is_refused():
         noise.stretch(0, NS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "latency", "dwell", "message"),
     [

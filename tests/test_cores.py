@@ -358,6 +358,7 @@ runs:
 
 
 class TestExplain:
+    @pytest.mark.slow
     def test_it_prints_a_row_for_each_run_and_writes_nothing(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         Path("mine.yaml").write_text(EXPLAINED)

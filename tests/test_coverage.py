@@ -32,6 +32,7 @@ def test_bca_is_scipys_at_the_level_that_is_students_for_normal_values():
         np.testing.assert_allclose(ends, expected, atol=0.1 * (expected.high - expected.low))
 
 
+@pytest.mark.slow
 def test_bootstrap_t_by_a_loop():
     (sample,) = SAMPLES[:1]
     rng, ratios, root = np.random.default_rng(2), [], math.sqrt(len(sample))

@@ -192,6 +192,7 @@ def test_no_rule_surpasses_the_oracle_in_any_round(name):
         chooser.observe(chosen.seen, chosen.taken)
 
 
+@pytest.mark.slow
 def test_in_the_long_run_the_throughput_oracle_does_more_gradients_per_time():
     cluster = Cluster(workers=30, compute={"name": "lognormal", "median": 1.0, "sigma": 0.8})
     rates = {}
@@ -348,6 +349,7 @@ class TestMADDeadline:
         assert result.time[140:].max() < 2 * result.time[20:60].max()
         assert result.cutoff[140:].mean() < 1.3 * usual
 
+    @pytest.mark.slow
     def test_in_the_long_run_as_many_are_in_time_as_in_the_beginning(self):
         seconds = np.random.default_rng(2).exponential(1.0, (600, 30))
         for name, rule in ADAPTIVE.items():

@@ -90,6 +90,7 @@ class Chain:
 
 
 class TestExactly:
+    @pytest.mark.slow
     def test_the_bound_lies_below_the_kalman_filters_likelihood_and_importance_weights_reach_it(self):
         """So every site inside the scan is scored, and the guide, too."""
         chain = Chain()
@@ -255,6 +256,7 @@ class TestRule:
         assert unwatched < 0.1 * averages
         assert watched > 0.9 * averages
 
+    @pytest.mark.slow
     def test_it_can_be_had_alone(self, model):
         """Neither a hidden Markov model nor averages beside it: its expectations are those of its network."""
         assert model.about.share == 0, "the model that comes with FRED is a network"
@@ -357,6 +359,7 @@ class TestSaved:
         model.save(tmp_path / "model.npz")
         return tmp_path / "model.npz"
 
+    @pytest.mark.slow
     def test_it_is_the_same_when_it_is_read_again(self, model, file):
         rule = DeepMarkov(model=file)
         assert rule.digest == model.digest
@@ -437,6 +440,7 @@ class TestCommand:
                 assert saved.load(out).about.held_back == held_back
                 assert f"in the last 90 iterations against always waiting for 7: {ratio - 1:+.1%}" in answer.out
 
+    @pytest.mark.slow
     def test_a_scenario_that_names_a_doubtful_model_says_so(self, model, tmp_path):
         for name, ratio in (("doubtful", 1.0), ("proven", 1.2)):
             held_back = HeldBack(rounds=13, static=7, ratio=ratio, interval=(ratio - 0.1, ratio + 0.1))

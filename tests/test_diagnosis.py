@@ -86,6 +86,7 @@ class TestOneWorkerThatIsAlwaysSlow:
 
 
 class TestWhoIsNamed:
+    @pytest.mark.slow
     def test_two_that_are_slow_at_once_are_named_though_neither_alone_would_help(self):
         seconds = np.ones((100, 6))
         seconds[30:60, :2] = 4.0
@@ -113,6 +114,7 @@ class TestWhoIsNamed:
         seconds[[30, 50], 2] = 3.0
         assert diagnose(trace(seconds)).slowness.slow == ()
 
+    @pytest.mark.slow
     def test_a_worker_that_is_late_in_every_second_round_is_slow_as_long_as_that_goes_on(self):
         seconds = np.exp(0.02 * np.random.default_rng(5).standard_normal((300, 8)))
         seconds[120:200, 7] *= 6.0
@@ -123,6 +125,7 @@ class TestWhoIsNamed:
 
 
 class TestALargeGroupBesideOthers:
+    @pytest.mark.slow
     def test_a_worker_in_spells_is_named_next_to_a_group_that_is_always_slower(self):
         seconds = np.exp(0.02 * np.random.default_rng(6).standard_normal((400, 8)))
         seconds[:, :2] *= 1.3
@@ -142,11 +145,13 @@ class TestALargeGroupBesideOthers:
 
 
 class TestTheWholeCluster:
+    @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(10))
     def test_chance_in_few_rounds_is_no_change(self, seed):
         found = diagnose(trace(np.random.default_rng(seed).lognormal(0, 0.3, (20, 4))))
         assert "median worker's time" not in " ".join(sections(found)["What is lost"])
 
+    @pytest.mark.slow
     def test_that_all_become_slower_is_said_but_is_no_loss(self):
         seconds = np.linspace(1.0, 1.5, 200)[:, None] * np.exp(0.01 * np.random.default_rng(2).standard_normal((200, 6)))
         found = diagnose(trace(seconds))
@@ -158,6 +163,7 @@ class TestTheWholeCluster:
         seconds[60, 3] = 40.0
         assert "Iteration 60 alone makes up" in " ".join(sections(diagnose(trace(seconds)))["What is lost"])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(5))
     def test_what_is_never_slower_has_no_interval_below_that(self, seed):
         found = diagnose(trace(np.random.default_rng(seed).lognormal(0, 0.3, (60, 5))))
@@ -166,6 +172,7 @@ class TestTheWholeCluster:
 
 
 class TestFiveOfTenMachines:
+    @pytest.mark.slow
     def test_a_rule_that_takes_the_same_five_excludes_the_others(self):
         seconds = np.where(np.arange(10) % 2, 3.0, 1.0) * np.exp(0.02 * np.random.default_rng(1).standard_normal((200, 10)))
         found = diagnose(trace(seconds))
@@ -177,6 +184,7 @@ class TestFiveOfTenMachines:
 
 
 class TestSpells:
+    @pytest.mark.slow
     def test_they_are_named_with_their_node_length_and_share(self, in_spells):
         (slow,) = in_spells.slowness.slow
         assert (slow.name, slow.pattern, slow.workers) == ("node 1", "spells", (4, 5, 6, 7))
@@ -261,6 +269,7 @@ class TestTheCommand:
         assert all(line.split("`")[0] in page for lines in sections(found).values() for line in lines)
         assert "<script" not in page and "http" not in page.replace("http-equiv", "")
 
+    @pytest.mark.slow
     def test_the_scenario_runs_and_comes_to_the_same_gains(self, written, tmp_path):
         out, told = written
         assert main(["run", str(out / "scenario.yaml"), "--out", str(tmp_path / "result"), "--no-report"]) == 0

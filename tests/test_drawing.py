@@ -60,6 +60,7 @@ def draw(source: Path, words: str, out: Path) -> Answer:
     return fred_command("draw", source, *words.split(), "--out", out)
 
 
+@pytest.mark.slow
 def test_all_figures_of_a_folder_are_drawn_as_they_are_there(tmp_path):
     settings = {**SMALL, "task": None, "evaluate": {}, "runs": runs_of("ssgd", "asgd")}
     folder.save(fred.run(fred.scenario(settings)), tmp_path / "result")
@@ -84,6 +85,7 @@ def test_papers_have_columns_of_a_known_width_and_no_title(stored, tmp_path):
         assert f"/MediaBox [ 0 0 {72 * inches:g} ".encode() in (tmp_path / "error.pdf").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_same_bytes_each_time_and_no_date(stored, tmp_path):
     for form in ("svg", "pdf", "png"):
         for out in ("a", "b"):
@@ -95,6 +97,7 @@ def test_the_same_bytes_each_time_and_no_date(stored, tmp_path):
         assert b"/Type3" not in data, "fonts that publishers refuse"
 
 
+@pytest.mark.slow
 def test_some_runs_have_the_colours_that_they_have_among_all(stored, tmp_path):
     result = folder.load_result(stored)
     colours = {line.get_label(): to_hex(line.get_color()) for line in result.plot("loss").axes[0].get_lines()}

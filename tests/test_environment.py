@@ -166,6 +166,7 @@ def test_training_and_decisions_do_not_depend_on_a_machines_settings():
     assert run(ON_ONE_CORE, program, **MACHINES[-1]) == training()
 
 
+@pytest.mark.slow
 def test_a_program_of_freds_collects_rarely_and_a_library_leaves_it_as_it_is():
     state = "gc.isenabled(), gc.get_threshold()"
     library = f"import gc; usual = {state}; import fred; fred.run; assert ({state}) == usual"

@@ -21,7 +21,7 @@ from tests.cases import CASES, SEED, options
 from tests.plain import PLAIN
 from tests.plain.base import Plain
 from tests.recompute import largest_relative_error
-from tests.worlds import COMPUTE, LAYERS, NETWORK, TASK, UNEQUAL, constant, make_run, outcome, same
+from tests.worlds import COMPUTE, LAYERS, NETWORK, TASK, UNEQUAL, constant, make_run, mostly_slow, outcome, same
 
 World = dict[str, Any]
 
@@ -280,7 +280,7 @@ STOPS = {"gradients": 60, "target_loss": 1.2}, {"updates": 10}, {"seconds": 2}
 CADENCES = {"every_gradients": 3}, {"every_updates": 2}, {"every_seconds": 0.5}
 
 
-@pytest.mark.parametrize(("number", "name"), list(enumerate(ENDS)))
+@pytest.mark.parametrize(("number", "name"), mostly_slow(enumerate(ENDS), list(enumerate(ENDS))[:4]))
 def test_wherever_a_run_ends_inline_and_replay_end_there_and_have_measured_it(number, name):
     """In the midst of what happens at one moment, on a multiple of the spacing, or between two points.
 

@@ -62,6 +62,7 @@ def test_all_systems_have_the_same_law_of_failures_and_the_same_time_without_a_m
     assert not set(TUNING) & set(REPORTED)
 
 
+@pytest.mark.slow
 @MEASURED
 def test_the_page_follows_from_the_tables():
     tables = [pd.read_csv(path) for path in (FOUND, CHOSEN, GOODPUT)]

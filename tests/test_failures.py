@@ -32,7 +32,7 @@ from tests.draws import Draws
 from tests.laws import check_laws
 from tests.random_clusters import failures as random_failures
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
-from tests.worlds import COMPUTE, TASK, make_run, same
+from tests.worlds import COMPUTE, TASK, make_run, mostly_slow, same
 
 ONE_MODEL = {  # a case of each protocol that can go back to a checkpoint
     type(case.run.protocol).__name__: case
@@ -258,7 +258,7 @@ class TestClosedForms:
         """Return the goodput with exponential times to failure [Daly 2006]; none fails while a failure is being detected."""
         return every / ((mean_up + detect) * math.exp(load / mean_up) * math.expm1((every + pause) / mean_up))
 
-    @pytest.mark.parametrize("every", [2, 4, 16])
+    @pytest.mark.parametrize("every", mostly_slow([2, 4, 16], [4]))
     def test_goodput_is_dalys(self, every):
         options = {"mean_up": 20.0, "pause": 0.4, "load": 0.5, "detect": 0.3}
         assert self.goodput(every, seconds=4e4, **options) == pytest.approx(self.daly(every, **options), rel=0.02)
@@ -289,6 +289,7 @@ class TestClosedForms:
         if waited:
             assert waited / now == pytest.approx(1 - up, rel=0.06)
 
+    @pytest.mark.slow
     def test_early_and_late_failures_make_a_bathtub(self):
         times = [{"name": "weibull", "shape": 0.5, "scale": 400.0}, {"name": "weibull", "shape": 5.0, "scale": 100.0}]
         cluster = Cluster(workers=1, failures={"causes": [{"up": up} for up in times], "checkpoint": EVERY})
@@ -307,6 +308,7 @@ JOB = drawn(
 
 
 class TestEveryProtocol:
+    @pytest.mark.slow
     @pytest.mark.parametrize("case", ONE_MODEL.values(), ids=list(ONE_MODEL))
     def test_failures_keep_the_laws_and_minibatches_do_not_change_timing(self, case: Case):
         jobs = [(3, JOB), *((seed, random_failures(Draws(seed), {"workers": case.run.cluster.size})) for seed in range(4))]

@@ -25,7 +25,7 @@ from fred.systems.eager_sgd import Eager
 from fred.systems.psp import Partial
 from fred.systems.softsync import Softsync
 from fred.systems.wagma_sgd import GroupAveraging
-from tests.worlds import CLUSTERS, constant, fitting, make_run, record
+from tests.worlds import CLUSTERS, constant, fitting, make_run, mostly_slow, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
@@ -161,6 +161,7 @@ class TestByHand:
         assert faults.undisturbed([0], NANOSECONDS // 2, lambda _: NANOSECONDS) == (5 * NANOSECONDS, 6 * NANOSECONDS)
         assert faults.away("worker", 0, 6 * NANOSECONDS)[0] == NEVER
 
+    @pytest.mark.slow
     def test_random_crashes_come_as_often_as_stated(self):
         crashes = {"name": "crashes", "mean_up": 20.0, "away": {"name": "constant", "seconds": 5.0}}
         counts = record(Asynchronous(), cluster(crashes, workers=50), seconds=400).counts()
@@ -246,7 +247,9 @@ class TestLostMessages:
             assert schedule["bytes"][rows].tolist() == (sent * 1000).tolist()
             assert sent.max() > 3
 
-    @pytest.mark.parametrize("protocol", [Asynchronous(clocks="each"), Asynchronous(), Partial(), Gossip(), Gossip(overlap=2)])
+    @pytest.mark.parametrize(
+        "protocol", [Asynchronous(), Gossip(overlap=2), *mostly_slow([Asynchronous(clocks="each"), Partial(), Gossip()], [])]
+    )
     def test_a_message_is_sent_as_often_as_it_is_lost(self, protocol):
         network = {**self.LATENCY, "servers": [{"servers": [0], "bandwidth": 1e9}]}
         machines = [cluster(*faults, workers=4, servers=2, network=network) for faults in ([self.LOST], [])]
@@ -347,6 +350,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
 class TestStandstillAmongRandomCrashes:
     RARE = CRASHES | {"mean_up": 20.0}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [2, 300])
     def test_it_is_found_however_many_workers_there_are(self, workers, monkeypatch):
         monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)

@@ -58,6 +58,7 @@ def sampled(protocol: ClientRounds, cluster: Cluster, seconds: float = 400.0) ->
     return schedule["worker"][schedule.rows(Verb.ADD)].tolist()
 
 
+@pytest.mark.slow
 def test_samples_are_uniform_or_in_proportion_to_speed_and_have_nobody_twice():
     cluster = Cluster(workers=10, speeds=[1.0] * 5 + [3.0] * 5, compute={"name": "constant", "seconds": 0.3})
     for sampling, expected in (("uniform", 0.5), ("speed", 0.75)):
@@ -339,6 +340,7 @@ def test_clients_alike_are_fedavg_to_the_last_bit():
     assert groups.params_digest == averaged.params_digest == rounds.params_digest
 
 
+@pytest.mark.slow
 def test_clients_alike_whose_speed_is_measured_are_always_together():
     single = alike({"period": 3, "least": 3, "lateness": 1.0})
     _, steps, updates = recorded(single.schedule)

@@ -177,6 +177,7 @@ class TestHelp:
 
 
 class TestCompletion:
+    @pytest.mark.slow
     def test_words_files_and_names_are_completed(self, folder):
         (folder / "mine.yaml").touch()
         expected = {

@@ -21,7 +21,7 @@ from fred.fitting.latencies import FITS, log_density
 from fred.protocols.cutoff import Cutoff
 from fred.schedule.schedule import Verb
 from fred.traces.trace import Trace
-from tests.worlds import make_run, record
+from tests.worlds import make_run, mostly_slow, record
 
 COMPUTE = {"name": "lognormal", "median": 1.0, "sigma": 0.1}
 NODES = np.repeat(np.arange(3), 4)
@@ -68,6 +68,7 @@ def test_one_slow_worker_is_named_and_a_backup_worker_gains_as_much_as_in_the_tr
     assert one_slow.behaviour.holds
 
 
+@pytest.mark.slow
 def test_a_node_in_spells_is_found_and_only_its_workers_are_slowed_down():
     slow = in_spells(300, 40, 20)[:, None] * (NODES == 1)
     seconds = times(1) * (1 + slow)
@@ -85,6 +86,7 @@ def test_a_node_in_spells_is_found_and_only_its_workers_are_slowed_down():
     assert contention["only"] == [4, 5, 6, 7]
 
 
+@pytest.mark.slow
 def test_workers_that_are_scattered_over_nodes_are_sorted_and_slowed_down_in_their_new_places():
     node_of = np.arange(12) % 3
     seconds = times(2, (180, 12)) * (1 + in_spells(180, 40, 20)[:, None] * (node_of == 2))
@@ -95,6 +97,7 @@ def test_workers_that_are_scattered_over_nodes_are_sorted_and_slowed_down_in_the
     assert "The node of w2, w5, w8, w11 is 2.0 times slower in spells of about" in fitted.text
 
 
+@pytest.mark.slow
 def test_nodes_are_called_by_their_names_if_they_have_some():
     model = fit_model(times(1) * (1 + in_spells(300, 40, 20)[:, None] * (NODES == 1)), NODES)
     names = [f"w{worker}" for worker in range(12)]
@@ -103,6 +106,7 @@ def test_nodes_are_called_by_their_names_if_they_have_some():
     assert named == first.replace("The node of w4, w5, w6, w7", "Node gpu-b")
 
 
+@pytest.mark.slow
 def test_a_spell_of_one_worker_is_not_its_nodes():
     seconds = times(3)
     seconds[100:180, 5] *= 3
@@ -110,6 +114,7 @@ def test_a_spell_of_one_worker_is_not_its_nodes():
     assert (spells.of, spells.entities) == ("worker", (5,))
 
 
+@pytest.mark.slow
 def test_workers_that_all_have_spells_share_one_regime_with_the_share_of_all():
     rng = np.random.default_rng(4)
     slow = np.zeros((300, 12))
@@ -123,6 +128,7 @@ def test_workers_that_all_have_spells_share_one_regime_with_the_share_of_all():
     assert spells.share == pytest.approx(slow.mean(), abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_worker_that_drifts_and_a_daily_cycle_are_told_by_their_shape():
     drifting = times(5)
     drifting[:, 3] *= np.linspace(1, 3, 300)
@@ -169,7 +175,7 @@ def test_a_single_worker_that_wanders_has_noise_of_its_own():
     assert wanders.persistence == pytest.approx(0.9, abs=0.06)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+@pytest.mark.parametrize("seed", mostly_slow(range(6), [0]))
 def test_heavy_tails_and_traces_of_chance_have_no_regimes(seed):
     rng = np.random.default_rng(seed)
     for seconds in (rng.lognormal(sigma=0.3, size=(200, 10)), 1 + rng.pareto(2.2, size=(200, 10))):
@@ -265,6 +271,7 @@ def test_a_cluster_that_is_a_third_off_is_unlike_the_trace_however_wide_its_inte
     assert measure.beyond == pytest.approx(4.0 / 3.6 - 1)
 
 
+@pytest.mark.slow
 def test_where_nothing_simple_fits_the_cluster_takes_the_recorded_times(tmp_path):
     """All workers are slow in the same single iterations, each by another factor: no candidate has that."""
     rng = np.random.default_rng(12)
@@ -293,7 +300,9 @@ def test_rounds_are_simulated_as_the_protocol_records_them():
     assert (behaviour.simulated(cluster, 50) == run_times(cluster, 50)).all()
 
 
-@pytest.mark.parametrize("shape", [(8, 2), (9, 1), (40, 1), pytest.param((12, 100), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "shape", [(8, 2), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((9, 1), (40, 1), (12, 100)))]
+)
 def test_small_traces_are_fitted_without_complaint(shape, recwarn):
     fitted = fit(trace(np.random.default_rng(0).lognormal(size=shape)))
     assert fitted.block.options["workers"] == shape[1]

@@ -114,6 +114,7 @@ def test_any_change_of_a_units_summary_is_refused_or_shown(out, wrong):
     assert accepted < 35, "a number of the right kind cannot be told from another"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["manifest.json", "summary.json"])
 def test_any_change_of_what_a_folder_says_of_itself_is_refused_or_read(out, name):
     document = json.loads((out / name).read_text())
@@ -143,6 +144,7 @@ def _forged(table: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
         yield way, table.set_column(place, column, array).replace_schema_metadata(table.schema.metadata)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "columns"), [("schedule", COLUMNS + SCALES), ("schedule-intervals", Intervals._fields)])
 def test_a_column_of_other_values_is_refused(out, name, columns):
     file = out / PEERS / f"{name}.parquet"
@@ -169,6 +171,7 @@ TABLES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_other_values_in_a_units_files_are_refused(out):
     file = out / UNIT / "schedule.parquet"
     table = pq.read_table(file)

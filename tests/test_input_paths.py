@@ -26,6 +26,7 @@ from fred.specification.loading import revalidated
 from tests.conftest import ROOT
 from tests.folders import idx
 from tests.program import fred_command, refusal
+from tests.worlds import mostly_slow
 
 TIMES = "a,b\n1.0,2.0\n1.5,2.5\n"
 TRACE = {"name": "trace", "file": "in/times.csv", "unit": "s"}
@@ -84,7 +85,7 @@ def scenario_in(folder: Path, kind: str) -> Path:
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, ["text"]))
 def test_a_result_finds_its_inputs_in_moved_trees_and_in_the_current_folder_and_units_are_reused(kind, tmp_path, monkeypatch):
     """A whole tree may move; a result that moves alone is run again in the folder that holds the inputs."""
     reused = "1 of 1 runs were finished before and reused"
@@ -156,6 +157,7 @@ def _change(kind: str, folder: Path) -> None:
         file.write_text(file.read_text().replace("1.5", "1.25").replace("not", "nor"))
 
 
+@pytest.mark.slow
 def test_the_page_and_the_manifest_are_the_same_wherever_the_inputs_are(tmp_path, monkeypatch):
     pages, scenarios = [], []
     for folder in ("one", "another/deep"):

@@ -120,6 +120,7 @@ def test_empirical_refuses_what_is_not_a_trace(tmp_path, content, message):
         make_run(cluster={"workers": 1, "compute": {"name": "empirical", "csv": str(tmp_path / "trace.csv")}})
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_numpys_instruction_set():
     program = """
 import hashlib, itertools

@@ -251,6 +251,7 @@ class TestFiles:
             with pytest.raises(FredError, match=rf"test_batch_2\.bin is not a CIFAR-10 file: {message}"):
                 data.load(0)
 
+    @pytest.mark.slow
     def test_real_files_are_read(self, data_folder):
         mnist, cifar = MNIST(directory=data_folder / "mnist").load(0), CIFAR10(directory=data_folder / "cifar10").load(0)
         assert (len(mnist.train), len(mnist.evaluation)) == (60_000, 10_000)

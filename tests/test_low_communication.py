@@ -126,6 +126,7 @@ def test_what_nobody_hears_of_is_what_is_made_between_a_question_and_a_crash():
     assert all(heard(learners) < availability(learners) < 1 for learners in LEARNERS)
 
 
+@pytest.mark.slow
 def test_without_failures_nobody_hears_of_what_a_new_fragment_overwrites():
     """Each answer weighs as many updates as it is of; learners make far more."""
     runs = fred.load(HERE / "goodput.yaml").runs

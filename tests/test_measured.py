@@ -248,6 +248,7 @@ def test_measured_times_are_predicted(source):
     assert np.mean(off <= 0.15) >= (0.75 if own[0].is_rate or own[0].library == "in use" else 0.95)
 
 
+@pytest.mark.slow
 @needs_measurements
 @pytest.mark.parametrize("source", [each for each in SOURCES if each.constants], ids=lambda source: source.name)
 def test_the_constants_of_libraries_are_those_that_fit_the_measurements(source):

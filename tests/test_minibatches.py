@@ -176,6 +176,7 @@ def test_random_parts_are_disjoint_all_there_is_and_none_is_empty(labels, worker
         assert len(parts) == workers and all(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concentration", [0.2, 1.0, 10.0])
 def test_random_parts_are_as_uneven_as_a_dirichlet_distribution_says(concentration):
     """The expected sum of squared shares of n workers is (alpha + 1) / (n alpha + 1)."""

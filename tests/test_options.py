@@ -214,6 +214,7 @@ def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, t
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_process_with_other_values_computes_nothing_for_this_one():
     units = units_of(fred.scenario(SETTINGS))
     packed, order = cloudpickle.dumps(units[0]), Order.of(units)

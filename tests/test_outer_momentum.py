@@ -52,6 +52,7 @@ def test_cases_differ_from_the_base_point_in_what_they_say():
     assert not set(TUNING) & set(REPORTED)
 
 
+@pytest.mark.slow
 @MEASURED
 def test_the_page_says_what_was_measured():
     assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(LOSSES))

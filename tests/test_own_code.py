@@ -139,6 +139,7 @@ def folder(tmp_path, forks) -> Folder:
     return Folder(tmp_path / "here", forks)
 
 
+@pytest.mark.slow
 def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been_done(folder):
     """Each of these files has a factor of the virtual time: when it changes from 1 to 2, nothing is reused."""
     value = "1.0 * one.f() * library.F * G * float(open('while_it_runs.txt').read())"
@@ -165,6 +166,7 @@ def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been
         assert (seconds, "reused" in output) == (10.0 * 2**number, False), name
 
 
+@pytest.mark.slow
 def test_a_variable_is_read_like_a_file(folder):
     folder.write(mine=own("float(os.environb.get(b'SCALE', b'3'))", "import os", ["$SCALE"]))
     assert [folder.run("mine", SCALE=scale)[0] for scale in ("1.0", "2.0")] == [10.0, 20.0]
@@ -199,6 +201,7 @@ UNSAID = {  # files, of which scale.txt changes; the reason
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", UNSAID)
 def test_what_nobody_can_tell_is_computed_again(folder, case):
     files, reason = UNSAID[case]
@@ -289,6 +292,7 @@ def test_a_global_that_changes_in_one_process_changes_what_is_computed(monkeypat
     assert losses(0.25) == before[1] != before[0]
 
 
+@pytest.mark.slow
 def test_a_global_that_changes_in_one_process_is_not_served_from_a_folder(monkeypatch, tmp_path):
     scenario = fred.scenario(TEN | {"cluster": {"workers": 1, "compute": Timed()}})
     assert fred.run(scenario, out=tmp_path / "out").summary["virtual_seconds"].tolist() == [10.0]

@@ -116,6 +116,7 @@ def test_inline_and_replayed_runs_have_the_same_bits(model, options):
 
 
 class TestDropout:
+    @pytest.mark.slow
     @pytest.mark.parametrize("algorithm", ["asgd", "ssgd"])
     def test_every_gradient_is_recomputed_from_the_schedule_and_the_documented_key(self, algorithm):
         replayed = run(Dropped(), algorithm)

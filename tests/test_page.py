@@ -29,6 +29,7 @@ from fred.views.writing import as_yaml
 from tests.conftest import ROOT
 from tests.pages import ASGD, BOTH, CLUSTER, GOAL, KINDS, LEARNED, OUTAGE, TIMED, page_of, result_of, written
 from tests.program import fred_command, refusal
+from tests.worlds import mostly_slow
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
 
@@ -38,7 +39,7 @@ def data_of(text: str) -> dict[str, Any]:
     return json.loads(text.split('id="data">')[1].split("</script>")[0])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, ["learned", "no clock", "sweep", "diverged", "peers"]))
 def test_every_kind_of_result_has_a_page_with_all_its_parts_that_loads_nothing(kind):
     text = page_of(kind)
     assert 10_000 < len(text.encode()) < 2_000_000
@@ -325,6 +326,7 @@ class TestInAFolder:
         scenario.write_text(as_yaml(fred.scenario(KINDS["no task"])))
         return scenario
 
+    @pytest.mark.slow
     def test_a_run_writes_it_and_verify_and_the_command_make_the_same(self, file, tmp_path):
         out, without, elsewhere = tmp_path / "one" / "out", tmp_path / "other" / "out", tmp_path / "page.html"
         assert fred_command("run", file, "--out", out).code == 0

@@ -234,6 +234,7 @@ class TestCommand:
         assert "enough" in refusal(*command, "--out", tmp_path / "out")
         assert (asked, calls) == ([jobs], begun)
 
+    @pytest.mark.slow
     def test_an_interrupt_while_processes_end_reports_the_complete_result(self, tmp_path, monkeypatch):
         end, calls = pool.end, list[None]()
 
@@ -304,6 +305,7 @@ class TestDask:
                 fred.run(scenario, out=tmp_path / "out", dask=address)
         assert not (tmp_path / "out").exists()
 
+    @pytest.mark.slow
     def test_an_address_without_a_scheduler_is_refused(self, tmp_path):
         pytest.importorskip("distributed")
         with pytest.raises(FredError, match=r"--dask nowhere: no scheduler answers there"):
@@ -416,6 +418,7 @@ class TestCompare:
         shutil.copytree(alone, tmp_path / "again")
         assert Compared([alone, tmp_path / "again"]).agreement() == ["out and again: 4 of 4 shared runs have the same digests"]
 
+    @pytest.mark.slow
     def test_the_commands(self, alone, other, tmp_path):
         both = tmp_path / "both"
         answer = fred_command("compare", alone, other, "--out", both)

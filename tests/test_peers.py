@@ -248,6 +248,7 @@ class TestExchanges:
                 end = max(now[worker], computed[worker, iteration][1])
                 assert synced.get((worker, iteration), end / 1e9) == pytest.approx(end / 1e9, abs=1e-6)
 
+    @pytest.mark.slow
     @settings(max_examples=25)
     @given(
         switching=st.booleans(),

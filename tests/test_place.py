@@ -257,6 +257,7 @@ print(step)
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
 def test_the_next_run_finishes_a_replacement_that_was_killed_at_any_step(way, tmp_path):
     """With an exchange of names a result is there at every moment, and users' files in it."""
@@ -270,6 +271,7 @@ def test_the_next_run_finishes_a_replacement_that_was_killed_at_any_step(way, tm
 TIMED = {"cluster": {"workers": 2}, "stop": {"updates": 4}, "algorithm": {"name": "asgd", "learning_rate": 0.1}}
 
 
+@pytest.mark.slow
 def test_every_name_in_a_result_is_known_and_occurs(tmp_path):
     """A result with all that one can have, replaced twice although users' files have its names."""
     out = tmp_path / "out"

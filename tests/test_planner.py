@@ -128,6 +128,7 @@ class TestRanking:
     def _few_points(self, monkeypatch):
         monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
 
+    @pytest.mark.slow
     def test_a_backup_worker_is_the_answer_where_a_worker_never_answers_and_not_where_all_are_equal(self):
         result, ranking = plan(EQUAL, [SYNC, BACKUP], budget=40.0)
         throughput = result.summary.groupby(result.summary["name"].str.partition(",")[0])["throughput"].max()
@@ -205,6 +206,7 @@ class TestCommand:
         planned = load(out / "scenario.yaml")
         assert {point.of for point in planned.points.values()} == {"sync", "asgd"}
 
+    @pytest.mark.slow
     def test_a_scenario_has_cluster_task_and_budget_itself(self, tmp_path, monkeypatch):
         few(monkeypatch)
         file, network = tmp_path / "mine.yaml", "{latency: {name: constant, seconds: 0.5}}"
@@ -308,6 +310,7 @@ class TestBackupWorkers:
         with pytest.raises(ValueError, match="complete rounds"):
             arrivals(record(Synchronous(), cluster, seconds=0.01, seed=4))
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("undrawn")
     def test_a_result_folder_says_how_long_everything_takes(self, tmp_path):
         file, out = tmp_path / "backup.yaml", tmp_path / "out"

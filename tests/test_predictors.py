@@ -34,7 +34,7 @@ from fred.views import cutoff_figures
 from tests.conftest import ROOT
 from tests.program import fred_command, refusal
 from tests.rounds import NODES, RULES, check_dropped_times_do_not_matter, clusters, expectations, rounds_of
-from tests.worlds import make_run
+from tests.worlds import make_run, mostly_slow
 
 
 class TestOrderStatistics:
@@ -111,6 +111,7 @@ class TestHiddenMarkov:
         assert np.allclose(states, expected)
         assert np.allclose(followed, pairs)
 
+    @pytest.mark.slow
     def test_training_recovers_the_parameters(self):
         rule = HiddenMarkov(states=2).trained(clusters(0, 1500), NODES)
         medians = np.exp(0.1 * np.random.default_rng(99).standard_normal(30))
@@ -236,7 +237,7 @@ def test_the_best_static_cutoff_is_the_best_of_all_by_trial():
         assert trials[workers - 1] > max(trials) - 0.02
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", mostly_slow(RULES, list(RULES)[::3]))
 def test_a_rule_is_deterministic_below_the_oracle_blind_to_dropped_times_and_at_ease_with_few_or_equal_workers(name):
     rule = RULES[name]
     first, again = (closed_loop.run(rule, rounds_of(4, 120), NODES) for _ in range(2))
@@ -322,6 +323,7 @@ def test_one_json_object_says_what_the_closed_loop_says(trace):
     assert "A cutoff saves time here: `hmm`" in answer["verdict"]
 
 
+@pytest.mark.slow
 def test_the_table_has_every_rule_and_two_thirds_train_unless_the_user_says_otherwise(trace):
     out = fred_command("cutoffs", trace).out
     assert all(f"\n{name} " in out for name in COMPARED)

@@ -288,6 +288,7 @@ class TestTargets:
             fred.scenario(settings, runs={name: {"algorithm": {"name": name, "learning_rate": 0.3}} for name in names})
         )
 
+    @pytest.mark.slow
     def test_the_cheapest_way_to_a_target(self, result):
         summary = result.summary
         for _, row in summary.iterrows():
@@ -300,6 +301,7 @@ class TestTargets:
         for run, point in zip(result.best["run"], result.best["point"], strict=True):
             assert means[point] == means[means.index.str.startswith(run)].min()
 
+    @pytest.mark.slow
     def test_costs_are_compared_seed_by_seed(self, result):
         pairs = result.paired.set_index("quantity")
         assert pairs.loc["cost_to_target", "way"] == "ratio"
@@ -416,6 +418,7 @@ class TestPlan:
         },
     )
 
+    @pytest.mark.slow
     def test_the_criterion_decides_between_a_server_and_none(self, monkeypatch):
         """With a server a round takes two latencies, without one six; so a server is faster, but here expensive."""
         monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
@@ -440,6 +443,7 @@ class TestPlan:
             assert other.against["mean"] == pytest.approx(np.exp(np.mean([np.log(a / b) for a, b in pairs])))
             assert other.against["mean"] > 1
 
+    @pytest.mark.slow
     def test_each_system_is_tuned_by_the_criterion(self, monkeypatch):
         """Averaging every step is the fastest way, and the one that sends most."""
         monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 4)
@@ -475,6 +479,7 @@ class TestPlan:
                 criteria.check(by, cluster, "a.yaml")
             criteria.check(other, cluster, "a.yaml")
 
+    @pytest.mark.slow
     def test_the_command_prints_and_draws_them(self, tmp_path, monkeypatch, request):
         few(monkeypatch)
         file, out = tmp_path / "mine.yaml", tmp_path / "out"

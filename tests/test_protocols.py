@@ -144,6 +144,7 @@ def test_dispatcher_staleness_is_geometric():
     assert (schedule["time_ns"] == 0).all(), "the dispatcher has no clock"
 
 
+@pytest.mark.slow
 def test_softmax_selects_in_proportion_to_exp_priority():
     priorities = (0.0, 1.0, 2.0)
     schedule = record(Dispatcher(selection=Softmax(priorities=priorities)), Cluster(workers=3), gradients=20_000)

@@ -62,6 +62,7 @@ class TestHALoS:
             assert first.begin_ns / 1e9 == pytest.approx(seconds, abs=1e-3)
             assert (first.time_ns - first.end_ns) / 1e9 == pytest.approx(seconds, abs=1e-3)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("pace", [None, 0.238391])
     def test_servers_of_servers_have_its_clock(self, pace):
         """Of HALoS itself: H = 8 paced, and after 32 differences of a region one message to region 0 and one back.

@@ -278,6 +278,7 @@ class TestVerify:
             resigned_unit(about.parent)
         resigned_manifest(out)
 
+    @pytest.mark.slow
     def test_runs_with_and_without_a_task_come_out_the_same_and_progress_is_reported(self, saved):
         reports: list[tuple[str, int, float]] = []
         verdict, text = verify.verify(saved, progress=lambda *report: reports.append(report))
@@ -286,6 +287,7 @@ class TestVerify:
         assert list(dict.fromkeys((name, seed) for name, seed, _ in reports)) == units
         assert sum(done == 1.0 for *_, done in reports) >= 4
 
+    @pytest.mark.slow
     def test_whatever_is_forged_next_to_the_digests_is_named(self, copy):
         for name in (
             *("summary.json", "summary.csv", "learned/seed-5/metrics.csv", "timed/seed-6/run-times.parquet"),
@@ -330,6 +332,7 @@ class TestVerify:
         text = f"{copy}: 4 runs, all digests the same; tables and figures, written by matplotlib 1.0, not compared"
         assert verify.verify(copy) == (verify.Verdict.SAME, text)
 
+    @pytest.mark.slow
     def test_a_forged_sweep_is_noticed(self, tmp_path, undrawn):
         sweep = {"over": {"cluster.workers": [2, 3]}}
         runs = {"asgd": {"algorithm": {"name": "asgd", "learning_rate": 0.1}}}

@@ -89,6 +89,7 @@ class TestRuns:
 
 
 class TestFolder:
+    @pytest.mark.slow
     def test_it_holds_the_result_in_memory_and_is_verified(self, result, tmp_path):
         stored = fred.run(SCENARIO, out=tmp_path / "out")
         assert units(stored) == units(result) == units(fred.load_result(tmp_path / "out"))
@@ -97,6 +98,7 @@ class TestFolder:
         assert (tmp_path / "out" / "paired.csv").read_text().splitlines()[0] == ",".join(map(str, result.paired))
         assert verify(tmp_path / "out")[0] == Verdict.SAME
 
+    @pytest.mark.slow
     def test_wherever_it_is_interrupted_nothing_is_computed_twice(self, result, monkeypatch, tmp_path):
         done = []
         for stopped_at in (4, 6, 1):  # while points are tuned, when one is chosen, then once more
@@ -120,6 +122,7 @@ class TestFolder:
         assert (result.reused, result.recomputed) == (8, ())
         assert not (tmp_path / "out" / "ssgd" / "seed-11").exists()
 
+    @pytest.mark.slow
     def test_a_result_of_other_runs_than_the_baseline_can_be_read(self, tmp_path):
         fred.run(SCENARIO, only="asgd", out=tmp_path / "out")
         result = fred.load_result(tmp_path / "out")
@@ -163,6 +166,7 @@ def test_wrong_seeds_and_baselines_are_refused_with_their_place(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_table_names_the_number_of_points_and_the_seeds(tmp_path):
     def words(scenario: Any, out: str) -> str:
         (tmp_path / "x.yaml").write_text(as_yaml(scenario))

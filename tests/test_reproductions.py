@@ -140,6 +140,7 @@ def test_the_quadratic_is_that_of_its_matrix():
     np.testing.assert_allclose(by_numpy.excess(points), values, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_gradient_descent_needs_as_many_rounds_in_fred():
     data, limits = {"name": "noise", "deviation": 0.0}, {"every_updates": 1, "target_error": 1e-3}
     for start, rate in itertools.product((None, 0.0), (1.0, 1.5, 1.9)):

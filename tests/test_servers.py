@@ -90,6 +90,7 @@ class TestServersWithClocksOfTheirOwn:
         assert (schedule["end_ns"][rows] <= schedule["time_ns"][rows]).all()
         assert (np.diff(schedule["block"][pulls[schedule["worker"][pulls] == 0]]) % 3 == 1).all(), "forwards"
 
+    @pytest.mark.slow
     def test_the_top_layer_is_fresher_by_what_the_paper_measured(self):
         """Chen et al. 2017, table 1: of 18 layers and 40 workers, 14.54 at the top and 38.97 at the bottom."""
         cluster = Cluster(workers=40, servers=18, compute=COMPUTE)
@@ -203,6 +204,7 @@ class TestFixedLag:
                 values, expected = (schedule[column][schedule.rows(Verb.PUSH)].tolist() for schedule in (lagged, plain))
                 assert values == expected
 
+    @pytest.mark.slow
     def test_lags_that_vary_have_the_mean_and_the_distribution_that_is_said(self):
         for oldest in (1, 4, 21):
             stale = of_gradients(record(FixedLag(lag=20, drawn_from=oldest), Cluster(workers=1), gradients=21_000))[1000:]

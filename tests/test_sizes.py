@@ -170,6 +170,7 @@ def test_each_server_gets_and_sends_the_bytes_of_its_block(algorithm, cut, up, d
         assert schedule["bytes"][rows].tolist() == np.array(sizes)[schedule["block"][rows]].tolist()
 
 
+@pytest.mark.slow
 def test_of_the_algorithms_only_three_send_more_than_a_model():
     """Push-sum's weight is one number more; DES-LOC's moments and SCAFFOLD's control variates are as large as the model.
 

@@ -19,7 +19,7 @@ from fred.specification.loading import validated
 from tests.draws import Draws
 from tests.laws import check_laws, check_time
 from tests.random_runs import random_specification
-from tests.worlds import CLUSTERS, PROTOCOLS, constant, fitting, outcome, record
+from tests.worlds import CLUSTERS, PROTOCOLS, constant, fitting, mostly_slow, outcome, record
 
 
 def late(seconds: float, **options: Any) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def until(schedule: Schedule, end_ns: int, seen_later: tuple[str, ...]) -> dict[
     return accounts
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_slow(range(60), range(0, 60, 4)))
 def test_each_moment_of_random_scenarios_is_of_one_kind_whenever_the_run_ends(seed):
     """As far as a shorter run says anything of a worker, it says the same, with whatever was going on when it ended.
 
@@ -319,6 +319,7 @@ def test_each_moment_of_random_scenarios_is_of_one_kind_whenever_the_run_ends(se
             assert part == expected, f"worker {worker}, until {last}"
 
 
+@pytest.mark.slow
 def test_random_scenarios_have_intervals_of_every_kind():
     schedules = [random_timing(seed).schedule for seed in range(150)]
     assert {what for schedule in schedules for what in schedule.intervals.what.tolist()} == set(What)

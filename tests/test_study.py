@@ -55,6 +55,7 @@ def test_a_case_has_its_workers_times_and_a_target():
         assert case.tuning_looks in (case.looks, case.looks // 4)
 
 
+@pytest.mark.slow
 def test_m_sync_of_the_first_gradient_is_ringmaster_with_a_threshold_of_one():
     settings = Case("worker i takes sqrt(i) s", "much noise", workers=8).settings | {"stop": {"seconds": 20}}
     runs = {

@@ -31,6 +31,7 @@ def test_claims_are_of_systems_that_there_are_and_pages_have_room_for_them():
         assert len({claim.said for claim in experiment.claims}) == len(experiment.claims)
 
 
+@pytest.mark.slow
 def test_pulls_take_no_time_so_a_fifth_of_them_costs_few_gradients():
     runs = EXPERIMENTS["pulls-digits"].scenario().runs
     cluster = next(iter(runs.values())).cluster
@@ -99,6 +100,7 @@ great age | heavy tail | lag 16 costs Lion less than AdamW | disagrees | a lag o
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.local_updates")
 def test_the_page_is_that_of_the_measurements_and_its_conclusions_follow():
     units = pd.read_csv(FOUND)

@@ -230,6 +230,7 @@ class TestStart:
             more = sweeps.following(scenario, table, sweeps.best(table))
         return tried
 
+    @pytest.mark.slow
     def test_points_are_those_of_the_whole_sweep(self, tmp_path):
         out, over = tmp_path / "some", {"cluster.workers": [1, 2, 3, 4, 6, 8, 12, 16, 24]}
         runs = {"asgd": {"sweep": {"over": over, "start": 3, "best": "lowest throughput"}}, "plain": {}}
@@ -248,6 +249,7 @@ class TestStart:
         assert [outcome.name for outcome in alone.outcomes[:2]] == ["asgd,workers=24"] * 2
         assert set(alone.summary["name"]) == {"asgd,workers=24"}, "a named point is all that is tried"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("only", ["asgd", "plain"])
     def test_a_result_of_some_runs_can_be_verified_and_has_the_file_the_date_and_the_time(self, file, only, monkeypatch):
         monkeypatch.chdir(file.parent)

@@ -56,7 +56,7 @@ def here(folder, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize("command", mostly_slow(COMMANDS, {*COMMANDS} - {"fit", "cutoffs", "diagnose", "verify"}))
+@pytest.mark.parametrize("command", mostly_slow(COMMANDS, ["show", "compare", "plan", "list", "export", "fit-network"]))
 def test_no_word_or_number_is_cut_at_any_width(here, command):
     words = []
     for width in (60, 80, 120):
@@ -84,7 +84,7 @@ QUIET = {  # command -> the only line that it prints
 }
 
 
-@pytest.mark.parametrize("command", [*list(QUIET)[:-1], pytest.param("train-cutoff", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("command", mostly_slow(QUIET, ["run"]))
 def test_quiet_commands_print_only_where_the_files_are(here, command, monkeypatch):
     monkeypatch.setattr("fred.base.progress._QUIET", 0.0)
     arguments, line = QUIET[command]

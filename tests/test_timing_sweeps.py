@@ -50,6 +50,7 @@ def values(result: Result, best: str) -> dict[str, dict[str, list[float]]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_best_point_has_the_lowest_or_the_highest_mean_of_any_column(swept):
     for best, column, choose in (
         ("seconds", "seconds", min),
@@ -155,6 +156,7 @@ NEVER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("over", "best", "rest"), NEVER.values(), ids=NEVER)
 def test_a_sweep_without_a_best_point_is_written_and_reported(over, best, rest, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

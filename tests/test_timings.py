@@ -121,6 +121,7 @@ class TestOnce:
         assert inodes(out) > before and len(inodes(out)) == 3
         assert verify(out)[0] == Verdict.SAME
 
+    @pytest.mark.slow
     def test_files_are_copied_where_they_can_have_one_name_only(self, monkeypatch, tmp_path):
         monkeypatch.setattr(os, "link", MagicMock(side_effect=OSError("not here")))
         fred.run(SCENARIO, out=tmp_path / "out")
@@ -143,6 +144,7 @@ class TestOnce:
 
 
 class TestDamage:
+    @pytest.mark.slow
     def test_a_missing_or_damaged_shared_file_is_noticed_and_made_again(self, in_memory, tmp_path):
         out = tmp_path / "out"
         fred.run(SCENARIO, out=out)

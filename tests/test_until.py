@@ -67,6 +67,7 @@ def test_seeds_are_added_until_half_of_the_interval_is_narrow_and_no_longer(tmp_
     assert verify(tmp_path / "out")[0] == Verdict.SAME
 
 
+@pytest.mark.slow
 def test_the_limit_ends_it_and_is_reported():
     result = fred.run(scenario(within=0.001, most=12))
     assert len(result.scenario.seeds) == 12 and further_seeds(result) == 0
@@ -78,6 +79,7 @@ def test_runs_that_do_not_vary_stop_at_the_first_look_and_one_run_has_nothing_to
     assert fred.run(scenario(), only="asgd").scenario.seeds == (3, 1)
 
 
+@pytest.mark.slow
 def test_losses_are_compared_relative_to_the_baselines_and_a_missed_target_is_never_precise():
     result = fred.run(scenario(within=0.02, most=10, task=TASK, baseline="ssgd"))
     losses = result.summary.pivot(index="seed", columns="name", values="loss")
@@ -98,6 +100,7 @@ def test_a_smaller_limit_afterwards_leaves_fewer_seeds_and_a_larger_one_goes_on(
     assert more.reused == 24 and len(more.outcomes) == 28
 
 
+@pytest.mark.slow
 def test_only_reported_seeds_of_a_sweep_are_added():
     result = fred.run(scenario(within=0.001, most=10, runs=SWEPT, report_seeds=[11, 12]))
     assert result.scenario.seeds == (3, 1) and result.scenario.report_seeds == tuple(range(11, 21))
@@ -125,6 +128,7 @@ def test_impossible_requests_are_refused(changes, message):
         scenario(**changes)
 
 
+@pytest.mark.slow
 def test_the_command_says_why_it_stopped_and_one_seed_stays_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text(

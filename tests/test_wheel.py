@@ -65,6 +65,7 @@ def output(place: Path, folder: Path, *arguments: str) -> str:
     return finished.stdout
 
 
+@pytest.mark.slow
 def test_it_has_every_file_of_the_package_and_of_the_scenarios_and_no_other(wheel):
     with ZipFile(wheel) as opened:
         packed = {name: opened.read(name) for name in opened.namelist() if ".dist-info/" not in name}
@@ -76,6 +77,7 @@ def test_it_has_every_file_of_the_package_and_of_the_scenarios_and_no_other(whee
     assert [name for name in expected if packed[name] != expected[name]] == []
 
 
+@pytest.mark.slow
 def test_its_metadata_and_its_citation_are_those_of_this_version(wheel):
     with ZipFile(wheel) as opened:
         (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))

@@ -42,6 +42,7 @@ def test_a_stored_sweep_gives_every_table_of_the_one_in_memory(tmp_path):
     read_again(fred.scenario(world | {"sweep": sweep}), tmp_path / "result")
 
 
+@pytest.mark.slow
 def test_a_stored_result_gives_every_table_and_figure_of_the_one_in_memory(tmp_path):
     short = {"stop": {"gradients": 60}, "evaluate": {"points": 3}, "task": None}
     scenario = load(Path(__file__).parent.parent / "scenarios" / "systems" / "faults.yaml").replace(short)
