@@ -1,7 +1,7 @@
 """What verbs do to values: halves against the whole to the last bit, and everything against NumPy and closed forms."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +11,18 @@ from pydantic import Field
 
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import usual
-from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP, SoftmaxRegression
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Message, Scalar, Server, State
 from fred.outcomes.outcome import Outcome
 from fred.replay.arithmetic import Arithmetic
-from fred.replay.hooks import Hooks
 from fred.replay.machine import compiled
-from fred.replay.stack import rounded
 from fred.running.execution import execute
 from fred.schedule.layout import Layout
-from fred.systems.demo import DeMo
 from fred.systems.rows import ASGD
 from fred.systems.sgp import SGP
-from tests import users
 from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
-from tests.successors import DCASGD, Averaged, BlockMomentum, FedBuff, Quantised, TopK
+from tests.successors import DCASGD, Averaged, TopK
 from tests.worlds import COMPUTE, LAYERS, make_run, mostly_slow, same
 
 EXAMPLES, CLASSES = 50, 10
@@ -56,13 +51,7 @@ def arithmetic(server: Server, model: Model, params: Params, batch: int = 4, lay
 
 
 def sources(do: Arithmetic, params: Params) -> list[Params]:
-    """The blocks of a replica that starts from these parameters."""
     return [state.params for state in do.start([params], 1)]
-
-
-def joined(do: Arithmetic, message: Any) -> dict[str, np.ndarray]:
-    """A message as one array per path."""
-    return named(do.blocks.join([do.blocks.block(message, number) for number in range(do.blocks.count)]))
 
 
 def named(params: Params) -> dict[str, np.ndarray]:
@@ -76,17 +65,11 @@ def assert_same_bits(one: Any, other: Any) -> None:
     assert any(np.any(leaf) for leaf in ones), "not everything is 0"
 
 
-SPLITS: dict[
-    str, tuple[Server, Model, tuple[int, ...], int, bool]
-] = {  # server, model, shape of an input, batch, whether small
+SPLITS: dict[str, tuple[Server, Model, tuple[int, ...], int, bool]] = {  # model, shape of an input, batch, whether small
     "softmax, 1": (ASGD(learning_rate=0.1), SoftmaxRegression(), (20,), 1, True),
-    "cnn, 3": (ASGD(learning_rate=0.1), CNN(channels=(3,), hidden=8), (6, 6, 1), 3, True),
-    "recurrent, 5": (ASGD(learning_rate=0.1), users.Recurrent(), (6, 6, 1), 5, True),
     "push-sum, 4": (SGP(learning_rate=0.1), MLP(hidden=(8,)), (20,), 4, True),
     "large mlp, 1": (ASGD(learning_rate=0.1), MLP(hidden=(100,)), (160,), 1, False),
     "large mlp, 32": (ASGD(learning_rate=0.1), MLP(hidden=(100, 40)), (160,), 32, False),
-    "large softmax, 2": (ASGD(learning_rate=0.1), SoftmaxRegression(), (2000,), 2, False),
-    "large push-sum, 4": (SGP(learning_rate=0.1), MLP(hidden=(100,)), (160,), 4, False),
     "mlp with a memory, 4": (TopK(learning_rate=0.1), MLP(hidden=(20,)), (20,), 4, False),
     "large delay-compensated, 2": (DCASGD(learning_rate=0.1), MLP(hidden=(100,)), (160,), 2, False),
 }
@@ -121,7 +104,8 @@ class TestMessages:
             indices = DRAW.integers(0, EXAMPLES, members * batch, "i")
             message, _ = make(sources(do, params), data, indices, (), real, members=members, masked=True)
             inputs, answers = (np.asarray(array)[indices[: real * batch]] for array in data)
-            assert largest_relative_error(joined(do, message), gradient(named(params), inputs, answers)) < 1e-5
+            joined = named(do.blocks.join([do.blocks.block(message, number) for number in range(do.blocks.count)]))
+            assert largest_relative_error(joined, gradient(named(params), inputs, answers)) < 1e-5
             others = np.append(indices[: real * batch], DRAW.integers(0, EXAMPLES, (members - real) * batch, "i"))
             assert_same_bits(make(sources(do, params), data, others, (), real, members=members, masked=True)[0], message)
 
@@ -157,10 +141,7 @@ class TestAnswers:
         ("server", "expected"),
         [
             (ASGD, lambda state: means(state.params)),
-            (
-                SGP,
-                lambda state: {k: p / np.asarray(state.params["w"], float).mean() for k, p in means(state.params["x"]).items()},
-            ),
+            (SGP, lambda state: {k: p / np.mean(state.params["w"], dtype=float) for k, p in means(state.params["x"]).items()}),
             (Averaged, lambda state: {k: p / (1 - 0.9**2) for k, p in means(state.average).items()}),  # the clock is 2
             (Counted, lambda state: {k: 2 * p - means(state.mean)[k] for k, p in means(state.params).items()}),
         ],
@@ -172,57 +153,11 @@ class TestAnswers:
         assert int(state.clock[0]) == 2
         assert largest_relative_error(named(do.answer([state])), expected(state)) < 1e-5
 
-    def test_push_sum_replicas_of_the_same_model_agree_whatever_their_weights(self):
-        params, weights = draw_params(), jnp.array([0.5, 1.0, 4.0])
-        do = arithmetic(SGP(learning_rate=0.1), SMALL, params, layout=Layout.peers(3))
-        held = {"x": jax.tree.map(lambda leaf: jnp.stack([weight * leaf for weight in weights]), params), "w": weights}
-        assert float(do.disagreement(held)) == pytest.approx(0, abs=1e-5)
-        assert float(do.disagreement({**held, "w": weights[::-1]})) > 0.1
-
-
-class InheritsHooks(TopK):
-    """Overrides one function itself, and others through TopK."""
-
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        return self.step(state, total)
-
-
-def test_hooks_are_the_functions_that_an_algorithm_overrides():
-    params = draw_params()
-    classes: dict[type[Server], set[str]] = {
-        ASGD: set(),
-        Averaged: set(),
-        DCASGD: {"sends"},
-        TopK: {"sends", "remembers"},
-        InheritsHooks: {"sends", "remembers"},
-        DeMo: {"sends", "remembers"},  # by its codec, which remembers what it has left out
-        FedBuff: {"contributes"},
-        Quantised: {"publishes"},
-        BlockMomentum: {"synchronizes"},
-    }
-    for server, expected in classes.items():
-        do = arithmetic(server.model_validate({"learning_rate": 0.1}), SMALL, params)
-        assert {name for name in Hooks._fields if getattr(do.hooks, name)} == expected, server
-
 
 class OwnRate(Server):
-    """Steps with the rate in its options, not with the one in its state."""
-
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         params = jax.tree.map(lambda now, grad: now - self.learning_rate * grad, state.params, message)
         return state.replace(params=params, clock=state.clock + 1)
-
-
-class LongSteps(Server):
-    """Compares its rate in Python, when it is traced."""
-
-    protocol: ClassVar[str] = "synchronous"
-
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        return self.step(state, total, scale=2.0 if self.learning_rate > 0.15 else 1.0)
-
-
-OWN_RATES = [(OwnRate, 0.2, 0.2), (LongSteps, 0.1, 0.1)]  # server, rate, rate of the plain SGD that it is
 
 
 def assert_by_numpy(outcome: Outcome, rate: float) -> None:
@@ -258,12 +193,11 @@ class TestLearningRates:
         for rate, outcome in zip(rates, outcomes, strict=True):
             assert_by_numpy(outcome, rate)
 
-    @pytest.mark.parametrize(("server", "rate", "meant"), mostly_slow(OWN_RATES, OWN_RATES[:1]))
-    def test_an_algorithm_may_read_its_rate_and_ask_in_python_what_it_is(self, server, rate, meant):
-        run = make_run(server(learning_rate=rate), **self.RUN)
+    def test_an_algorithm_may_read_its_rate(self):
+        run = make_run(OwnRate(learning_rate=0.2), **self.RUN)
         replayed = execute("run", run, 4)
-        assert_by_numpy(replayed, meant)
-        assert server is LongSteps or same(replayed, execute("run", run, 4, inline=True))
+        assert_by_numpy(replayed, 0.2)
+        assert same(replayed, execute("run", run, 4, inline=True))
 
 
 def test_rounds_of_fewer_than_their_batches_are_padded_to_are_means_of_those_who_came():
@@ -276,24 +210,20 @@ def test_rounds_of_fewer_than_their_batches_are_padded_to_are_means_of_those_who
 
 
 class TestSteps:
-    """A verb at a time, on numbers that NumPy computes the same way."""
-
-    def arithmetic(self) -> Arithmetic:
-        return arithmetic(ASGD(learning_rate=0.25), SMALL, draw_params())
-
     def test_mix_adds_up_in_order_onto_what_is_there(self):
-        do, models = self.arithmetic(), [draw_params() for _ in range(4)]
+        do, models = arithmetic(ASGD(learning_rate=0.25), SMALL, draw_params()), [draw_params() for _ in range(4)]
         weights = [np.float32(weight) for weight in (0.1, 1.7, 0.3)]
         alone, onto = named(do.mix(models[:3], weights)), named(do.mix(models[:3], weights, models[3]))
-        first, second, third, before = map(named, models)
-        for name in first:
-            scaled = [array[name] * weight for array, weight in zip((first, second, third), weights, strict=True)]
-            np.testing.assert_array_equal(alone[name], (scaled[0] + scaled[1]) + scaled[2])
-            np.testing.assert_array_equal(onto[name], ((before[name] + scaled[0]) + scaled[1]) + scaled[2])
+        *mixed, before = map(named, models)
+        for name in before:
+            first, second, third = (model[name] * weight for model, weight in zip(mixed, weights, strict=True))
+            np.testing.assert_array_equal(alone[name], (first + second) + third)
+            np.testing.assert_array_equal(onto[name], ((before[name] + first) + second) + third)
 
     def test_verbs_after_each_other_are_rounded_one_by_one_wherever_they_are_compiled(self):
         """A compiler that may would multiply the two constants first."""
-        do, params, weights = self.arithmetic(), {"w": DRAW.normal(size=1000).astype("f")}, (0.1, 0.7)
+        do = arithmetic(ASGD(learning_rate=0.25), SMALL, draw_params())
+        params, weights = {"w": DRAW.normal(size=1000).astype("f")}, (0.1, 0.7)
         once = jax.jit(lambda params: do.mix([do.mix([params], [weights[0]])], [weights[1]]))
         twice = (params["w"] * np.float32(weights[0])) * np.float32(weights[1])
         np.testing.assert_array_equal(once(params)["w"], twice)
@@ -305,12 +235,11 @@ class TestSteps:
         states = do.start(models, 5)
         assert [(float(state.rate), int(state.clock)) for state in states] == [(0.25, 0)] * 10
         for replica in range(5):
-            own = do.blocks.join([state.params for state in states[2 * replica : 2 * replica + 2]])
-            assert_same_bits(own, models[replica % 2])
+            blocks = [state.params for state in states[2 * replica : 2 * replica + 2]]
+            assert_same_bits(do.blocks.join(blocks), models[replica % 2])
 
 
 def scaled_by(scale: Callable[[Any, Any], Any]) -> type[Server]:
-    """Return a class that scales its steps by a function of its rate and of a worker's number."""
 
     class Scaled(Server):
         def apply_update(self, state: State, message: Any, timestamp: Any, worker: Any) -> State:
@@ -320,16 +249,12 @@ def scaled_by(scale: Callable[[Any, Any], Any]) -> type[Server]:
 
 
 class Shares(Server):
-    """Divides its rate by the number of workers from the start."""
-
     def init(self, params: Any, workers: int) -> State:
         state = super().init(params, workers)
         return state.replace(rate=state.rate / workers)
 
 
 class Bounded(Server):
-    """Has a rate that must be below 1."""
-
     learning_rate: float = Field(gt=0, lt=1, description="below 1")
 
 
@@ -349,8 +274,3 @@ def test_whatever_a_class_does_with_its_rate_it_is_its_own(server, step):
     (state,) = do.start([params], 1)
     after = jax.jit(do.apply)(state, jax.tree.map(jnp.ones_like, params), 0, 6)
     assert np.allclose(params["layer0"]["biases"] - after.params["layer0"]["biases"], step)
-
-
-def test_small_stacks_have_room_for_a_power_of_two():
-    for count, numbers, room in ((0, 3, 0), (1, 3, 1), (5, 3, 8), (8, 3, 8), (5, 1 << 19, 5)):
-        assert rounded(count, {"weights": np.zeros(numbers)}) == room

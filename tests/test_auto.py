@@ -76,17 +76,6 @@ class TestBound:
             prior = (changes + 1) * math.log(2) + changes * math.log(MEMORY) + stays
             assert reached - means <= prior / RATE + RATE / 8 * spread + 1e-9
 
-    def test_weights_stay_within_it_if_the_heavier_candidate_is_always_the_wrong_one(self):
-        chooser: Any = two().start(np.zeros(30, np.int64))
-        means, sums, spread = 0.0, np.zeros(2), 0.0
-        for number in range(400):
-            before = chooser.weights
-            play(chooser, late(np.array([before[1] > 0.5]), number)[0])
-            means, sums = means + float(before @ chooser.gains), sums + chooser.gains
-            spread += float(np.ptp(chooser.gains)) ** 2
-        prior = math.log(2) + 399 * math.log(MEMORY / (MEMORY - 1))
-        assert sums.max() - means <= prior / RATE + RATE / 8 * spread
-
 
 class TestFollowing:
     def test_of_two_it_follows_the_better_one_and_loses_little(self):

@@ -33,7 +33,6 @@ class ActedOut:
             self.act(worker)
 
     def act(self, worker: int) -> None:
-        """One more gradient of a worker, and what follows from it."""
         raise NotImplementedError
 
     def gradient(self, worker: int, at: dict) -> dict:
@@ -117,44 +116,22 @@ def test_protocols_do_what_their_algorithms_say(protocol, acted):
     assert largest_relative_error(run.final, run.initial) > 0.1
 
 
-def mean(models: list[dict]) -> dict:
-    """Return the mean of several models."""
-    return {k: np.mean([model[k] for model in models], axis=0) for k in models[0]}
-
-
-class TestSTSyn:
-    def test_rounds_are_as_acted_out(self):
-        """U = 2, K = 2: a round ends at 1.462 s, when worker 2 has made 2 updates, worker 1 then 3, worker 0 one, worker 3 none."""
-        seconds, numbers = (1.0, 0.37, 0.731, 2.9), (1, 3, 2, 0)
-        run = outcome("stsyn", {"period": 2, "enough": 2}, constant(*seconds), stop={"seconds": 10 * 1.462 + 0.001})
-        plain = ActedOut(run, [])
-        model, plain.steps = plain.server_model, [0] * 4
-        for _ in range(10):
-            plain.own = [model] * 4
-            for worker, number in enumerate(numbers):
-                for _ in range(number):
-                    plain.step(worker, plain.own[worker])
-                plain.steps[worker] += worker != 2  # aborted: its minibatch is gone
-            model = mean(plain.own[:3])
-        assert largest_relative_error(run.final, model) < 1e-4
-        assert run.schedule.counts()["dropped"] == 10 * 3, "all abort but worker 2"
-
-    @given(cluster=CLUSTERS, period=st.integers(1, 4), enough=st.integers(1, 7), seed=st.integers(0, 9))
-    def test_a_round_ends_as_soon_as_enough_workers_have_made_period_updates(self, cluster, period, enough, seed):
-        enough = min(enough, cluster.size)
-        schedule = record(StragglerTolerant(period=period, enough=enough), cluster, gradients=150, seed=seed)
-        made, last, averaged = Counter[int](), 0, 0
-        for row in rows_of(schedule):
-            if row.verb == "PUSH":
-                ready = sum(number >= period for number in made.values())
-                assert ready < enough or row.time_ns == last, "only what is finished at the same moment is still used"
-                made[row.worker] += 1
-                last = row.time_ns
-            elif row.verb == "MIX" and made:
-                assert sum(number >= period for number in made.values()) >= enough
-                assert row.weight == 1 / len(made)
-                made, averaged = Counter(), averaged + 1
-        assume(averaged)
+@given(cluster=CLUSTERS, period=st.integers(1, 4), enough=st.integers(1, 7), seed=st.integers(0, 9))
+def test_a_round_ends_as_soon_as_enough_workers_have_made_period_updates(cluster, period, enough, seed):
+    enough = min(enough, cluster.size)
+    schedule = record(StragglerTolerant(period=period, enough=enough), cluster, gradients=150, seed=seed)
+    made, last, averaged = Counter[int](), 0, 0
+    for row in rows_of(schedule):
+        if row.verb == "PUSH":
+            ready = sum(number >= period for number in made.values())
+            assert ready < enough or row.time_ns == last, "only what is finished at the same moment is still used"
+            made[row.worker] += 1
+            last = row.time_ns
+        elif row.verb == "MIX" and made:
+            assert sum(number >= period for number in made.values()) >= enough
+            assert row.weight == 1 / len(made)
+            made, averaged = Counter(), averaged + 1
+    assume(averaged)
 
 
 def test_pairs_meet_after_as_many_updates_and_wait_for_nobody_else():
@@ -181,23 +158,24 @@ class AdaCommActedOut(ActedOut):
 
     def run(self, period: int, rounds: int) -> list[float]:
         """Return the times of the averages, s."""
-        now, due, first, start, times = 0.0, 0.7, period, self.loss(), list[float]()
+
+        def loss() -> float:
+            return measured(self.server_model, self.evaluation.inputs, self.evaluation.answers)[0]
+
+        now, due, first, start, times = 0.0, 0.7, period, loss(), list[float]()
         for _ in range(rounds):
             for worker in range(len(self.own)):
                 for _ in range(period):
                     self.step(worker, self.own[worker])
-            self.server_model = mean(self.own)
+            self.server_model = {k: np.mean([model[k] for model in self.own], axis=0) for k in self.server_model}
             self.own = [self.server_model] * len(self.own)
             now += 0.1 * period
             times.append(round(now, 6))
             if now >= due - 1e-9:
                 due = 0.7 * (math.floor(now / 0.7 + 1e-9) + 1)
-                wanted = math.ceil(first * math.sqrt(self.loss() / start))
+                wanted = math.ceil(first * math.sqrt(loss() / start))
                 period = wanted if wanted < period else math.ceil(period / 2)
         return times
-
-    def loss(self) -> float:
-        return measured(self.server_model, self.evaluation.inputs, self.evaluation.answers)[0]
 
 
 def test_adacomms_period_follows_the_loss():
@@ -225,8 +203,6 @@ def test_downpours_changes_are_one_message_as_old_as_the_model_they_started_from
 
 
 class TestMaskedAverages:
-    """SPARTA: a part of the coordinates is a part of the bytes."""
-
     def test_each_average_has_the_bytes_of_its_coordinates(self):
         """Of 32 and 4 coordinates in 3 parts: 11 + 2, 11 + 1, 10 + 1; in a ring of four each worker sends 1.5 times that."""
         schedule = sized_schedule({"name": "sparta", "parts": 3}, None, LINKED)
@@ -254,8 +230,6 @@ class TestMaskedAverages:
 
 
 class TestBytes:
-    """Systems of which a codec, or moments, are part."""
-
     def test_sparselocos_messages_are_gathered(self):
         """Of 64 of 4,096 numbers each has 12 bits of place and 2 of size, and a scale belongs to each chunk."""
         values = {"name": "low-bit", "bits": 2, "zero": False}
@@ -282,8 +256,3 @@ class TestBytes:
         assert len(sent) >= 12
         parts = np.array([1, 2, 2, 2, 1, 3] * 3)[: len(sent)]
         assert sent[:, 0].tolist() == (1.5 * 4 * 36 * parts).tolist()
-
-    def test_fedasync_sends_models_and_no_gradients(self):
-        """8 x 4 + 4 numbers of four bytes."""
-        schedule = sized_schedule("fedasync", None, LINKED)
-        assert set(schedule["bytes"][schedule.rows(Verb.ADD)].tolist()) == {4 * 36}
