@@ -33,6 +33,9 @@ from tests.worlds import CLUSTERS, LAYERS, UNEQUAL, constant, make_run, outcome
 
 FIVE = UNEQUAL | {"workers": 5}
 EQUAL = constant(0.5, 0.5, 0.5, 0.5)
+LATE = st.sampled_from(["interrupt", "finish"])
+MATRIX = (2 * np.eye(7) - np.eye(7, k=1) - np.eye(7, k=-1)) / 4  # of a quadratic
+B = np.eye(7)[0] / -4
 
 
 def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
@@ -40,17 +43,12 @@ def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
 
 
 def changes(run: Outcome, *verbs: Verb, replica: int = 4) -> list[float]:
-    """Return the times of changes of a replica, s."""
     rows = run.schedule.rows(*verbs)
     return (run.schedule["time_ns"][rows][run.schedule["replica"][rows] == replica] / 1e9).round(6).tolist()
 
 
 class TestDelays:
-    """Whatever the cluster."""
-
-    @given(
-        cluster=CLUSTERS, threshold=st.integers(1, 12), late=st.sampled_from(["interrupt", "finish"]), seed=st.integers(0, 9)
-    )
+    @given(cluster=CLUSTERS, threshold=st.integers(1, 12), late=LATE, seed=st.integers(0, 9))
     def test_no_gradient_that_ringmaster_uses_is_as_old_as_its_bound(self, cluster, threshold, late, seed):
         schedule = recorded(cluster, {"name": "bounded-delay", "threshold": threshold, "late": late}, seed)
         assert schedule["staleness"][schedule.rows(Verb.PUSH)].max(initial=0) < threshold
@@ -62,7 +60,7 @@ class TestDelays:
         assert all(age < max(1, math.isqrt(number)) for number, age in enumerate(staleness))
         assert staleness.max() >= 5
 
-    @given(cluster=CLUSTERS, batch=st.integers(1, 12), late=st.sampled_from(["interrupt", "finish"]), seed=st.integers(0, 9))
+    @given(cluster=CLUSTERS, batch=st.integers(1, 12), late=LATE, seed=st.integers(0, 9))
     def test_rennalas_rounds_have_batch_gradients_and_none_is_stale(self, cluster, batch, late, seed):
         schedule = recorded(cluster, {"name": "fresh-batch", "batch": batch, "late": late}, seed)
         assert schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0
@@ -116,10 +114,8 @@ class TestLocalSums:
     def test_groups_come_in_turn(self):
         schedule = outcome("cycle", {"group_size": 2}, EQUAL, stop={"seconds": 3.75}, task=None).schedule
         rows = schedule.rows(Verb.ADD)
-        arrivals = zip((schedule["time_ns"][rows] / 1e9).tolist(), schedule["worker"][rows].tolist(), strict=True)
-        assert list(arrivals) == [
-            (time, worker) for number, time in enumerate(np.arange(0.5, 3.75, 0.5)) for worker in ((0, 1), (2, 3))[number % 2]
-        ]
+        assert (schedule["time_ns"][rows] / 1e9).tolist() == np.arange(0.5, 3.75, 0.5).repeat(2).tolist()
+        assert schedule["worker"][rows].tolist() == [0, 1, 2, 3] * 3 + [0, 1]
 
     def test_all_stop_when_there_are_enough_steps(self):
         """Ten steps: the fast three make three each by 1.5 s; the slow one, which takes 1.6 s, makes the tenth."""
@@ -141,41 +137,29 @@ class TestLocalSums:
     def test_a_sum_is_as_old_as_the_reading_of_its_model(self, name, server):
         """Two workers at 4 and 1 gradients/s, 1 s each way: the bound drops some of the slow one's sums.
 
-        The fast one reads at 0, 2.5, 5, ...; its sums of two arrive at 2.5, 5, ... The slow one reads at 0, 4, 8, ...: in its
-        4 s one or two sums of the other arrive, 2 or 4 gradients.
+        Sums of the fast one arrive at 2.5, 5, ...: one or two, 2 or 4 gradients, in each 4 s after which one of the slow arrives.
         """
         cluster = constant(0.25, 1.0, network={"latency": {"name": "constant", "seconds": 1.0}})
         schedule = outcome(name, {"steps": 2, "bound": 3}, cluster, stop={"seconds": 19.0}, task=None).schedule
         of_slow = (schedule["worker"] == 1) & (schedule["replica"] == server)
-        fast = np.arange(2.5, 19.0, 2.5)
-        arrivals: dict[Verb, list[float]] = {Verb.ADD: [], Verb.DROP: []}
-        for read in np.arange(0.0, 13.0, 4.0):
-            age = 2 * ((fast >= read) & (fast < read + 4.0)).sum()
-            arrivals[Verb.DROP if age > 3 else Verb.ADD].append(float(read + 4.0))
-        for verb, times in arrivals.items():
+        read, fast = np.arange(0.0, 13.0, 4.0), np.arange(2.5, 19.0, 2.5)
+        ages = 2 * ((fast >= read[:, None]) & (fast < read[:, None] + 4.0)).sum(axis=1)
+        for verb, chosen in ((Verb.DROP, ages > 3), (Verb.ADD, ages <= 3)):
             rows = schedule.rows(verb)
-            assert sorted(set((schedule["time_ns"][rows[of_slow[rows]]] / 1e9).tolist())) == times
-            assert len(times) == 2
+            assert np.unique(schedule["time_ns"][rows[of_slow[rows]]] / 1e9).tolist() == (read[chosen] + 4.0).tolist()
+            assert chosen.sum() == 2
 
 
 class TestQuadratic:
     """f(x) - min f, of which all is known."""
 
     def test_its_value_and_gradient_are_those_of_the_matrix(self):
-        d = 7
-        matrix = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4
-        b = np.zeros(d)
-        b[0] = -1 / 4
-        least = -b @ np.linalg.solve(matrix, b) / 2
-        x = np.random.default_rng(0).normal(size=d)
-        noise = np.array([[0.5], [0.0]])
-        apply = jax.jit(Quadratic(dimension=d).apply)
-        applied = apply({"x": jnp.float32(x)}, jnp.float32(noise))
-        value, gradient = x @ matrix @ x / 2 - b @ x - least, matrix @ x - b
-        np.testing.assert_allclose(
-            applied, [[value + 0.5 * x.sum(), gradient @ gradient], [value, gradient @ gradient]], rtol=1e-5
-        )
-        slope = jax.grad(lambda params: apply(params, jnp.float32(noise))[0, 0])({"x": jnp.float32(x)})
+        x, noise = np.random.default_rng(0).normal(size=7), jnp.float32([[0.5], [0.0]])
+        apply, params = jax.jit(Quadratic(dimension=7).apply), {"x": jnp.float32(x)}
+        value, gradient = x @ MATRIX @ x / 2 - B @ x + B @ np.linalg.solve(MATRIX, B) / 2, MATRIX @ x - B
+        expected = [[value + 0.5 * x.sum(), gradient @ gradient], [value, gradient @ gradient]]
+        np.testing.assert_allclose(apply(params, noise), expected, rtol=1e-5)
+        slope = jax.grad(lambda params: apply(params, noise)[0, 0])(params)
         np.testing.assert_allclose(slope["x"], gradient + 0.5, rtol=1e-5, atol=1e-6)
 
     def test_it_starts_where_its_option_says(self):
@@ -184,21 +168,19 @@ class TestQuadratic:
             np.testing.assert_allclose(x, first * np.eye(7)[0], rtol=1e-6)
 
     def test_ringmaster_on_it_goes_as_its_schedule_says(self):
-        task = {"data": {"name": "noise", "features": 6}, "model": {"name": "quadratic", "dimension": 6}, "loss": "value"}
+        task = {"data": {"name": "noise", "features": 7}, "model": {"name": "quadratic", "dimension": 7}, "loss": "value"}
         run = outcome("ringmaster", {"threshold": 4}, FIVE, task=task | {"batch_size": 2}, stop={"updates": 40})
-        matrix = (2 * np.eye(6) - np.eye(6, k=1) - np.eye(6, k=-1)) / 4
-        x, read, noise = run.initial["x"].astype(float), {}, Noise(features=6).load(3).train.inputs
+        x, read, noise = run.initial["x"].astype(float), {}, Noise(features=7).load(3).train.inputs
         row: Any
         for row in run.schedule.frame().itertuples():
             if row.verb == "PULL":
                 read[row.mailbox] = x
             elif row.verb == "PUSH":
                 seen = noise[batch_indices(3, row.worker, row.step, batch_size=2, examples=len(noise))]
-                x = x - 0.125 * (matrix @ read[row.mailbox] + np.eye(6)[0] / 4 + seen.mean(axis=0))
+                x = x - 0.125 * (MATRIX @ read[row.mailbox] - B + seen.mean(axis=0))
         np.testing.assert_allclose(run.final["x"], x, rtol=1e-4)
-        slopes = [matrix @ point + np.eye(6)[0] / 4 for point in (run.initial["x"].astype(float), x)]
-        lengths = run.metrics["error"].iloc[[0, -1]]
-        np.testing.assert_allclose(lengths, [slope @ slope for slope in slopes], rtol=1e-3)
+        lengths = [np.sum((MATRIX @ point - B) ** 2) for point in (run.initial["x"], x)]
+        np.testing.assert_allclose(run.metrics["error"].iloc[[0, -1]], lengths, rtol=1e-3)
 
 
 def test_a_gradient_is_clipped_to_its_length_however_long_it_is():

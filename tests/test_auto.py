@@ -23,7 +23,6 @@ FEW, MANY = 18, 29  # of 30 workers
 
 
 def two(**options: Any) -> Auto:
-    """Return a rule with two candidates, both fixed counts."""
     return Auto(candidates=(FixedCount(workers=FEW), FixedCount(workers=MANY)), **options)
 
 
@@ -56,25 +55,28 @@ def throughput(rule: CutoffRule, seconds: np.ndarray) -> float:
     return closed_loop.run(rule, seconds, NODES).summary()["throughput"]
 
 
-class TestBound:
-    @pytest.mark.parametrize("seed", range(6))
-    def test_its_loss_against_any_sequence_of_candidates_is_within_the_bound(self, seed):
-        """Few and many are right by turns, or at random; the best sequence with S changes by brute force."""
-        rng = np.random.default_rng(seed)
-        length = rng.integers(1, 60)
-        turns = np.arange(240) // length % 2 == rng.integers(0, 2) if seed % 3 else rng.random(240) < 0.5
-        weights, gains, _ = played(two(seed=seed), late(turns, seed))
-        means, spread = math.fsum((weights * gains).sum(axis=1)), ((gains.max(axis=1) - gains.min(axis=1)) ** 2).sum()
-        best = np.full(
-            (1, 2), 0.0
-        )  # the most that is reached with so many changes, by the last candidate [changes, candidates]
-        for row in gains:
-            moved = np.vstack([np.full((1, 2), -np.inf), best[:, ::-1]])
-            best = np.maximum(np.vstack([best, np.full((1, 2), -np.inf)]), moved)[:8] + row
-        for changes, reached in enumerate(best.max(axis=1)):
-            stays = (len(gains) - changes - 1) * math.log(MEMORY / (MEMORY - 1))
-            prior = (changes + 1) * math.log(2) + changes * math.log(MEMORY) + stays
-            assert reached - means <= prior / RATE + RATE / 8 * spread + 1e-9
+def alone_and_looking(number: int, seconds: np.ndarray) -> list[closed_loop.Rounds]:
+    """Return the rounds of a fixed count, and of a rule that chooses it alone."""
+    alone = FixedCount(workers=number)
+    return [closed_loop.run(rule, seconds, NODES) for rule in (alone, Auto(candidates=(alone,)))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_its_loss_against_any_sequence_of_candidates_is_within_the_bound(seed):
+    """Few and many are right by turns, or at random; the best sequence with S changes by brute force."""
+    rng = np.random.default_rng(seed)
+    length = rng.integers(1, 60)
+    turns = np.arange(240) // length % 2 == rng.integers(0, 2) if seed % 3 else rng.random(240) < 0.5
+    weights, gains, _ = played(two(seed=seed), late(turns, seed))
+    means, spread = math.fsum((weights * gains).sum(axis=1)), ((gains.max(axis=1) - gains.min(axis=1)) ** 2).sum()
+    best = np.zeros((1, 2))  # the most that is reached with so many changes, by the last candidate [changes, candidates]
+    for row in gains:
+        moved = np.vstack([np.full((1, 2), -np.inf), best[:, ::-1]])
+        best = np.maximum(np.vstack([best, np.full((1, 2), -np.inf)]), moved)[:8] + row
+    for changes, reached in enumerate(best.max(axis=1)):
+        stays = (len(gains) - changes - 1) * math.log(MEMORY / (MEMORY - 1))
+        prior = (changes + 1) * math.log(2) + changes * math.log(MEMORY) + stays
+        assert reached - means <= prior / RATE + RATE / 8 * spread + 1e-9
 
 
 class TestFollowing:
@@ -159,10 +161,7 @@ class TestLooking:
     def test_looking_for_missing_workers_costs_a_hundredth_at_most(self):
         """A third of the workers is always three times as slow; all could pay if they came by 1.5 times the time of the others."""
         seconds = late(np.ones(900, bool))
-        alone, looking = (
-            closed_loop.run(rule, seconds, NODES)
-            for rule in (FixedCount(workers=20), Auto(candidates=(FixedCount(workers=20),)))
-        )
+        alone, looking = alone_and_looking(20, seconds)
         for start in range(0, 780):
             part = slice(start, start + 100)
             assert looking.time[part].sum() <= 1.012 * alone.time[part].sum()  # noise of single rounds beside it
@@ -183,10 +182,7 @@ class TestLooking:
         slow = np.where(np.arange(900) // 30 % 2, 1.8, 1.0)[:, None]
         seconds = np.random.default_rng(0).lognormal(0, 0.03, (900, 30)) * slow
         seconds[:, 4] *= 100
-        alone, looking = (
-            closed_loop.run(rule, seconds, NODES)
-            for rule in (FixedCount(workers=29), Auto(candidates=(FixedCount(workers=29),)))
-        )
+        alone, looking = alone_and_looking(29, seconds)
         assert (looking.cutoff < 29).mean() <= 0.05
         for start in range(0, 780, 20):
             part = slice(start, start + 100)
@@ -206,10 +202,8 @@ class TestLooking:
             seconds[200:, NODES == 1] *= 2.5
         else:
             seconds[:, 15:] *= np.where(np.arange(420) < 200, 4.0, 1.5)[:, None]
-        auto, other = (
-            closed_loop.run(rule.trained(seconds[:150], NODES), seconds[150:], NODES, 20)
-            for rule in (Auto(), EWMA(of="worker"))
-        )
+        rules = Auto().trained(seconds[:150], NODES), EWMA(of="worker").trained(seconds[:150], NODES)
+        auto, other = (closed_loop.run(rule, seconds[150:], NODES, 20) for rule in rules)
         for start in range(0, 150, 10):
             part = slice(start, start + 100)
             rate, least = (int(rounds.cutoff[part].sum()) / rounds.time[part].sum() for rounds in (auto, other))
@@ -221,7 +215,6 @@ SECONDS = clusters(5, 480, slow=3.0, dwell=30)
 
 @pytest.fixture(scope="module")
 def trained() -> Auto:
-    """Return a rule trained on the first 400 rounds."""
     return Auto().trained(SECONDS[:400], NODES)
 
 
@@ -230,10 +223,8 @@ class TestTraining:
     def test_it_judges_candidates_by_rounds_that_they_have_not_learnt_from(self, trained):
         early, _ = closed_loop.split(SECONDS[:400])
         assert len(early) == 300
-        rates = [
-            closed_loop.run(rule.trained(early, NODES).unwatched(), SECONDS[280:400], NODES, 20).summary()["throughput"]
-            for rule in Auto().candidates
-        ]
+        rules = [rule.trained(early, NODES).unwatched() for rule in Auto().candidates]
+        rates = [closed_loop.run(rule, SECONDS[280:400], NODES, 20).summary()["throughput"] for rule in rules]
         assert trained.held_back == pytest.approx(np.array(rates) / max(rates))
         assert math.fsum(trained.weights) == pytest.approx(1.0)
         for number, rule in ((0, FixedCountOrDeadline()), (-1, HiddenMarkov())):
@@ -275,10 +266,7 @@ def test_options_that_do_not_fit_are_refused():
         ({"candidates": []}, "at least 1 item"),
         ({"candidates": ["ewmas"]}, "did you mean"),
         ({"candidates": ["count"]}, "`count` needs `workers`"),
-        (
-            {"candidates": [{"name": "count", "workers": 5}, {"name": "count", "workers": 3}]},
-            r"`workers` \(5\) must not exceed",
-        ),
+        ({"candidates": [{"name": "count", "workers": 5}]}, r"`workers` \(5\) must not exceed"),
     ):
         with pytest.raises(FredError, match=message):
             make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": {"name": "auto", **options}})

@@ -1,8 +1,7 @@
 """Evaluation points of runs, compared with a plain walk through their rows; and recordings up to a point."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -20,12 +19,10 @@ from fred.specification.shape import Measure
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 from tests.users import Anything
-from tests.worlds import CLUSTERS, COMPUTE, Blind, fitting, make_run, record
+from tests.worlds import CLUSTERS, Blind, fitting, make_run, record
 
 
 class Point(NamedTuple):
-    """What is known at one."""
-
     rows: int
     updates: int
     gradients: int
@@ -176,7 +173,6 @@ def passed_at_the_end(cadence: Cadence, schedule: Schedule) -> bool:
 def check_prefix(
     whole: Schedule, looks: list[Point], prefix: Schedule, fewer: list[Point], cadence: Cadence, enough: int
 ) -> None:
-    """Raise AssertionError unless the look that is enough ends the recording there."""
     assert fewer == looks[:enough]
     if cadence.unit == "seconds":
         enough_at = round(enough * cadence.spacing * 1e9)
@@ -191,101 +187,54 @@ def check_prefix(
 
 
 def assert_begins(whole: Schedule, prefix: Schedule, rows: int) -> None:
-    """The prefix is the first rows of the whole."""
     assert len(prefix) == rows
     known = prefix.end_ns  # models on fair links that arrive later have no arrival in the prefix
-    expected = [row._replace(end_ns=UNENDING) if row.end_ns >= known else row for row in list(whole)[:rows]]
-    found = [row._replace(end_ns=UNENDING) if row.end_ns >= known else row for row in prefix]
-    assert found == expected
+    part, complete = (
+        [row._replace(end_ns=UNENDING) if row.end_ns >= known else row for row in rows] for rows in (prefix, whole)
+    )
+    assert part == complete[:rows]
     assert (prefix.workers, prefix.replicas, prefix.blocks) == (whole.workers, whole.replicas, whole.blocks)
-    used = len(prefix.ledger.workers)
-    assert used <= prefix.started <= whole.started
+    assert len(prefix.ledger.workers) <= prefix.started <= whole.started
 
 
-RUNS: dict[str, dict] = {
-    "asgd": {},
-    "ssgd": {"protocol": {"backup_workers": 1}},
-    "psp-sgd": {"cluster": {"workers": 4, "compute": COMPUTE, "servers": 3}},
-    "ssp": {"protocol": {"bound": 1}},
-    "d-psgd": {},
-    "wagma-sgd": {},
-    "ad-psgd": {"cluster": {"workers": 5, "compute": COMPUTE, "network": {"latency": {"name": "constant", "seconds": 0.03}}}},
-}
+def test_progress_is_the_fraction_of_the_updates_wanted():
+    fractions: list[float] = []
 
+    def look(fraction: float) -> bool:
+        fractions.append(fraction)
+        return len(fractions) == 3
 
-def timed(name: str, **options: Any) -> Recording:
-    options = {"stop": {"gradients": 50, "seconds": 30.0}, "task": None, **RUNS.get(name, {}), **options}
-    return Recording(make_run(name, **options), 5)
-
-
-class TestRecording:
-    def test_up_to_a_row_is_a_prefix_that_ends_with_it(self):
-        for name in RUNS:
-            recording = timed(name)
-            whole = recording.schedule()
-            updates = whole.rows(Verb.PUSH, Verb.COMMIT)
-            for update in updates[[0, len(updates) // 3, -2, -1]].tolist():
-                prefix = recording.up_to(rows=update + 1)
-                assert_begins(whole, prefix, update + 1)
-                assert prefix.end_ns == whole["time_ns"][update], name
-            assert recording.up_to(rows=len(whole)).digest() == whole.digest(), "the last row is an update"
-
-    def test_up_to_a_moment_is_all_that_happens_before_it(self):
-        for name in RUNS:
-            recording = timed(name)
-            whole = recording.schedule()
-            times = whole["time_ns"]
-            moments = [int(moment) for moment in (times[-1] // 2, times[len(times) // 2], times[len(times) // 2] + 1)]
-            for moment in moments:
-                prefix = recording.up_to(seconds=moment / 1e9)
-                assert_begins(whole, prefix, int((times < moment).sum()))
-                assert prefix.end_ns == moment, name
-            assert 0 < (times < moments[1]).sum() < (times < moments[2]).sum(), "the moment itself is left out"
-
-    def test_a_watched_run_is_the_same_run(self):
-        for evaluate in ({"points": 7}, {"every_seconds": 0.17}, {"every_updates": 3}):
-            recording, fractions = timed("asgd", evaluate=evaluate), list[float]()
-            schedule = recording.watched(Blind(), lambda fraction: fractions.append(fraction) is not None)  # type: ignore[func-returns-value]  # noqa: B023
-            assert schedule.digest() == recording.schedule().digest()
-            assert len(fractions) == len(between(schedule, recording.cadence)) > 3, evaluate
-
-    def test_progress_is_the_fraction_of_the_updates_wanted(self):
-        fractions: list[float] = []
-
-        def look(fraction: float) -> bool:
-            fractions.append(fraction)
-            return len(fractions) == 3
-
-        schedule = timed("asgd", stop={"updates": 20}, evaluate={"every_updates": 6}).watched(Blind(), look)
-        assert schedule.counts()["updates"] == 18
-        assert fractions == pytest.approx([6 / 20, 12 / 20, 18 / 20])
+    run = make_run(stop={"updates": 20}, evaluate={"every_updates": 6}, task=None)
+    assert Recording(run, 5).watched(Blind(), look).counts()["updates"] == 18
+    assert fractions == pytest.approx([6 / 20, 12 / 20, 18 / 20])
 
 
 class Oracle(Blind):
     """Gives timing another statistic each time, and notes them."""
 
-    def __init__(self, tell: Callable[[int], float]):
-        self._tell, self.statistics = tell, list[float]()
+    def __init__(self):
+        self.statistics = list[float]()
 
     def statistic(self, cell: int) -> float:
-        self.statistics.append(self._tell(len(self.statistics)))
+        self.statistics.append(0.5 * (len(self.statistics) * 0.618 % 1))
         return self.statistics[-1]
 
 
-class TestStatistics:
-    RUN = make_run("b-fasgd", protocol={"name": "gated", "c_push": 0.1, "c_fetch": 0.3}, stop={"updates": 200})
-
-    def test_the_same_statistics_give_the_same_schedule(self):
-        recording, oracle = Recording(self.RUN, 3), Oracle(lambda number: 0.5 * (number * 0.618 % 1))
-        whole = recording.watched(oracle, lambda _: False)
-        assert len(oracle.statistics) > 200
-        assert {Verb.DROP, Verb.PULL} <= set(whole["verb"].tolist()), "some messages did not pass"
-        assert recording.up_to(rows=len(whole), statistics=oracle.statistics).digest() == whole.digest()
-        update = int(whole.rows(Verb.PUSH)[90])
-        assert_begins(whole, recording.up_to(rows=update + 1, statistics=oracle.statistics), update + 1)
-        moment = int(whole["time_ns"][update])
-        prefix = recording.up_to(seconds=moment / 1e9, statistics=oracle.statistics)
-        assert_begins(whole, prefix, int((whole["time_ns"] < moment).sum()))
+def test_the_same_statistics_give_the_same_schedule_up_to_a_row_or_all_before_a_moment():
+    run = make_run("b-fasgd", protocol={"name": "gated", "c_push": 0.1, "c_fetch": 0.3}, stop={"updates": 200})
+    recording, oracle = Recording(run, 3), Oracle()
+    whole = recording.watched(oracle, lambda _: False)
+    assert len(oracle.statistics) > 200
+    assert {Verb.DROP, Verb.PULL} <= set(whole["verb"].tolist()), "some messages did not pass"
+    assert recording.up_to(rows=len(whole), statistics=oracle.statistics).digest() == whole.digest()
+    update = int(whole.rows(Verb.PUSH)[90])
+    prefix = recording.up_to(rows=update + 1, statistics=oracle.statistics)
+    assert_begins(whole, prefix, update + 1)
+    moment = prefix.end_ns
+    assert moment == whole["time_ns"][update]
+    prefix = recording.up_to(seconds=moment / 1e9, statistics=oracle.statistics)
+    assert_begins(whole, prefix, int((whole["time_ns"] < moment).sum()))
+    assert prefix.end_ns == moment
 
 
 class TestCadence:

@@ -21,8 +21,7 @@ LOW_BIT = {"name": "low-bit", "bits": 2, "zero": False}
 
 
 def made(name: str, **options: Any) -> Codec:
-    codec: Codec = registry.lookup("codec", name).model_validate(options)
-    return codec
+    return registry.lookup("codec", name).model_validate(options)
 
 
 def numbers(*shape: int) -> Array:
@@ -70,12 +69,10 @@ def test_decoded_values_are_numpys_and_zeros_stay_zeros(name, options):
         values = {k: np.float32(factor) * array[:: 2 - factor] for k, array in message.items()}
         arrived, memory = decode(values, memory)
         flat = np.concatenate([array.ravel() for array in values.values()])
-        exact = options.get("format") == "float32"
-        expected = values if exact else plain(0, {"a": flat} if whole else values)
+        expected = values if options.get("format") == "float32" else plain(0, {"a": flat} if whole else values)
         for k, array in {"a": np.concatenate([a.ravel() for a in arrived.values()])}.items() if whole else arrived.items():
             error = 1e-4 if name in ("power-sgd", "dct") else 1e-5
-            bound = error * np.abs(expected[k]).max()
-            np.testing.assert_allclose(array, expected[k], rtol=error, atol=bound, err_msg=f"{name} {options} {k}")
+            np.testing.assert_allclose(array, expected[k], rtol=error, atol=error * np.abs(expected[k]).max(), err_msg=k)
     zeros, _ = decode(jax.tree.map(np.zeros_like, message), start)
     if "'zero': False" not in str(options):
         assert not any(array.any() for array in zeros.values()), (name, options)

@@ -12,13 +12,12 @@ from fred import Cluster, Layout, Recorder, Schedule, Simulation
 from fred.cluster import patterns
 from fred.cluster.network import Network
 from fred.protocols.allreduce import Allreduce
-from fred.running.execution import execute
 from fred.schedule.schedule import What
 from fred.timing.simulation import Operation
 from tests import max_min
 from tests.collective_programs import PROGRAMS
 from tests.draws import Draws
-from tests.worlds import constant, make_run, record
+from tests.worlds import constant, outcome, record
 
 SIZE = 1_000_000
 LATENCY = {"name": "constant", "seconds": 0.01}
@@ -43,6 +42,17 @@ def durations(sim: Simulation, operations: Sequence[Operation]) -> list[float]:
     return [operation.cost.nanoseconds / 1e9 for operation in operations]
 
 
+def check_alone(sim: Simulation, kind: str, joining: Any, members: Any, row: Any) -> None:
+    """Raise AssertionError unless an operation takes the time, messages and bytes of its closed form."""
+    sim.sizes = sim.sizes._replace(summable=kind == "allreduce")
+    operation = sim.add_up(joining)
+    assert sim.network is not None
+    expected = getattr(sim.network, kind)(members, SIZE)
+    assert durations(sim, [operation]) == [pytest.approx(expected.nanoseconds / 1e9, abs=1e-7)], row
+    assert operation.cost[1:3] == expected[1:3], row
+    assert operation.cost.moving == operation.cost.nanoseconds, row
+
+
 @pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo"])
 def test_alone_operations_take_the_time_of_their_closed_forms(algorithm):
     sizes: list[tuple[int, Any]] = [(workers, None) for workers in (1, 2, 3, 4, 5, 7, 8, 11, 16, 17)]
@@ -51,14 +61,8 @@ def test_alone_operations_take_the_time_of_their_closed_forms(algorithm):
     windows = {"window": 1e5, "initial_window": 1e4}
     for (workers, nodes), more, kind in product(sizes, ({}, windows), ("allreduce", "allgather")):
         sim = simulation(workers, nodes=nodes, **{"collective": algorithm, **LINK, **more, **(inner if nodes else {})})
-        sim.sizes = sim.sizes._replace(summable=kind == "allreduce")
-        operation = sim.add_up(workers)
         members = Counter(sim.node_of.tolist()).values() if nodes else workers
-        assert sim.network is not None
-        expected, row = getattr(sim.network, kind)(members, SIZE), (workers, nodes, more, kind)
-        assert durations(sim, [operation]) == [pytest.approx(expected.nanoseconds / 1e9, abs=1e-7)], row
-        assert operation.cost[1:3] == expected[1:3], row
-        assert operation.cost.moving == operation.cost.nanoseconds, row
+        check_alone(sim, kind, workers, members, (workers, nodes, more, kind))
 
 
 @pytest.mark.parametrize("collective", ["ring", "hierarchical"])
@@ -67,30 +71,15 @@ def test_alone_between_regions_too(collective, latency):
     options = {"regions": REGIONS | {"collective": collective, "latency": latency}, "latency": LATENCY}
     for members, kind in product(([*range(9)], [0, 1, 2], [0, 3, 6], [0, 1, 4, 8], [4]), ("allreduce", "allgather")):
         sim = simulation(9, **options)  # type: ignore[arg-type]
-        sim.sizes = sim.sizes._replace(summable=kind == "allreduce")
-        operation = sim.add_up(members)
-        assert sim.network is not None
-        expected = getattr(sim.network, kind)([sum(worker // 3 == region for worker in members) for region in range(3)], SIZE)
-        assert durations(sim, [operation]) == [pytest.approx(expected.nanoseconds / 1e9, abs=1e-7)], (members, kind)
+        by_region = [sum(worker // 3 == region for worker in members) for region in range(3)]
+        check_alone(sim, kind, members, by_region, (members, kind))
 
 
 def both(algorithm: str, network: dict[str, Any], seconds: float, **cluster: Any) -> list[Schedule]:
     """Return the schedules of a run with queues, and with links that messages share."""
     machines: dict[str, Any] = {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}, **cluster}
-    return [
-        execute(
-            "run",
-            make_run(
-                algorithm,
-                cluster={**machines, "network": network | {"sharing": sharing}},
-                task=None,
-                stop={"seconds": seconds},
-                evaluate={"points": 1},
-            ),
-            1,
-        ).schedule
-        for sharing in ("queue", "fair")
-    ]
+    clusters = [machines | {"network": network | {"sharing": sharing}} for sharing in ("queue", "fair")]
+    return [outcome(algorithm, None, cluster, 1, task=None, stop={"seconds": seconds}).schedule for cluster in clusters]
 
 
 @pytest.mark.parametrize("algorithm", ["allreduce-sgd", "local-sgd", "diloco", "wagma-sgd", "sparta", "eager-sgd"])

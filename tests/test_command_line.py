@@ -16,10 +16,8 @@ import pytest
 
 from fred.base.errors import FredError
 from fred.results import figure_files, verify
-from fred.results.experiment import run as fred_run
 from fred.running import work
 from fred.schedule.schedule import Schedule
-from fred.specification.loading import load
 from fred.views import curves
 from tests.conftest import ROOT
 from tests.folders import resigned
@@ -73,12 +71,7 @@ def test_result_folder_has_the_stable_format(done):
         assert schedule.digest() == row["digests"]["schedule"]
         frame, metrics = pd.read_parquet(files / "schedule.parquet"), pd.read_parquet(files / "metrics.parquet")
         assert row["gradients"]["applied"] == frame["verb"].isin(["PUSH", "ADD"]).sum()
-        assert row["staleness"]["max"] == frame["staleness"].max()
-        assert row["virtual_seconds"] == pytest.approx(frame["time_ns"].max() / 1e9)
         assert (row["loss"], row["error"]) == tuple(metrics[["loss", "error"]].iloc[-1])
-        reached = metrics[metrics["error"] <= 0.8]
-        assert row["target"]["updates"] == reached["updates"].iloc[0]
-        assert metrics["updates"].is_monotonic_increasing
         np.testing.assert_allclose(pd.read_csv(files / "metrics.csv"), metrics)
         with np.load(files / "params.npz", allow_pickle=False) as params:
             assert {name.split("/")[0] for name in params.files} == {"initial", "final"}
@@ -93,9 +86,8 @@ def test_result_folder_has_the_stable_format(done):
 def test_running_again_gives_the_same_bytes_but_for_dates_and_times(done, tmp_path):
     assert fred_command("run", done / "small.yaml", "--out", tmp_path / "again").code == 0
     first, again = (json.loads((out / "manifest.json").read_text()) for out in (done / "results/small", tmp_path / "again"))
-    assert first["files"].keys() == again["files"].keys()
-    differing = {name for name, digest in first["files"].items() if again["files"][name] != digest}
-    assert differing == {name for name in first["files"] if "unit.json" in name}
+    differing = dict(first["files"].items() ^ again["files"].items())
+    assert differing.keys() == {name for name in first["files"] if "unit.json" in name}
     assert all(first[name] == again[name] for name in ("scenario", "data", "environment", "fred", "inline"))
 
 
@@ -134,11 +126,10 @@ def test_what_the_user_can_mend_is_refused_in_one_line_and_costs_nothing(folder,
 
 def test_a_reader_may_leave_early():
     pipe = f"{sys.executable} -m fred list | true; exit ${{PIPESTATUS[0]}}"
-    process = subprocess.run(["bash", "-c", pipe], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (process.returncode, process.stderr) == (141, "")
     full = f"{sys.executable} -m fred list > /dev/full"
-    process = subprocess.run(["bash", "-c", full], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (process.returncode, process.stderr) == (2, "fred: cannot write: No space left on device\n")
+    for command, code, error in ((pipe, 141, ""), (full, 2, "fred: cannot write: No space left on device\n")):
+        process = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (process.returncode, process.stderr) == (code, error)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -175,13 +166,6 @@ def test_odd_titles_names_and_places_are_taken_as_they_are(folder, monkeypatch):
     assert sorted(path.name for path in folder.iterdir()) == ["link", "real", "small.yaml"]
 
 
-def test_one_run_can_be_asked_for_by_its_name_and_a_loss_needs_a_task(folder):
-    result = fred_run(load("small.yaml", ["seeds=[1]"]), only="asgd")
-    assert [outcome.name for outcome in result.outcomes] == ["asgd"]
-    with pytest.raises(FredError, match="there is no loss to plot: the scenario has no `task`"):
-        result.plot("loss")
-
-
 def test_every_run_is_named_at_the_end_of_its_line_or_in_a_legend():
     for number in (1, 8, 9):
         names = [f"_odd-{i}" for i in range(number)]
@@ -209,24 +193,12 @@ def test_interrupting_a_long_run_leaves_nothing(folder):
     assert [path.name for path in folder.iterdir()] == ["small.yaml"]
 
 
-def test_help_and_list_do_not_load_jax():
-    program = """
-import contextlib, sys, fred.commands.cli
-for arguments in (["--help"], ["list"], ["run", "--help"], ["--version"]):
-    with contextlib.suppress(SystemExit):
-        fred.commands.cli.main(arguments)
-    assert "jax" not in sys.modules, arguments
-"""
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False).stderr == b""
-
-
 class TestVerify:
     @pytest.fixture
     def copy(self, done, tmp_path) -> Path:
         return Path(shutil.copytree(done / "results" / "small", tmp_path / "small"))
 
     def test_the_same_machine_gives_the_same_bits(self, done, monkeypatch):
-        """In another process than the one that ran it."""
         monkeypatch.chdir(done)
         assert fred_command("verify", "results/small") == (0, "results/small: 4 runs, all digests the same\n", "")
 
@@ -234,8 +206,7 @@ class TestVerify:
     def test_a_difference_in_timing_is_reported_with_its_first_row(self, copy):
         files = copy / "ssgd" / "seed-1"
         schedule = Schedule.load(files / "schedule.parquet")
-        times = schedule["time_ns"].copy()
-        times[17] += 5
+        times = schedule["time_ns"] + 5 * (np.arange(len(schedule)) == 17)
         changed = dataclasses.replace(schedule, columns={**schedule.columns, "time_ns": times})
         changed.save(files / "schedule.parquet")
         rows = json.loads((copy / "summary.json").read_text())
@@ -269,12 +240,10 @@ class TestVerify:
             ("manifest.json", '{"format": 8}', "Manifest fred: Field required"),
             ("manifest.json", "[" * 100_000, "is not a result folder"),
             ("summary.json", "[]", "do not name the same runs"),
-            ("summary.json", None, "do not name the same runs"),
         ],
         ids=str,
     )
     def test_a_damaged_folder_is_refused(self, copy, file, content, message):
-        content = content or (copy / file).read_text().replace('"asgd",', '"other",', 1)
         (copy / file).write_text(content)
         with pytest.raises(FredError, match=message):
             verify.verify(copy)

@@ -1,7 +1,5 @@
 """A split function gives what it gave, keeps the least, and its halves give the same bits wherever they are compiled."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import usual
 from fred.learning.models.cnn import CNN
-from fred.learning.models.mlp import MLP, SoftmaxRegression
+from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model
 from fred.replay.compact import Split, split
 from tests import users
@@ -20,10 +18,6 @@ STEPS, EXAMPLES, SHAPE = 3, 40, (4, 4, 1)
 
 def shaped(*shape: int, kind: str = "float32") -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, kind)
-
-
-def sizes(function: Any, first: Any, always: Any = (), later: Any = ()) -> list[int]:
-    return sizes_of(split(function, first, always, later))
 
 
 def sizes_of(parts: Split) -> list[int]:
@@ -48,9 +42,8 @@ def test_gradients_keep_activations_or_the_operands_of_deltas_or_themselves():
     # 8 indices; the hidden layer's 8 x 200 activations and as many deltas; 8 x 10 deltas of the outputs
     assert words(parts) == 8 + 2 * 8 * 200 + 8 * 10 == 3_288
     assert sizes_of(parts) == [8, 80, 1600, 1600]
-    # of a larger minibatch, inputs are looked up once; 32 x 10 deltas of the outputs; to make the hidden layer's of them, the
-    # second layer's 200 x 10 weights and which of 32 x 200 units are active, 4 to a word; in place of the activations, the
-    # second layer's gradient, 200 x 10
+    # inputs, looked up once; 32 x 10 deltas of the outputs; to make the hidden layer's of them, the second layer's 200 x 10
+    # weights and which of 32 x 200 units are active, 4 to a word; in place of the activations, the second layer's gradient
     assert words(of_gradient(MLP(hidden=(200,)), (784,), batch=32)) == 32 * 784 + 320 + 2_000 + 32 * 200 // 4 + 2_000 == 31_008
     params = jax.eval_shape(lambda: users.Recurrent().init(jax.random.key(0), (8, 8, 1), 10))
     parts = of_gradient(users.Recurrent(), (8, 8, 1), batch=32)
@@ -78,53 +71,59 @@ def test_the_smallest_values_between_are_kept():
         jax.tree.map(np.testing.assert_array_equal, result, function(first, always, ()))
 
 
-def test_both_sides_of_a_diamond_are_kept_or_their_source_whichever_is_less():
-    for narrow, expected in ((2, [2, 2]), (4, [5])):
-
-        def diamond(first, always, later, narrow=narrow):
-            middle = first @ jnp.ones((20, 5))
-            left, right = middle[:narrow], jnp.tile(middle, 3)[:narrow]
-            return jnp.outer(jnp.sin(left), jnp.ones(90)), jnp.outer(jnp.cos(right), jnp.ones(90))
-
-        assert sizes(diamond, shaped(20)) == expected
-
-
-def test_later_values_meet_the_kept_ones():
+def diamond(narrow):
     def function(first, always, later):
-        return (first * later).sum() + jnp.tanh(first).sum()
+        middle = first @ jnp.ones((20, 5))
+        left, right = middle[:narrow], jnp.tile(middle, 3)[:narrow]
+        return jnp.outer(jnp.sin(left), jnp.ones(90)), jnp.outer(jnp.cos(right), jnp.ones(90))
 
-    parts = split(function, shaped(30), (), shaped())
-    assert sizes_of(parts) == [30]
-    first, later = jnp.arange(30.0), jnp.float32(3)
-    np.testing.assert_allclose(parts.finish(parts.begin(first, ()), (), later), function(first, (), later), rtol=1e-6)
-    assert sizes(lambda first, always, later: first.sum() * later, shaped(30), (), shaped()) == [1]
+    return function
 
 
-def test_functions_of_values_that_are_always_there_are_never_kept():
+def twice(compute):
     def function(first, always, later):
-        small = always.sum()
-        return (first * small).sum(0) * jnp.sin(small)
-
-    assert sizes(function, shaped(20, 10), shaped(1000)) == [10]
-    assert sizes(lambda first, always, _: jnp.sin(always[first]), shaped(2, kind="int32"), shaped(1000, 50)) == [2]
-
-
-def test_products_are_not_computed_twice_even_if_less_would_be_kept():
-    def function(first, always, later, compute=jnp.matmul):
         hidden = compute(always, first[0])
         scale = (first[1] * jnp.tanh(hidden).sum()).sum()
         return jnp.outer(hidden, jnp.ones(9)), jnp.outer(scale, jnp.ones(40))
 
-    def cheap(first, always, later):
-        return function(first, always, later, lambda always, first: always[:, 0] * jnp.tile(first, 3))
-
-    shapes = (shaped(10), shaped(100)), shaped(30, 10)
-    assert (sizes(function, *shapes), sizes(cheap, *shapes)) == ([1, 30], [1, 10])
+    return function
 
 
-def test_functions_compiled_apart_are_cut_through_and_masks_count_by_their_bytes():
-    inner = jax.jit(lambda x: jnp.outer(jax.jit(jnp.sum)(x), jnp.ones(30)))
-    assert sizes(lambda first, always, later: inner(first), shaped(8)) == [1]
+OPERANDS = (shaped(10), shaped(100)), shaped(30, 10), ()
+KEPT: dict[str, tuple] = {  # a function, the shapes of its operands, and the sizes that are kept
+    "both sides of a diamond": (diamond(2), shaped(20), (), (), [2, 2]),
+    "the source of both sides": (diamond(4), shaped(20), (), (), [5]),
+    "what meets a later value": (
+        lambda first, _, later: (first * later).sum() + jnp.tanh(first).sum(),
+        shaped(30),
+        (),
+        shaped(),
+        [30],
+    ),
+    "a sum that meets it": (lambda first, _, later: first.sum() * later, shaped(30), (), shaped(), [1]),
+    "no function of what is always there": (
+        *(lambda first, always, _: (first * always.sum()).sum(0) * jnp.sin(always.sum()), shaped(20, 10)),
+        *(shaped(1000), (), [10]),
+    ),
+    "indices": (lambda first, always, _: jnp.sin(always[first]), shaped(2, kind="int32"), shaped(1000, 50), (), [2]),
+    "products, which are not computed twice": (twice(jnp.matmul), *OPERANDS, [1, 30]),
+    "less, if that is cheap": (twice(lambda always, first: always[:, 0] * jnp.tile(first, 3)), *OPERANDS, [1, 10]),
+    "sums in functions compiled apart": (
+        *(jax.jit(lambda x, *_: jnp.outer(jax.jit(jnp.sum)(x), jnp.ones(30))), shaped(8), (), (), [1]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("function", "first", "always", "later", "expected"), KEPT.values(), ids=KEPT)
+def test_what_is_kept_is(function, first, always, later, expected):
+    parts = split(function, first, always, later)
+    assert sizes_of(parts) == expected
+    ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), (first, always, later))
+    result = parts.finish(parts.begin(*ones[:2]), *ones[1:])
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), result, function(*ones))
+
+
+def test_masks_count_by_their_bytes():
     parts = split(lambda first, always, later: jnp.where(first > 0, always, 0.0), shaped(8), shaped(8), ())
     assert (parts.kept[0].dtype, words(parts)) == (bool, 2)
 
@@ -149,8 +148,6 @@ def sealed(function):
 
 
 CASES = {
-    "softmax": (SoftmaxRegression(), 32, True),
-    "one hidden layer": (MLP(hidden=(20,)), 1, True),
     "two, for values": (MLP(hidden=(20, 12), activation="tanh"), 5, False),
     "convolutions": (CNN(channels=(4,), hidden=8), 4, True),
     "attention": (users.Attention(), 1, True),

@@ -6,13 +6,6 @@ import pytest
 from fred.prediction.completed_rounds import BINS, Completion, excesses_of
 
 
-def test_a_whole_round_is_as_it_is():
-    completion, rng = Completion(6), np.random.default_rng(0)
-    for _ in range(20):
-        times = rng.lognormal(0, 0.5, 6)
-        assert np.array_equal(completion.completed(times, np.ones(6, bool)), np.sort(times))
-
-
 def test_late_workers_are_expected_when_late_ones_came_before():
     """One time in ten is 2.0 to 2.2 times the usual one. The mean of the completed times is that of the hidden ones."""
     rng = np.random.default_rng(0)
@@ -56,7 +49,7 @@ def test_where_nothing_is_known_the_missing_are_believed_to_arrive_soon():
 def test_a_slow_worker_is_expected_to_be_slow_again():
     completion, times = Completion(4), np.array([1.0, 1.0, 1.0, 3.0])
     for _ in range(30):
-        completion.completed(times, np.ones(4, bool))
+        assert completion.completed(times, np.ones(4, bool)).tolist() == times.tolist(), "a whole round is as it is"
     assert completion.usual == pytest.approx(times, rel=0.01)
     whole = completion.completed(np.minimum(times, 1.1), np.arange(4) < 3)
     assert whole[3] == pytest.approx(3.0, rel=0.1)
