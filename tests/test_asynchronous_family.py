@@ -123,8 +123,7 @@ class TestLocalSums:
         assert changes(run, Verb.COMMIT) == [1.6, 3.2]
         aborted = [changes(run, Verb.DROP, replica=worker) for worker in range(4)]
         assert aborted == [[1.6, 3.2]] * 3 + [[]], "the next ones of the fast"
-        made = np.bincount(run.schedule["worker"][run.schedule.rows(Verb.PUSH)][:10])
-        assert made.tolist() == [3, 3, 3, 1]
+        assert np.bincount(run.schedule["worker"][run.schedule.rows(Verb.PUSH)][:10]).tolist() == [3, 3, 3, 1]
 
     def test_sums_beyond_the_bound_are_dropped(self):
         slow = constant(0.5, 0.5, 0.5, 5.0)
@@ -234,8 +233,7 @@ def test_where_tables_settle_does_not_depend_on_the_speeds_of_workers(name, rest
     update, state, read = jax.jit(server.apply_update), server.init({"w": jnp.zeros(1)}, workers=2), [jnp.zeros(1)] * 2
     for arrival in range(1500):
         worker = int(arrival % 5 == 4)
-        gradient = {"w": read[worker] - 4.0 * worker}
-        state = update(state, gradient, 0, worker)
+        state = update(state, {"w": read[worker] - 4.0 * worker}, 0, worker)
         read[worker] = state.params["w"]
     assert float(state.params["w"][0]) == pytest.approx(rest, abs=0.1)
 
@@ -276,5 +274,4 @@ print(int(status.split("VmHWM:")[1].split()[0]) * 1024)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     peak = int(done.stdout.split()[-1])
-    table = 1000 * 159_010 * 4
-    assert table < peak < 4 * 2**30, np.round(peak / 2**30, 2)
+    assert (1000 * 159_010 * 4) < peak < 4 * 2**30, np.round(peak / 2**30, 2)

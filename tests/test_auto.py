@@ -65,8 +65,7 @@ def alone_and_looking(number: int, seconds: np.ndarray) -> list[closed_loop.Roun
 def test_its_loss_against_any_sequence_of_candidates_is_within_the_bound(seed):
     """Few and many are right by turns, or at random; the best sequence with S changes by brute force."""
     rng = np.random.default_rng(seed)
-    length = rng.integers(1, 60)
-    turns = np.arange(240) // length % 2 == rng.integers(0, 2) if seed % 3 else rng.random(240) < 0.5
+    turns = np.arange(240) // rng.integers(1, 60) % 2 == rng.integers(0, 2) if seed % 3 else rng.random(240) < 0.5
     weights, gains, _ = played(two(seed=seed), late(turns, seed))
     means, spread = math.fsum((weights * gains).sum(axis=1)), ((gains.max(axis=1) - gains.min(axis=1)) ** 2).sum()
     best = np.zeros((1, 2))  # the most that is reached with so many changes, by the last candidate [changes, candidates]
@@ -110,8 +109,7 @@ class TestFollowing:
         for first, within in ((False, 10), (True, 110)):
             delays = []
             for seed in range(4):
-                rounds = np.where(np.arange(560) < 300, first, not first)
-                chosen = played(two(seed=seed), late(rounds, seed))[2]
+                chosen = played(two(seed=seed), late(np.where(np.arange(560) < 300, first, not first), seed))[2]
                 after = MANY if first else FEW
                 delays.append(next(at for at in range(298, 550) if (chosen[at : at + 10] == after).all()) - 298)
             assert max(delays) <= within
@@ -160,8 +158,7 @@ class TestFollowing:
 class TestLooking:
     def test_looking_for_missing_workers_costs_a_hundredth_at_most(self):
         """A third of the workers is always three times as slow; all could pay if they came by 1.5 times the time of the others."""
-        seconds = late(np.ones(900, bool))
-        alone, looking = alone_and_looking(20, seconds)
+        alone, looking = alone_and_looking(20, late(np.ones(900, bool)))
         for start in range(0, 780):
             part = slice(start, start + 100)
             assert looking.time[part].sum() <= 1.012 * alone.time[part].sum()  # noise of single rounds beside it
@@ -248,8 +245,7 @@ class TestTraining:
         seconds, counts = rounds_of(1, 15), np.array([20, 20, 21])
         trained = Auto(candidates=tuple(FixedCount(workers=count) for count in counts.tolist())).trained(seconds, NODES)
         ends = np.sort(seconds[11:], axis=1)[:, counts - 1]
-        gains = (counts - (4 * counts / ends.sum(axis=0)).max() * ends) / 30
-        weights = np.exp(RATE * gains.sum(axis=0))
+        weights = np.exp(RATE * ((counts - (4 * counts / ends.sum(axis=0)).max() * ends) / 30).sum(axis=0))
         assert trained.weights == pytest.approx(0.999 * weights / weights.sum() + 0.001 / 3, rel=1e-5)
 
     def test_untrained_it_leaves_out_candidates_that_must_be_trained(self):

@@ -111,8 +111,7 @@ def test_protocols_do_what_their_algorithms_say(protocol, acted):
     """Acted out by a program that knows no schedule; the workers' times have no multiple in common within the run."""
     seconds = [1.0, 0.37, 0.731]
     run = outcome("easgd", protocol, constant(*seconds), stop={"seconds": 30.1})
-    plain = acted(run, seconds)
-    assert largest_relative_error(run.final, plain.server_model) < 1e-4
+    assert largest_relative_error(run.final, acted(run, seconds).server_model) < 1e-4
     assert largest_relative_error(run.final, run.initial) > 0.1
 
 
@@ -182,8 +181,7 @@ def test_adacomms_period_follows_the_loss():
     run = outcome("adacomm", {"period": 10, "adapt_every": 0.7}, constant(0.1, 0.1, 0.1), stop={"seconds": 8.05})
     plain = AdaCommActedOut(run, [])
     plain.own, plain.steps = [plain.server_model] * 3, [0] * 3
-    syncs = run.schedule.rows(Verb.SYNC)
-    times = np.unique(run.schedule["time_ns"][syncs] / 1e9).round(6).tolist()
+    times = np.unique(run.schedule["time_ns"][run.schedule.rows(Verb.SYNC)] / 1e9).round(6).tolist()
     assert plain.run(10, len(times)) == times
     periods = np.diff([0, *times]).round(6)
     assert periods[0] == 1.0 and periods.min() == pytest.approx(0.1), "from 10 updates to one"
@@ -254,5 +252,4 @@ class TestBytes:
         sent = schedule["bytes"][schedule.rows(Verb.SYNC)].reshape(-1, 4)
         assert (sent == sent[:, :1]).all()
         assert len(sent) >= 12
-        parts = np.array([1, 2, 2, 2, 1, 3] * 3)[: len(sent)]
-        assert sent[:, 0].tolist() == (1.5 * 4 * 36 * parts).tolist()
+        assert sent[:, 0].tolist() == (1.5 * 4 * 36 * np.array([1, 2, 2, 2, 1, 3] * 3)[: len(sent)]).tolist()

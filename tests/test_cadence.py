@@ -84,16 +84,14 @@ def expected(schedule: Schedule, cadence: Cadence) -> list[Point]:
     points = [walk.at(0), *between(schedule, cadence)]
     for row in schedule:
         walk.step(row)
-    later = [row.verb for row in list(schedule)[points[-1].rows :]]
-    changed = {Verb.PUSH, Verb.COMMIT, Verb.SYNC}.intersection(later)
+    changed = {Verb.PUSH, Verb.COMMIT, Verb.SYNC}.intersection([row.verb for row in list(schedule)[points[-1].rows :]])
     if cadence.unit == "seconds" or changed:
         points.append(walk.at(schedule.end_ns))
     return points
 
 
 def listed(points: Points) -> list[Point]:
-    times = np.rint(points.seconds * 1e9).astype(np.int64)
-    columns = (points.rows, points.updates, points.gradients, times)
+    columns = (points.rows, points.updates, points.gradients, np.rint(points.seconds * 1e9).astype(np.int64))
     return list(map(Point._make, zip(*(column.tolist() for column in columns), strict=True)))
 
 

@@ -38,8 +38,7 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
     text = tables(claims, measured)
     assert "| first | 1 | yes | 1.0 | open | no | within 10 % |" in text["one"]
     assert "| x | 3 | yes | far |" in text["untried"]
-    numbers = [line.split("|")[2].strip() for line in text["counts"].splitlines()[2:]]
-    assert numbers == ["3", "2", "1", "1", "1", "1"]
+    assert [line.split("|")[2].strip() for line in text["counts"].splitlines()[2:]] == ["3", "2", "1", "1", "1", "1"]
     for wrong in ({"a": measured["a"]}, {**measured, "c": measured["a"]}, {**measured, "d": measured["a"]}):
         with pytest.raises(ValueError, match="neither measured"):
             tables(claims, wrong)

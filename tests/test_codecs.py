@@ -126,8 +126,7 @@ class TestTraffic:
     def test_servers_get_their_share_of_a_message(self):
         protocol = {"name": "asynchronous", "clocks": "each", "cut": "layers"}
         schedule = sized_schedule({"name": "asgd", "codec": "sign"}, protocol, {**UNEQUAL, "servers": 2}, task=LAYERS)
-        pushes = schedule.rows(Verb.PUSH)
-        sizes = {(schedule["block"][row], schedule["bytes"][row]) for row in pushes}
+        sizes = {(schedule["block"][row], schedule["bytes"][row]) for row in schedule.rows(Verb.PUSH)}
         assert sizes == {(0, math.ceil((8 * 6 + 6 + 2 * 32) / 8)), (1, math.ceil((6 * 4 + 4 + 2 * 32) / 8))}
 
 

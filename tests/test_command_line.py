@@ -67,8 +67,7 @@ def test_result_folder_has_the_stable_format(done):
     assert [(row["name"], row["seed"]) for row in rows] == [("asgd", 1), ("asgd", 2), ("ssgd", 1), ("ssgd", 2)]
     for row in rows:
         files = out / row["name"] / f"seed-{row['seed']}"
-        schedule = Schedule.load(files / "schedule.parquet")
-        assert schedule.digest() == row["digests"]["schedule"]
+        assert Schedule.load(files / "schedule.parquet").digest() == row["digests"]["schedule"]
         frame, metrics = pd.read_parquet(files / "schedule.parquet"), pd.read_parquet(files / "metrics.parquet")
         assert row["gradients"]["applied"] == frame["verb"].isin(["PUSH", "ADD"]).sum()
         assert (row["loss"], row["error"]) == tuple(metrics[["loss", "error"]].iloc[-1])

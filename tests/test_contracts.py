@@ -125,8 +125,7 @@ def test_numbers_and_lists_are_the_same_however_written_and_classes_with_the_sam
     ):
         assert (one, hash(one)) == (other, hash(other))
     algorithms = [lookup("algorithm", name)(learning_rate=0.1) for name in ("asgd", "ssgd", "ssp", "cutoff-sgd")]
-    topologies = [lookup("topology", name)() for name in ("ring", "complete", "star")]
-    for group in (algorithms, topologies):
+    for group in (algorithms, [lookup("topology", name)() for name in ("ring", "complete", "star")]):
         assert len(set(group)) == len(group)
         assert all(one != other for one, other in itertools.combinations(group, 2))
 
@@ -138,15 +137,12 @@ def test_numbers_and_lists_are_the_same_however_written_and_classes_with_the_sam
         ({"wrkers": 3}, "unknown key `wrkers`; did you mean `workers`?"),
         ({"speeds": [1, 2]}, "3 workers need as many `speeds`, not 2"),
         ({"times": [1, 2]}, "3 workers need as many `times`, not 2"),
-        ({"times": [1, 2, 0]}, "greater than 0"),
         ({"times": "i^2"}, "'i' or 'sqrt(i)'"),
         ({"times": "i", "speeds": [1, 1, 1]}, "give one of `speeds`, `times`"),
         ({"compute": "pareto"}, "Field required"),
         ({"compute": {"name": "constant", "seconds": math.nan}}, "finite number"),
         ({"compute": "nothing"}, "expected one of constant, uniform"),
-        ({"compute": 3}, "expected a name or a mapping with the key `name`"),
         ({"compute": {"seconds": 3}}, "expected a name or a mapping with the key `name`"),
-        ({"servers": True}, "found true or false; expected: parameter servers"),
         ({"speeds": [1, True, 1]}, "found true or false; expected: speed of each worker"),
     ],
 )
@@ -160,15 +156,11 @@ def test_a_copy_is_refused_what_a_new_one_would_be(update, message):
 
 
 def test_times_multiply_the_compute_time_of_each_worker():
-    for times, seconds in (
-        ("i", [0.5, 1, 1.5]),
-        ("sqrt(i)", [0.5, 0.5 * 2**0.5, 0.5 * 3**0.5]),
-        ([1, 7, 49], [0.5, 3.5, 24.5]),
-    ):
+    for times, factors in (("i", [1, 2, 3]), ("sqrt(i)", [1, 2**0.5, 3**0.5]), ([1, 7, 49], [1, 7, 49])):
         cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 0.5}, "times": times}
         schedule = execute("run", make_run("ssgd", task=None, cluster=cluster, stop={"updates": 1}), 1).schedule
         pushes = schedule.frame().query("verb == 'ADD'").sort_values("worker")
-        assert pushes["time_ns"].tolist() == [round(1e9 * each) for each in seconds], times
+        assert pushes["time_ns"].tolist() == [round(5e8 * factor) for factor in factors], times
 
 
 def test_what_went_around_validation_deep_inside_is_found_with_its_place():
@@ -182,14 +174,7 @@ def test_what_went_around_validation_deep_inside_is_found_with_its_place():
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        (
-            "algorithm",
-            "asdg",
-            "expected one of the names that `fred list algorithm` lists, or `module:Class`; did you mean `asgd`\\?",
-        ),
-        ("latency", "log-normal", "; did you mean `lognormal`\\?"),
-        ("topology", "rings", "; did you mean `ring`\\?"),
-        ("contention", "random-delay", "; did you mean `random-delays`\\?"),
+        ("algorithm", "asdg", "names that `fred list algorithm` lists, or `module:Class`; did you mean `asgd`\\?"),
         ("data", "zzzzz", "or `module:Class`$"),
         ("model", ":Net", "`:Net` is not of the form `module:Class`"),
         ("model", "nets:", "`nets:` is not of the form `module:Class`"),
@@ -227,24 +212,20 @@ def test_a_protocol_trains_with_one_worker(name):
 
 
 @pytest.mark.parametrize("name", registry.REGISTRY["gate"])
-class TestGate:
-    def test_offer_and_options_decide(self, name):
-        gate = registry.lookup("gate", name).example()
-        offers = [Offer(number % 3, number, draw=number / 40, measured=0.05) for number in range(1, 40)]
-        answers = [gate.passes(offer) for offer in offers]
-        assert {type(answer) for answer in answers} == {bool}
-        assert set(answers) == {True, False}
-        assert [gate.passes(offer) for offer in offers[::-1]] == answers[::-1]
-
-    def test_it_saves_messages_of_its_direction_alone(self, name):
-        gate = registry.lookup("gate", name).example()
-        for protocol in ("gated", "dispatcher"):
-            for gated, other in (("push", "fetches"), ("fetch", "pushes")):
-                cls = registry.lookup("protocol", protocol)
-                schedule = record(cls(**{f"{gated}_gate": gate}), Cluster(workers=4, compute=COMPUTE), gradients=80)
-                last = copies(schedule).iloc[-1]
-                assert 0 < last[{"push": "pushes", "fetch": "fetches"}[gated]] < 0.9 * last["potential"], (protocol, gated)
-                assert last[other] > 0
+def test_a_gate_decides_by_offer_and_options_and_saves_messages_of_its_direction_alone(name):
+    gate = registry.lookup("gate", name).example()
+    offers = [Offer(number % 3, number, draw=number / 40, measured=0.05) for number in range(1, 40)]
+    answers = [gate.passes(offer) for offer in offers]
+    assert {type(answer) for answer in answers} == {bool}
+    assert set(answers) == {True, False}
+    assert [gate.passes(offer) for offer in offers[::-1]] == answers[::-1]
+    for protocol, (gated, saved, other) in itertools.product(
+        ("gated", "dispatcher"), (("push", "pushes", "fetches"), ("fetch", "fetches", "pushes"))
+    ):
+        protocol = registry.lookup("protocol", protocol)(**{f"{gated}_gate": gate})
+        last = copies(record(protocol, Cluster(workers=4, compute=COMPUTE), gradients=80)).iloc[-1]
+        assert 0 < last[saved] < 0.9 * last["potential"], (protocol, gated)
+        assert last[other] > 0
 
 
 def test_models_have_parameters_in_single_precision_and_an_output_for_each_class():
@@ -280,8 +261,7 @@ def test_no_import_leads_upwards():
 
 
 def test_the_house_stays_small_and_its_picture_is_drawn_from_the_code(tmp_path):
-    graph = house.rooms([each for each in house.imports() if not each.lazy])
-    assert sum(map(len, graph.values())) < 110
+    assert sum(map(len, house.rooms([each for each in house.imports() if not each.lazy]).values())) < 110
     assert not house.twice()
     assert [room for room, size in house.sizes_of_rooms().items() if size > 30] == ["systems"]
     house.draw_rooms(tmp_path / "rooms.svg")
@@ -310,8 +290,8 @@ def test_files_and_functions_stay_short_documented_and_within_their_libraries():
 
 def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
     """In the text of a page no `Server` names the simulation, and no other class JAX."""
-    names = Counter(name for page in pages.known() for name in (*page.algorithms, *page.protocols.values()))
-    assert set(names.values()) == {1}
+    names = [name for page in pages.known() for name in (*page.algorithms, *page.protocols.values())]
+    assert len(set(names)) == len(names)
     for page in pages.known():
         path, module = house.files()[page.module], importlib.import_module(page.module)
         text = path.read_text(encoding="utf-8")
@@ -326,32 +306,28 @@ def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
                 assert not words & {"jax", "jnp", "optax", "State"}, f"{path}: {cls.__name__}"
 
 
-def test_timing_alone_loads_no_jax(tmp_path):
+def test_help_the_list_and_timing_alone_load_no_jax(tmp_path):
     """Every algorithm and protocol with its usual options, and a scenario without a task, run and stored."""
     program = """
-        import importlib, sys
+        import contextlib, importlib, sys
         import fred
+        from fred.commands import cli
         from fred.components import registry
+        for arguments in (["--help"], ["list"], ["run", "--help"], ["--version"]):
+            with contextlib.suppress(SystemExit):
+                cli.main(arguments)
         for kind in ("algorithm", "protocol"):
             for name in registry.REGISTRY[kind]:
                 registry.lookup(kind, name).example()
         for module in {modules}:
             importlib.import_module(module)
-        names = ("asgd", "k-async", "noloco")
-        scenario = fred.scenario({{
-            "cluster": {{"workers": 2, "compute": {{"name": "constant", "seconds": 0.5}}}},
-            "stop": {{"updates": 4}},
-            "runs": {{name: {{"algorithm": {{"name": name, "learning_rate": 0.1}}}} for name in names}},
-        }})
-        fred.run(scenario, out="timing")
+        runs = {{name: {{"algorithm": {{"name": name, "learning_rate": 0.1}}}} for name in ("asgd", "k-async", "noloco")}}
+        fred.run(fred.scenario({{"cluster": {{"workers": 2}}, "stop": {{"updates": 4}}, "runs": runs}}), out="timing")
         print(sorted({{"jax", "jaxlib", "optax"}} & sys.modules.keys()))
         """
-    modules = [
-        name
-        for name, path in house.files().items()
-        if path.relative_to(house.SOURCE).parts[0] in ("protocols", "specification", "outcomes")
-    ]
+    rooms = "protocols", "specification", "outcomes"
+    modules = [name for name, path in house.files().items() if path.relative_to(house.SOURCE).parts[0] in rooms]
     command = [sys.executable, "-c", inspect.cleandoc(program.format(modules=modules))]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     process = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
-    assert process.stdout == "[]\n"
+    assert process.stdout.splitlines()[-1] == "[]"

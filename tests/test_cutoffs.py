@@ -71,8 +71,7 @@ def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(name):
     assert np.array_equal(rounds.cutoff, added)
     assert np.array_equal(rounds.time, np.diff(schedule["time_ns"][commits], prepend=0))
     assert all(choice == number for choice, number in zip(chosen, added, strict=True) if not isinstance(choice, Deadline))
-    limits = [(choice.workers or 30) if isinstance(choice, Deadline) else choice for choice in chosen]
-    assert (added <= limits).all()
+    assert (added <= [(choice.workers or 30) if isinstance(choice, Deadline) else choice for choice in chosen]).all()
 
 
 class TestRound:
@@ -85,8 +84,7 @@ class TestRound:
         )
         assert by_count.first.tolist() == [worker for _, worker in arrivals[:number]]
         assert by_count.cutoff == arrivals[number - 1][0]
-        in_time = [worker for time, worker in arrivals if time <= deadline] or [arrivals[0][1]]
-        assert by_time.first.tolist() == in_time
+        assert by_time.first.tolist() == ([worker for time, worker in arrivals if time <= deadline] or [arrivals[0][1]])
         assert by_time.cutoff == max(min(deadline, max(times)), min(times))
         assert isinstance(by_time.cutoff, int)
         assert by_both.cutoff == min(by_time.cutoff, by_count.cutoff), "the one that ends first"
@@ -243,8 +241,7 @@ class TestHeldBack:
 
     def test_the_constant_itself_and_few_rounds_are_indistinguishable_from_it(self):
         seconds = clusters(4, 100)
-        static = held_back(EWMA(), seconds, NODES).static
-        same = held_back(FixedCount(workers=static), seconds, NODES)
+        same = held_back(FixedCount(workers=held_back(EWMA(), seconds, NODES).static), seconds, NODES)
         assert (same.ratio, same.interval) == (1, (1, 1))
         few = held_back(EWMA(), seconds[:20], NODES)
         assert (few.rounds, few.interval) == (5, None)
@@ -466,6 +463,5 @@ class TestPredictorsByTime:
         rng = np.random.default_rng(4)
         seconds = rng.uniform(0.95, 1.05, (500, 30)) * np.where(rng.random((500, 30)) < 0.25, 10.0, 1.0)
         by_count = [run(FixedCount(workers=c), seconds, NODES).summary() for c in range(1, 31)]
-        by_time = run(FixedDeadline(seconds=1.05), seconds, NODES).summary()
-        assert by_time["of_oracle"] > 0.99
+        assert run(FixedDeadline(seconds=1.05), seconds, NODES).summary()["of_oracle"] > 0.99
         assert max(summary["of_oracle"] for summary in by_count) < 0.9

@@ -122,8 +122,7 @@ class TestExactly:
         means = chain.x[0, 0] - lasts[:, 0]
         assert lasts[:, 2] == pytest.approx(chain.x[0, 2] - means, abs=1e-5)
         draw = np.random.default_rng(0)
-        z = draw.normal(size=(400_000, LATENT)) * chain.s0
-        mean = z @ chain.c_matrix.T + chain.c
+        mean = (draw.normal(size=(400_000, LATENT)) * chain.s0) @ chain.c_matrix.T + chain.c
         at = (chain.x[0] - mean) / chain.r
         weight = np.exp(np.where([True, False, True], stats.norm.logpdf(at), stats.norm.logsf(at)).sum(1))
         late = mean[:, 1] + chain.r * stats.truncnorm.rvs(at[:, 1], np.inf, random_state=draw)
@@ -166,8 +165,7 @@ def test_expected_order_statistics_are_those_of_independent_normal_variables():
     shapes = jax.eval_shape(lambda key: network.init(key, workers), key_of(0))
     params: Any = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
     params["mean-2"]["bias"] += 5
-    known = Known.of(params, jnp.ones((1, workers), bool), 40_000)
-    _, samples = Filter(network, 40_000, 3).start(known, key_of(0))
+    _, samples = Filter(network, 40_000, 3).start(Known.of(params, jnp.ones((1, workers), bool), 40_000), key_of(0))
     scale = np.log(2) + 1e-3
     expected = np.sort(np.asarray(samples), 1).mean(0)
     z = np.linspace(-9, 9, 20_001)
@@ -196,8 +194,7 @@ def switching(iterations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Three nodes of eight workers, which are slow by turns, ten rounds each; s."""
     rng = np.random.default_rng(seed)
     node_of = np.repeat(np.arange(3), 8)
-    turn = (np.arange(iterations) + rng.integers(40)) // 10 % 4
-    slow = np.where(turn[:, None] == node_of, 2.5, 1.0)
+    slow = np.where(((np.arange(iterations) + rng.integers(40)) // 10 % 4)[:, None] == node_of, 2.5, 1.0)
     return slow * rng.lognormal(0, 0.08, (iterations, 24)), node_of
 
 

@@ -38,8 +38,7 @@ def one_slow() -> Diagnosis:
 @pytest.fixture(scope="module")
 def in_spells() -> Diagnosis:
     """One of three nodes is 2.5 times slower in three spells of 40 rounds."""
-    rng = np.random.default_rng(7)
-    seconds = np.exp(0.05 * rng.standard_normal((300, 12)))
+    seconds = np.exp(0.05 * np.random.default_rng(7).standard_normal((300, 12)))
     for begin in (50, 140, 230):
         seconds[begin : begin + 40, 4:8] *= 2.5
     return diagnose(trace(seconds, [0] * 4 + [1] * 4 + [2] * 4))
@@ -221,8 +220,7 @@ def test_no_number_of_backup_workers_exceeds_the_bound_and_one_of_them_is_the_be
     every = [remedies.backups(seconds, number).played.throughput() for number in range(1, workers)]
     every.append(remedies.waiting_for_all(seconds).played.throughput())
     assert max(every) <= remedies.bound(seconds).played.throughput() * (1 + 1e-12)
-    best = remedies.best_backups(seconds)
-    assert every[best - 1] == pytest.approx(max(every))
+    assert every[remedies.best_backups(seconds) - 1] == pytest.approx(max(every))
 
 
 def test_the_bound_is_that_of_all_choices():

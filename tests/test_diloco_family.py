@@ -132,21 +132,18 @@ class TestRounds:
         schedule = self.schedule("edit", {"every": 2.2}, SLOW, 6.25)
         assert steps(schedule) == [3.0, 6.0]
         pushes = schedule.rows(Verb.PUSH)
-        first = pushes[schedule["time_ns"][pushes] <= 3e9]
-        assert np.bincount(schedule["worker"][first]).tolist() == [5, 5, 5, 3]
+        assert np.bincount(schedule["worker"][pushes[schedule["time_ns"][pushes] <= 3e9]]).tolist() == [5, 5, 5, 3]
 
     @pytest.mark.parametrize(("seconds", "ends"), [(0.1, [3.0, 6.0]), (0.5, [4.0, 8.0])])
     def test_an_allreduce_longer_than_the_steps_behind_which_it_hides_is_waited_for(self, seconds, ends):
         """Each has two updates of the slow, 2 s, time; six messages take 0.6 s, or 3 s."""
         schedule = self.schedule("streaming-diloco", {"period": 3, "fragments": 1, "delay": 2}, SLOW | latency(seconds), 8.25)
         syncs = schedule.rows(Verb.SYNC)
-        last = schedule["time_ns"][syncs][schedule["worker"][syncs] == 3] / 1e9
-        assert last[:2].round(6).tolist() == ends
+        assert (schedule["time_ns"][syncs][schedule["worker"][syncs] == 3] / 1e9)[:2].round(6).tolist() == ends
 
     def test_paced_workers_make_updates_in_proportion_to_their_speed(self):
         """4 s of eight, four and three updates (8 / 3 rounded up), of which the last takes 4.5 s."""
-        cluster = constant(0.5, 1.0, 1.5) | latency(0.1)
-        schedule = self.schedule("diloco", {"period": 8, "paced": True}, cluster, 15.0)
+        schedule = self.schedule("diloco", {"period": 8, "paced": True}, constant(0.5, 1.0, 1.5) | latency(0.1), 15.0)
         assert steps(schedule) == [4.9, 9.8, 14.7], "4.5 s, and a ring of four messages"
         assert np.bincount(schedule["worker"][schedule.rows(Verb.PUSH)])[:3].tolist() == [24, 12, 9]
 
@@ -180,8 +177,7 @@ class TestQuorum:
         schedule = self.run({"quorum": 3, "overlap": overlap}, self.CLUSTER, 11.25).schedule
         commits, adds = schedule.rows(Verb.COMMIT), schedule.rows(Verb.ADD)
         assert steps(schedule)[0] == 2.0 + overlap / 2
-        first = adds[adds < commits[0]]
-        assert schedule["weight"][first].tolist() == [4.0] * 3 + ([1.0] if overlap else []), "updates"
+        assert schedule["weight"][adds[adds < commits[0]]].tolist() == [4.0] * 3 + ([1.0] if overlap else []), "updates"
         assert not len(schedule.rows(Verb.DROP)), "a learner that is too late does not answer any more"
 
     def test_each_fragment_is_asked_for_by_itself(self):

@@ -252,8 +252,7 @@ def test_only_this_process_draws_where_matplotlib_may_be_configured(monkeypatch,
 @pytest.fixture(scope="module")
 def result() -> Result:
     """A sweep, whose best points have figures too."""
-    swept = {"over": {"cluster.workers": [2, 3]}}
-    runs = {**BOTH, "asgd": {**BOTH["asgd"], "sweep": swept}}
+    runs = {**BOTH, "asgd": {**BOTH["asgd"], "sweep": {"over": {"cluster.workers": [2, 3]}}}}
     return fred.run(fred.scenario(cluster=CLUSTER, stop={"gradients": 30}, seeds=[1, 2], runs=runs))
 
 

@@ -94,8 +94,7 @@ def test_cpus_without_the_portable_kernels_are_a_class_each(monkeypatch, tmp_pat
         facts.write_text(f"processor\t: 0\nmodel name\t: Old CPU\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
     monkeypatch.setattr(environment, "_CPU_INFORMATION", facts)
     assert environment.cpu_class() == expected
-    without = "--xla_cpu_experimental_ynn_fusion_type=" in wanted_flags("")
-    assert without == (expected != "x86-64-v3 or arm64")
+    assert ("--xla_cpu_experimental_ynn_fusion_type=" in wanted_flags("")) == (expected != "x86-64-v3 or arm64")
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "arm64"])

@@ -164,10 +164,9 @@ QUICK = "k-async", "streaming-diloco", "async-local / steps=1 == asgd"
 
 def both(text: str, world: World, **more: Any) -> list[Outcome]:
     """Run both sides."""
-    sides = [side.partition(" / ") for side in text.split(" == ")]
     return [
         outcome(options(algorithm), options(protocol) or None, **{"stop": {"gradients": 60}} | world | more)
-        for algorithm, _, protocol in sides
+        for algorithm, _, protocol in [side.partition(" / ") for side in text.split(" == ")]
     ]
 
 
