@@ -32,7 +32,6 @@ from tests.recompute import PlainSGD, by_plain, largest_relative_error
 from tests.worlds import CLUSTERS, LAYERS, UNEQUAL, constant, make_run, outcome
 
 FIVE = UNEQUAL | {"workers": 5}
-EQUAL = constant(0.5, 0.5, 0.5, 0.5)
 LATE = st.sampled_from(["interrupt", "finish"])
 MATRIX = (2 * np.eye(7) - np.eye(7, k=1) - np.eye(7, k=-1)) / 4  # of a quadratic
 B = np.eye(7)[0] / -4
@@ -109,10 +108,8 @@ class TestDelays:
 
 
 class TestLocalSums:
-    """Birch SGD's methods on workers that take half a second for a gradient."""
-
     def test_groups_come_in_turn(self):
-        schedule = outcome("cycle", {"group_size": 2}, EQUAL, stop={"seconds": 3.75}, task=None).schedule
+        schedule = outcome("cycle", {"group_size": 2}, constant(*[0.5] * 4), stop={"seconds": 3.75}, task=None).schedule
         rows = schedule.rows(Verb.ADD)
         assert (schedule["time_ns"][rows] / 1e9).tolist() == np.arange(0.5, 3.75, 0.5).repeat(2).tolist()
         assert schedule["worker"][rows].tolist() == [0, 1, 2, 3] * 3 + [0, 1]
@@ -150,8 +147,6 @@ class TestLocalSums:
 
 
 class TestQuadratic:
-    """f(x) - min f, of which all is known."""
-
     def test_its_value_and_gradient_are_those_of_the_matrix(self):
         x, noise = np.random.default_rng(0).normal(size=7), jnp.float32([[0.5], [0.0]])
         apply, params = jax.jit(Quadratic(dimension=7).apply), {"x": jnp.float32(x)}
@@ -184,8 +179,7 @@ class TestQuadratic:
 
 def test_a_gradient_is_clipped_to_its_length_however_long_it_is():
     server = ClippedASGD(learning_rate=1.0, length=1.0)
-    state = server.init({"w": jnp.zeros(2)}, workers=2)
-    update = jax.jit(server.apply_update)
+    state, update = server.init({"w": jnp.zeros(2)}, workers=2), jax.jit(server.apply_update)
     for length in (3.0, 1e18, 1e20, 5e37):
         stepped = update(state, {"w": jnp.array([length, 0.0])}, timestamp=0, worker=0).params["w"]
         assert stepped.tolist() == pytest.approx([-1.0, 0.0], rel=1e-6), length
@@ -259,16 +253,13 @@ def test_a_loop_of_updates_never_copies_the_table(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_of_a_thousand_workers_fit_into_four_gibibytes(name):
     """784-200-10: 159,010 parameters; a table is 0.6 GB. Measured in a process of its own."""
+    data = {"name": "synthetic-classification", "features": 784, "examples": 300}
+    task = {"data": data, "model": {"name": "mlp", "hidden": [200]}, "batch_size": 1}
+    cluster = {"workers": 1000, "compute": {"name": "constant", "seconds": 0.1}}
     program = f"""
 import fred
-scenario = fred.scenario({{
-    "task": {{"data": {{"name": "synthetic-classification", "features": 784, "examples": 300}},
-             "model": {{"name": "mlp", "hidden": [200]}}, "batch_size": 1}},
-    "cluster": {{"workers": 1000, "compute": {{"name": "constant", "seconds": 0.1}}}},
-    "stop": {{"updates": 1200}},
-    "algorithm": {{"name": "{name}", "learning_rate": 0.01}},
-}})
-fred.run(scenario)
+algorithm = {{"name": "{name}", "learning_rate": 0.01}}
+fred.run(fred.scenario(task={task}, cluster={cluster}, stop={{"updates": 1200}}, algorithm=algorithm))
 status = open("/proc/self/status").read()  # resource.getrusage would count the memory of the test's own process, too
 print(int(status.split("VmHWM:")[1].split()[0]) * 1024)
 """

@@ -28,7 +28,7 @@ class ActedOut:
         self.data, self.evaluation = (getattr(outcome.run.task.data.load(3), name) for name in ("train", "evaluation"))
         self.server_model = {k: v.astype(float) for k, v in outcome.initial.items()}
         self.own = [dict(self.server_model) for _ in seconds]
-        self.steps = [0] * len(seconds)
+        self.steps, self.memory, self.buffer = [0] * len(seconds), dict[int, Any](), list[dict]()
         for _, worker in sorted((s * n, w) for w, s in enumerate(seconds) for n in range(1, math.ceil(30.1 / s))):
             self.act(worker)
 
@@ -48,13 +48,9 @@ class ActedOut:
 class ElasticActedOut(ActedOut):
     """Algorithm 1 as printed, but for the exchange before the first step, of models that are the same."""
 
-    def __init__(self, *arguments: Any):
-        self.before: dict[int, dict] = {}
-        super().__init__(*arguments)
-
     def act(self, worker: int) -> None:
-        self.step(worker, self.before.get(worker, self.own[worker]))
-        self.before[worker] = x = self.own[worker]
+        self.step(worker, self.memory.get(worker, self.own[worker]))
+        self.memory[worker] = x = self.own[worker]
         if self.steps[worker] % 3 == 0:
             self.own[worker] = {k: x[k] - 0.2 * (x[k] - self.server_model[k]) for k in x}
             self.server_model = {k: c + 0.2 * (x[k] - c) for k, c in self.server_model.items()}
@@ -63,18 +59,14 @@ class ElasticActedOut(ActedOut):
 class DownpourActedOut(ActedOut):
     """Accrued steps are pushed after two, the server model is fetched after three."""
 
-    def __init__(self, *arguments: Any):
-        self.accrued: dict[int, Any] = {}
-        super().__init__(*arguments)
-
     def act(self, worker: int) -> None:
         grads = self.gradient(worker, self.own[worker])
-        accrued = self.accrued.get(worker, dict.fromkeys(grads, 0.0))
-        self.accrued[worker] = {k: a + RATE * grads[k] for k, a in accrued.items()}
+        accrued = self.memory.get(worker, dict.fromkeys(grads, 0.0))
+        self.memory[worker] = {k: a + RATE * grads[k] for k, a in accrued.items()}
         self.own[worker] = {k: p - RATE * grads[k] for k, p in self.own[worker].items()}
         if self.steps[worker] % 2 == 0:
-            self.server_model = {k: c - self.accrued[worker][k] for k, c in self.server_model.items()}
-            del self.accrued[worker]
+            self.server_model = {k: c - self.memory[worker][k] for k, c in self.server_model.items()}
+            del self.memory[worker]
         if self.steps[worker] % 3 == 0:
             self.own[worker] = self.server_model
 
@@ -82,31 +74,25 @@ class DownpourActedOut(ActedOut):
 class BufferedActedOut(ActedOut):
     """Two steps from the server model; the mean of three pseudo-gradients is an update."""
 
-    def __init__(self, *arguments: Any):
-        self.start: dict[int, dict] = {}
-        self.buffer: list[dict] = []
-        super().__init__(*arguments)
-
     def act(self, worker: int) -> None:
-        start = self.start.setdefault(worker, self.own[worker])
+        start = self.memory.setdefault(worker, self.own[worker])
         self.step(worker, self.own[worker])
         if self.steps[worker] % 2 == 0:
             self.buffer.append({k: start[k] - p for k, p in self.own[worker].items()})
             if len(self.buffer) == 3:
                 self.server_model = {k: c - sum(each[k] for each in self.buffer) / 3 for k, c in self.server_model.items()}
                 self.buffer = []
-            self.start[worker] = self.own[worker] = self.server_model
+            self.memory[worker] = self.own[worker] = self.server_model
 
 
-@pytest.mark.parametrize(
-    ("protocol", "acted"),
-    [
-        ({"name": "elastic", "period": 3, "elasticity": 0.2}, ElasticActedOut),
-        ({"name": "accumulating", "n_push": 2, "n_fetch": 3}, DownpourActedOut),
-        ({"name": "buffered", "period": 2, "buffer": 3}, BufferedActedOut),
-    ],
-    ids=lambda each: each["name"] if isinstance(each, dict) else "",
-)
+PROTOCOLS = [
+    ({"name": "elastic", "period": 3, "elasticity": 0.2}, ElasticActedOut),
+    ({"name": "accumulating", "n_push": 2, "n_fetch": 3}, DownpourActedOut),
+    ({"name": "buffered", "period": 2, "buffer": 3}, BufferedActedOut),
+]
+
+
+@pytest.mark.parametrize(("protocol", "acted"), PROTOCOLS)
 def test_protocols_do_what_their_algorithms_say(protocol, acted):
     """Acted out by a program that knows no schedule; the workers' times have no multiple in common within the run."""
     seconds = [1.0, 0.37, 0.731]
@@ -140,8 +126,7 @@ def test_pairs_meet_after_as_many_updates_and_wait_for_nobody_else():
     for row in rows_of(schedule):
         if row.verb == "PUSH":
             ready[row.worker].append(row.time_ns)
-    syncs = schedule.rows(Verb.SYNC)
-    sizes = set[int]()
+    syncs, sizes = schedule.rows(Verb.SYNC), set[int]()
     for mailbox in np.unique(schedule["mailbox"][syncs]):
         rows = syncs[schedule["mailbox"][syncs] == mailbox]
         workers, time = schedule["worker"][rows].tolist(), schedule["time_ns"][rows][0]
@@ -156,7 +141,6 @@ class AdaCommActedOut(ActedOut):
     """Local SGD of workers in step, whose period follows the loss every 0.7 s."""
 
     def run(self, period: int, rounds: int) -> list[float]:
-        """Return the times of the averages, s."""
 
         def loss() -> float:
             return measured(self.server_model, self.evaluation.inputs, self.evaluation.answers)[0]
@@ -231,8 +215,8 @@ class TestBytes:
     def test_sparselocos_messages_are_gathered(self):
         """Of 64 of 4,096 numbers each has 12 bits of place and 2 of size, and a scale belongs to each chunk."""
         values = {"name": "low-bit", "bits": 2, "zero": False}
-        codec = make_run({"name": "sparseloco", "learning_rate": 0.1}).algorithm.codec
-        assert codec.size(np.zeros(3 * 4096)) == 3 * (64 * (12 + 2) + 32) // 8
+        algorithm: Any = make_run("sparseloco").algorithm
+        assert algorithm.codec.size(np.zeros(3 * 4096)) == 3 * (64 * (12 + 2) + 32) // 8
         algorithm = {"name": "sparseloco", "codec": {"name": "top-k", "share": 0.25, "values": values, "error_feedback": 0.95}}
         schedule = sized_schedule(algorithm, {"period": 4}, LINKED)
         size = math.ceil((8 * (2 + 5) + 32 + 1 * (2 + 2) + 32) / 8)  # of 32 numbers and of 4
@@ -240,8 +224,7 @@ class TestBytes:
 
     def test_choco_sends_the_codecs_bytes(self):
         schedule = sized_schedule({"name": "choco-sgd", "codec": "sign"}, {"topology": "star"}, LINKED)
-        size = math.ceil((32 + 32 + 4 + 32) / 8)
-        pulls = schedule.rows(Verb.PULL)
+        size, pulls = math.ceil((32 + 32 + 4 + 32) / 8), schedule.rows(Verb.PULL)
         with_bytes = pulls[schedule["bytes"][pulls] > 0]
         assert set(schedule["bytes"][with_bytes].tolist()) == {size, 3 * size}
         assert schedule["replica"][with_bytes].min() == 4

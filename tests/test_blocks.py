@@ -1,10 +1,10 @@
 """Parameters cut into blocks, and values stacked: against NumPy, sizes counted by hand, and plain lists."""
 
+import itertools
 import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fred.base.errors import FredError
 from fred.replay.blocks import Blocks
-from fred.replay.stack import Stack
 from fred.schedule.layout import Layout
 
 SHAPES = st.lists(st.integers(1, 5), max_size=3).map(tuple)
@@ -21,16 +20,11 @@ LAYERS = st.dictionaries(NAMES, SHAPES | st.dictionaries(NAMES, SHAPES, min_size
 TREES = SHAPES | LAYERS | st.lists(SHAPES, min_size=1, max_size=4)
 
 
-def is_shape(tree: Any) -> bool:
-    return isinstance(tree, tuple)
-
-
 def drawn(shapes: Any) -> Any:
     """Arrays of these shapes, of different numbers, none of them 0."""
-    numbers = iter(range(1, 1_000_000))
-    return jax.tree.map(
-        lambda shape: np.array([next(numbers) for _ in range(math.prod(shape))], "f").reshape(shape), shapes, is_leaf=is_shape
-    )
+    numbers = itertools.count(1)
+    leaves, structure = jax.tree.flatten(shapes, is_leaf=lambda tree: isinstance(tree, tuple))
+    return structure.unflatten([np.fromiter(numbers, "f", math.prod(shape)).reshape(shape) for shape in leaves])
 
 
 def sizes(tree: Any) -> list[int]:
@@ -58,8 +52,7 @@ def test_equal_parts_are_runs_of_every_array_and_the_last_is_padded_with_zeros(s
     cut = parts(blocks, params)
     assert_same(blocks.join(cut), params)
     for number, array in enumerate(jax.tree.leaves(params)):
-        size = math.ceil(array.size / count)
-        runs = [jax.tree.leaves(part)[number] for part in cut]
+        size, runs = math.ceil(array.size / count), [jax.tree.leaves(part)[number] for part in cut]
         assert [run.shape for run in runs] == [(size,)] * count
         every = np.concatenate(runs)
         assert every[: array.size].tolist() == array.ravel().tolist(), "every number once, in order"
@@ -114,13 +107,3 @@ def test_fewer_layers_than_blocks_are_refused_and_weights_and_biases_are_one():
     with pytest.raises(FredError, match="fewer than 3 servers: cut it into equal parts"):
         Blocks.of(two, Layout.central(3, "layers"))
     assert [sizes(part) for part in parts(Blocks.of(two, Layout.central(2, "layers")), two)] == [[3, 12], [3, 12]]
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_stack_given_away_leaves_what_it_was_made_of(count):
-    items = [{"x": jnp.arange(5.0) + number} for number in range(count)]
-    stack = Stack.of(items)
-    jax.jit(lambda stack: stack.put(0, {"x": stack.item(0)["x"] + 1}), donate_argnums=0)(stack)
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(stack.values)), "it was given away"
-    for number, item in enumerate(items):
-        assert item["x"].tolist() == [number + value for value in range(5)]

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.protocols.protocol import Protocol
@@ -30,8 +29,6 @@ class Point(NamedTuple):
 
 
 class Walk:
-    """Goes through rows and counts."""
-
     def __init__(self, blocks: int):
         self.blocks, self.rows, self.changes = blocks, 0, 0
         self.used: set[tuple[int, int]] = set()  # gradients that took part in an update, by worker and step
@@ -56,7 +53,6 @@ class Walk:
 
 
 def between(schedule: Schedule, cadence: Cadence) -> list[Point]:
-    """All points but the start and the end."""
     walk, points, number = Walk(schedule.blocks), [], 1
 
     def moment() -> int:
@@ -96,8 +92,6 @@ def listed(points: Points) -> list[Point]:
 
 
 class Witness(Blind):
-    """Counts the rows that it receives, and notes the point at each look; after `enough` of them it ends the recording."""
-
     def __init__(self, blocks: int, enough: float = math.inf):
         self.walk, self.looks, self.enough = Walk(blocks), list[Point](), enough
         self.time_ns = 0  # of the last row
@@ -114,7 +108,6 @@ class Witness(Blind):
 def watched(
     protocol: Protocol, cluster: Cluster, cadence: Cadence, seed: int = 0, seconds: float = 50.0, enough: float = math.inf
 ) -> tuple[Schedule, list[Point]]:
-    """Return a run that is watched, and the points of the looks."""
     layout = protocol.layout(cluster)
     witness = Witness(layout.blocks, enough)
     watch = Watch(cadence, witness, witness.look)
@@ -154,7 +147,6 @@ def test_points_and_looks_are_those_of_a_walk_through_the_rows(name, unit, clust
 
 
 def some(name: str, cluster: Cluster, seed: int) -> Protocol:
-    """Return a protocol of FRED's, or one whose rounds are of any size and are open at any time."""
     if name.startswith("anything"):
         assume((cluster.servers > 1) == name.endswith("blocks"))
         return Anything(number=seed, peers=cluster.servers == 1 and seed % 2 == 1)
@@ -162,15 +154,11 @@ def some(name: str, cluster: Cluster, seed: int) -> Protocol:
 
 
 def passed_at_the_end(cadence: Cadence, schedule: Schedule) -> bool:
-    """Return True if a row comes at the very end, at a multiple of the spacing."""
-    number = round(schedule.end_ns / 1e9 / cadence.spacing)
-    last = int(schedule["time_ns"].max(initial=0))
+    number, last = round(schedule.end_ns / 1e9 / cadence.spacing), int(schedule["time_ns"].max(initial=0))
     return number > 0 and round(number * cadence.spacing * 1e9) == schedule.end_ns == last
 
 
-def check_prefix(
-    whole: Schedule, looks: list[Point], prefix: Schedule, fewer: list[Point], cadence: Cadence, enough: int
-) -> None:
+def check_prefix(whole, looks, prefix, fewer, cadence, enough):
     assert fewer == looks[:enough]
     if cadence.unit == "seconds":
         enough_at = round(enough * cadence.spacing * 1e9)
@@ -208,8 +196,6 @@ def test_progress_is_the_fraction_of_the_updates_wanted():
 
 
 class Oracle(Blind):
-    """Gives timing another statistic each time, and notes them."""
-
     def __init__(self):
         self.statistics = list[float]()
 
@@ -262,8 +248,3 @@ class TestCadence:
         for unit, ends in (("updates", []), ("seconds", [Point(0, 0, 0, 3_000_000_000)])):
             points = Cadence(unit, 4.0).points(Schedule(columns, 1, 1, 1, 0, 3_000_000_000))  # type: ignore[arg-type]
             assert listed(points) == [Point(0, 0, 0, 0), *ends]
-
-    def test_more_than_a_million_points_are_refused_while_rows_come(self):
-        cluster = Cluster(workers=1, compute={"name": "constant", "seconds": 20.0})
-        with pytest.raises(FredError, match="1,000,000 points"):
-            watched(fitting("asynchronous", cluster), cluster, Cadence("seconds", 1e-5))

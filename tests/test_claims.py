@@ -9,24 +9,10 @@ import pytest
 
 from fred.components import registry
 from fred.schedule.schedule import Verb
-from fred.specification.loading import load
-from reproductions import birch
-from reproductions.combined import all_of, under_choices
-from reproductions.psp import errors as psp
-from reproductions.psp import times as psp_times
-from reproductions.verdicts import Claim, Found, Verdict, less, level, no_worse, shown, tables
+from reproductions.combined import under_choices
+from reproductions.verdicts import Claim, Found, Verdict, less, level, no_worse, tables
 from reproductions.wagma import further
 from tests.worlds import constant, outcome
-
-
-def test_psp_waits_for_whole_shares():
-    """With 8 servers 90 % would have been all of them."""
-    runs: Any = load(psp_times.SCENARIOS / "errors.yaml").runs
-    assert set(runs) == set(psp.RUNS)
-    for run in runs.values():
-        percent, servers = run.protocol.blocks_percent, run.cluster.servers
-        assert percent * servers % 100 == 0
-        assert percent <= 100
 
 
 def test_every_claim_is_measured_or_has_a_reason_why_not():
@@ -54,16 +40,6 @@ def test_a_claim_agrees_only_if_it_does_under_all_choices():
         assert under_choices(agrees, others).verdict == Verdict.NOT_COMPARED
 
 
-def test_birchs_statements_are_decided_by_intervals_of_runs_with_the_same_seed():
-    best = np.array([10.0, 11, 12, 11, 10])
-    times = pd.DataFrame({"best": best, "near": 1.1 * best, "far": 3 * best, "wide": best * [1, 1.8, 1.2, 1, 1.7]})
-    assert list(birch._verdicts("near", ("best", "near"), times, "best")) == [Verdict.AGREES]
-    assert list(birch._verdicts("near", ("far", "wide"), times, "best")) == [Verdict.DISAGREES, Verdict.OPEN]
-    assert list(birch._verdicts("impractical", ("far",), times, "best")) == [Verdict.AGREES]
-    assert all_of(list(birch._verdicts("slowest", ("far",), times, "best"))) == Verdict.AGREES
-    assert all_of(list(birch._verdicts("slowest", ("near",), times, "best"))) == Verdict.DISAGREES
-
-
 def _ratios(middle: float, deviation: float) -> tuple[pd.Series, pd.Series]:
     """Two runs with five seeds, of whose ratio the logarithm has this mean and this deviation."""
     other = pd.Series([2.0, 3.0, 5.0, 7.0, 11.0])
@@ -87,11 +63,6 @@ def test_fewer_than_five_seeds_decide_no_order():
     for seeds in range(1, 5):
         small, large = pd.Series([1.0, 1.1, 1.2, 1.1][:seeds]), pd.Series([9.0] * seeds)
         assert less(small, large) == level(small, large, 0.1) == no_worse(small, large, 0.1) == Verdict.OPEN
-
-
-def test_the_spread_of_few_seeds_is_their_range():
-    assert shown(pd.Series([1.0, 3.0])) == "2.0000 (1.0000 to 3.0000)" and shown(pd.Series([2.0])) == "2.0000"
-    assert shown(pd.Series([1.0, 2.0, 3.0, 4.0, 5.0]), ".2f") == "3.00 ± 1.96"
 
 
 def test_gossip_that_communicates_twice():

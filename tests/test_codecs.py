@@ -25,7 +25,6 @@ def made(name: str, **options: Any) -> Codec:
 
 
 def numbers(*shape: int) -> Array:
-    """Normally distributed, of many sizes, with some zeros."""
     random = np.random.default_rng(SEED)
     values = random.normal(size=shape) * 10.0 ** random.integers(-4, 3, size=shape)
     return np.where(random.random(shape) < 0.1, 0, values).astype(np.float32)
@@ -54,9 +53,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), mostly_slow(VARIANTS, {name: (name, options) for name, options in VARIANTS}.values())
-)
+@pytest.mark.parametrize(("name", "options"), mostly_slow(VARIANTS, {row[0]: row for row in VARIANTS}.values()))
 def test_decoded_values_are_numpys_and_zeros_stay_zeros(name, options):
     codec, message = made(name, **options), {"a": numbers(6, 10), "b": numbers(8)}
     if name == "float" and not options.get("scaled"):
@@ -104,8 +101,6 @@ def test_bytes_are_counted_by_hand():
 
 
 class TestTraffic:
-    """Bytes of what is sent follow the codec; of what is read they do not."""
-
     def test_gradients_to_a_server_have_the_codecs_bytes(self):
         for name, options in (("sign", {}), ("top-k", {"share": 0.3}), ("power-sgd", {"rank": 1})):
             schedule = sized_schedule({"name": "asgd", "codec": {"name": name, **options}}, stop={"gradients": 40})

@@ -37,7 +37,6 @@ def simulation(workers: int, size: int = SIZE, nodes: int | None = None, **netwo
 
 
 def durations(sim: Simulation, operations: Sequence[Operation]) -> list[float]:
-    """Return how long operations take that have begun, s."""
     sim.env.run()
     return [operation.cost.nanoseconds / 1e9 for operation in operations]
 
@@ -76,7 +75,6 @@ def test_alone_between_regions_too(collective, latency):
 
 
 def both(algorithm: str, network: dict[str, Any], seconds: float, **cluster: Any) -> list[Schedule]:
-    """Return the schedules of a run with queues, and with links that messages share."""
     machines: dict[str, Any] = {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}, **cluster}
     clusters = [machines | {"network": network | {"sharing": sharing}} for sharing in ("queue", "fair")]
     return [outcome(algorithm, None, cluster, 1, task=None, stop={"seconds": seconds}).schedule for cluster in clusters]
@@ -131,8 +129,6 @@ def test_messages_are_those_of_programs_after_which_all_have_everybodys_contribu
 
 
 class TestTogether:
-    """Operations and messages that share links slow each other down."""
-
     def test_groups_share_an_uplink(self):
         """Two rings of two, each across one switch's uplink of the speed of a card: alone, together, and one after 50 ms."""
         routes = [{"between": [[0, 1], [2, 3]], "through": ["uplink"]}]

@@ -113,8 +113,7 @@ def test_on_two_levels_leaders_gather_what_their_nodes_have(algorithm, nodes, ea
         seconds = sum(INSIDE_LATENCY + most * SIZE / INSIDE_BANDWIDTH for most in longest)
     else:
         longest, _, bundles = passed_on(algorithm, nodes)
-        depth = (each - 1).bit_length()
-        seconds = (each - 1) * (INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH)
+        depth, seconds = (each - 1).bit_length(), (each - 1) * (INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH)
         seconds += sum(LATENCY + most * each * SIZE / (BANDWIDTH / 2) for most in longest)
         seconds += depth * (INSIDE_LATENCY + everybody * SIZE / INSIDE_BANDWIDTH)
         models = nodes * (each - 1) + bundles * each + nodes * (each - 1) * everybody

@@ -61,7 +61,7 @@ SMALLEST = [
 ]
 
 
-def test_the_smallest_values_between_are_kept():
+def test_the_smallest_values_between_are_kept_and_masks_count_by_their_bytes():
     for function, shapes, expected in SMALLEST:
         parts = split(function, shapes, shaped(40), ())
         assert sizes_of(parts) == expected
@@ -69,6 +69,8 @@ def test_the_smallest_values_between_are_kept():
         always = jnp.arange(40.0)
         result = parts.finish(parts.begin(first, always), always, ())
         jax.tree.map(np.testing.assert_array_equal, result, function(first, always, ()))
+    parts = split(lambda first, always, later: jnp.where(first > 0, always, 0.0), shaped(8), shaped(8), ())
+    assert (parts.kept[0].dtype, words(parts)) == (bool, 2)
 
 
 def diamond(narrow):
@@ -120,11 +122,6 @@ def test_what_is_kept_is(function, first, always, later, expected):
     ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), (first, always, later))
     result = parts.finish(parts.begin(*ones[:2]), *ones[1:])
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), result, function(*ones))
-
-
-def test_masks_count_by_their_bytes():
-    parts = split(lambda first, always, later: jnp.where(first > 0, always, 0.0), shaped(8), shaped(8), ())
-    assert (parts.kept[0].dtype, words(parts)) == (bool, 2)
 
 
 def test_random_keys_may_be_kept():

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import pytest
@@ -35,8 +36,6 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 class Counted(Programs):
-    """Notes which programs were there when jax asked for them, and which were stored."""
-
     def __init__(self) -> None:
         super().__init__(FACTS)
         self.forget()
@@ -57,7 +56,6 @@ class Counted(Programs):
 
 @pytest.fixture
 def counted(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    """Yield the counts of programs that jax caches during the test."""
     programs = Counted()
     monkeypatch.setattr(compilation_cache, "_cache", programs)
     monkeypatch.setattr(compilation_cache, "_cache_initialized", True)
@@ -166,18 +164,11 @@ class TestSize:
         assert all(thesis.exists() for thesis in theses)
 
 
-def refusing(number: int) -> Any:
-    def write(*_: Any, **__: Any) -> Any:
-        raise OSError(number, os.strerror(number))
-
-    return write
-
-
 class TestDisk:
     def test_an_error_of_the_disk_stores_nothing_and_leaves_nothing(self, place, monkeypatch):
         for call in ("os.fdopen", "tempfile.mkstemp", "pathlib.Path.mkdir", "pathlib.Path.replace"):
             with monkeypatch.context() as patched:
-                patched.setattr(call, refusing(errno.ENOSPC))
+                patched.setattr(call, Mock(side_effect=OSError(errno.ENOSPC, "full")))
                 Programs(FACTS).put("jit_f", CODE)
             assert Programs(FACTS).get("jit_f") is None, call
             assert not files(place), call
@@ -185,7 +176,7 @@ class TestDisk:
     def test_programs_are_read_where_nothing_can_be_written_and_a_users_file_is_left_alone(self, place, monkeypatch):
         Programs(FACTS).put("jit_f", CODE)
         with monkeypatch.context() as patched:
-            patched.setattr(os, "utime", refusing(errno.EROFS))
+            patched.setattr(os, "utime", Mock(side_effect=OSError(errno.EROFS, "read-only")))
             assert Programs(FACTS).get("jit_f") == CODE
         shutil.rmtree(place)
         place.write_text("mine")
@@ -218,10 +209,7 @@ class TestPlace:
                 monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
             assert compiled.folder() == (expected and Path(expected))
 
-        def homeless() -> Path:
-            raise RuntimeError("Could not determine home directory.")
-
-        monkeypatch.setattr(Path, "home", homeless)
+        monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
         assert compiled.folder() is None
         Programs(FACTS).put("jit_f", CODE)
         assert Programs(FACTS).get("jit_f") is None
@@ -240,10 +228,9 @@ class TestPlace:
             assert os.environ.get("FRED_CACHE") == before
 
     def facts(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-        given: list[dict[str, str]] = []
-        monkeypatch.setattr(compiled, "keep", given.append)
+        monkeypatch.setattr(compiled, "keep", keep := Mock())
         environment._keep_programs.__wrapped__()
-        return given[0]
+        return keep.call_args.args[0]
 
     def test_another_cpu_has_a_folder_of_its_own(self, monkeypatch, tmp_path):
         text = "processor\t: 0\nmodel\t\t: 1\nmodel name\t: Some CPU\nflags\t\t: avx avx2 fma\ncpu MHz\t\t: 2000\n"

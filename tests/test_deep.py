@@ -18,9 +18,8 @@ from fred.commands import train_cutoff
 from fred.prediction import closed_loop
 from fred.prediction.contract import AllWorkers, Deadline
 from fred.prediction.deep import choosing, programs, saved
-from fred.prediction.deep.filter import Filter, Known, _resampled
-from fred.prediction.deep.grid import Grid
-from fred.prediction.deep.networks import Network, Plain, Printed, Sizes, key_of, of_variant
+from fred.prediction.deep.filter import Filter, Known
+from fred.prediction.deep.networks import Plain, Printed, Sizes, key_of, of_variant
 from fred.prediction.deep.normal import above
 from fred.prediction.deep.rule import DeepMarkov, PrintedDeepMarkov
 from fred.prediction.ewma import EWMA
@@ -54,13 +53,13 @@ class Chain:
         for t in range(ROUNDS):
             self.x[t] = self.c_matrix @ z + self.c + self.r * draw.normal(size=WORKERS)
             z = self.a_matrix @ z + self.a + self.s * draw.normal(size=LATENT)
-        self.network, self.params = self._network()
+        self._make_network()
         y, there = jnp.asarray(self.x, jnp.float32)[:, None, None], jnp.ones((1, WORKERS))
         inputs = self.network.inputs(y, jnp.zeros(()), there > 0)
         self.windows = programs.Windows(y, jnp.zeros((ROUNDS, 1, 1, WORKERS, 3)), inputs, there)
 
-    def _network(self) -> tuple[Network, Any]:
-        network = Plain(Sizes(), WORKERS)
+    def _make_network(self) -> None:
+        self.network = network = Plain(Sizes(), WORKERS)
         network.sizes = Sizes(latent=LATENT, summary=6, gate=4, proposal=4, emission=LATENT)
         params = jax.jit(network.init, static_argnums=1)(key_of(0), WORKERS)
         constant = {name: np.full(LATENT, inverse_softplus(value - 1e-3)) for name, value in (("s0", self.s0), ("s", self.s))}
@@ -74,10 +73,9 @@ class Chain:
         params["scale-2"] = {"weights": np.zeros((LATENT, WORKERS)), "bias": deviations}
         params["guide-mean"]["weights"] = 0.1 * params["guide-mean"]["weights"]
         params["guide-scale"]["bias"] = np.full(LATENT, inverse_softplus(0.9))  # wide enough for every z that matters
-        return network, jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), params)
+        self.params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), params)
 
     def log_likelihood(self) -> float:
-        """Return the log-likelihood by the Kalman filter."""
         mean, cov, total = np.zeros(LATENT), self.s0**2 * np.eye(LATENT), 0.0
         for t, x in enumerate(self.x):
             if t:
@@ -166,40 +164,21 @@ def test_expected_order_statistics_are_those_of_independent_normal_variables():
     params: Any = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
     params["mean-2"]["bias"] += 5
     _, samples = Filter(network, 40_000, 3).start(Known.of(params, jnp.ones((1, workers), bool), 40_000), key_of(0))
-    scale = np.log(2) + 1e-3
-    expected = np.sort(np.asarray(samples), 1).mean(0)
+    scale, expected = np.log(2) + 1e-3, np.sort(np.asarray(samples), 1).mean(0)
     z = np.linspace(-9, 9, 20_001)
     for j in range(1, workers + 1):
         density = stats.beta.pdf(stats.norm.cdf(z), j, workers - j + 1) * stats.norm.pdf(z)
         assert expected[j - 1] == pytest.approx(5 + scale * np.trapezoid(z * density, z), abs=0.02)
 
 
-def test_particles_are_drawn_as_often_as_they_weigh():
-    weight = np.log(np.array([[0.1, 0.0001], [0.2, 0.4], [0.3, 0.5], [0.4, 0.0999]]))
-    draw = jax.jit(jax.vmap(lambda key: _resampled(key, jnp.asarray(weight), 10)))
-    chosen = np.concatenate(np.asarray(draw(jax.random.split(jax.random.key(0), 400))))
-    for node in range(2):
-        shares = np.bincount(chosen[:, node], minlength=4) / len(chosen)
-        assert shares == pytest.approx(np.exp(weight[:, node]), abs=0.02)
-
-
-def test_workers_lie_on_the_grid_by_node_in_their_order():
-    grid = Grid(np.array([1, 0, 1, 2, 1]))
-    assert grid.shape == (3, 3)
-    assert grid.there.tolist() == [[True, False, False], [True, True, True], [True, False, False]]
-    assert grid.spread(np.array([10, 20, 30, 40, 50])).tolist() == [[20, 0, 0], [10, 30, 50], [40, 0, 0]]
-
-
 def switching(iterations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Three nodes of eight workers, which are slow by turns, ten rounds each; s."""
-    rng = np.random.default_rng(seed)
-    node_of = np.repeat(np.arange(3), 8)
+    rng, node_of = np.random.default_rng(seed), np.repeat(np.arange(3), 8)
     slow = np.where(((np.arange(iterations) + rng.integers(40)) // 10 % 4)[:, None] == node_of, 2.5, 1.0)
     return slow * rng.lognormal(0, 0.08, (iterations, 24)), node_of
 
 
 def observe(chooser: Any, seconds: np.ndarray) -> None:
-    """Have a chooser observe rounds in which all workers finish."""
     for row in seconds:
         chooser.observe((row * 1e9).astype(np.int64), np.ones(len(row), bool))
 
@@ -233,10 +212,6 @@ class TestRule:
         with pytest.raises(ValueError, match="trained for 24 workers, not 23"):
             rule.start(node_of[:23])
 
-    def test_too_few_iterations_are_refused(self):
-        with pytest.raises(ValueError, match="at least 8 iterations, not 7"):
-            DeepMarkov().trained(np.ones((7, 2)), np.zeros(2, int))
-
     @pytest.mark.slow
     def test_what_it_has_not_seen_does_not_matter(self, model):
         check_dropped_times_do_not_matter(RULE.of(model), *switching(80, 3))
@@ -247,9 +222,8 @@ class TestRule:
         times[60:, 5] *= 1000
         alike = HiddenMarkov(states=1, slowdowns=(1.0,), transition=((1.0,),), medians=(1.0,) * 24, deviations=(0.001,) * 24)
         rule = RULE.of(model.beside(alike, 1.0).but(by="count"))  # it expects all workers at the same time
-        averages, watched, unwatched = (
-            closed_loop.run(rule, times, node_of).summary()["throughput"] for rule in (EWMA(), rule, rule.unwatched())
-        )
+        rules = EWMA(), rule, rule.unwatched()
+        averages, watched, unwatched = (closed_loop.run(it, times, node_of).summary()["throughput"] for it in rules)
         assert unwatched < 0.1 * averages
         assert watched > 0.9 * averages
 
@@ -261,8 +235,7 @@ class TestRule:
         mixed = RULE.of(model.beside(HiddenMarkov().trained(*switching(100, 0)), 1.0))
         alone, network = mixed.model_copy(update={"alone": True}), RULE.of(model.alone()).unwatched()
         one, other = (closed_loop.run(rule, times, node_of) for rule in (alone, network))
-        assert np.array_equal(one.cutoff, other.cutoff)
-        assert np.array_equal(one.time, other.time)
+        assert np.array_equal([one.cutoff, one.time], [other.cutoff, other.time])
         assert any("a hidden Markov model alone" in doubt for doubt in mixed.doubts())
         assert "its network alone did worse" in alone.doubts()[0]
 
@@ -277,6 +250,10 @@ class TestRule:
 
 @pytest.mark.slow
 class TestChoosing:
+    @pytest.fixture(autouse=True)
+    def _network_alone(self, monkeypatch):
+        monkeypatch.setattr(choosing, "SHARES", ())
+
     def test_the_training_is_kept_that_does_best_in_the_last_quarter(self, model, monkeypatch):
         """Three trainings that wait for 8, 15 and 24 workers: which is best is counted in NumPy."""
         numbers, rounds = (8, 15, 24), []
@@ -290,7 +267,6 @@ class TestChoosing:
                 return FixedCount(workers=numbers[trained.about.restart])
 
         monkeypatch.setattr(choosing, "learn", learn)
-        monkeypatch.setattr(choosing, "SHARES", ())
         seconds, node_of = switching(200, 6)
         held = np.sort(seconds[150:], axis=1)
         throughput = [number * len(held) / held[:, number - 1].sum() for number in numbers]
@@ -309,17 +285,14 @@ class TestChoosing:
                 return FixedCount(workers=self.number if trained.about.by == "deadline" else 24)
 
         monkeypatch.setattr(choosing, "learn", lambda *what: model.but(by="count-or-deadline"))
-        monkeypatch.setattr(choosing, "SHARES", ())
         for by, number, chosen in ((None, 15, "deadline"), (None, 8, "count-or-deadline"), ("count", 15, "count-or-deadline")):
             assert choosing.best(Candidate(restarts=1, by=by, number=number), *switching(200, 6)).about.by == chosen
 
     def test_what_a_rule_says_of_how_rounds_end_goes_before_what_training_found(self, model):
         rounds, node_of = switching(3, 8)
         for trained_by, by, deadline, count in (
-            ("deadline", None, True, False),
-            ("deadline", "count", False, False),
+            *(("deadline", None, True, False), ("deadline", "count", False, False)),
             ("count-or-deadline", None, True, True),
-            ("count-or-deadline", "count", False, False),
         ):
             rule = RULE.of(model.but(by=trained_by)).model_copy(update={"by": by, "warm_up": 0})
             chooser = rule.unwatched().start(node_of)
@@ -331,10 +304,8 @@ class TestChoosing:
         """Half and half, the means of what either expects by itself."""
         times, node_of = switching(30, 7)
         plainer = HiddenMarkov().trained(*switching(300, 0))
-        choosers: list[Any] = [
-            *(RULE.of(model.beside(plainer, share)).unwatched().start(node_of) for share in (0.0, 0.5, 1.0)),
-            plainer.filter(node_of),
-        ]
+        choosers: list[Any] = [RULE.of(model.beside(plainer, at)).unwatched().start(node_of) for at in (0.0, 0.5, 1.0)]
+        choosers.append(plainer.filter(node_of))
         for chooser in choosers:
             observe(chooser, times)
         none, half, whole, alone = (chooser.expected() for chooser in choosers)
@@ -397,55 +368,38 @@ class TestSaved:
 
 
 class TestCommand:
-    """With a model that is trained already; notebooks/stragglers.ipynb has the command train one."""
-
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
 
-    def test_what_was_trained_is_saved_and_said(self, model, monkeypatch):
+    def test_a_model_is_saved_with_its_doubt_but_a_worse_one_only_if_that_is_wanted(self, model, monkeypatch):
         calls: list[tuple[DeepMarkov, tuple[int, ...]]] = []
-
-        def best(rule, seconds, node_of, progress):
-            calls.append((rule, seconds.shape))
-            return model.but(held_back=HeldBack(rounds=13, static=7, ratio=1.01, interval=(0.9, 1.1)))
-
-        monkeypatch.setattr(train_cutoff, "best", best)
-        answer = fred_command("train-cutoff", "example", "--steps", "77", "--train", "50", "--out", "model.npz")
-        assert answer.code == 0
-        assert calls == [(DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))]
-        trained = saved.load(Path("model.npz"))
-        assert trained.digest == model.digest
-        assert f"model: model.npz, digest {model.digest[:16]}" in answer.out
-        assert trained.about.held_back is not None
-        assert answer.err == f"fred: model.npz: {trained.about.held_back.doubt}\n"
-        assert "13 rounds held back cannot tell it from always waiting for 7 workers" in answer.err
-
-    def test_a_model_that_is_told_worse_is_written_only_if_that_is_wanted(self, model, monkeypatch):
-        for ratio, flag, code in ((1.1, [], 0), (0.9, [], 2), (0.9, ["--even-if-worse"], 0)):
+        for ratio, flag, code in ((1.01, [], 0), (1.1, [], 0), (0.9, [], 2), (0.9, ["--even-if-worse"], 0)):
             held_back = HeldBack(rounds=90, static=7, ratio=ratio, interval=(ratio - 0.05, ratio + 0.05))
-            monkeypatch.setattr(train_cutoff, "best", lambda *_, held_back=held_back: model.but(held_back=held_back))
-            out = Path(f"{ratio}{len(flag)}.npz")
-            answer = fred_command("train-cutoff", "example", "--out", out, *flag)
+            trained, out = model.but(held_back=held_back), Path(f"{ratio}{len(flag)}.npz")
+            monkeypatch.setattr(
+                train_cutoff, "best", lambda rule, seconds, *_, it=trained: calls.append((rule, seconds.shape)) or it
+            )
+            answer = fred_command("train-cutoff", "example", "--steps", "77", "--train", "50", "--out", out, *flag)
             assert answer.code == code
-            assert ("it was worse than always waiting for 7 workers (-10.0%" in answer.err) == (ratio < 1)
             assert out.exists() == out.with_suffix(".json").exists() == (code == 0)
             if code:
                 assert answer.err.startswith("fred: example: the model is not written: in 90 rounds held back it was worse")
                 assert "{name: count, workers: 7}" in answer.err
             else:
-                assert saved.load(out).about.held_back == held_back
+                assert (saved.load(out).digest, saved.load(out).about.held_back) == (model.digest, held_back)
+                assert answer.err == (f"fred: {out}: {held_back.doubt}\n" if held_back.doubt else "")
+                assert f"model: {out}, digest {model.digest[:16]}" in answer.out
                 assert f"in the last 90 iterations against always waiting for 7: {ratio - 1:+.1%}" in answer.out
+        assert calls == [(DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))] * 4
 
     @pytest.mark.slow
     def test_a_scenario_that_names_a_doubtful_model_says_so(self, model, tmp_path):
+        protocols = {}
         for name, ratio in (("doubtful", 1.0), ("proven", 1.2)):
             held_back = HeldBack(rounds=13, static=7, ratio=ratio, interval=(ratio - 0.1, ratio + 0.1))
             model.but(held_back=held_back).save(tmp_path / f"{name}.npz")
-        protocols = {
-            name: {"protocol": {"name": "cutoff", "rule": {"name": "dmm", "model": f"{name}.npz"}}}
-            for name in ("doubtful", "proven")
-        }
+            protocols[name] = {"protocol": {"name": "cutoff", "rule": {"name": "dmm", "model": f"{name}.npz"}}}
         cluster = {"workers": 8, "nodes": 2, "compute": {"name": "lognormal", "median": 1, "sigma": 0.1}}
         scenario = {"cluster": cluster, "algorithm": {"name": "cutoff-sgd", "learning_rate": 0.1}, "stop": {"updates": 3}}
         scenario["runs"] = {"twice": protocols["doubtful"], **protocols}
@@ -465,15 +419,12 @@ class TestCommand:
         Path("file").touch()
         Path("theirs.npz").write_text("no model")
         Path("folder.npz").mkdir()
-        elsewhere = "choose another place with --out"
+        elsewhere, another = "choose another place with --out", "choose another file with --out"
         for options, message in (
             (["--out", "m"], "--out m: expected a name that ends in .npz"),
             (["--out", "file/m.npz"], f"cannot write file/m.npz: {tmp_path}/file is not a folder; {elsewhere}"),
             (["--out", "folder.npz"], f"cannot write folder.npz: it is a folder; {elsewhere}"),
-            (
-                ["--out", "theirs.npz"],
-                "theirs.npz exists and is not a FRED model; choose another file with --out, or remove this one",
-            ),
+            (["--out", "theirs.npz"], f"theirs.npz exists and is not a FRED model; {another}, or remove this one"),
             (["--out", "m.npz", "--train", "61"], "--train 61: example has 60 iterations"),
             (["--out", "m.npz", "--train", "3"], "example: a deep Markov model needs at least 8 iterations, not 3"),
             (["--out", "m.npz", "--steps", "1"], "--steps 1: expected greater than or equal to 50"),

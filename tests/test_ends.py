@@ -20,42 +20,33 @@ from tests.worlds import COMPUTE, make_run, same
 EVEN = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}  # every update at a multiple of many spacings
 ALONE = {**EVEN, "workers": 1}
 UNEVEN = {"workers": 3, "compute": {**COMPUTE, "median": 1.0}}
-CLUSTERS = st.sampled_from([EVEN, ALONE, UNEVEN])
 CADENCES = st.one_of(
     st.fixed_dictionaries({"every_updates": st.integers(1, 9)}),
     st.fixed_dictionaries({"every_gradients": st.integers(1, 9)}),
     st.fixed_dictionaries({"every_seconds": st.sampled_from([0.2, 0.25, 0.7, 1.0, 1.5, 3.0, 40.0])}),
     st.fixed_dictionaries({"points": st.integers(1, 12)}),
 )
-LIMITS = st.fixed_dictionaries(
-    {},
-    optional={
-        "updates": st.integers(1, 12),
-        "gradients": st.integers(1, 20),
-        "seconds": st.sampled_from([0.5, 1.0, 2.5, 4.0, 6.1, 7.0]),
-    },
-).filter(bool)
+SECONDS = st.sampled_from([0.5, 1.0, 2.5, 4.0, 6.1, 7.0])
+LIMITS = {"updates": st.integers(1, 12), "gradients": st.integers(1, 20), "seconds": SECONDS}
 
 
 def both(cluster: dict[str, Any], **options: Any) -> tuple[Outcome, Outcome]:
-    """Replayed, and inline."""
     run = make_run(options.pop("algorithm", "asgd"), cluster=cluster, **options)
     return execute("run", run, 3), execute("run", run, 3, inline=True)
 
 
 def last(outcome: Outcome) -> tuple[float, int]:
-    """Return the time of its end."""
     return summarise(outcome)["virtual_seconds"], outcome.schedule.counts()["updates"]
 
 
 @pytest.mark.slow
 @settings(max_examples=12)
 @given(
-    algorithm=st.sampled_from(["asgd", "asgd", "ssgd", "d-psgd"]),
-    cluster=CLUSTERS,
-    evaluate=CADENCES,
-    limits=LIMITS,
-    where=st.integers(0, 12),
+    st.sampled_from(["asgd", "asgd", "ssgd", "d-psgd"]),
+    st.sampled_from([EVEN, ALONE, UNEVEN]),
+    CADENCES,
+    st.fixed_dictionaries({}, optional=LIMITS).filter(bool),
+    st.integers(0, 12),
 )
 def test_a_run_with_a_target_is_the_whole_run_up_to_the_first_point_that_reaches_it(
     algorithm, cluster, evaluate, limits, where
@@ -78,18 +69,13 @@ def test_a_run_with_a_target_is_the_whole_run_up_to_the_first_point_that_reaches
 
 
 BY_HAND: list[tuple[Any, Any, tuple[float, int]]] = [  # an update each second, and a target that is reached at the first look
-    # after the second update, although no other comes before the time is over
-    ({"every_updates": 2}, {"seconds": 2.5}, (2.0, 2)),
-    # just before the update at 1 s
-    ({"every_seconds": 1.0}, {"seconds": 2.5}, (1.0, 0)),
-    # at a moment after which nothing happens
-    ({"every_seconds": 1.2}, {"seconds": 1.9}, (1.2, 1)),
-    # the end itself, after its update: at a moment at which another limit ends the run it is no moment like others
-    ({"every_seconds": 1.0}, {"updates": 1}, (1.0, 1)),
+    ({"every_updates": 2}, {"seconds": 2.5}, (2.0, 2)),  # though no other update comes before the time is over
+    ({"every_seconds": 1.0}, {"seconds": 2.5}, (1.0, 0)),  # just before the update at 1 s
+    ({"every_seconds": 1.2}, {"seconds": 1.9}, (1.2, 1)),  # at a moment after which nothing happens
+    ({"every_seconds": 1.0}, {"updates": 1}, (1.0, 1)),  # the end itself, after its update
     ({"every_seconds": 1.0}, {"seconds": 1.0}, (1.0, 0)),
     ({"every_updates": 9}, {"seconds": 2.5}, (2.5, 2)),
-    # a moment that is rounded to the start
-    ({"every_seconds": 1e-10}, {"seconds": 1e-6}, (0.0, 0)),
+    ({"every_seconds": 1e-10}, {"seconds": 1e-6}, (0.0, 0)),  # a moment that is rounded to the start
 ]
 
 
@@ -100,7 +86,6 @@ def test_a_run_ends_at_the_first_look_that_finds_its_target_reached():
         assert same(replayed, inline), (evaluate, stop)
 
 
-OUTAGE = {**ALONE, "faults": [{"name": "outage", "workers": [0], "begin": 2.5}]}
 LOOKS = {"evaluate": {"every_updates": 2}}
 ENDED: list[tuple[dict[str, Any], str]] = [
     ({"stop": {"updates": 3, "seconds": 9.0}, "task": None}, "updates"),
@@ -110,8 +95,14 @@ ENDED: list[tuple[dict[str, Any], str]] = [
     ({"stop": {"updates": 5, "target_loss": 100.0}, **LOOKS}, "target_loss"),
     ({"stop": {"seconds": 2.5, "target_loss": 100.0}, **LOOKS}, "target_loss"),
     ({"stop": {"updates": 5, "target_loss": 1e-9}}, "updates"),
-    ({"stop": {"seconds": 2.5}, "task": None}, "seconds"),
-    ({"stop": {"seconds": 9.0}, "cluster": OUTAGE, "task": None}, "standstill"),
+    (
+        {
+            "stop": {"seconds": 9.0},
+            "cluster": {**ALONE, "faults": [{"name": "outage", "workers": [0], "begin": 2.5}]},
+            "task": None,
+        },
+        "standstill",
+    ),
 ]
 
 
@@ -122,7 +113,6 @@ def test_the_summary_says_which_limit_ended_a_run():
 
 
 def printed(runs: dict[str, Any], capsys: pytest.CaptureFixture, seeds: tuple[int, ...] = (0,)) -> list[list[str]]:
-    """Return the cells of the printed table's lines about runs."""
     made = {name: make_run(task=None, **options) for name, options in runs.items()}
     capsys.readouterr()
     printing.print_summary(experiment.run(Scenario(seeds=seeds, runs=made)), Path("here"))
@@ -133,8 +123,7 @@ def printed(runs: dict[str, Any], capsys: pytest.CaptureFixture, seeds: tuple[in
 def test_the_limit_is_printed_where_there_is_more_than_one_and_counted_where_seeds_differ(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     later = {"stop": {"seconds": 2.0}, "cluster": ALONE}
-    sooner = {"stop": {"updates": 3, "seconds": 9.0}, "cluster": ALONE}
-    header, *rows = printed({"sooner": sooner, "later": later}, capsys)
+    header, *rows = printed({"sooner": {"stop": {"updates": 3, "seconds": 9.0}, "cluster": ALONE}, "later": later}, capsys)
     assert [cells[header.index("ended by")] for cells in rows] == ["updates", "seconds"]
     assert all("ended by" not in cells for cells in printed({"later": later}, capsys))
     random = {"cluster": {**UNEVEN, "workers": 1}, "stop": {"updates": 9}}

@@ -42,7 +42,6 @@ def reference() -> list:
 
 
 MACHINES = [
-    {"PYTHONHASHSEED": "1", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
     {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2 --xla_cpu_enable_platform_dependent_math=true"},
     {
         **{"PYTHONHASHSEED": "77", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "OMP_NUM_THREADS": "1"},
@@ -77,28 +76,19 @@ def wanted_flags(given: str) -> list[str]:
     return flags.split()
 
 
-def test_a_users_other_flags_stay():
-    flags = wanted_flags("--xla_cpu_max_isa=AVX512 --xla_force_host_platform_device_count=1")
-    assert flags[0] == "--xla_force_host_platform_device_count=1"
-    assert "--xla_cpu_max_isa=AVX512" not in flags
-
-
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="needs an x86-64 CPU")
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [("fpu avx avx2 fma", "x86-64-v3 or arm64"), ("fpu avx avx2", "only Old CPU"), (None, "x86-64-v3 or arm64")],
-)
-def test_cpus_without_the_portable_kernels_are_a_class_each(monkeypatch, tmp_path, flags, expected):
-    facts = tmp_path / "cpuinfo"
-    if flags:
-        facts.write_text(f"processor\t: 0\nmodel name\t: Old CPU\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
-    monkeypatch.setattr(environment, "_CPU_INFORMATION", facts)
-    assert environment.cpu_class() == expected
-    assert ("--xla_cpu_experimental_ynn_fusion_type=" in wanted_flags("")) == (expected != "x86-64-v3 or arm64")
+def test_cpus_without_the_portable_kernels_are_a_class_each(monkeypatch, tmp_path):
+    portable = "x86-64-v3 or arm64"
+    for flags, expected in ((None, portable), ("fpu avx avx2 fma", portable), ("fpu avx avx2", "only Old CPU")):
+        monkeypatch.setattr(environment, "_CPU_INFORMATION", facts := tmp_path / f"{flags}")
+        if flags:
+            facts.write_text(f"processor\t: 0\nmodel name\t: Old CPU\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
+        assert environment.cpu_class() == expected
+        assert ("--xla_cpu_experimental_ynn_fusion_type=" in wanted_flags("")) == (expected != portable)
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "arm64"])
-def test_arm64_is_of_one_class_with_x86_64_and_never_fuses(monkeypatch, machine):
+def test_arm64_is_of_one_class_with_x86_64_never_fuses_and_a_users_other_flags_stay(monkeypatch, machine):
     """Neither after instructions are selected (the pass that is switched off) nor before (scalable vectors)."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
     given = "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_embed_ir_in_executable=false"
@@ -124,8 +114,7 @@ def test_jax_compiles_a_vmapped_matrix_vector_product_rightly(dtype, rows):
     """The fault of jax 0.10.2 (jax issue 39103), which silently gave wrong numbers."""
     with jax.enable_x64(dtype == jnp.float64):
         i = jnp.arange(rows, dtype=dtype)
-        x = jnp.stack((i, jnp.zeros_like(i), jnp.zeros_like(i)), axis=1)
-        matrix = jnp.eye(3, dtype=dtype)
+        x, matrix = jnp.stack((i, jnp.zeros_like(i), jnp.zeros_like(i)), axis=1), jnp.eye(3, dtype=dtype)
         computed = jax.jit(lambda x: jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2))(x))(x)
         np.testing.assert_array_equal(np.asarray(computed), np.arange(rows, dtype=dtype) ** 2)
 
@@ -136,10 +125,8 @@ QUICK = ["quickstart/fasgd"]
 
 @pytest.mark.parametrize("name", mostly_slow(PINNED, QUICK))
 def test_digests_are_the_pinned_ones(name):
-    """In the locked environment to the bit; elsewhere the test says so and checks that two runs agree."""
     pinned = json.loads(GOLDEN.read_text())
-    differences = locked(pinned["environment"])
-    if differences:
+    if differences := locked(pinned["environment"]):
         assert digests(name) == digests(name)
         pytest.skip(f"not the locked environment ({'; '.join(differences)}): two runs agree, the pinned digests do not apply")
     assert digests(name) == pinned["digests"][name]
@@ -151,7 +138,6 @@ def test_every_pinned_run_is_compared():
 
 @pytest.mark.slow
 def test_training_and_decisions_are_the_pinned_ones():
-    """Of a deep Markov model, in the locked environment; elsewhere two runs agree."""
     pinned, first = json.loads(GOLDEN.read_text()), training()
     if (differences := locked(pinned["environment"])) or pinned["numpyro"] != version("numpyro"):
         assert training() == first
