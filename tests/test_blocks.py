@@ -24,7 +24,7 @@ def drawn(shapes: Any) -> Any:
     """Arrays of these shapes, of different numbers, none of them 0."""
     numbers = itertools.count(1)
     leaves, structure = jax.tree.flatten(shapes, is_leaf=lambda tree: isinstance(tree, tuple))
-    return structure.unflatten([np.fromiter(numbers, "f", math.prod(shape)).reshape(shape) for shape in leaves])
+    return jax.tree.unflatten(structure, [np.fromiter(numbers, "f", math.prod(shape)).reshape(shape) for shape in leaves])
 
 
 def sizes(tree: Any) -> list[int]:

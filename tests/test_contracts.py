@@ -285,7 +285,7 @@ def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
             cls: Any = vars(module).get(node.name) if isinstance(node, ast.ClassDef) else None
             words = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
             timing, arithmetic = {"Simulation", "Process", "simpy", "sim"}, {"jax", "jnp", "optax", "State"}
-            assert not cls or not words & (timing if issubclass(cls, Server) else arithmetic), f"{path}: {node.name}"
+            assert not cls or not words & (timing if issubclass(cls, Server) else arithmetic), f"{path}: {cls}"
 
 
 def test_help_the_list_and_timing_alone_load_no_jax(tmp_path):

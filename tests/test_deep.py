@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -373,13 +374,10 @@ class TestCommand:
         monkeypatch.chdir(tmp_path)
 
     def test_a_model_is_saved_with_its_doubt_but_a_worse_one_only_if_that_is_wanted(self, model, monkeypatch):
-        calls: list[tuple[DeepMarkov, tuple[int, ...]]] = []
         for ratio, flag, code in ((1.01, [], 0), (1.1, [], 0), (0.9, [], 2), (0.9, ["--even-if-worse"], 0)):
             held_back = HeldBack(rounds=90, static=7, ratio=ratio, interval=(ratio - 0.05, ratio + 0.05))
-            trained, out = model.but(held_back=held_back), Path(f"{ratio}{len(flag)}.npz")
-            monkeypatch.setattr(
-                train_cutoff, "best", lambda rule, seconds, *_, it=trained: calls.append((rule, seconds.shape)) or it
-            )
+            best, out = Mock(return_value=model.but(held_back=held_back)), Path(f"{ratio}{len(flag)}.npz")
+            monkeypatch.setattr(train_cutoff, "best", best)
             answer = fred_command("train-cutoff", "example", "--steps", "77", "--train", "50", "--out", out, *flag)
             assert answer.code == code
             assert out.exists() == out.with_suffix(".json").exists() == (code == 0)
@@ -391,7 +389,8 @@ class TestCommand:
                 assert answer.err == (f"fred: {out}: {held_back.doubt}\n" if held_back.doubt else "")
                 assert f"model: {out}, digest {model.digest[:16]}" in answer.out
                 assert f"in the last 90 iterations against always waiting for 7: {ratio - 1:+.1%}" in answer.out
-        assert calls == [(DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))] * 4
+            rule, seconds, *_ = best.call_args.args
+            assert (rule, seconds.shape) == (DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))
 
     @pytest.mark.slow
     def test_a_scenario_that_names_a_doubtful_model_says_so(self, model, tmp_path):

@@ -298,7 +298,7 @@ def test_a_run_does_not_depend_on_what_else_is_run():
 
 def test_algorithms_see_the_same_times_and_minibatches():
     frames = [outcome(name, task=None).schedule.frame().query("verb == 'PUSH' or verb == 'ADD'") for name in ("asgd", "ssgd")]
-    lengths = [frame.set_index(["worker", "step"]).eval("end_ns - begin_ns") for frame in frames]
+    lengths: list[Any] = [frame.set_index(["worker", "step"]).eval("end_ns - begin_ns") for frame in frames]
     shared = lengths[0].index.intersection(lengths[1].index)
     assert len(shared) > 40
     assert lengths[0][shared].equals(lengths[1][shared])
