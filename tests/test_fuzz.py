@@ -34,10 +34,7 @@ DIFFERED: dict[str, dict[str, Any]] = {  # inline and replayed, once
         "protocol": {"name": "stale-synchronous", "bound": 2},
     },
     "not a number": {"task": MLP, "algorithm": {"name": "asgd", "learning_rate": 1e30}},
-    "convolution": {
-        "task": DIGITS | {"model": "tests.users:PlainConvolution", "batch_size": 4},
-        "algorithm": {"name": "asgd"},
-    },
+    "convolution": {"task": DIGITS | {"model": "tests.users:PlainConvolution", "batch_size": 4}, "algorithm": {"name": "asgd"}},
     "random keys": {"task": DIGITS, "algorithm": {"name": "d-psgd", "optimizer": NOISY}},
 }
 
