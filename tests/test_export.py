@@ -26,23 +26,19 @@ from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting, make_r
 
 NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "bandwidth": 1e5}
 CLUSTER: dict[str, Any] = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
+TWO_SERVERS = CLUSTER | {"servers": 2}
 OUTAGES = [
     {"name": "outage", "workers": [1], "begin": 0.5, "end": 0.9},
     {"name": "outage", "servers": [0], "begin": 0.7, "end": 0.8},
     {"name": "outage", "workers": [3], "begin": 1.0},
 ]
+BY_LAYERS = {"name": "asynchronous", "clocks": "each", "cut": "layers", "overlap": True}
 RUNS: dict[str, dict[str, Any]] = {
     "a server": {},
     "no network": {"cluster": {"workers": 4, "compute": COMPUTE}},
     "faults": {"cluster": {**CLUSTER, "faults": OUTAGES}},
-    "servers with clocks": {
-        "protocol": {"name": "stale-synchronous", "bound": 2, "clocks": "each"},
-        "cluster": {**CLUSTER, "servers": 2},
-    },
-    "layer by layer": {
-        "protocol": {"name": "asynchronous", "clocks": "each", "cut": "layers", "overlap": True},
-        "cluster": {**CLUSTER, "servers": 2},
-    },
+    "clocks": {"protocol": {"name": "stale-synchronous", "bound": 2, "clocks": "each"}, "cluster": TWO_SERVERS},
+    "layer by layer": {"protocol": BY_LAYERS, "cluster": TWO_SERVERS},
     "backup": {"algorithm": "ssgd", "protocol": {"name": "synchronous", "backup_workers": 1, "late": "interrupt"}},
     "gossip": {"algorithm": "sgp"},
     "pairs": {"algorithm": "ad-psgd"},
@@ -149,8 +145,7 @@ class Read:
 
 
 def part_of(schedule: Schedule, begin: int = 0, end: int | None = None, nodes: int = 1) -> Part:
-    node_of = np.arange(schedule.workers) * nodes // schedule.workers
-    return Part(schedule, "run", node_of, begin, schedule.end_ns if end is None else end)
+    return Part(schedule, "run", np.arange(schedule.workers) * nodes // schedule.workers, begin, end or schedule.end_ns)
 
 
 @pytest.fixture(scope="module")
@@ -161,15 +156,13 @@ def schedules() -> dict[str, Schedule]:
 
 def check_workers(read: Read, part: Part) -> None:
     """Each worker's slices are its spans, cut at the ends of the part."""
-    account = spans(part.schedule)
-    expected: dict[str, list] = {}
-    for worker, begin, end, kind in account[["worker", "begin_ns", "end_ns", "kind"]].itertuples(index=False):
+    expected, slices = defaultdict[str, list](list), defaultdict[str, list](list)
+    for worker, begin, end, kind in spans(part.schedule)[["worker", "begin_ns", "end_ns", "kind"]].itertuples(index=False):
         begin, end = max(begin, part.begin), min(end, part.end)
         if begin < end:
-            expected.setdefault(f"workers/worker {worker}", []).append((begin, end, kind.replace("_", " ")))
-    slices: dict[str, list] = {}
+            expected[f"workers/worker {worker}"].append((begin, end, kind.replace("_", " ")))
     for one in read.below("workers/"):
-        slices.setdefault(read.path(one.track), []).append((one.begin, one.end, one.name))
+        slices[read.path(one.track)].append((one.begin, one.end, one.name))
     assert slices == expected
 
 
@@ -177,7 +170,7 @@ def check_flows(read: Read, schedule: Schedule) -> None:
     """Row by row: where its flow must come from, and on what way; and no flow is left over."""
     flows, rows = read.flows(), list(schedule)
     instants = {one.facts["row"]: one for one in read.below("parameters/")}
-    served = {one.facts["row"]: one for one in read.below("messages/") if _with_servers(one) and "row" in one.facts}
+    served = {one.facts["row"]: one for one in read.below("messages/") if "row" in one.facts and _with_servers(one)}
     computing = [one for one in read.slices if one.name in ("computing", "wasted")]
     worker_of = {id(one): int(read.path(one.track).rsplit(" ", 1)[1]) for one in computing}
     ended, begun = ({(worker_of[id(one)], getattr(one, at)): one for one in computing} for at in ("end", "begin"))
@@ -225,9 +218,8 @@ def check_rows(read: Read, schedule: Schedule) -> None:
     """Every row is an instant at its replica."""
     instants = read.below("parameters/")
     rows = {number: row for number, row in enumerate(schedule) if row.verb != Verb.MIX}
-    assert sorted((one.facts["row"], one.begin, one.name) for one in instants) == [
-        (number, row.time_ns, WORDS[Verb(row.verb).name]) for number, row in rows.items()
-    ]
+    expected = [(number, row.time_ns, WORDS[Verb(row.verb).name]) for number, row in rows.items()]
+    assert sorted((one.facts["row"], one.begin, one.name) for one in instants) == expected
     for one in instants:
         row = rows[int(one.facts["row"])]
         facts = (row.worker, row.step, row.bytes if row.messages else NONE)
@@ -242,10 +234,8 @@ def check_counts(read: Read, schedule: Schedule) -> None:
         uses = schedule.rows(Verb.PUSH, Verb.ADD)
         columns = schedule["time_ns"][uses], schedule["staleness"][uses]
         assert read.counted("staleness") == list(zip(*(column.tolist() for column in columns), strict=True))
-    updates = read.counted("updates")
-    assert updates[0] == (0, 0)
-    assert updates[-1][1] == schedule.counts()["updates"]
-    changes = [row.time_ns for row in schedule if row.verb in (Verb.PUSH, Verb.COMMIT)]
+    updates, changes = read.counted("updates"), [row.time_ns for row in schedule if row.verb in (Verb.PUSH, Verb.COMMIT)]
+    assert (updates[0], updates[-1][1]) == ((0, 0), schedule.counts()["updates"])
     assert [time for time, _ in updates[1:]] == changes
 
 
@@ -255,8 +245,7 @@ def check_part(whole: Read, schedule: Schedule) -> None:
     read = Read(trace(part))
     check_workers(read, part)
     read.flows()
-    for one in (*read.slices, *read.instants):
-        assert part.begin <= one.begin <= one.end <= part.end
+    assert all(part.begin <= one.begin <= one.end <= part.end for one in (*read.slices, *read.instants))
     rows = [sorted(int(one.facts["row"]) for one in each.below("parameters/")) for each in (read, whole)]
     times = schedule["time_ns"][rows[1]]
     assert rows[0] == np.array(rows[1])[(times >= part.begin) & (times <= part.end)].tolist()
@@ -268,9 +257,8 @@ def check_part(whole: Read, schedule: Schedule) -> None:
 def test_workers_flows_rows_and_counts_are_drawn_as_the_schedule_says(schedules, name):
     schedule = schedules[name]
     part = part_of(schedule)
-    content = trace(part)
+    read = Read(content := trace(part))
     assert content == trace(part), "the same run is the same file"
-    read = Read(content)
     assert read.flows(), "a run in which nothing leads to anything shows nothing"
     check_workers(read, part)
     check_flows(read, schedule)
@@ -301,31 +289,23 @@ def test_messages_that_have_not_arrived_when_the_run_ends_say_so():
     """A gradient takes 1 s, each message 0.25 s."""
     cluster = constant(1.0, network={"latency": {"name": "constant", "seconds": 0.25}})
     asked = ("to workers", 0, 250_000_000, True)
-    for seconds, expected in (
-        (0.1, [("to workers", 0, 100_000_000, False)]),
-        (1.4, [("to servers", 1_250_000_000, 1_400_000_000, False), asked]),
-        (1.6, [("to servers", 1_250_000_000, 1_500_000_000, True), asked]),
-    ):
+    arrival, end = ("to servers", 1_250_000_000, 1_500_000_000, True), ("to servers", 1_250_000_000, 1_400_000_000, False)
+    for seconds, expected in ((0.1, [("to workers", 0, 100_000_000, False)]), (1.4, [end, asked]), (1.6, [arrival, asked])):
         schedule = outcome("asgd", task=None, cluster=cluster, stop={"seconds": seconds}).schedule
-        table = messages(schedule)[["way", "begin_ns", "end_ns", "arrived"]]
-        assert list(table.itertuples(index=False, name=None))[: len(expected)] == expected
+        rows = list(messages(schedule)[["way", "begin_ns", "end_ns", "arrived"]].itertuples(index=False, name=None))
+        assert rows[: len(expected)] == expected
         drawn = Read(trace(part_of(schedule))).below("messages/")
-        ends = [(one.begin, one.end, "arrives" not in one.facts) for one in drawn]
-        assert sorted(ends) == sorted(message[1:] for message in table.itertuples(index=False, name=None))
+        assert sorted((one.begin, one.end, "arrives" not in one.facts) for one in drawn) == sorted(row[1:] for row in rows)
 
 
-def test_messages_that_overlap_have_tracks_of_one_name_under_one_parent(schedules):
+def test_messages_that_overlap_have_tracks_of_one_name_under_one_parent_and_workers_lie_below_their_nodes(schedules):
     """Two servers get a block each from a worker at the same time."""
-    read = Read(trace(part_of(schedules["servers with clocks"])))
+    read = Read(trace(part_of(schedules["clocks"])))
     tracks = [track for track in read.tracks.values() if track.name == "worker 0 sends"]
-    assert len(tracks) > 1
-    assert len({(track.parent_uuid, track.sibling_order_rank) for track in tracks}) == 1
-
-
-def test_workers_lie_below_their_nodes(schedules):
+    assert len(tracks) > 1 == len({(track.parent_uuid, track.sibling_order_rank) for track in tracks})
     read = Read(trace(part_of(schedules["allreduce"], nodes=2)))
-    paths = {read.path(one.track) for one in read.below("workers/")}
-    assert paths == {f"workers/node {node}/worker {2 * node + number}" for node in (0, 1) for number in (0, 1)}
+    expected = {f"workers/node {node}/worker {2 * node + number}" for node in (0, 1) for number in (0, 1)}
+    assert {read.path(one.track) for one in read.below("workers/")} == expected
 
 
 def test_a_computation_has_the_facts_of_its_gradient(schedules):
@@ -333,9 +313,8 @@ def test_a_computation_has_the_facts_of_its_gradient(schedules):
     slices = [one for one in Read(trace(part_of(schedules["a server"]))).below("workers/") if one.name == "computing"]
     for one in (one for one in slices if "row" in one.facts):
         row = rows[int(one.facts["row"])]
-        facts = {"step": row.step, "version": row.timestamp, "staleness": row.staleness}
-        assert one.facts == facts | {"row": one.facts["row"]}
-        assert (one.begin, one.end) == (row.begin_ns, row.end_ns)
+        facts = {"step": row.step, "version": row.timestamp, "staleness": row.staleness, "row": one.facts["row"]}
+        assert (one.facts, one.begin, one.end) == (facts, row.begin_ns, row.end_ns)
 
 
 def test_a_trace_that_is_too_large_for_a_browser_is_refused_with_a_smaller_part(schedules, monkeypatch):

@@ -10,27 +10,8 @@ from fred.base.over_seeds import Verdict
 from fred.learning.loss import initial_params
 from fred.running.recording import Timing
 from fred.schedule.schedule import Verb
-from studies.low_communication import page
-from studies.low_communication.cases import (
-    AWAY,
-    CHIP_UP,
-    CHIPS,
-    FRAGMENTS,
-    GOODPUT_SECONDS,
-    HERE,
-    LATENCY,
-    LEARNERS,
-    NARROW,
-    OVERLAP,
-    PARAMETERS,
-    PERIOD,
-    TRANSFORMER,
-    Case,
-    availability,
-    bandwidth,
-    heard,
-    heard_without_failures,
-)
+from studies.low_communication import cases, page
+from studies.low_communication.cases import LEARNERS, NARROW, PARAMETERS, Case, heard, heard_without_failures
 from studies.low_communication.claims import Claim
 from studies.low_communication.compared import KINDS, Key, above, against, beside, best, final, keys
 from studies.low_communication.facts import WIDE, facts
@@ -55,16 +36,12 @@ def _rows(losses, key=HERE_AND_NOW):
     return final(pd.DataFrame(rows, columns=["megabits", "workers", "way", "system", "seed", "seconds", "loss"]))
 
 
-def _middle(system):
-    return {name: values[(len(values) - 1) // 2] for name, values in SYSTEMS[system].knobs.items()}
-
-
 def _run(case, system):
-    return fred.scenario(case.settings, runs={system: SYSTEMS[system].run(_middle(system))}).runs[system]
+    middle = {name: values[(len(values) - 1) // 2] for name, values in SYSTEMS[system].knobs.items()}
+    return fred.scenario(case.settings, runs={system: SYSTEMS[system].run(middle)}).runs[system]
 
 
-def test_every_point_of_a_system_is_a_run():
-    """The first, the middle and the last value of every knob make valid scenarios in every case."""
+def test_first_middle_and_last_value_of_each_knob_of_a_system_are_runs():
     for name, system in SYSTEMS.items():
         for end in (0, -1):
             point = {knob: values[end] for knob, values in system.knobs.items()}
@@ -76,64 +53,60 @@ def test_plain_averages_and_momentum_are_in_the_grid_of_every_system_with_outer_
     with_outer = {name for name, system in SYSTEMS.items() if "outer" in system.knobs}
     assert set(SYSTEMS) - with_outer == {"sync", "demo", "local-sgd", "sparseloco"}
     assert all({momentum for momentum, _ in SYSTEMS[name].knobs["outer"]} == {0.0, 0.5, 0.9} for name in with_outer)
-    assert SYSTEMS["local-sgd"].run({"rate": 0.1, "period": 8}) == SYSTEMS["diloco"].run(
-        {"rate": 0.1, "period": 8, "outer": (0.0, 1.0)}
-    )
+    options = {"rate": 0.1, "period": 8}
+    assert SYSTEMS["local-sgd"].run(options) == SYSTEMS["diloco"].run({**options, "outer": (0.0, 1.0)})
     assert not set(TUNING) & set(REPORTED)
 
 
 def test_delayed_nesterov_with_and_without_the_speeds_is_the_same_where_all_are_alike():
     """The same events and weights, of servers with the same options."""
     plain, paced = (_run(Case(230), name) for name in ("delayed-nesterov", "delayed-nesterov-paced"))
-    digests = {Timing.of(run, 1, 4 * PARAMETERS)._replace(seconds=20.0).schedule().digest() for run in (plain, paced)}
-    assert len(digests) == 1
-    assert plain.algorithm == paced.algorithm
+    one, other = (Timing.of(run, 1, 4 * PARAMETERS)._replace(seconds=20.0).schedule().digest() for run in (plain, paced))
+    assert one == other and plain.algorithm == paced.algorithm
     assert SYSTEMS["delayed-nesterov-paced"].if_alike == "delayed-nesterov"
 
 
-def test_messages_take_as_long_as_those_of_the_larger_model():
-    for megabits, parameters in ((1000, PARAMETERS), (NARROW, TRANSFORMER)):
+def test_messages_of_models_of_these_sizes_take_as_long_as_those_of_the_larger_model():
+    for megabits, parameters in ((1000, PARAMETERS), (NARROW, cases.TRANSFORMER)):
         small = _run(Case(megabits), "diloco").cluster.network.allreduce(8, 4 * parameters).nanoseconds / 1e9
-        assert small - 14 * LATENCY == pytest.approx(1.75 * 4 * 70.4e6 / (megabits * 1e6 / 8), rel=1e-3)
-
-
-def test_the_transformer_has_as_many_parameters_as_the_links_are_made_for():
+        assert small - 14 * cases.LATENCY == pytest.approx(1.75 * 4 * 70.4e6 / (megabits * 1e6 / 8), rel=1e-3)
     task = _run(Case(NARROW), "sync").task
     data = task.data.model_copy(update={"examples": 50, "evaluation": 5}).load(1)
-    assert sum(leaf.size for leaf in jax.tree.leaves(initial_params(task.model, data, 1))) == TRANSFORMER
+    assert sum(leaf.size for leaf in jax.tree.leaves(initial_params(task.model, data, 1))) == cases.TRANSFORMER
 
 
 def test_learners_have_their_part_of_the_chips_and_of_their_failures():
-    runs = fred.load(HERE / "goodput.yaml").runs
+    runs = fred.load(cases.HERE / "goodput.yaml").runs
     for learners in LEARNERS:
         usual, failing = (runs[f"{learners}-learners{more}"].model_dump() for more in ("", "-failing"))
         (crashes,), cluster = failing["cluster"].pop("faults"), usual["cluster"]
         assert cluster.pop("faults") == () and cluster == failing["cluster"]
-        assert cluster["workers"] == learners and cluster["compute"]["median"] == 0.25 * learners
-        assert (crashes["mean_up"], crashes["away"]["seconds"]) == (CHIP_UP * learners / CHIPS, AWAY)
-        assert [failing["protocol"][name] for name in ("period", "fragments", "overlap")] == [PERIOD, FRAGMENTS, OVERLAP]
-        assert cluster["network"]["latency"]["seconds"] == LATENCY and usual["stop"]["seconds"] == GOODPUT_SECONDS
-        assert cluster["network"]["bandwidth"] == pytest.approx(bandwidth(5000, PARAMETERS), rel=1e-3)
+        assert (cluster["workers"], cluster["compute"]["median"]) == (learners, 0.25 * learners)
+        up = cases.CHIP_UP * learners / cases.CHIPS
+        assert (crashes["mean_up"], crashes["away"]["seconds"]) == (up, cases.AWAY)
+        options = [failing["protocol"][name] for name in ("period", "fragments", "overlap")]
+        assert options == [cases.PERIOD, cases.FRAGMENTS, cases.OVERLAP]
+        assert cluster["network"]["latency"]["seconds"] == cases.LATENCY
+        assert cluster["network"]["bandwidth"] == pytest.approx(cases.bandwidth(5000, PARAMETERS), rel=1e-3)
+        assert usual["stop"]["seconds"] == cases.GOODPUT_SECONDS
 
 
 def test_what_nobody_hears_of_is_what_is_made_between_a_question_and_a_crash():
-    lasts, between = CHIP_UP, PERIOD * 0.25 * CHIPS
     draws = np.random.default_rng(0)
-    ups, since = draws.exponential(lasts, 200_000), draws.uniform(0, between, 200_000)
-    kept = 1 - np.minimum(ups, since).mean() / lasts
-    of_what_is_there = heard(CHIPS) / heard_without_failures(CHIPS)
-    assert of_what_is_there / availability(CHIPS) == pytest.approx(kept, abs=0.005)
-    assert all(heard(learners) < availability(learners) < 1 for learners in LEARNERS)
+    ups, since = draws.exponential(cases.CHIP_UP, 200_000), draws.uniform(0, cases.PERIOD * 0.25 * cases.CHIPS, 200_000)
+    lost = np.minimum(ups, since).mean() / cases.CHIP_UP
+    heard_while_there = heard(cases.CHIPS) / heard_without_failures(cases.CHIPS)
+    assert heard_while_there / cases.availability(cases.CHIPS) == pytest.approx(1 - lost, abs=0.005)
+    assert all(heard(learners) < cases.availability(learners) < 1 for learners in LEARNERS)
 
 
 @pytest.mark.slow
 def test_without_failures_nobody_hears_of_what_a_new_fragment_overwrites():
     """Each answer weighs as many updates as it is of; learners make far more."""
-    runs = fred.load(HERE / "goodput.yaml").runs
     for learners in LEARNERS:
-        run = runs[f"{learners}-learners"]
-        schedule = record(run.protocol, run.cluster, seconds=GOODPUT_SECONDS, sizes=4 * PARAMETERS)
-        answered = schedule["weight"][schedule.rows(Verb.ADD)].sum() / FRAGMENTS
+        run = fred.load(cases.HERE / "goodput.yaml").runs[f"{learners}-learners"]
+        schedule = record(run.protocol, run.cluster, seconds=cases.GOODPUT_SECONDS, sizes=4 * PARAMETERS)
+        answered = schedule["weight"][schedule.rows(Verb.ADD)].sum() / cases.FRAGMENTS
         made = len(np.unique(schedule.frame().query("verb == 'PUSH'")[["worker", "step"]].to_numpy(), axis=0))
         assert answered / made == pytest.approx(heard_without_failures(learners), abs=0.006)
         assert 0.83 < answered / made < 0.86
@@ -141,9 +114,8 @@ def test_without_failures_nobody_hears_of_what_a_new_fragment_overwrites():
 
 @measured
 def test_goodput_is_of_what_is_made_without_failures():
-    goodput = pd.read_csv(GOODPUT)
-    told = [str(row[6]).split()[0] for row in page.goodput_rows(goodput)]
-    assert told == ["0.598", "0.688", "0.740", "0.768"], "as recomputed by another program"
+    shares = [str(row[6]).split()[0] for row in page.goodput_rows(pd.read_csv(GOODPUT))]
+    assert shares == ["0.598", "0.688", "0.740", "0.768"], "as recomputed by another program"
 
 
 def test_one_setting_is_that_which_is_least_above_the_best_of_each_case():
@@ -155,11 +127,8 @@ def test_one_setting_is_that_which_is_least_above_the_best_of_each_case():
 
 
 def test_as_good_are_those_surely_within_the_margin():
-    losses = dict.fromkeys(SYSTEMS, 0.5 + NOISE) | {
-        "sync": 0.303 + NOISE[::-1],
-        "demo": 0.3 + NOISE,
-        "diloco": 0.305 + 30 * NOISE,
-    }
+    losses = {"sync": 0.303 + NOISE[::-1], "demo": 0.3 + NOISE, "diloco": 0.305 + 30 * NOISE}
+    losses = dict.fromkeys(SYSTEMS, 0.5 + NOISE) | losses
     own = _rows(losses)
     verdicts = beside(own, HERE_AND_NOW)
     assert best(own, HERE_AND_NOW) == "demo" and "demo" not in verdicts
@@ -168,10 +137,13 @@ def test_as_good_are_those_surely_within_the_margin():
     assert against(own, "sync", "decoupled", [HERE_AND_NOW])[HERE_AND_NOW].lower == "yes"
 
 
+def _rows_of_all(**losses):
+    return pd.concat([_rows(losses, key) for key in keys(KINDS[:1])])
+
+
 def test_a_claim_holds_where_the_intervals_say_so():
-    own = pd.concat([_rows({"sync": 0.5 + NOISE, "diloco": 0.3 + NOISE[::-1]}, key) for key in keys(KINDS[:1])])
-    better = Claim("", "", "diloco", "sync", "ahead", KINDS[:1])
-    worse = Claim("", "", "sync", "diloco", "even", KINDS[:1])
+    own = _rows_of_all(sync=0.5 + NOISE, diloco=0.3 + NOISE[::-1])
+    better, worse = Claim("", "", "diloco", "sync", "ahead", KINDS[:1]), Claim("", "", "sync", "diloco", "even", KINDS[:1])
     assert better.judged(better.verdicts(own)) == "agrees" and worse.judged(worse.verdicts(own)) == "disagrees"
     yes, no, unsure = Verdict
     assert worse.judged([yes, no]) == "in part: 1 of 2" and better.judged([unsure, no]) == "disagrees: 1 of 2"
@@ -180,11 +152,9 @@ def test_a_claim_holds_where_the_intervals_say_so():
 
 def test_as_good_is_more_than_no_difference():
     """A mean of 0 whose interval reaches beyond the margin is open, and one surely behind by less than the margin is as good."""
-    losses = {"sync": 0.3 + 20 * NOISE, "demo": 0.305 + NOISE, "diloco": 0.3 + NOISE[::-1]}
-    own = pd.concat([_rows(losses, key) for key in keys(KINDS[:1])])
-    assert set(Claim("", "", "sync", "diloco", "even", KINDS[:1]).verdicts(own)) == {"open"}
-    assert set(Claim("", "", "demo", "diloco", "even", KINDS[:1]).verdicts(own)) == {"yes"}
-    assert set(Claim("", "", "demo", "diloco", "ahead", KINDS[:1]).verdicts(own)) == {"no"}
+    own = _rows_of_all(sync=0.3 + 20 * NOISE, demo=0.305 + NOISE, diloco=0.3 + NOISE[::-1])
+    for system, relation, verdict in (("sync", "even", "open"), ("demo", "even", "yes"), ("demo", "ahead", "no")):
+        assert set(Claim("", "", system, "diloco", relation, KINDS[:1]).verdicts(own)) == {verdict}
 
 
 def test_the_least_possible_loss_on_bigrams_is_subtracted_and_nothing_on_the_grammar():
