@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 import fred
 from fred import Cluster, FredError, Layout, Recorder, Schedule, Simulation, Verb, spans
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NANOSECONDS
 from fred.cluster.failing import Failing
 from fred.outcomes.job_time import STATES, of_failures
 from fred.outcomes.spans import shares
@@ -89,10 +89,10 @@ def time_of(schedule: Schedule) -> dict[str, float]:
     return {state: round(share * schedule.end_ns / NANOSECONDS, 9) for state, share in shares.items() if share}
 
 
-def failing_of(cluster: Cluster, seed: int = 0, begin: int = 0) -> Failing:
+def failing_of(cluster: Cluster, seed: int = 0) -> Failing:
     assert cluster.failures is not None
     failing = Failing(cluster.failures, cluster, seed)
-    failing.resume(begin)
+    failing.resume(0)
     return failing
 
 
@@ -101,6 +101,8 @@ def times(**seconds: float) -> dict[str, Any]:
 
 
 TWO = {"every_updates": 2}
+FAIR: dict[str, Any] = {"sharing": "fair"}
+REGIONS = {"regions": {"bandwidth": [[1e6]]}}
 WAY_BACK = {"training": 2, "undone": 0.5, "detecting": 0.25, "repairing": 1.25, "loading": 2.5}
 PAUSED, WRITTEN = EVERY | {"pause": 0.5}, EVERY | {"write": 0.75}
 
@@ -136,13 +138,6 @@ class TestByHand:
         training, saving, undone, *away = (states.get(state, 0) / expected[-1] for state in order)
         activities = {"computing": training, "wasted": undone, "network": 0.0, "waiting": saving, "away": sum(away)}
         assert shares(spans(schedule)) == pytest.approx(activities)
-
-    def test_crews_repair_one_machine_after_the_other(self):
-        causes = [{"of": "nodes", "up": {"name": "constant", "seconds": 2.5}, "repair": SECOND}]
-        for crews, begin in ((None, 3.5), (1, 4.5)):
-            job = {"causes": causes, "checkpoint": EVERY, "crews": crews, "spares": 1}
-            schedule = record("allreduce", job, {"seconds": 6}, workers=3, nodes=3)
-            assert updates(schedule)[:3] == [1, 2, begin + 1]
 
     def test_retired_machines_are_not_repaired(self):
         recorded = [(0, 1.5, 2.0), (0, 3.2, 4.0)]
@@ -368,7 +363,7 @@ class TestEveryProtocol:
 
 
 @pytest.mark.parametrize(
-    ("job", "message"),
+    ("options", "message"),
     [
         ({"checkpoint": EVERY}, "needs `causes` of failures, or a `file` of recorded ones"),
         (drawn(1.0) | {"checkpoint": {}}, "give `every_updates` or `every_seconds`"),
@@ -378,13 +373,23 @@ class TestEveryProtocol:
         ({"causes": [{}], "checkpoint": EVERY}, "give `mean_up`, for exponential times, or their distribution as `up`"),
         ({"causes": [{"of": "regions", "mean_up": 1.0}], "checkpoint": EVERY}, "`of: regions` needs `network.regions`"),
         (drawn(1.0) | {"file": "there.csv", "recorded": [[0, 1, 2]]}, "give `recorded` or `file`, not both"),
+        (drawn(1.0, checkpoint=EVERY | {"bytes": 9}), "`bytes` needs `to`: `store` or `peers`"),
+        (drawn(1.0, checkpoint=EVERY | {"blocking": True}), "`blocking` needs `to`"),
+        (drawn(1.0, checkpoint=EVERY | {"to": "store"}), "`to` needs `bytes`"),
+        (drawn(1.0, checkpoint=sent("store", write=1.0)), "leave out `write`, or `to`"),
+        (drawn(1.0, checkpoint=sent("peers", store_bandwidth=1e6)), "`store_bandwidth` needs `to: store`"),
+        (drawn(1.0, checkpoint=sent("store")), "needs a `network` that carries checkpoints"),
+        (drawn(9.0) | {"workers": 1, "network": {}, "checkpoint": sent("peers")}, "needs 2 workers or more"),
+        (drawn(9.0) | {"network": FAIR, "checkpoint": sent("store", blocking=True)}, "needs `network.sharing: queue`"),
+        (drawn(9.0) | {"network": REGIONS, "checkpoint": sent("store")}, "no place in `network.regions`"),
+        (drawn(9.0) | {"faults": [{"name": "crashes", "mean_up": 9.0}]}, "leave one of them out"),
     ],
 )
-def test_impossible_failures_are_refused(job, message):
+def test_impossible_failures_are_refused(options, message):
+    cluster = {"workers": 2, **{name: options[name] for name in ("workers", "network", "faults") if name in options}}
+    job = {name: value for name, value in options.items() if name not in cluster}
     with pytest.raises(ValidationError, match=message):
-        Cluster(workers=2, failures=job)
-    with pytest.raises(ValidationError, match="leave one of them out"):
-        Cluster(workers=2, failures=drawn(9.0), faults=[{"name": "crashes", "mean_up": 9.0}])
+        Cluster(**cluster, failures=job)
 
 
 ONE_ORDER = "all workers have the same ones: use another `sampling`"
@@ -407,11 +412,6 @@ GATED = {"name": "b-fasgd", "learning_rate": 0.1}
 def test_protocols_that_cannot_go_back_are_refused(options, message):
     with pytest.raises(FredError, match=message):
         make_run(**{"cluster": {"workers": 2, "failures": drawn(9.0)}, **options})
-
-
-def test_a_job_that_never_gets_anywhere_is_refused():
-    with pytest.raises(FredError, match="10,000 failures since the checkpoint at 0 s: give longer times"):
-        record("allreduce", drawn(0.1), {"updates": 3})
 
 
 def test_failures_from_a_file(tmp_path: Path):
@@ -457,15 +457,11 @@ def test_a_stored_result_is_read_again(tmp_path: Path, undrawn):
     assert result.outcome("skipping").schedule.intervals.only(What.SKIPPED).worker.tolist() == [0, 1]
 
 
-def test_nothing_fails_for_ever():
-    assert failing_of(Cluster(workers=1, failures=failures((0, 1, 2))), begin=3 * NANOSECONDS).next() == NEVER
-
-
 LATENCY = {"latency": {"name": "constant", "seconds": 0.01}}
 NETWORK = {**LATENCY, "bandwidth": 1e6, "message_bytes": 100}
+SERVED = {**NETWORK, "server_bandwidth": 1e6}
 ONE_SERVER = {"server_bandwidth": 1e6, "message_bytes": 100_000}
 PEERS: dict[str, Any] = {"bandwidth": 1e6, "message_bytes": 1}
-FAIR = {"sharing": "fair"}
 RARELY = (0, 90, 91)
 MB = 1_000_000
 
@@ -490,32 +486,17 @@ class TestOnTheNetwork:
             ({**NETWORK, "node_bandwidth": 1e6}, None, {"nodes": 2}, 0.21, 0.21),  # two workers of a node
             ({**NETWORK, "efficiency": 0.5}, None, {}, 0.21, 0.21),
             (LATENCY, None, {}, 0.01, 0.01),
+            (SERVED, None, {"servers": 2}, 0.21, 0.21),
+            (SERVED | FAIR, None, {"servers": 2}, 0, 0.21),  # nothing stops
         ],
     )
-    def test_workers_to_a_store_and_back(self, network, store, cluster, write, load):
-        checkpoint = sent("store", blocking=True, store_bandwidth=store, pause=0.3)
-        carried = saving(checkpoint, network, Layout.shared(), **cluster)
-        assert carried.stops(0) == ns(0.3 + write)
+    def test_to_a_store_and_back(self, network, store, cluster, write, load):
+        pause = 0.3 if write else 0.0
+        checkpoint = sent("store", blocking=write > 0, store_bandwidth=store, pause=pause)
+        carried = saving(checkpoint, network, Layout.central() if "servers" in cluster else Layout.shared(), **cluster)
+        assert carried.stops(0) == ns(pause + write)
         assert carried.load(ns(5)) == ns(load)
         assert carried.load(ns(2)) == ns(load), "a job that fails while it loads"
-
-    @pytest.mark.parametrize(("sharing", "blocking"), [("queue", True), ("queue", False), ("fair", False)])
-    def test_servers_to_a_store_and_back(self, sharing, blocking):
-        network = {**NETWORK, "server_bandwidth": 1e6, "sharing": sharing}
-        carried = saving(sent("store", blocking=blocking), network, Layout.central(), servers=2)
-        assert carried.stops(0) == (ns(0.21) if blocking else 0)
-        assert carried.load(0) == ns(0.21)
-
-    @pytest.mark.parametrize("sharing", ["queue", "fair"])
-    def test_peers(self, sharing):
-        carried = saving(sent("peers"), {**NETWORK, "sharing": sharing}, Layout.shared())
-        assert not carried.lose([2])
-        assert carried.load(0) == ns(0.01 + 2 * 0.1)  # its own share, and the one that it holds for worker 1
-        carried.loaded()
-        assert not carried.lose([3])
-        assert not carried.lose([1])
-        assert carried.load(0) == ns(0.01 + 2 * 0.1)  # at the same time, by other links
-        assert carried.lose([0])
 
     def test_slow_links(self):
         slow = {"regime": {"name": "job", "nodes": [0], "slowdown": 3.0, "begin": 1.0}}
@@ -557,6 +538,7 @@ class TestOnTheNetwork:
             # neighbours lose everything, others do not; a neighbour that fails while the first one loads, and after that
             (PEERS, [(1, 4.5, 6), (2, 4.5, 6)], sent("peers"), [7, 8, 9, 10, 11]),
             (PEERS, [(0, 4.5, 6), (2, 4.5, 6)], sent("peers"), [1, 2, 3, 4, 7.2]),
+            (PEERS | FAIR, [(0, 4.5, 6), (2, 4.5, 6)], sent("peers"), [1, 2, 3, 4, 7.2]),
             (PEERS, [(1, 4.5, 6), (2, 6.1, 7)], sent("peers"), [8, 9, 10, 11, 12]),
             (PEERS, [(1, 4.5, 6), (2, 6.3, 7)], sent("peers"), [1, 2, 3, 4, 8.2]),
         ],
@@ -575,27 +557,10 @@ class TestOnTheNetwork:
         assert time_of(schedule) == pytest.approx({"training": 5, "undone": 5.7, "detecting": 1}, abs=1e-3)
         assert (schedule.intervals.only(What.DETECTING).begin_ns / NANOSECONDS).tolist() == [2.5, 5.7]
 
-    def test_a_job_that_always_loses_everything_is_refused(self, monkeypatch):
+    def test_a_job_that_never_gets_anywhere_or_always_loses_everything_is_refused(self, monkeypatch):
+        with pytest.raises(FredError, match="10,000 failures since the checkpoint at 0 s: give longer times"):
+            record("allreduce", drawn(0.1), {"updates": 3})
         monkeypatch.setattr(restarts, "MOST_TRIES", 50)
         causes = [{"of": "nodes", "up": {"name": "constant", "seconds": 2.5}}]
         with pytest.raises(FredError, match="50 failures since the checkpoint at 2 s"):
             record("allreduce", {"causes": causes, "checkpoint": sent("peers", 1, 1)}, {"updates": 3}, network={})
-
-    @pytest.mark.parametrize(
-        ("checkpoint", "cluster", "message"),
-        [
-            ({"bytes": 9}, {}, "`bytes` needs `to`: `store` or `peers`"),
-            ({"blocking": True}, {}, "`blocking` needs `to`"),
-            ({"to": "store"}, {}, "`to` needs `bytes`"),
-            (sent("store", write=1.0), {}, "leave out `write`, or `to`"),
-            (sent("peers", store_bandwidth=1e6), {}, "`store_bandwidth` needs `to: store`"),
-            (sent("store"), {"network": None}, "needs a `network` that carries checkpoints"),
-            (sent("peers"), {"workers": 1}, "needs 2 workers or more"),
-            (sent("store", blocking=True), {"network": {"sharing": "fair"}}, "needs `network.sharing: queue`"),
-            (sent("store"), {"network": {"regions": {"bandwidth": [[1e6]]}}}, "no place in `network.regions`"),
-        ],
-    )
-    def test_impossible_ways_are_refused(self, checkpoint, cluster, message):
-        job = failures((0, 1, 2), checkpoint={"every_updates": 1, **checkpoint})
-        with pytest.raises(ValidationError, match=message):
-            Cluster(**{"workers": 2, "network": {}, "failures": job, **cluster})

@@ -20,6 +20,7 @@ from fred.protocols.gated import Gated
 from fred.protocols.gossip import Gossip
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.synchronous import Synchronous
+from fred.running.execution import execute
 from fred.systems.ad_psgd import Pairwise
 from fred.systems.eager_sgd import Eager
 from fred.systems.psp import Partial
@@ -28,6 +29,7 @@ from fred.systems.wagma_sgd import GroupAveraging
 from tests.worlds import CLUSTERS, constant, fitting, make_run, mostly_slow, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
+CRASHES = {"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}
 WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
 TO_WORK = 150.0  # s, after the last fault: more than anybody needs for a round, unless times have heavy tails
 LIGHT_TAILED = CLUSTERS.filter(lambda machines: "pareto" not in machines.model_dump_json())
@@ -43,10 +45,16 @@ OUTAGES = st.lists(
     min_size=1,
     max_size=3,
 )
+EIGHTHS = st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(1, 40))
+ABSENCES = st.lists(EIGHTHS.map(lambda drawn: (drawn[0], drawn[1] / 8, drawn[2] / 8)), max_size=5)  # worker, begin, length
 
 
 def cluster(*faults: dict, workers: int = 3, **options) -> Cluster:
     return Cluster(workers=workers, compute=SECOND, faults=faults, **options)
+
+
+def with_faults(machines: Cluster, *faults: dict) -> Cluster:
+    return machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
 
 
 def pushed(schedule: Schedule, worker: int) -> list[float]:
@@ -151,11 +159,7 @@ class TestByHand:
         assert sizes.tolist() == [size for _, size in rounds]
 
     def test_overlapping_absences_are_one(self):
-        both = [
-            Outage(workers=[0], begin=1, end=3).start(0, "a", 1, 1),
-            Outage(workers=[0], begin=2, end=5).start(0, "b", 1, 1),
-        ]
-        faults = Faults(both)
+        faults = Faults([Outage(workers=[0], begin=b, end=e).start(0, name, 1, 1) for name, b, e in (("a", 1, 3), ("b", 2, 5))])
         assert faults.away("worker", 0, 0) == (1 * NANOSECONDS, 5 * NANOSECONDS)
         assert faults.back("worker", 0, 2 * NANOSECONDS) == 5 * NANOSECONDS
         assert faults.undisturbed([0], NANOSECONDS // 2, lambda _: NANOSECONDS) == (5 * NANOSECONDS, 6 * NANOSECONDS)
@@ -168,19 +172,21 @@ class TestByHand:
         expected = 50 * 400 / 25  # a crash each 20 s of being up and 5 s of being away
         assert abs(counts["dropped"] - expected) < 4 * math.sqrt(expected)
 
-    def test_impossible_faults_are_refused(self):
-        with pytest.raises(ValueError, match="`faults`: there are 3 workers, numbered from 0; `workers` names 3"):
-            cluster(outage(3))
-        with pytest.raises(ValueError, match=r"`end` .1. must be after `begin` .2."):
-            cluster(outage(0, 2, 1))
-        with pytest.raises(FredError, match="this protocol has no servers"):
-            make_run("allreduce-sgd", cluster={"workers": 2, "faults": [{"name": "outage", "servers": [0]}]})
-        often = {"name": "crashes", "mean_up": 0.01, "away": {"name": "constant", "seconds": 0.01}}
-        with pytest.raises(FredError, match="worker 0 is offline 10,000 times before it can compute one gradient of 1 s"):
-            record(Allreduce(), cluster(often), seconds=20)
+    @pytest.mark.parametrize(
+        ("faults", "message"),
+        [
+            ([outage(3)], "`faults`: there are 3 workers, numbered from 0; `workers` names 3"),
+            ([outage(0, 2, 1)], r"`end` .1. must be after `begin` .2."),
+            ([{"name": "outage", "servers": [0]}], "this protocol has no servers"),
+            ([CRASHES | {"mean_up": 0.01}], "worker 0 is offline 10,000 times before it can compute one gradient of 1 s"),
+        ],
+    )
+    def test_impossible_faults_are_refused(self, faults, message):
+        machines = {"workers": 3, "compute": SECOND, "faults": faults}
+        with pytest.raises(FredError, match=message):
+            execute("run", make_run("allreduce-sgd", cluster=machines, task=None), 0)
 
 
-CRASHES = {"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}
 WAIT_FOR_ALL = [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1), ONE_GROUP]
 
 
@@ -190,13 +196,8 @@ class TestAmongCrashes:
     @pytest.mark.parametrize(
         "protocol",
         [
-            Asynchronous(clocks="each"),
-            Gated(k_push=3),
-            Gated(k_push=2, unsent="apply-again"),
-            Partial(gradients=2),
-            Synchronous(backup_workers=1),
-            Softsync(n=2),
-            Softsync(n=2, afterwards="wait"),
+            *(Asynchronous(clocks="each"), Gated(k_push=3), Gated(k_push=2, unsent="apply-again"), Partial(gradients=2)),
+            *(Synchronous(backup_workers=1), Softsync(n=2), Softsync(n=2, afterwards="wait")),
         ],
     )
     def test_a_gradient_that_was_dropped_is_not_used_afterwards(self, protocol):
@@ -265,12 +266,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
 
     @pytest.mark.parametrize("protocol", WAIT_FOR_ALL)
     @settings(max_examples=10)
-    @given(
-        absences=st.lists(
-            st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(1, 40)).map(lambda a: (a[0], a[1] / 8, a[2] / 8)),
-            max_size=5,
-        )
-    )
+    @given(absences=ABSENCES)
     def test_where_all_wait_for_all_it_begins_when_all_are_there_and_anew_if_one_goes(self, protocol, absences):
         faults = [outage(worker, begin, begin + length) for worker, begin, length in absences]
         machines = cluster(*faults, workers=4, speeds=[1, 1, 0.5, 0.8], network=self.RING)
@@ -280,8 +276,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         expected, now = [], 0.0
         for _ in range(6):
             computed = [soonest(now, 1 / speed, away[worker]) for worker, speed in enumerate((1, 1, 0.5, 0.8))]
-            now = soonest(max(computed), 1.5, everybody)
-            expected.append(now)
+            expected.append(now := soonest(max(computed), 1.5, everybody))
         verb = Verb.MIX if schedule.replicas > 1 else Verb.COMMIT
         found = np.unique(schedule["time_ns"][schedule.rows(verb)]) / NANOSECONDS
         assert found[:6].tolist() == expected
@@ -317,9 +312,8 @@ class TestWhoIsAwayWhenAnAverageIsMade:
     @pytest.mark.parametrize("order", ["update-first", "compute-first"])
     def test_in_gossip_it_takes_the_average_when_it_is_back(self, order):
         """Worker 1 needs 2 s; worker 0, who waits for its model, is away from 1.5 s on, but has sent its own."""
-        schedule = record(
-            Gossip(order=order), cluster(outage(0, 1.5, 5.0), workers=4, nodes=4, speeds=[1, 0.5, 1, 1]), seconds=5.5
-        )
+        machines = cluster(outage(0, 1.5, 5.0), workers=4, nodes=4, speeds=[1, 0.5, 1, 1])
+        schedule = record(Gossip(order=order), machines, seconds=5.5)
         syncs = schedule.rows(Verb.SYNC)
         first = [schedule["time_ns"][syncs][schedule["worker"][syncs] == worker][0] / NANOSECONDS for worker in range(4)]
         assert first == [5.0, 2.0, 2.0, 1.0]
@@ -337,9 +331,8 @@ class TestWhoIsAwayWhenAnAverageIsMade:
     @settings(max_examples=3)
     @given(machines=CLUSTERS, faults=OUTAGES, seed=st.integers(0, 99))
     def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, options, machines, faults, seed):
-        machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
-        protocol = fitting(name, machines, **options)
-        schedule = record(protocol, machines, seconds=20, seed=seed)
+        machines = with_faults(machines, *faults)
+        schedule = record(fitting(name, machines, **options), machines, seconds=20, seed=seed)
         rows = schedule.rows(Verb.PULL, Verb.PUSH, Verb.SYNC)
         times = schedule["time_ns"][rows][schedule["worker"][rows] == 0]
         for fault in faults:
@@ -360,8 +353,8 @@ class TestStandstillAmongRandomCrashes:
 
     def test_chained_exchanges_end_though_one_is_gone_for_good(self):
         machines = cluster(outage(0, 1.05), self.RARE, workers=4, network=TestLostMessages.LATENCY)
-        schedule = record(Gossip(exchanges=2), machines, seconds=50)
-        assert 0 < schedule["time_ns"].max() < 10 * NANOSECONDS, "its neighbours, and theirs, wait for it"
+        last = record(Gossip(exchanges=2), machines, seconds=50)["time_ns"].max()
+        assert 0 < last < 10 * NANOSECONDS, "its neighbours, and theirs, wait for it"
 
     @pytest.mark.parametrize("name", WITH_CLOCK)
     def test_no_protocol_is_taken_for_one_that_stands_still(self, name, monkeypatch):
@@ -377,10 +370,8 @@ class TestStandstillAmongRandomCrashes:
 @settings(max_examples=3)
 @given(machines=LIGHT_TAILED, faults=OUTAGES, seed=st.integers(0, 99))
 def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
-    machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
-    protocol = fitting(name, machines)
-    over = max(fault["end"] for fault in faults)
-    schedule = record(protocol, machines, seconds=over + TO_WORK, seed=seed)
+    machines, over = with_faults(machines, *faults), max(fault["end"] for fault in faults)
+    schedule = record(fitting(name, machines), machines, seconds=over + TO_WORK, seed=seed)
     counts = schedule.counts()
     assert counts["in_flight"] >= 0
     assert counts["gradients"] + counts["dropped"] + counts["in_flight"] == schedule.started
@@ -400,7 +391,7 @@ def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
 @settings(max_examples=3)
 @given(machines=CLUSTERS, begin=st.floats(0, 3), seed=st.integers(0, 99))
 def test_nobody_waits_in_silence_for_one_who_has_left(name, machines, begin, seed):
-    machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=[outage(0, begin)]).faults})
+    machines = with_faults(machines, outage(0, begin))
     protocol = fitting(name, machines)
     try:
         schedule = record(protocol, machines, gradients=400, seed=seed)
