@@ -4,6 +4,7 @@ import bisect
 import dataclasses
 import math
 import statistics
+from collections import Counter
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,19 @@ from fred.views import pictures
 from fred.views.figures import Picture
 from fred.views.view import FIGURES
 from tests.laws import stretches
-from tests.pages import BLUE, COLOURS_OF_TIME, DARK, NETWORKED, PURPLE, RED, TIMINGS, run_all
-from tests.worlds import COMPUTE, stale_gradients
+from tests.pages import BLUE, COLOURS_OF_TIME, DARK, NETWORKED, RED, TIMINGS, run_all
+from tests.worlds import COMPUTE, rows_of, stale_gradients
 
+SECOND = {"name": "constant", "seconds": 1.0}
 NAMES = ("at-once", "in-step", "no-clock")
 
 
 @pytest.fixture(scope="module")
 def learned() -> Result:
     """Three runs of which one has no clock, three seeds."""
-    runs: dict[str, dict] = {
-        "at-once": {"algorithm": "asgd"},
-        "in-step": {"algorithm": "ssgd", "protocol": {"backup_workers": 1}},
-    }
-    runs["no-clock"] = {"algorithm": "asgd", "protocol": "dispatcher"}
+    in_step = {"algorithm": "ssgd", "protocol": {"backup_workers": 1}}
+    no_clock = {"algorithm": "asgd", "protocol": "dispatcher"}
+    runs: dict[str, Any] = {"at-once": {"algorithm": "asgd"}, "in-step": in_step, "no-clock": no_clock}
     return run_all(runs, (3, 1, 2), "What $it$ _shows_", cluster=NETWORKED)
 
 
@@ -44,6 +44,12 @@ def learned() -> Result:
 def untrained() -> Result:
     """Only timing: five runs, of which two share theirs."""
     return run_all(TIMINGS, (3, 1), task=None, cluster=NETWORKED)
+
+
+def crashing(workers: int, worker: int, begin: float, end: float) -> dict[str, Any]:
+    """Return a cluster of workers of a gradient a second, of whom one is away for some time."""
+    fault = {"name": "outage", "workers": [worker], "begin": begin, "end": end}
+    return {"workers": workers, "compute": SECOND, "faults": [fault]}
 
 
 def points_of(metrics: pd.DataFrame, run: str, seed: int, *columns: str) -> list[list[float]]:
@@ -60,13 +66,17 @@ def between(x: float, xs: list[float], ys: list[float]) -> float:
 
 
 def data_of(line: Any) -> tuple[np.ndarray, np.ndarray]:
-    x, y = (np.asarray(values, float) for values in line.get_data())
-    return x, y
+    return tuple(np.asarray(values, float) for values in line.get_data())  # type: ignore[return-value]
 
 
 def caption_of(picture: Picture) -> str:
     """Return the figure's caption, on one line."""
     return picture.get_supxlabel().replace("\n", " ")
+
+
+def some(result: Result, *names: str, seeds: tuple[int, ...] = (3, 1, 2)) -> Result:
+    """Return the runs of these names and seeds."""
+    return Result(result.scenario, [each for each in result.outcomes if each.name in names and each.seed in seeds])
 
 
 def texts_of(artists: Any) -> list[str]:
@@ -115,22 +125,17 @@ def test_learning_curves_are_the_mean_of_the_seeds_in_the_band_of_the_seeds(lear
 
 def test_one_seed_is_a_line_without_a_band_that_ends_where_the_loss_does(learned):
     axis = redrawn(learned, pd.DataFrame({"loss": [2.0, 1.0, math.nan, math.nan]}), pd.DataFrame({"loss": [2.0, 1.0]}))
-    assert not axis.collections
     x, y = data_of(axis.get_lines()[0])
-    assert np.isfinite(y[x < 1]).all()
-    assert not np.isfinite(y[x > 1]).any()
+    assert not axis.collections and np.isfinite(y[x < 1]).all() and not np.isfinite(y[x > 1]).any()
 
 
 def test_axes_become_logarithmic_where_small_values_would_be_hidden(learned):
-    for last, ends, scales in (
-        (0.6, (60, 60), ("linear", "linear")),
-        (0.4, (60, 60), ("log", "linear")),
-        (0.6, (60, 7), ("linear", "linear")),
-        (0.6, (60, 6), ("linear", "linear")),
-        (0.6, (60, 5.9), ("linear", "log")),
-    ):
-        axis = redrawn(learned, *(pd.DataFrame({"updates": [0, 5, end], "loss": [3.0, 1.0, last]}) for end in ends))
-        assert (axis.get_yscale(), axis.get_xscale()) == scales, (last, ends)
+    linear = ("linear", "linear")
+    cases = [(0.6, 60, linear), (0.4, 60, ("log", "linear")), (0.6, 7, linear), (0.6, 6, linear), (0.6, 5.9, ("linear", "log"))]
+    for last, end, scales in cases:
+        runs = (pd.DataFrame({"updates": [0, 5, updates], "loss": [3.0, 1.0, last]}) for updates in (60, end))
+        axis = redrawn(learned, *runs)
+        assert (axis.get_yscale(), axis.get_xscale()) == scales, (last, end)
 
 
 def test_losses_that_diverge_or_are_nearly_nothing_for_a_moment_leave_room_for_the_rest(learned):
@@ -149,8 +154,7 @@ def test_models_that_are_equal_but_for_rounding_do_not_hide_the_distances_of_the
     apart = np.where(np.arange(40) % 3, np.linspace(0.05, 1.5, 40), 5e-7)
     axis = redrawn(learned, pd.DataFrame({"disagreement": apart}), figure="disagreement")
     low, high = axis.get_ylim()
-    assert 1e-3 < low < 0.2 < 1.5 < high
-    assert axis.get_yscale() == "log"
+    assert 1e-3 < low < 0.2 < 1.5 < high and axis.get_yscale() == "log"
 
 
 def test_the_first_evaluations_take_no_room_of_a_logarithmic_axis(learned):
@@ -163,13 +167,11 @@ def test_the_first_evaluations_take_no_room_of_a_logarithmic_axis(learned):
 
 
 def test_learning_is_shown_against_the_quantities_that_are_chosen(learned):
-    picture = learned.plot("error", against=["gradients", "updates", "seconds"])
-    assert [axis.get_xlabel() for axis in picture.axes] == ["gradients", "updates", "virtual time, s"]
-    for run, line in zip(NAMES, picture.axes[0].get_lines(), strict=False):
-        ends = [points_of(learned.metrics, run, seed, "gradients")[0][-1] for seed in (3, 1, 2)]
-        assert data_of(line)[0][-1] == min(ends)
-    clockless = Result(learned.scenario, [outcome for outcome in learned.outcomes if outcome.name == "no-clock"])
-    (axis,) = clockless.plot("error").axes
+    axes = learned.plot("error", against=["gradients", "updates", "seconds"]).axes
+    assert [axis.get_xlabel() for axis in axes] == ["gradients", "updates", "virtual time, s"]
+    for run, line in zip(NAMES, axes[0].get_lines(), strict=False):
+        assert data_of(line)[0][-1] == min(points_of(learned.metrics, run, seed, "gradients")[0][-1] for seed in (3, 1, 2))
+    (axis,) = some(learned, "no-clock").plot("error").axes
     assert axis.get_xlabel() == "updates", "without a clock there is no curve against time"
 
 
@@ -178,16 +180,15 @@ def test_captions_tell_means_from_ranges(learned, untrained):
     assert caption_of(learned.plot("workers-time")) == "means over 3 seeds"
     assert caption_of(untrained.plot("throughput")) == "bars: means over 2 seeds; lines: their range, least to largest"
     assert caption_of(untrained.plot("timeline")) == "seed 3, of 2"
-    single = Result(learned.scenario, [outcome for outcome in learned.outcomes if outcome.seed == 3])
-    assert caption_of(single.plot("loss")) == "", "one seed is neither"
+    assert caption_of(some(learned, *NAMES, seeds=(3,)).plot("loss")) == "", "one seed is neither"
 
 
 def test_a_run_has_the_same_colour_in_every_figure(learned):
     colours = {line.get_label(): to_hex(line.get_color()) for line in learned.plot("loss").axes[0].get_lines()}
     assert len(set(colours.values())) == 3
     (bars,) = learned.plot("throughput").axes
-    drawn = zip(texts_of(bars.get_yticklabels()), rectangles(bars), strict=True)
-    assert {name: to_hex(bar.get_facecolor()) for name, bar in drawn} == {name: colours[name] for name in NAMES[:2]}
+    drawn = zip(texts_of(bars.get_yticklabels()), (to_hex(bar.get_facecolor()) for bar in rectangles(bars)), strict=True)
+    assert dict(drawn) == {name: colours[name] for name in NAMES[:2]}
     for axis in learned.plot("staleness").axes:
         (outline,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
         assert to_hex(outline.get_facecolor()) == colours[axis.get_title().split("\n")[0]]
@@ -206,10 +207,9 @@ def test_throughput_is_that_of_the_summary(untrained):
 
 def test_the_pace_is_the_gradients_of_each_part_of_the_time(untrained):
     """Two workers of a gradient a second each; one is away from 10 s to 20 s, when the other waits for it."""
-    fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 19.5}
-    cluster = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}, "faults": [fault]}
-    options: dict[str, Any] = {"task": None, "cluster": cluster, "stop": {"seconds": 30.0}, "evaluate": {"points": 30}}
-    result = run_all({"all": {"algorithm": "ssgd"}, "each": {"algorithm": "asgd"}}, **options)
+    options: dict[str, Any] = {"task": None, "stop": {"seconds": 30.0}, "evaluate": {"points": 30}}
+    runs = {"all": {"algorithm": "ssgd"}, "each": {"algorithm": "asgd"}}
+    result = run_all(runs, cluster=crashing(2, 1, 10.5, 19.5), **options)
     (axis,) = result.pictures()["pace"]().axes
     assert (axis.get_xlabel(), axis.get_ylabel(), axis.get_yscale()) == ("virtual time, s", "gradients per second", "linear")
     assert axis.get_ylim()[0] == 0
@@ -234,17 +234,13 @@ def test_histograms_of_staleness_are_plain_counts(untrained):
     shared = {"dispatched": "dispatched", "asgd": "asgd, same", "backup": "backup", "peers": "peers"}
     shown, fresh = list[str](), list[str]()
     for run, name in shared.items():
-        counts: dict[int, int] = {}
-        for seed in (3, 1):
-            for stale in stale_gradients(untrained.outcome(run, seed).schedule):
-                counts[stale] = counts.get(stale, 0) + 1
+        counts = Counter(stale for seed in (3, 1) for stale in stale_gradients(untrained.outcome(run, seed).schedule))
         if set(counts) == {0}:
             fresh.append(name)
             continue
         axis = picture.axes[len(shown)]
         shown.append(name)
-        total = sum(counts.values())
-        mean = sum(stale * count for stale, count in counts.items()) / total
+        mean = sum(stale * count for stale, count in counts.items()) / (total := counts.total())
         assert axis.get_title() == f"{name}\nmean {mean:.1f}, max {max(counts)}"
         assert (axis.get_xlabel(), axis.get_ylabel()) == ("staleness, updates", "% of gradients")
         assert {left + 0.5: height * total / 100 for left, height in heights_of(axis).items()} == pytest.approx(counts)
@@ -254,7 +250,7 @@ def test_histograms_of_staleness_are_plain_counts(untrained):
 
 
 def test_where_nothing_is_stale_a_line_says_so(untrained):
-    fresh = Result(untrained.scenario, [outcome for outcome in untrained.outcomes if outcome.name == "backup"])
+    fresh = some(untrained, "backup")
     assert "staleness" not in fresh.pictures(), "a picture without anything in it is only drawn if somebody asks for it"
     picture = fresh.plot("staleness")
     assert not [axis for axis in picture.axes if axis.axison]
@@ -281,43 +277,34 @@ def test_long_histograms_have_wider_bars_that_hold_everything():
 def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
     picture = untrained.plot("traffic")
     (axis,), names = picture.axes, list(TIMINGS)
-    assert texts_of(axis.get_yticklabels()) == names
-    assert axis.get_xlabel() == "sent over the network, kB"
+    assert (texts_of(axis.get_yticklabels()), axis.get_xlabel()) == (names, "sent over the network, kB")
     assert axis.get_ylim()[0] > axis.get_ylim()[1], "the first run on top"
     (legend,) = picture.legends
     ways = ("to_workers", "to_servers", "between_workers")
     assert texts_of(legend.get_texts()) == [way.replace("_", " ") for way in ways]
     colours = dict(zip(ways, (to_hex(patch.get_facecolor()) for patch in legend.get_patches()), strict=True))
-    drawn = {
-        (round(bar.get_y() + bar.get_height() / 2), to_hex(bar.get_facecolor())): (bar.get_x(), bar.get_width())
-        for bar in rectangles(axis)
-        if bar.get_width()
-    }
+    places = {bar: round(bar.get_y() + bar.get_height() / 2) for bar in rectangles(axis) if bar.get_width()}
+    drawn = {(row, to_hex(bar.get_facecolor())): (bar.get_x(), bar.get_width()) for bar, row in places.items()}
     summary, expected = untrained.summary, {}
     for number, name in enumerate(names):
         left = 0.0
         for way in ways:
-            width = statistics.fmean(summary[summary["name"] == name][f"bytes_{way}"]) / 1e3
-            if width:
-                expected[number, colours[way]] = (left, width)
+            if width := statistics.fmean(summary[summary["name"] == name][f"bytes_{way}"]) / 1e3:
+                expected[number, colours[way]] = pytest.approx((left, width))
             left += width
-    assert drawn.keys() == expected.keys()
-    for key, bar in expected.items():
-        assert list(drawn[key]) == pytest.approx(list(bar))
+    assert drawn == expected
 
 
 def test_each_kind_of_runs_has_its_figures(learned, untrained):
     assert set(FIGURES) == set(pictures.DRAWN)
     assert all(name in str(Result.plot.__doc__) for name in FIGURES)
     timed = {"paired", "staleness", "throughput", "timeline", "traffic", "workers-time"}
-    assert set(untrained.pictures()) == timed
-    assert set(learned.pictures()) == timed | {"loss", "error"}
+    assert (set(untrained.pictures()), set(learned.pictures())) == (timed, timed | {"loss", "error"})
     clockless = run_all({"run": {"task": None, "protocol": "dispatcher"}})
     assert set(clockless.pictures()) == {"staleness"}, "nothing was sent"
 
 
-def test_figures_without_data_and_options_of_other_figures_are_refused(learned, untrained):
-    untimed = Result(untrained.scenario, [outcome for outcome in untrained.outcomes if outcome.name == "dispatched"])
+def test_figures_without_data_and_options_that_no_run_has_are_refused(learned, untrained, many):
     own = "nothing to plot: in these runs workers have no models of their own"
     for result, figure, options, message in (
         (learned, "eror", {}, r"no figure `eror`; did you mean `error`\?; there are loss, error, perplexity, "),
@@ -328,8 +315,12 @@ def test_figures_without_data_and_options_of_other_figures_are_refused(learned, 
         (untrained, "loss", {}, "there is no loss to plot: the scenario has no `task`"),
         (untrained, "error", {}, "there is no error to plot: the scenario has no `task`"),
         *((result, figure, {}, own) for result in (untrained, learned) for figure in ("disagreement", "replicas-error")),
-        (untimed, "throughput", {}, "nothing to plot: these runs have no clock"),
+        (some(untrained, "dispatched"), "throughput", {}, "nothing to plot: these runs have no clock"),
         (untrained, "sweep", {}, "nothing to plot: the scenario has no `sweep`"),
+        (many, "timeline", {"workers": []}, "the timeline needs workers"),
+        (many, "timeline", {"begin": -1.0}, "the timeline cannot begin at -1 s; expected 0 or more"),
+        (many, "timeline", {"begin": float("nan")}, "the timeline cannot begin at nan s"),
+        (many, "timeline", {"end": float("inf")}, "the timeline cannot end at inf s"),
     ):
         with pytest.raises(FredError, match=message):
             result.plot(figure, **options)  # type: ignore[arg-type]
@@ -357,9 +348,6 @@ def test_a_picture_is_the_same_bytes_each_time_whatever_the_readers_own_style(le
         assert learned.plot(name)._repr_svg_().encode() == first, "what a notebook shows"
 
 
-SECOND = {"name": "constant", "seconds": 1.0}
-
-
 def timing_of(cluster: dict[str, Any], **stop: float) -> Result:
     """The timing of asynchronous SGD."""
     return run_all({"run": {"task": None, "cluster": cluster, "stop": stop}})
@@ -382,36 +370,14 @@ def ticks_of(axis: Axes) -> list[int]:
     return sorted(round(float(np.asarray(segment)[0, 0]) * 1e9) for segment in lines.get_segments())
 
 
-def test_a_timeline_that_can_be_drawn_by_hand():
-    """Two workers, of whom the second is half as fast: 1 s (2 s) of computing, 0.25 s each way; six gradients' time is 9 s."""
-    network = {"latency": {"name": "constant", "seconds": 0.25}}
-    cluster = {"workers": 2, "compute": SECOND, "speeds": [1, 0.5], "network": network}
-    picture = timing_of(cluster, seconds=4.6).plot("timeline")
-    (axis,) = picture.axes
-    assert (axis.get_title(), axis.get_xlabel(), axis.get_ylabel()) == ("run", "virtual time, s", "worker")
-    assert {label.get_fontsize() for label in axis.get_yticklabels()} == {9.0}, "as large as the others"
-    assert axis.get_xlim() == (0, 6.0), "the median of 1, 1, 1 and 2 s"
-    quarters = [
-        *((PURPLE, 0, start, start + 1) for start in (0, 5, 6, 11, 12, 17)),
-        (PURPLE, 0, 18, 18.4),
-        *((BLUE, 0, start, start + 4) for start in (1, 7, 13)),
-        *((PURPLE, 1, start, start + 1) for start in (0, 9, 10)),
-        (BLUE, 1, 1, 9),
-        (BLUE, 1, 11, 18.4),
-    ]
-    quarter = 250_000_000
-    assert bars_of(axis) == sorted((colour, who, begin * quarter, round(end * quarter)) for colour, who, begin, end in quarters)
-    assert ticks_of(axis) == [6 * quarter, 10 * quarter, 12 * quarter, 18 * quarter]
-    (legend,) = picture.legends
-    colours = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
-    names = [text.get_text() for text in legend.get_texts()]
-    assert dict(zip(names, colours, strict=True)) == COLOURS_OF_TIME | {"update": "#222222"}
-
-
 def test_timelines_show_what_the_first_seeds_schedule_says():
     untrained = run_all(TIMINGS, (3, 1), task=None, cluster=NETWORKED)
-    axes = untrained.plot("timeline").axes
+    picture = untrained.plot("timeline")
+    axes, (legend,) = picture.axes, picture.legends
+    colours = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
+    assert dict(zip(texts_of(legend.get_texts()), colours, strict=True)) == COLOURS_OF_TIME | {"update": "#222222"}
     assert [axis.get_title() for axis in axes] == ["asgd, same", "backup", "peers"], "without what has no clock"
+    assert (axes[-1].get_xlabel(), axes[-1].get_ylabel()) == ("virtual time, s", "worker")
     ends = []
     for axis, run in zip(axes, ("asgd", "backup", "peers"), strict=True):
         rows: list[Any] = list(untrained.schedule(run, 3).itertuples())
@@ -431,24 +397,16 @@ def test_timelines_show_what_the_first_seeds_schedule_says():
     assert {axis.get_xlim() for axis in axes} == {(0, max(ends))}, "one scale of time"
 
 
-def test_a_timeline_shows_the_first_fault():
-    """Of six seconds, two before worker 1 crashes at 10.5 s; it is back at 12 s."""
-    fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 12.0}
-    cluster = {"workers": 2, "compute": SECOND, "faults": [fault]}
+def test_a_timeline_shows_the_first_fault_unless_a_run_ends_before():
+    """Of six seconds, two before worker 1 crashes at 10.5 s; it is back at 12 s. Another run ends before."""
+    cluster = crashing(2, 1, 10.5, 12.0)
     (axis,) = timing_of(cluster, seconds=30).plot("timeline").axes
     assert axis.get_xlim() == (8.5, 14.5)
     begins = {0: [8, 9, 10, 11, 12, 13, 14], 1: [8, 9, 10, 12, 13, 14]}
-    bars = {(who, begin / 1e9): (colour, end / 1e9) for colour, who, begin, end in bars_of(axis) if who < 2}
-    assert bars == {(who, b): (BLUE, b + 1) for who, own in begins.items() for b in own} | {
-        (1, 10): (RED, 10.5),
-        (1, 10.5): (DARK, 12),
-    }
+    expected = {(who, begin): (BLUE, begin + 1) for who, own in begins.items() for begin in own}
+    bars = {(who, begin / 1e9): (colour, end / 1e9) for colour, who, begin, end in bars_of(axis)}
+    assert bars == expected | {(1, 10): (RED, 10.5), (1, 10.5): (DARK, 12)}
     assert set(ticks_of(axis)) == {second * 10**9 for second in range(9, 15)}
-
-
-def test_timelines_begin_at_the_start_if_one_ends_before_the_first_fault():
-    fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 12.0}
-    cluster = {"workers": 2, "compute": SECOND, "faults": [fault]}
     axes = run_all({f"{end}": {"stop": {"seconds": end}} for end in (5, 30)}, task=None, cluster=cluster).plot("timeline").axes
     assert {axis.get_xlim()[0] for axis in axes} == {0.0}
 
@@ -456,52 +414,32 @@ def test_timelines_begin_at_the_start_if_one_ends_before_the_first_fault():
 @pytest.fixture(scope="module")
 def many() -> Result:
     """Forty workers, of whom one is away from 2.5 s on, and four."""
-    fault = {"name": "outage", "workers": [21], "begin": 2.5, "end": 4.0}
-    large = {"workers": 40, "compute": SECOND, "faults": [fault]}
-    small = {"workers": 4, "compute": SECOND}
-    return run_all({"large": {"cluster": large}, "small": {"cluster": small}}, task=None, stop={"seconds": 12})
+    runs = {"large": {"cluster": crashing(40, 21, 2.5, 4.0)}, "small": {"cluster": {"workers": 4, "compute": SECOND}}}
+    return run_all(runs, task=None, stop={"seconds": 12})
 
 
-def test_sixteen_of_many_workers_are_shown_evenly_spaced_with_those_that_are_away(many):
-    picture = many.plot("timeline")
+def test_sixteen_of_many_workers_are_shown_evenly_spaced_but_one_that_is_away_takes_the_place_of_the_nearest(many):
+    picture, expected = many.plot("timeline"), {round(39 * place / 15) for place in range(16)}
     large, small = picture.axes
-    expected = {round(39 * place / 15) for place in range(16)}
     assert 21 in expected, "so nobody has to give way"
-    assert {worker for _, worker, *_ in bars_of(large)} == expected
-    assert {worker for _, worker, *_ in bars_of(small)} == set(range(4))
+    assert [{worker for _, worker, *_ in bars_of(axis)} for axis in (large, small)] == [expected, set(range(4))]
     assert large.get_xlim() == (0.5, 6.5), "a third before the fault"
     assert picture.get_supxlabel() == "16 of 40 workers, evenly spaced"
-
-
-def test_a_worker_that_is_away_takes_the_place_of_the_nearest():
-    fault = {"name": "outage", "workers": [22], "begin": 2.5, "end": 4.0}
-    (axis,) = timing_of({"workers": 40, "compute": SECOND, "faults": [fault]}, seconds=12).plot("timeline").axes
-    shown = {worker for _, worker, *_ in bars_of(axis)}
-    assert shown == {round(39 * place / 15) for place in range(16)} - {21, 23} | {22, 23}
+    (axis,) = timing_of(crashing(40, 22, 2.5, 4.0), seconds=12).plot("timeline").axes
+    assert {worker for _, worker, *_ in bars_of(axis)} == expected - {21, 23} | {22, 23}
 
 
 def test_a_timeline_has_the_chosen_workers_and_times(many):
     large, small = many.plot("timeline", begin=7.5, end=9.0, workers=[39, 2, 0]).axes
     assert large.get_xlim() == small.get_xlim() == (7.5, 9.0)
-    assert [label.get_text() for label in large.get_yticklabels()] == ["39", "2", "0"], "in this order, from the top"
+    assert texts_of(large.get_yticklabels()) == ["39", "2", "0"], "in this order, from the top"
     assert large.get_ylim()[0] > large.get_ylim()[1]
     seconds = [(BLUE, who, begin * 10**9, (begin + 1) * 10**9) for who in (0, 2, 39) for begin in (7, 8)]
     assert bars_of(large) == sorted(seconds)
-    assert [label.get_text() for label in small.get_yticklabels()] == ["2", "0"], "there is no worker 39"
+    assert texts_of(small.get_yticklabels()) == ["2", "0"], "there is no worker 39"
     (only,) = many.plot("timeline", workers=[30]).axes
     assert (only.get_title(), only.get_xlim()[0]) == ("large", 0), "who is away is not shown, nor when"
     assert [each.get_xlim() for each in many.plot("timeline", end=9).axes] == [(3, 9)] * 2, "six gradients before"
-
-
-def test_times_and_workers_that_no_run_has_are_refused(many):
-    for options, message in (
-        ({"workers": []}, "the timeline needs workers"),
-        ({"begin": -1.0}, "the timeline cannot begin at -1 s; expected 0 or more"),
-        ({"begin": float("nan")}, "the timeline cannot begin at nan s"),
-        ({"end": float("inf")}, "the timeline cannot end at inf s"),
-    ):
-        with pytest.raises(FredError, match=message):
-            many.plot("timeline", **options)
 
 
 def test_where_updates_are_many_their_number_is_drawn():
@@ -511,8 +449,8 @@ def test_where_updates_are_many_their_number_is_drawn():
     assert not [each for each in axis.collections if isinstance(each, LineCollection)]
     (profile,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
     heights, edges, base = profile.get_data()
-    rows: Any = result.schedule("run").itertuples()
-    times = [row.time_ns / 1e9 for row in rows if row.verb == "PUSH" and row.time_ns / 1e9 < axis.get_xlim()[1]]
+    pushes = (row.time_ns / 1e9 for row in rows_of(result.outcome("run").schedule) if row.verb == "PUSH")
+    times = [time for time in pushes if time < axis.get_xlim()[1]]
     counts = [sum(low <= time < high for time in times) for low, high in pairwise(edges)]
     assert len(times) > 250
     np.testing.assert_allclose((base - heights) / (base - heights).max(), np.array(counts) / max(counts))
