@@ -1,9 +1,10 @@
 """Data, models and losses against independent computations; generated language, and what is measured of it."""
 
 import gzip
+import itertools
 import math
 import re
-import struct
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,6 +29,7 @@ from fred.learning.models.model import initialiser
 from fred.learning.models.transformer import TokenScores, Transformer
 from fred.running.execution import execute
 from fred.specification.loading import Scenario
+from tests.folders import idx
 from tests.worlds import make_run, same
 
 
@@ -45,7 +47,7 @@ def test_masked_gradient_is_that_of_the_real_examples_and_l2_adds_the_parameters
 def test_a_task_with_l2_goes_to_the_minimum_that_newton_finds():
     data = SyntheticClassification(classes=2, features=3, noise=2.0, examples=400, evaluation=100)
     task = {"data": data, "model": "softmax", "batch_size": 300, "sampling": "shuffled", "l2": 0.1}
-    run = make_run(task=task, cluster={"workers": 1}, stop={"updates": 400}, algorithm={"name": "asgd", "learning_rate": 0.5})
+    run = make_run({"name": "asgd", "learning_rate": 0.5}, task=task, cluster={"workers": 1}, stop={"updates": 400})
     outcome, examples, held_out = execute("run", run, 1), data.load(1).train, data.load(1).evaluation
     inputs, signs = np.c_[examples.inputs, np.ones(len(examples))].astype(float), 2.0 * examples.answers - 1
     line = np.zeros(4)  # of two classes' columns, which are each other's opposite: w and -w
@@ -68,11 +70,9 @@ def test_cnn_convolves_pools_and_multiplies():
         params = model.init(jax.random.key(0), (6, 6, 2), 5)
         weights = np.asarray(params["convolution0"]["weights"]).reshape(kernel, kernel, 2, 3)
         padding = ((kernel - 1) // 2, kernel // 2)
-        padded = np.pad(image, (padding, padding, (0, 0)))
-        maps = np.zeros((6, 6, 3))
-        for o in range(3):
-            for c in range(2):
-                maps[..., o] += signal.correlate2d(padded[..., c], weights[..., c, o], mode="valid")
+        padded, maps = np.pad(image, (padding, padding, (0, 0))), np.zeros((6, 6, 3))
+        for o, c in itertools.product(range(3), range(2)):
+            maps[..., o] += signal.correlate2d(padded[..., c], weights[..., c, o], mode="valid")
         pooled = np.maximum(maps, 0).reshape(3, 2, 3, 2, 3).max(axis=(1, 3)).ravel()
         hidden = np.maximum(pooled @ np.asarray(params["hidden"]["weights"]), 0)
         scores = hidden @ np.asarray(params["outputs"]["weights"])
@@ -80,16 +80,12 @@ def test_cnn_convolves_pools_and_multiplies():
 
 
 def test_a_network_that_does_not_fit_data_or_memory_is_refused_before_any_run():
-    cnn = {"name": "cnn", "channels": [4] * 4}
     fits = make_run(task={"data": "digits", "model": "softmax"}, stop={"updates": 10**8})
+    cnn, large = {"name": "cnn", "channels": [4] * 4}, {"name": "mlp", "hidden": [10**9]}
     for data, model, message in (
-        ("synthetic-classification", {"name": "cnn", "channels": [4]}, r"model `cnn` needs images, .* inputs are \[20\]"),
+        ("synthetic-classification", cnn, r"model `cnn` needs images, .* inputs are \[20\]"),
         ("digits", cnn, r"model `cnn`.*halves the image, of which nothing would be left \(8 x 8 pixels\)"),
-        (
-            "digits",
-            {"name": "mlp", "hidden": [10**9]},
-            r"the model has 75,000,000,010 parameters: 1 replica\(s\) and one gradient",
-        ),
+        ("digits", large, r"the model has 75,000,000,010 parameters: 1 replica\(s\) and one gradient"),
     ):
         with pytest.raises(FredError, match=f"^run `other`: {message}"):
             fred.run(Scenario(runs={"long": fits, "other": make_run(task={"data": data, "model": model})}))
@@ -160,24 +156,24 @@ def test_generated_data_follow_the_seed_and_more_examples_leave_the_earlier_ones
 
 def test_digits_ship_with_the_library():
     data = Digits().load(0)
-    assert data.train.inputs.shape == (1437, 8, 8, 1)
-    assert data.evaluation.inputs.shape == (360, 8, 8, 1)
+    assert [part.inputs.shape for part in (data.train, data.evaluation)] == [(1437, 8, 8, 1), (360, 8, 8, 1)]
     assert (data.train.inputs.min(), data.train.inputs.max()) == (0, 1)
 
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
-def idx(array: np.ndarray) -> bytes:
-    return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+def idx_bytes(folder: Path, array: np.ndarray) -> bytes:
+    idx(folder / "array", array)
+    return (folder / "array").read_bytes()
 
 
 @pytest.fixture
 def tiny_mnist(tmp_path):
     rng = np.random.default_rng(0)
     for part, count in (("train", 30), ("t10k", 10)):
-        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(rng.integers(0, 256, (count, 5, 4), np.uint8)))
-        labels = idx((np.arange(count) % 3).astype(np.uint8))
+        idx(tmp_path / f"{part}-images-idx3-ubyte", rng.integers(0, 256, (count, 5, 4)))
+        labels = idx_bytes(tmp_path, np.arange(count) % 3)
         (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
     return tmp_path
 
@@ -206,7 +202,8 @@ class TestFiles:
             MNIST().load(0)
 
     def test_files_that_are_damaged_or_do_not_fit_each_other_are_refused(self, tiny_mnist):
-        packed = gzip.compress(idx(np.zeros(30, np.uint8)))
+        packed = gzip.compress(idx_bytes(tiny_mnist, np.zeros(30)))
+        labels, turned = (idx_bytes(tiny_mnist, array) for array in (np.array([0, 200] * 15), np.zeros((10, 4, 5))))
         unreadable = rf"cannot read .*{LABELS}.gz: .*; get a fresh copy"
         for name, content, message in (
             (IMAGES, b"", f"{IMAGES} is not an IDX file of unsigned bytes: it should begin with 00 00 08"),
@@ -218,35 +215,29 @@ class TestFiles:
             (f"{LABELS}.gz", packed[:-9], unreadable),
             (f"{LABELS}.gz", b"not gzip", unreadable),
             (f"{LABELS}.gz", packed[:12] + b"xx", unreadable),
-            (LABELS, idx(np.zeros(8, np.uint8)), r"as many labels as images, found labels \(8,\) and images \(30, 5, 4\)"),
-            (LABELS, idx(np.array([0, 200] * 15, np.uint8)), "labels run up to 200, but only 2 different ones occur"),
             (
-                "t10k-images-idx3-ubyte",
-                idx(np.zeros((10, 4, 5), np.uint8)),
-                r"evaluation data: inputs are \[4, 5, 1\], those to train on \[5, 4, 1\]",
+                LABELS,
+                idx_bytes(tiny_mnist, np.zeros(8)),
+                r"as many labels as images, found labels \(8,\) and images \(30, 5, 4\)",
             ),
+            (LABELS, labels, "labels run up to 200, but only 2 different ones occur"),
+            ("t10k-images-idx3-ubyte", turned, r"evaluation data: inputs are \[4, 5, 1\], those to train on \[5, 4, 1\]"),
         ):
             path = tiny_mnist / name
             before = path.read_bytes() if path.exists() else None
             path.write_bytes(content)
             with pytest.raises(FredError, match=message):
                 MNIST(directory=tiny_mnist, canonical=False).load(0)
-            if before is None:
-                path.unlink()
-            else:
-                path.write_bytes(before)
+            path.unlink() if before is None else path.write_bytes(before)
 
     def test_cifar_files_that_are_shifted_or_damaged_are_refused(self, tmp_path):
         records = np.full((4, 3073), 77, np.uint8)
         records[:, 0] = (0, 9, 3, 1)
         for name in ("data_batch_7.bin", "test_batch_2.bin"):  # none of the files whose checksums are known
             (tmp_path / name).write_bytes(records.tobytes())
-        data = CIFAR10(directory=tmp_path)
+        data, labels = CIFAR10(directory=tmp_path), "image 0 has label 77, expected 0 to 9"
         assert data.load(0).train.answers.tolist() == [0, 9, 3, 1]
-        for content, message in (
-            (records.tobytes()[1:] + b"\0", "image 0 has label 77, expected 0 to 9"),
-            (b"abc", "expected a multiple of 3073 bytes"),
-        ):
+        for content, message in ((records.tobytes()[1:] + b"\0", labels), (b"abc", "expected a multiple of 3073 bytes")):
             (tmp_path / "test_batch_2.bin").write_bytes(content)
             with pytest.raises(FredError, match=rf"test_batch_2\.bin is not a CIFAR-10 file: {message}"):
                 data.load(0)
@@ -265,9 +256,8 @@ BIGRAMS = {"name": "bigrams", "vocabulary": 9, "context": 7, "examples": 60, "ev
 
 def sequences(data: Any) -> np.ndarray:
     """All sequences [examples, context + 1]."""
-    loaded = data.load(1)
-    parts = [np.column_stack((part.inputs[:, :1], part.answers)) for part in (loaded.train, loaded.evaluation)]
-    return np.concatenate(parts).astype(int)
+    parts = (data.load(1).train, data.load(1).evaluation)
+    return np.concatenate([np.column_stack((part.inputs[:, :1], part.answers)) for part in parts]).astype(int)
 
 
 class TestBigrams:
@@ -303,10 +293,8 @@ def test_brackets_are_nested_by_kind_and_half_of_them_open():
     tokens = sequences(ShuffleDyck(kinds=3, context=60, examples=500, evaluation=1))
     for kind in range(3):
         depth = np.cumsum((tokens == 2 * kind).astype(int) - (tokens == 2 * kind + 1), axis=1)
-        assert depth.min() == 0
-        assert depth.max() > 1
-    closes = tokens % 2 == 1
-    assert 0.4 < closes.mean() < 0.5, "where nothing is open one opens"
+        assert depth.min() == 0 and depth.max() > 1
+    assert 0.4 < (tokens % 2 == 1).mean() < 0.5, "where nothing is open one opens"
 
 
 def test_sentences_are_of_the_grammar():
@@ -315,22 +303,19 @@ def test_sentences_are_of_the_grammar():
     assert (len(kinds), WORDS[0], WORDS[-1]) == (len(WORDS), "the", ".")
     texts = ["".join(kinds[row]) for row in sequences(Grammar(context=40, examples=200, evaluation=1))]
     nouns = "DA?N(PDA?N)*"
-    for text in texts:
-        for sentence in text.split(".")[:-1]:
-            assert re.fullmatch(f"{nouns}(V{nouns}|I)", sentence), sentence
+    sentences = [sentence for text in texts for sentence in text.split(".")[:-1]]
+    assert all(re.fullmatch(f"{nouns}(V{nouns}|I)", sentence) for sentence in sentences)
     count = "".join(texts).count
     assert count(".") > 400
-    assert count("A") / count("N") == pytest.approx(0.375, abs=0.04)
-    assert count("P") / count("N") == pytest.approx(0.25, abs=0.04)
-    assert count("I") / (count("I") + count("V")) == pytest.approx(0.4, abs=0.04)
+    shares = count("A") / count("N"), count("P") / count("N"), count("I") / (count("I") + count("V"))
+    assert shares == pytest.approx((0.375, 0.25, 0.4), abs=0.04)
 
 
 def test_pairs_are_recalled_in_another_order():
     tokens = sequences(Recall(pairs=5, keys=9, values=7, examples=200, evaluation=1)).reshape(200, 2, 5, 2)
     for first, again in tokens.tolist():
         values = dict(first)
-        assert len(values) == 5
-        assert sorted(again) == sorted(first)
+        assert len(values) == 5 and sorted(again) == sorted(first)
         assert max(values) < 9 <= min(values.values()) <= max(values.values()) < 16
     assert (tokens[:, 0] != tokens[:, 1]).any(axis=(1, 2)).mean() > 0.9
 
@@ -380,8 +365,7 @@ class TestTransformer:
         assert outputs == pytest.approx(expected, rel=1e-4, abs=1e-4)
         tokens[:, 5] = (tokens[:, 5] + 1) % 11
         changed = np.asarray(apply(params, tokens.astype(np.float32)))
-        assert (outputs[:, :5] == changed[:, :5]).all()
-        assert (outputs[:, 5:] != changed[:, 5:]).any()
+        assert (outputs[:, :5] == changed[:, :5]).all() and (outputs[:, 5:] != changed[:, 5:]).any()
 
     def test_it_knows_nothing_at_first(self):
         params = self.MODEL.init(jax.random.key(0), (7,), 11)
@@ -415,7 +399,7 @@ def test_tokens_are_counted_and_perplexity_is_measured():
     assert metrics["perplexity"].iloc[0] == pytest.approx(9)
 
 
-def test_perplexity_is_of_the_tokens_alone():
+def test_perplexity_is_of_the_tokens_alone_and_squared_differences_have_none():
     """Neither smooth labels nor a penalty on long parameters, which are in the loss, say how well tokens are predicted."""
     run = language(loss=CrossEntropy(smoothing=0.2), l2=0.01, stop={"updates": 12})
     outcome, held_out = execute("run", run, 0), run.task.data.load(0).evaluation
@@ -425,28 +409,22 @@ def test_perplexity_is_of_the_tokens_alone():
     last = outcome.metrics.iloc[-1]
     assert last["perplexity"] == pytest.approx(np.exp(nats), rel=1e-5)
     assert last["perplexity"] < 0.99 * np.exp(last["loss"])
-
-
-def test_squared_differences_have_no_perplexity():
     assert "perplexity" not in execute("run", language(loss=SquaredError(), stop={"updates": 2}), 0).metrics
 
 
 def test_what_cannot_be_is_refused():
     rate = {"name": "asgd", "learning_rate": 0.1}
+    few_keys, no_best = (
+        r"`keys` \(3\) must be at least as many as `pairs` \(8\)",
+        r"found .perplexity.; it needs a cross-entropy as",
+    )
+    sweep = {"sweep": {"best": "perplexity", "over": {"algorithm.learning_rate": [0.1, 0.2]}}}
     for changes, algorithm, options, message in (
         ({"model": "softmax"}, rate, {}, r"`softmax` gives \[2, 9\] for 2 examples; expected \[2, 7, 9\].*place of a sequence"),
         ({"division": "by-label"}, rate, {}, "needs a class for each example, and these are sequences"),
         ({"data": "digits", "model": "softmax"}, rate, {}, "`stop.tokens` needs data of sequences"),
-        (
-            {"data": {"name": "recall", "pairs": 8, "keys": 3}},
-            *(rate, {}, r"`keys` \(3\) must be at least as many as `pairs` \(8\)"),
-        ),
-        (
-            {"loss": "squared-error"},
-            "asgd",
-            {"sweep": {"best": "perplexity", "over": {"algorithm.learning_rate": [0.1, 0.2]}}},
-            r"found .perplexity.; it needs a cross-entropy as `task.loss`",
-        ),
+        ({"data": {"name": "recall", "pairs": 8, "keys": 3}}, rate, {}, few_keys),
+        ({"loss": "squared-error"}, "asgd", sweep, f"{no_best} `task.loss`"),
     ):
         task = {"data": BIGRAMS, "model": "token-scores", "batch_size": 3, **changes}
         with pytest.raises(FredError, match=message):
