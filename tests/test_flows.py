@@ -14,20 +14,19 @@ import numpy as np
 import pytest
 
 import fred
-from fred import Cluster, FredError, Verb, load
+from fred import Cluster, FredError, Verb
 from fred.cluster.contention import FOREVER
-from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import UNENDING, What
-from fred.specification.shape import Run
+from fred.specification.loading import validated
 from fred.timing.loop import Loop
 from fred.timing.max_min import Flows, Slowdown
 from tests import max_min
 from tests.draws import Draws
 from tests.laws import check_laws
 from tests.max_min import Message
-from tests.random_scenarios import document, write_files
-from tests.worlds import make_run, mostly_slow, same
+from tests.random_runs import random_specification
+from tests.worlds import make_run, mostly_slow
 
 SIMGRID = Path(__file__).parent / "simgrid_flows.py"
 
@@ -158,35 +157,15 @@ def test_a_read_that_never_ended_can_be_stored(sharing, tmp_path, undrawn):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_timing_of_random_runs_is_lawful(seed, tmp_path):
+def test_timing_of_random_runs_is_lawful(seed):
     """Workers that crash, servers that are offline, lost messages, aborted gradients, slow links, regions, nodes, blocks."""
-    run = random_run(Draws(seed), tmp_path)
-    timing, again = (outcome_of(run, seed) for _ in range(2))
-    if isinstance(timing, str) or isinstance(again, str):
-        assert timing == again
-        return
-    assert same(timing, again)
-    check_laws(timing)
-
-
-def random_run(draws: Draws, folder: Path) -> Run:
-    """Return the timing of a random run whose links are shared fairly."""
+    draws = Draws(seed)
     draws.families |= {"network", "flows"}
-    write_files(folder)
     while True:
-        text = document(draws) | {"task": None}
         with contextlib.suppress(FredError):
-            if text["cluster"].get("network", {}).get("sharing") == "fair":
-                (folder / "scenario.yaml").write_text(json.dumps(text))
-                return next(iter(load(folder / "scenario.yaml").runs.values()))
-
-
-def outcome_of(run: Run, seed: int) -> Outcome | str:
-    """Return the run's outcome, or the message of its error."""
-    try:
-        return execute("run", run, seed)
-    except FredError as error:
-        return str(error)
+            run = validated({"runs": {"run": random_specification(draws, None)}}, str).runs["run"]
+            if run.cluster.network and run.cluster.network.sharing == "fair":
+                return check_laws(execute("run", run, seed))
 
 
 class Rules:

@@ -1,5 +1,6 @@
 """Results that somebody has changed, with every digest made to fit: they are refused in one line, or read as they are."""
 
+import contextlib
 import copy
 import itertools
 import json
@@ -18,7 +19,6 @@ import fred
 from fred.base.errors import FredError
 from fred.base.inputs import write_arrays
 from fred.commands import printing
-from fred.outcomes.outcome import Outcome
 from fred.schedule.schedule import COLUMNS, SCALES, Intervals
 from tests.folders import resigned_manifest, resigned_unit, undrawn_results
 from tests.program import refusal
@@ -50,10 +50,6 @@ def out(written, tmp_path) -> Path:
     return tmp_path / "out"
 
 
-def outcome_of(out: Path, name: str) -> Outcome:
-    return fred.load_result(out).outcome(name)
-
-
 def places(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the place of every value in a JSON document, also of mappings and lists."""
     yield keys
@@ -63,20 +59,16 @@ def places(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def changed(document: Any, keys: tuple[Any, ...], value: Any) -> Any:
     """Return the document with another value at one place, or without it."""
-    document = copy.deepcopy(document)
-    at = document
+    document = at = copy.deepcopy(document)
     for key in keys[:-1]:
         at = at[key]
+    at[keys[-1]] = value
     if value is GONE:
         del at[keys[-1]]
-    else:
-        at[keys[-1]] = value
     return document
 
 
 SUMMARIES = [
-    (("updates",), "many", "summary.updates: Input should be a valid integer"),
-    (("updates",), None, "summary.updates: Input should be a valid integer"),
     (("updates",), True, "summary.updates: Input should be a valid integer"),
     (("updates",), -1, "summary.updates: Input should be greater than or equal to 0"),
     (("gradients",), 5, "summary.gradients: "),
@@ -92,25 +84,22 @@ def test_a_wrong_summary_is_refused(out):
     summary = json.loads((out / UNIT / "unit.json").read_text())["summary"]
     shutil.copytree(out, out.with_name("other"))
     commands = (["show", out], ["compare", out, out.with_name("other")], ["report", out])
-    for number, (keys, value, where) in enumerate(SUMMARIES):
+    for command, (keys, value, where) in zip(itertools.cycle(commands), SUMMARIES, strict=False):
         resigned_unit(out / UNIT, summary=changed(summary, keys, value))
         resigned_manifest(out)
-        message = refusal(*commands[number % 3])
-        assert f"is not the folder of a whole run: unit.json: {where}" in message, (keys, value)
+        assert f"is not the folder of a whole run: unit.json: {where}" in refusal(*command), (keys, value)
 
 
 @pytest.mark.parametrize("wrong", [pytest.param(wrong, marks=pytest.mark.slow if wrong else ()) for wrong in WRONG])
 def test_any_change_of_a_units_summary_is_refused_or_shown(out, wrong):
     summary, accepted = json.loads((out / UNIT / "unit.json").read_text())["summary"], 0
-    for keys in [keys for keys in places(summary) if keys]:
+    for keys in filter(None, places(summary)):
         resigned_unit(out / UNIT, summary=changed(summary, keys, wrong))
         try:
-            result = fred.load_result(out)
+            assert printing.tables(fred.load_result(out), out)
+            accepted += 1
         except FredError as error:
-            assert len(str(error).splitlines()) == 1
-            continue
-        accepted += 1
-        assert printing.tables(result, out)
+            assert "\n" not in str(error)
     assert accepted < 35, "a number of the right kind cannot be told from another"
 
 
@@ -122,24 +111,20 @@ def test_any_change_of_what_a_folder_says_of_itself_is_refused_or_read(out, name
     for number, keys in enumerate(chosen):
         for value in (GONE, WRONG[number % len(WRONG)], WRONG[(number + 3) % len(WRONG)]):
             (out / name).write_text(json.dumps(changed(document, keys, value)))
-            try:
+            with contextlib.suppress(FredError):
                 result = fred.load_result(out)
-            except FredError:
-                continue
-            assert len(result.summary) <= 2
-            repr(result.scenario)
+                assert len(result.summary) <= 2 and repr(result.scenario)
 
 
 def _forged(table: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
     """Yield the table without a column, and with wrong ones in its place; any number may be in columns of scales, and none."""
-    place, rows = table.column_names.index(column), table.num_rows
-    values = table[column].to_pylist()
+    place, values = table.column_names.index(column), table[column].to_pylist()
     yield "gone", table.remove_column(place)
-    wrong: dict[str, Any] = {"text": pa.array(["x"] * rows)}
+    wrong: dict[str, Any] = {"text": pa.array(["x"] * len(values))}
     if column not in SCALES:
-        wrong["null"] = pa.array([None] * rows, table[column].type)
-        wrong["absurd"] = pa.array([-(2**40)] * rows)
-        wrong["gap"] = pa.array([None, *(0 if isinstance(value, str) else value for value in values[1:])])
+        gap = [None, *(0 if isinstance(value, str) else value for value in values[1:])]
+        wrong |= {"null": pa.array([None] * len(values), table[column].type), "absurd": pa.array([-(2**40)] * len(values))}
+        wrong["gap"] = pa.array(gap)
     for way, array in wrong.items():
         yield way, table.set_column(place, column, array).replace_schema_metadata(table.schema.metadata)
 
@@ -154,7 +139,7 @@ def test_a_column_of_other_values_is_refused(out, name, columns):
         for way, forged in _forged(table, column):
             pq.write_table(forged, file)
             with pytest.raises(FredError, match=f"cannot read {out / PEERS / 'schedule.parquet'}: "):
-                raise AssertionError((column, way, outcome_of(out, "d-psgd").schedule))
+                raise AssertionError((column, way, fred.load_result(out).outcome("d-psgd").schedule))
     resigned_unit(out / PEERS)
     resigned_manifest(out)
     picture = out.with_name("a.pftrace")
@@ -180,18 +165,18 @@ def test_other_values_in_a_units_files_are_refused(out):
         if (fact, value) != ("standstill", "x"):  # any words may be there
             pq.write_table(table.replace_schema_metadata({b"fred": json.dumps(facts | {fact: value})}), file)
             with pytest.raises(FredError, match=r"schedule.parquet: "):
-                raise AssertionError((fact, value, outcome_of(out, "asgd").schedule))
+                raise AssertionError((fact, value, fred.load_result(out).outcome("asgd").schedule))
     for name, wrong in TABLES:
         file = out / UNIT / f"{name}.parquet"
         frame = pd.read_parquet(file)
         frame.assign(**wrong).to_parquet(file, index=False)
-        outcome = outcome_of(out, "asgd")
+        outcome = fred.load_result(out).outcome("asgd")
         with pytest.raises(FredError, match=f"cannot read .*{name}.parquet: "):
             raise AssertionError((name, wrong, outcome.metrics if name == "metrics" else outcome.run_times))
         frame.to_parquet(file, index=False)
     write_arrays(out / UNIT / "params.npz", {"initial/weights": np.zeros(2), "final/weights": np.array(["a", "b"])})
     with pytest.raises(FredError, match=r"cannot read .*params.npz: `final/weights.npy` holds <U1; expected numbers"):
-        _ = outcome_of(out, "asgd").final
+        _ = fred.load_result(out).outcome("asgd").final
 
 
 def test_files_outside_the_folder_and_numbers_that_json_lacks_are_refused(out):

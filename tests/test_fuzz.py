@@ -1,7 +1,5 @@
 """What the fuzzers (`make fuzz`) found once, and a few of their cases."""
 
-import json
-import re
 from typing import Any
 
 import pytest
@@ -10,29 +8,22 @@ from fred.base.errors import FredError
 from fred.components import registry
 from fred.running.execution import execute
 from fred.specification.loading import load
-from tests.draws import Draws
-from tests.from_schema import draw_part, optimizers
 from tests.fuzz import disagreement, refusal, sharing
-from tests.random_scenarios import document
 from tests.whole import whole
 from tests.worlds import make_run, mostly_slow, same
 
 DIGITS = {"data": "digits", "model": "softmax", "batch_size": 1}
 MLP = {"data": "digits", "model": {"name": "mlp", "hidden": [9, 23]}, "batch_size": 1}
 CLIPPED = [{"name": "clip_by_block_rms", "threshold": 0.1}, {"name": "lars"}]
+SSP = {"name": "stale-synchronous", "bound": 2}
 NOISY = {"name": "noisy_sgd", "eta": 0.01, "gamma": 0.5}
 DIFFERED: dict[str, dict[str, Any]] = {  # inline and replayed, once
     "vectors": {"task": DIGITS, "algorithm": {"name": "ad-psgd"}, "cluster": {"workers": 2}},
     "norms": {
-        "task": DIGITS | {"batch_size": 8},
-        "algorithm": {"name": "wagma-sgd", "learning_rate": 0.01, "optimizer": "lamb"},
-        "protocol": {"name": "group-averaging", "group_size": 2, "period": 3},
+        **{"task": DIGITS | {"batch_size": 8}, "algorithm": {"name": "wagma-sgd", "learning_rate": 0.01, "optimizer": "lamb"}},
+        **{"protocol": {"name": "group-averaging", "group_size": 2, "period": 3}},
     },
-    "constants": {
-        "task": MLP,
-        "algorithm": {"name": "ssp", "learning_rate": 0.9, "optimizer": CLIPPED},
-        "protocol": {"name": "stale-synchronous", "bound": 2},
-    },
+    "constants": {"task": MLP, "algorithm": {"name": "ssp", "learning_rate": 0.9, "optimizer": CLIPPED}, "protocol": SSP},
     "not a number": {"task": MLP, "algorithm": {"name": "asgd", "learning_rate": 1e30}},
     "convolution": {"task": DIGITS | {"model": "tests.users:PlainConvolution", "batch_size": 4}, "algorithm": {"name": "asgd"}},
     "random keys": {"task": DIGITS, "algorithm": {"name": "d-psgd", "optimizer": NOISY}},
@@ -122,16 +113,3 @@ def test_a_few_mutated_scenarios_are_refused_or_run(seed):
 @pytest.mark.parametrize("seed", mostly_slow(range(6), []))
 def test_a_few_random_scenarios_hold_whole(seed):
     assert whole(seed)
-
-
-@pytest.mark.slow
-def test_everything_that_can_be_named_is_drawn():
-    """Except what needs other data, or a trained model."""
-    names = {*optimizers(), *(name for names in registry.REGISTRY.values() for name in names)}
-    names -= {"mnist", "cifar10", "dmm", "dmm-plain", "dmm-printed"}
-    for seed in range(10_000):
-        text = json.dumps([document(Draws(seed)), draw_part(Draws(seed), "Task", 0.3)])
-        names -= set(re.findall(r'"([-_a-z0-9]+)"', text))
-        if not names:
-            return
-    raise AssertionError(names)

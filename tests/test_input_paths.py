@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -17,9 +17,8 @@ from fred.base.inputs import write_arrays
 from fred.cluster.cluster import Cluster
 from fred.cluster.recorded import Recorded
 from fred.components import registry
-from fred.components.component import Component, inputs_of
+from fred.components.component import Component
 from fred.components.input_path import InputPath
-from fred.learning.data.arrays import Arrays
 from fred.learning.data.language import Text
 from fred.running.unit import Unit
 from fred.specification.loading import revalidated
@@ -38,8 +37,8 @@ def _times(folder: Path) -> None:
 
 def _arrays(folder: Path) -> None:
     inputs = np.arange(12, dtype=np.float32).reshape(6, 2)
-    parts = [(f"{part}_{array}", array) for part in ("train", "evaluation") for array in ("inputs", "answers")]
-    write_arrays(folder / "data.npz", {name: inputs if array == "inputs" else inputs[:, 0] for name, array in parts})
+    parts = {f"{part}_inputs": inputs for part in ("train", "evaluation")}
+    write_arrays(folder / "data.npz", parts | {f"{part}_answers": inputs[:, 0] for part in ("train", "evaluation")})
 
 
 def _text(folder: Path) -> None:
@@ -124,22 +123,14 @@ def test_whatever_looks_at_a_result_needs_none_of_its_inputs(kind, tmp_path, mon
     assert fred_command("run", "here/a.yaml", "--out", "here/out").code == 0
     shutil.rmtree("here/in")
     shutil.copytree("here/out", "there/out")
-    comparison = fred_command("compare", "here/out", "there/out")
-    assert comparison.code == 0
-    assert "1 of 1 shared runs have the same digests" in comparison.out
+    assert "1 of 1 shared runs have the same digests" in fred_command("compare", "here/out", "there/out").out
     plan = fred_command("plan", "here/out", "--iterations", "1=4,2=3")
     assert plan.code == (2 if kind == "model" else 0), "only rounds of all count"
     monkeypatch.chdir("there")
-    for command in (
-        ["show", "out"],
-        ["report", "out"],
-        ["export", "out", "--out", "a.pftrace"],
-        ["draw", "out", "throughput", "--out", "drawn"],
-    ):
-        assert fred_command(*command).code == 0, command
+    for command in ("show out", "report out", "export out --out a.pftrace", "draw out throughput --out drawn"):
+        assert fred_command(*command.split()).code == 0, command
     result = fred.load_result("out")
-    assert result.summary["updates"].tolist() == [3]
-    assert "throughput" in result.pictures()
+    assert result.summary["updates"].tolist() == [3] and "throughput" in result.pictures()
 
 
 def _change(kind: str, folder: Path) -> None:
@@ -159,17 +150,16 @@ def _change(kind: str, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page_and_the_manifest_are_the_same_wherever_the_inputs_are(tmp_path, monkeypatch):
-    pages, scenarios = [], []
+    written = []
     for folder in ("one", "another/deep"):
         scenario_in(tmp_path / folder / "deep", "trace")
         monkeypatch.chdir(tmp_path / Path(folder).parts[0])
         root = os.path.relpath(tmp_path / folder)
         assert fred_command("run", f"{root}/deep/a.yaml", "--out", f"{root}/out").code == 0
-        pages.append((tmp_path / folder / "out" / "report.html").read_text())
-        scenarios.append(json.loads((tmp_path / folder / "out" / "manifest.json").read_text())["scenario"])
-    assert pages[0] == pages[1]
-    assert "file: times.csv" in pages[0]
-    assert scenarios[0] == scenarios[1]
+        out = tmp_path / folder / "out"
+        written.append(((out / "report.html").read_text(), json.loads((out / "manifest.json").read_text())["scenario"]))
+    assert written[0] == written[1]
+    assert "file: times.csv" in written[0][0]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -218,45 +208,38 @@ def test_two_files_of_one_name_are_two(tmp_path, monkeypatch):
     assert Unit("asgd", run.runs["asgd"], 0).identity != Unit("asgd", other.runs["asgd"], 0).identity
 
 
-def _paths(cls: type[Component]) -> Iterator[str]:
-    """Yield the options of a component that are paths, not those of several paths."""
-    for name, field in cls.model_fields.items():
-        if get_origin(field.annotation) is tuple:
-            continue
-        kinds = (field.annotation, *get_args(field.annotation))
-        is_path = any(isinstance(each, type) and issubclass(each, InputPath | Path) for each in kinds)
-        if is_path or name in ("file", "directory"):
-            yield name
+def _kinds(cls: type[Component], option: str) -> list[type]:
+    annotation = cls.model_fields[option].annotation
+    return [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
 
 
 WITH_PATHS = [
-    (registry.lookup(kind, name), option)
+    (cls, option)
     for kind, table in registry.REGISTRY.items()
-    for name in table
-    for option in _paths(registry.lookup(kind, name))
+    for cls in (registry.lookup(kind, name) for name in table)
+    for option, field in cls.model_fields.items()
+    if get_origin(field.annotation) is not tuple
+    and (option in ("file", "directory") or any(issubclass(each, InputPath | Path) for each in _kinds(cls, option)))
 ]
 NO_PATHS: list[Any] = [["a"], {"a": 1}, 5, 1.5, True, "", "a\0b", None]
 
 
-def test_every_option_that_is_a_path_is_listed_here():
-    assert {(cls.__name__, option) for cls, option in WITH_PATHS} == {
-        *(("Recorded", "file"), ("Empirical", "csv"), ("Sessions", "file"), ("Arrays", "file"), ("Text", "file")),
-        *(("MNIST", "directory"), ("CIFAR10", "directory")),
-        *(("DeepMarkov", "model"), ("PlainDeepMarkov", "model"), ("PrintedDeepMarkov", "model")),
-    }
+def test_every_option_that_is_a_path_is_an_input_path():
+    assert {"Recorded", "Sessions", "MNIST", "DeepMarkov"} < {cls.__name__ for cls, _ in WITH_PATHS} and len(WITH_PATHS) == 10
     for cls, option in WITH_PATHS:
-        kinds = (cls.model_fields[option].annotation, *get_args(cls.model_fields[option].annotation))
-        assert any(isinstance(each, type) and issubclass(each, InputPath) for each in kinds), (cls, option)
+        assert any(issubclass(each, InputPath) for each in _kinds(cls, option)), (cls, option)
 
 
 def test_what_is_no_path_is_refused():
-    for cls, option in WITH_PATHS:
-        for value in NO_PATHS if cls.model_fields[option].is_required() else NO_PATHS[:-1]:
-            with pytest.raises(ValueError, match="path of a file or folder"):
-                cls.model_validate({option: value})
-    for value in NO_PATHS:
+    listed = ((Recorded, {"file": "example", "more": [value]}) for value in NO_PATHS)
+    single = (
+        (cls, {option: value})
+        for cls, option in WITH_PATHS
+        for value in (NO_PATHS if cls.model_fields[option].is_required() else NO_PATHS[:-1])
+    )
+    for cls, options in (*listed, *single):
         with pytest.raises(ValueError, match="path of a file or folder"):
-            Recorded.model_validate({"file": "example", "more": [value]})
+            cls.model_validate(options)
     for value in (["a"], {"a": 1}, 5, ""):
         with pytest.raises(ValueError, match="validation error"):
             Cluster.model_validate({"workers": 1, "network": {"regions": {"bandwidth": value}}})
@@ -268,12 +251,3 @@ def test_paths_that_lead_nowhere_are_refused_in_a_line(tmp_path, monkeypatch):
         for name in ("x" * 300, "x" * 5000, "no/such/file", ".", "/dev/null", "\ud800"):
             with pytest.raises((ValueError, FredError), match=r"cannot read|missing data|not a|needs|it has|bytes"):
                 cls.model_validate({option: name}).load(0)
-
-
-def test_inputs_of_a_scenario_are_found_in_all_its_parts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for kind in KINDS:
-        settings = fred.load(scenario_in(tmp_path / kind, kind))
-        assert len(inputs_of(settings)) == 1
-    assert not inputs_of(fred.load(ROOT / "scenarios" / "quickstart.yaml"))
-    assert isinstance(Arrays.example().file, InputPath)
