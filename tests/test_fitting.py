@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from fred.base.errors import FredError
 from fred.base.intervals import block_ratios
 from fred.cluster.cluster import Cluster
-from fred.commands import cli
+from fred.cluster.latency import LogNormal, Mixture
+from fred.components import registry
 from fred.fitting import behaviour
 from fred.fitting.block import cluster_block
 from fred.fitting.description import describe
@@ -21,6 +23,7 @@ from fred.fitting.latencies import FITS, log_density
 from fred.protocols.cutoff import Cutoff
 from fred.schedule.schedule import Verb
 from fred.traces.trace import Trace
+from tests.program import fred_command, refusal
 from tests.worlds import make_run, mostly_slow, record
 
 COMPUTE = {"name": "lognormal", "median": 1.0, "sigma": 0.1}
@@ -38,6 +41,12 @@ def run_times(cluster: Cluster, iterations: int) -> np.ndarray:
 
 def trace(seconds: np.ndarray, node_of: np.ndarray | None = None) -> Trace:
     return Trace(seconds, tuple(f"w{worker}" for worker in range(seconds.shape[1])), node_of)
+
+
+def written(path: Path, seconds: np.ndarray, name: str = "") -> Path:
+    rows = [f"{t},{name}{w},{x!r}" for t, row in enumerate(seconds.tolist()) for w, x in enumerate(row)]
+    path.write_text("\n".join(["iteration,worker,seconds", *rows]) + "\n")
+    return path
 
 
 def times(seed: int, shape: tuple[int, int] = (300, 12)) -> np.ndarray:
@@ -79,9 +88,8 @@ def test_a_node_in_spells_is_found_and_only_its_workers_are_slowed_down():
     assert spells.slowdown == pytest.approx(2.0, rel=0.03)
     assert spells.share == pytest.approx(1 / 3, abs=0.01)
     rounds = seconds.max(1)
-    assert spells.slow_seconds / spells.fast_seconds == pytest.approx(
-        rounds[slow.any(1)].sum() / rounds[~slow.any(1)].sum(), rel=0.02
-    )
+    slow_share = rounds[slow.any(1)].sum() / rounds[~slow.any(1)].sum()
+    assert spells.slow_seconds / spells.fast_seconds == pytest.approx(slow_share, rel=0.02)
     (contention,) = cluster_block(model, "lognormal", rounds, NODES).options["contention"]
     assert contention["only"] == [4, 5, 6, 7]
 
@@ -95,15 +103,9 @@ def test_workers_that_are_scattered_over_nodes_are_sorted_and_slowed_down_in_the
     assert fitted.block.options["contention"][0]["only"] == [8, 9, 10, 11]
     assert "Workers sorted by node: w0 w3" in fitted.text
     assert "The node of w2, w5, w8, w11 is 2.0 times slower in spells of about" in fitted.text
-
-
-@pytest.mark.slow
-def test_nodes_are_called_by_their_names_if_they_have_some():
-    model = fit_model(times(1) * (1 + in_spells(300, 40, 20)[:, None] * (NODES == 1)), NODES)
-    names = [f"w{worker}" for worker in range(12)]
-    (first, _), (named, _) = (sentences(model, names, NODES, True, nodes) for nodes in ((), ("gpu-a", "gpu-b", "gpu-c")))
-    assert first.startswith("The node of w4, w5, w6, w7 is 2.0 times slower in spells of about")
-    assert named == first.replace("The node of w4, w5, w6, w7", "Node gpu-b")
+    model = fit_model(seconds, node_of)
+    (named, _) = sentences(model, [f"w{worker}" for worker in range(12)], node_of, True, ("gpu-a", "gpu-b", "gpu-c"))
+    assert named.startswith("Node gpu-c is 2.0 times slower in spells of about")
 
 
 @pytest.mark.slow
@@ -122,10 +124,8 @@ def test_workers_that_all_have_spells_share_one_regime_with_the_share_of_all():
         for start in rng.choice(28, 3, replace=False) * 10:
             slow[start : start + 10, worker] = 1
     (spells,) = fit_model(times(4) * (1 + 2 * slow), ALONE).regimes
-    assert isinstance(spells, InSpells)
-    assert (spells.of, spells.entities) == ("worker", ())
-    assert spells.slowdown == pytest.approx(3.0, rel=0.03)
-    assert spells.share == pytest.approx(slow.mean(), abs=0.01)
+    assert isinstance(spells, InSpells) and (spells.of, spells.entities) == ("worker", ())
+    assert (spells.slowdown, spells.share) == (pytest.approx(3.0, rel=0.03), pytest.approx(slow.mean(), abs=0.01))
 
 
 @pytest.mark.slow
@@ -133,16 +133,13 @@ def test_a_worker_that_drifts_and_a_daily_cycle_are_told_by_their_shape():
     drifting = times(5)
     drifting[:, 3] *= np.linspace(1, 3, 300)
     drift, *rest = fit_model(drifting, ALONE).regimes
-    assert isinstance(drift, InWaves)
-    assert drift.drift
+    assert isinstance(drift, InWaves) and drift.drift
     assert drift.slowdown == pytest.approx(3.0, rel=0.2)
     assert {each.entities for each in (drift, *rest)} == {(3,)}
     cluster = {"workers": 12, "compute": COMPUTE, "contention": [{"name": "diurnal", "slowdown": 2.0, "period": 100.0}]}
     day = fit_model(behaviour.simulated(Cluster.model_validate(cluster), 200), ALONE).regimes[0]
-    assert isinstance(day, InWaves)
-    assert day.of == "cluster"
-    assert day.period == pytest.approx(100.0, rel=0.03)
-    assert day.slowdown == pytest.approx(2.0, rel=0.1)
+    assert isinstance(day, InWaves) and day.of == "cluster"
+    assert (day.period, day.slowdown) == (pytest.approx(100.0, rel=0.03), pytest.approx(2.0, rel=0.1))
 
 
 @pytest.mark.slow
@@ -155,10 +152,8 @@ def test_noise_that_persists_is_neither_spells_nor_a_wave():
     model = fit_model(behaviour.simulated(cluster, 600), cluster.node_of)
     assert model.regimes == ()
     assert model.white == pytest.approx(np.full(24, 0.1), rel=0.07)
-    assert model.noise.worker is not None
-    assert model.noise.worker.deviation == pytest.approx(0.08, rel=0.15)
-    assert model.noise.node is not None
-    assert model.noise.node.deviation == pytest.approx(0.1, rel=0.25)
+    assert model.noise.worker and model.noise.worker.deviation == pytest.approx(0.08, rel=0.15)
+    assert model.noise.node and model.noise.node.deviation == pytest.approx(0.1, rel=0.25)
 
 
 def test_a_single_worker_that_wanders_has_noise_of_its_own():
@@ -169,8 +164,7 @@ def test_a_single_worker_that_wanders_has_noise_of_its_own():
     seconds = times(6, (400, 12))
     seconds[:, 7] *= np.exp(0.4 * state)
     (wanders,) = fit_model(seconds, ALONE).regimes
-    assert isinstance(wanders, Wanders)
-    assert wanders.entities == (7,)
+    assert isinstance(wanders, Wanders) and wanders.entities == (7,)
     assert wanders.deviation == pytest.approx(0.4, rel=0.3)
     assert wanders.persistence == pytest.approx(0.9, abs=0.06)
 
@@ -190,8 +184,7 @@ def test_workers_that_scatter_differently_have_latencies_of_their_own():
     options = cluster_block(fit_model(seconds, ALONE), "lognormal", seconds.max(1), ALONE).options
     assert sum(group["workers"] for group in options["groups"]) == 12
     cluster = Cluster.model_validate(options)
-    found = [latency.model_dump()["sigma"] for latency in cluster.latencies()]
-    assert found == pytest.approx(sigma, rel=0.1)
+    assert [latency.model_dump()["sigma"] for latency in cluster.latencies()] == pytest.approx(sigma, rel=0.1)
 
 
 def test_levels_that_differ_by_chance_are_the_same_and_others_are_kept():
@@ -204,9 +197,6 @@ def test_levels_that_differ_by_chance_are_the_same_and_others_are_kept():
 
 @pytest.mark.parametrize("name", FITS)
 def test_latencies_are_recovered_and_their_densities_are_their_samplers(name):
-    from fred.cluster.latency import LogNormal, Mixture
-    from fred.components import registry
-
     parts = (LogNormal(median=1.0, sigma=0.1), LogNormal(median=3.0, sigma=0.3))
     known = Mixture(components=parts, weights=(0.9, 0.1)) if name == "mixture" else None
     latency = known or registry.lookup("latency", name).example()
@@ -256,19 +246,16 @@ def test_intervals_hold_the_mean_of_independent_rounds_nineteen_times_in_twenty(
 
 
 def test_a_cluster_unlike_the_trace_is_told_by_what_is_off(one_slow):
-    options = {**one_slow.block.options, "speeds": [1.0] * 12}
-    alike = behaviour.known(one_slow.trace.seconds, ALONE).judge(Cluster.model_validate(options))
-    assert not alike.holds
+    cluster = Cluster.model_validate({**one_slow.block.options, "speeds": [1.0] * 12})
+    alike = behaviour.known(one_slow.trace.seconds, ALONE).judge(cluster)
     first = alike.gains[0]
-    assert first in alike.outside
-    assert first.bounds[0] >= first.low
+    assert not alike.holds and first in alike.outside and first.bounds[0] >= first.low
     assert first.beyond == pytest.approx(first.bounds[0] / first.cluster - 1)
 
 
 def test_a_cluster_that_is_a_third_off_is_unlike_the_trace_however_wide_its_interval():
     measure = behaviour.Measure("the gain of 1 backup worker", trace=3.0, low=1.0, high=9.0, cluster=4.0)
-    assert not measure.inside
-    assert measure.beyond == pytest.approx(4.0 / 3.6 - 1)
+    assert not measure.inside and measure.beyond == pytest.approx(4.0 / 3.6 - 1)
 
 
 @pytest.mark.slow
@@ -276,15 +263,11 @@ def test_where_nothing_simple_fits_the_cluster_takes_the_recorded_times(tmp_path
     """All workers are slow in the same single iterations, each by another factor: no candidate has that."""
     rng = np.random.default_rng(12)
     seconds = times(12, (90, 6)) * np.where(rng.random((90, 1)) < 0.1, rng.uniform(2, 9, (90, 6)) ** 2, 1.0)
-    path = tmp_path / "times.csv"
-    rows = [f"{t},{w},{x!r}" for t, row in enumerate(seconds.tolist()) for w, x in enumerate(row)]
-    path.write_text("\n".join(["iteration,worker,seconds", *rows]) + "\n")
-    fitted = fit(trace(seconds), {"file": str(path)})
+    fitted = fit(trace(seconds), {"file": str(written(tmp_path / "times.csv", seconds))})
     assert fitted.verdict.startswith("No simple cluster behaves like this trace")
     assert fitted.text.startswith("# fred fit: No simple cluster")
     assert all(candidate.behaviour.outside for candidate in fitted.tried[:-1])
-    compute = fitted.block.options["compute"]
-    assert compute["name"] == "trace"
+    assert fitted.block.options["compute"]["name"] == "trace"
     again = behaviour.simulated(Cluster.model_validate(fitted.block.options), 3000)
     assert {*np.round(again[:, 0], 6)} <= {*np.round(seconds[:, 0], 6)}
     assert gain(again) == pytest.approx(gain(seconds), rel=0.1)
@@ -300,19 +283,16 @@ def test_rounds_are_simulated_as_the_protocol_records_them():
     assert (behaviour.simulated(cluster, 50) == run_times(cluster, 50)).all()
 
 
-@pytest.mark.parametrize(
-    "shape", [(8, 2), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((9, 1), (40, 1), (12, 100)))]
-)
+@pytest.mark.parametrize("shape", mostly_slow([((8, 2),), ((9, 1),), ((40, 1),), ((12, 100),)], [((8, 2),)]))
 def test_small_traces_are_fitted_without_complaint(shape, recwarn):
-    fitted = fit(trace(np.random.default_rng(0).lognormal(size=shape)))
-    assert fitted.block.options["workers"] == shape[1]
+    assert fit(trace(np.random.default_rng(0).lognormal(size=shape))).block.options["workers"] == shape[1]
     assert not [str(each.message) for each in recwarn]
 
 
 def test_workers_that_never_vary_are_fitted(recwarn):
     fitted = fit(trace(np.ones((50, 4)) * [1.0, 1.0, 2.0, 2.0]))
-    cluster = Cluster.model_validate(fitted.block.options)
-    assert behaviour.simulated(cluster, 10) == pytest.approx(np.ones((10, 4)) * [1.0, 1.0, 2.0, 2.0], rel=0.01)
+    again = behaviour.simulated(Cluster.model_validate(fitted.block.options), 10)
+    assert again == pytest.approx(np.ones((10, 4)) * [1.0, 1.0, 2.0, 2.0], rel=0.01)
     assert not [str(each.message) for each in recwarn]
 
 
@@ -321,56 +301,41 @@ def test_too_few_iterations_are_refused():
         fit(trace(np.ones((7, 3))))
 
 
-def test_the_command_begins_with_sentences_and_writes_a_block_that_runs(tmp_path, capsys, monkeypatch):
-    seconds = times(13, (40, 6)) * [1, 1, 1, 1, 1, 4]
-    path = tmp_path / "times.csv"
-    rows = [f"{t},rank{w},{x:.6f}" for t, row in enumerate(seconds) for w, x in enumerate(row)]
-    path.write_text("\n".join(["iteration,worker,seconds", *rows]) + "\n")
-    monkeypatch.setenv("COLUMNS", "200")
-    assert cli.main(["fit", str(path), "--nodes", "2", "--out", str(tmp_path / "out")]) == 0
-    shown = capsys.readouterr().out
-    first, second, *_ = shown.splitlines()
-    assert first.startswith("The cluster behaves like the trace")
+def test_the_command_begins_with_sentences_and_writes_a_block_that_runs(tmp_path):
+    path, out = written(tmp_path / "times.csv", times(13, (40, 6)) * [1, 1, 1, 1, 1, 4], "rank"), tmp_path / "out"
+    command = ["fit", path, "--nodes", "2", "--out", out]
+    answer = fred_command(*command, columns=200)
+    first, second, *_ = answer.out.splitlines()
+    assert answer.code == 0 and first.startswith("The cluster behaves like the trace")
     assert re.fullmatch(r"Worker rank5 is always 4\.\d times slower than the median worker\.", second)
-    block = (tmp_path / "out" / "cluster.yaml").read_text()
-    assert block.startswith(f"# fred fit: {first}\n")
-    assert block[block.index("cluster:") :] in shown
-    scenario = tmp_path / "scenario.yaml"
-    scenario.write_text(
-        f"{block}algorithm: {{name: cutoff-sgd, learning_rate: 0.1}}\nstop: {{updates: 3}}\nruns: {{a: {{}}}}\n"
-    )
-    assert cli.main(["run", str(scenario), "--out", str(tmp_path / "result")]) == 0
-    assert (tmp_path / "out" / "trace.svg").read_text().startswith("<?xml")
-    written = {each.name: each.read_bytes() for each in (tmp_path / "out").iterdir()}
-    capsys.readouterr()
-    assert cli.main(["fit", str(path), "--nodes", "2", "--out", str(tmp_path / "out"), "--json"]) == 0
-    assert {each.name: each.read_bytes() for each in (tmp_path / "out").iterdir()} == written
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdict"] + "." == first
-    assert all(each["inside"] for each in told["behaviour"])
-    assert make_run("asgd", cluster=told["cluster"]).cluster.size == 6
-    assert cli.main(["fit", str(tmp_path / "absent.csv")]) == 2
+    block = (out / "cluster.yaml").read_text()
+    assert block.startswith(f"# fred fit: {first}\n") and block[block.index("cluster:") :] in answer.out
+    more = "algorithm: {name: cutoff-sgd, learning_rate: 0.1}\nstop: {updates: 3}\nruns: {a: {}}\n"
+    (tmp_path / "scenario.yaml").write_text(block + more)
+    assert fred_command("run", tmp_path / "scenario.yaml", "--out", tmp_path / "result").code == 0
+    assert (out / "trace.svg").read_text().startswith("<?xml")
+    files = {each.name: each.read_bytes() for each in out.iterdir()}
+    document = json.loads(fred_command(*command, "--json").out)
+    assert {each.name: each.read_bytes() for each in out.iterdir()} == files
+    assert document["verdict"] + "." == first and all(each["inside"] for each in document["behaviour"])
+    assert make_run("asgd", cluster=document["cluster"]).cluster.size == 6
+    assert fred_command("fit", tmp_path / "absent.csv").code == 2
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path, capsys):
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder" / "fit.json").mkdir(parents=True)
+    for name, text in (("cluster.yaml", "cluster: {workers: 3}\n"), ("mine/fit.json", "{}")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")}
+    another = "choose another place"
     for out, message in (
-        (tmp_path / "file", "cluster.yaml: .*file is not a folder"),
-        (tmp_path / "file" / "deeper", "cluster.yaml: .*file is not a folder"),
-        (tmp_path / "folder", "fit.json: it is a folder"),
+        ("file", rf"cannot write .*cluster.yaml: .*file is not a folder; {another} with --out\n"),
+        ("file/deeper", rf"cannot write .*cluster.yaml: .*file is not a folder; {another} with --out\n"),
+        ("folder", rf"cannot write .*fit.json: it is a folder; {another} with --out\n"),
+        (".", rf".*cluster.yaml is there already, and not what this command writes; {another}.*\n"),
+        ("mine", rf".*fit.json is there already, and not what this command writes; {another}.*\n"),
     ):
-        assert cli.main(["fit", "example", "--out", str(out)]) == 2
-        said = capsys.readouterr()
-        assert re.fullmatch(f"fred: cannot write .*{message}; choose another place with --out\n", said.err)
-        assert not said.out
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "fit.json", "folder"]
-    (tmp_path / "cluster.yaml").write_text("cluster: {workers: 3}\n")
-    assert cli.main(["fit", "example", "--out", str(tmp_path)]) == 2
-    assert "cluster.yaml is there already, and not what this command writes; choose another place" in capsys.readouterr().err
-    assert (tmp_path / "cluster.yaml").read_text() == "cluster: {workers: 3}\n"
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "fit.json").write_text("{}")
-    assert cli.main(["fit", "example", "--out", str(tmp_path / "mine")]) == 2
-    assert "fit.json is there already, and not what this command writes; choose another place" in capsys.readouterr().err
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["fit.json"]
+        assert re.fullmatch(f"fred: {message}", refusal("fit", "example", "--out", tmp_path / out))
+    assert {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")} == before
