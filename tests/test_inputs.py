@@ -1,6 +1,7 @@
 """Damaged input of users, of every kind that was found: refused in a line that says what was expected, never a traceback."""
 
 import gzip
+import itertools
 import json
 import os
 import struct
@@ -58,11 +59,8 @@ class TestArrays:
         ("name", "array", "message"),
         [
             ("train_inputs", np.array(["a"] * 4), "holds <U1; expected numbers"),
-            ("train_inputs", np.zeros(4, [("a", "f4")]), "expected numbers"),
             ("train_inputs", X.astype(complex), "holds complex128; expected numbers"),
-            ("train_answers", np.zeros(4, "datetime64[s]"), "expected numbers"),
             ("train_inputs", np.float32(1), "`train_inputs` is a single number"),
-            ("train_answers", np.int32(1), "`train_answers` is a single number"),
             ("train_inputs", np.zeros((4, 0, 0)), "expected some numbers for each example"),
             ("train_answers", np.zeros((4, 0)), r"expected values \[n, 0\] float32"),
             ("train_answers", np.array([0, 1, 2, 2**40]), "class numbers from 0 to 1099511627776"),
@@ -71,10 +69,8 @@ class TestArrays:
             ("train_inputs", np.zeros((0, 3)), "expected as many answers as inputs"),
             ("train_inputs", X + 1e300, "some numbers are not finite"),
             ("evaluation_answers", np.full(4, np.inf), r"evaluation data: answers are \[4, 1\] float32"),
-            ("evaluation_answers", np.full(4, np.nan), r"evaluation data: answers are \[4, 1\] float32"),
             ("evaluation_answers", np.full((4, 2), -np.inf, np.float16), r"evaluation data: answers are \[4, 2\] float32"),
             ("evaluation_answers", np.full(4, 1e300), r"evaluation data: answers are \[4, 1\] float32"),
-            ("evaluation_answers", np.zeros(4, "c8"), "`evaluation_answers.npy` holds complex64; expected numbers"),
             ("evaluation_answers", np.full(4, None), "holds object; expected numbers"),
         ],
         ids=str,
@@ -101,25 +97,21 @@ class TestArrays:
         """Those of a zip's directory have ten kinds of errors: every 37th bit, so that all bytes and kinds come up."""
         file = tmp_path / "a.npz"
         np.savez(file, **dict(zip(NAMES, (X, Y, X, Y), strict=True)))  # type: ignore[arg-type]
-        whole = file.read_bytes()
-        expected = inputs.arrays(file)
-        refusals = 0
+        whole, expected, refusals = file.read_bytes(), inputs.arrays(file), 0
         for bit in range(0, 8 * len(whole), 37):
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
             file.write_bytes(damaged)
             try:
                 content = inputs.arrays(file)
+                assert all(np.array_equal(content[name], expected[name]) for name in NAMES if name in content)
             except FredError:
                 refusals += 1
-                continue
-            assert all(np.array_equal(content[name], expected[name]) for name in NAMES if name in content)
         assert refusals > len(whole) // 9, "most bits are the arrays'"
 
     def test_a_name_gets_its_ending_and_truth_values_are_classes(self, tmp_path):
         data = fred.arrays(tmp_path / "model.v1", train=(X, Y > 0), evaluation=(X, Y > 0))
-        assert data.file == str(tmp_path / "model.v1.npz")
-        assert [file.name for file in tmp_path.iterdir()] == ["model.v1.npz"]
+        assert [data.file] == [str(file) for file in tmp_path.iterdir()] == [str(tmp_path / "model.v1.npz")]
         dataset = data.load(0)
         assert dataset.classifies
         assert (dataset.outputs, dataset.train.answers.tolist()) == (2, (Y > 0).astype(int).tolist())
@@ -131,8 +123,7 @@ class TestArrays:
         before = file.read_bytes(), raw.read_bytes()
         for bad in (Y[1:], np.array(["a"] * 4), [[1], [2, 3]], Y + 2**40):
             refused(lambda bad=bad: fred.arrays(file, train=(X, bad), evaluation=(X, Y)), "")
-        message = r"raw\.npz exists and does not hold examples"
-        refused(lambda: fred.arrays(raw, train=(X, Y), evaluation=(X, Y)), message)
+        refused(lambda: fred.arrays(raw, train=(X, Y), evaluation=(X, Y)), r"raw\.npz exists and does not hold examples")
         assert (file.read_bytes(), raw.read_bytes()) == before
 
 
@@ -146,12 +137,11 @@ def test_what_has_no_end_is_no_file(kind, tmp_path):
         refused(lambda function=function: function(endless), r"it is not a file")
     folder = tmp_path / "result"
     folder.mkdir()
-    (folder / "manifest.json").symlink_to(endless)
-    refused(lambda: load_result(folder), r"it is not a file")
-    (folder / "manifest.json").unlink()
-    (folder / "manifest.json").write_text("{}")
-    (folder / "summary.json").symlink_to(endless)
-    refused(lambda: load_result(folder), r"it is not a file")
+    for name in ("manifest.json", "summary.json"):
+        (folder / name).symlink_to(endless)
+        refused(lambda: load_result(folder), r"it is not a file")
+        (folder / name).unlink()
+        (folder / name).write_text("{}")
     (tmp_path / "m.npz").write_bytes(saved.SHIPPED.read_bytes())
     (tmp_path / "m.json").symlink_to(endless)
     with pytest.raises(ValueError, match=r"it is not a file"):
@@ -174,9 +164,9 @@ def test_damaged_predictors_and_numbers_beyond_their_limits_are_refused(tmp_path
         with pytest.raises(ValueError, match=r"m\.npz: it is damaged.*train-cutoff"):
             saved.load(tmp_path / "m.npz")
     for option in ("steps", "window", "particles", "seed", "warm_up"):
-        rule = {"name": "dmm", option: 10**20}
+        protocol = {"name": "cutoff", "rule": {"name": "dmm", option: 10**20}}
         message = f"{option}: found 1{'0' * 20}; expected less than 2147483648"
-        refused(lambda rule=rule: make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule}), message)
+        refused(lambda protocol=protocol: make_run("cutoff-sgd", protocol=protocol), message)
     for name in ("count:" + "9" * 5000, "count:1" + "0" * 20, "count:0"):
         refused(lambda name=name: rule_named(name), r"expected a number of workers after `count:`")
 
@@ -189,19 +179,16 @@ class TestScenarios:
 
     def test_numbers_of_thousands_of_digits_are_refused_and_only_the_ten_digits_count_items(self, file):
         assert keys_of("a.12.٣") == ("a", 12, "٣")
-        for number in ENDLESS:
-            for place in ("cluster.workers={}", "cluster.{}=1", "seeds.{}=1", "{}=1", "title={}", "cluster={{{}: 1}}"):
-                setting = place.format(number)
-                refused(lambda setting=setting: load(file, [setting]), "")
+        places = ("cluster.workers={}", "cluster.{}=1", "seeds.{}=1", "{}=1", "title={}", "cluster={{{}: 1}}")
+        for number, place in itertools.product(ENDLESS, places):
+            refused(lambda place=place, number=number: load(file, [place.format(number)]), "")
         message = r"found a number with thousands of digits"
         for more in ("sweep: {over: {cluster.workers: [N]}}", "? N\n: 1", "task: {data: digits, model: mlp, batch_size: N}"):
             file.write_text(GOOD + more.replace("N", ENDLESS[1]))
             refused(lambda: load(file), rf"a\.yaml:\d: .*{message}")
-        algorithm = {"name": "asgd", "learning_rate": 1}
-        clusters: list[dict] = [{"workers": 10**5000}, {10**5000: 1}, {"workers": 2, "nodes": [10**5000]}]
-        for cluster in clusters:
+        for cluster in ({"workers": 10**5000}, {10**5000: 1}, {"workers": 2, "nodes": [10**5000]}):
             with pytest.raises(FredError, match=f"cluster.*{message}"):
-                scenario(algorithm=algorithm, cluster=cluster, stop={"updates": 1})
+                scenario(algorithm={"name": "asgd", "learning_rate": 1}, cluster=cluster, stop={"updates": 1})
 
     def test_numbers_that_are_too_large_and_bytes_that_are_no_text_are_refused_in_one_line(self, file):
         assert str(FredError("found a\n  b\r\n\nc", "and d")) == "found a b c\nand d", "each a line, whatever it quotes"
@@ -222,8 +209,7 @@ class TestScenarios:
         for key, values in mixed.items():
             sweep = {"over": {key: values}}
             result = fred.run(scenario(algorithm=ssp, cluster={"workers": 4}, stop={"updates": 4}, sweep=sweep))
-            assert len(result.sweep) == 2
-            assert result.plot("sweep")
+            assert len(result.sweep) == 2 and result.plot("sweep")
 
     @pytest.mark.usefixtures("undrawn")
     def test_iterations_of_a_plan(self, tmp_path):
@@ -231,8 +217,7 @@ class TestScenarios:
         fred.run(rounds, out=tmp_path / "out")
         for text, message in (
             ("1=100,1=50", "N = 1 is there twice"),
-            (f"{10**20}=3", "expected N=COUNT"),
-            (f"{'9' * 5000}=3", "expected N=COUNT"),
+            *((f"{number}=3", "expected N=COUNT") for number in (10**20, "9" * 5000)),
         ):
             assert message in refusal("plan", tmp_path / "out", "--iterations", text)
 
@@ -249,8 +234,8 @@ class TestTraces:
             {"time": "worker", "worker": "worker"},
             {"start": "seconds", "end": "seconds"},
         ):
-            for ending in ("csv", "parquet"):
-                refused(lambda name=f"t.{ending}", columns=columns: read(tmp_path / name, columns=columns), r"cannot be both")
+            for file in (tmp_path / "t.csv", tmp_path / "t.parquet"):
+                refused(lambda file=file, columns=columns: read(file, columns=columns), r"cannot be both")
         table = pa.table(self.COLUMNS)
         columns = [*(table[name] for name in table.column_names), table["seconds"]]  # type: ignore[assignment]
         pq.write_table(pa.Table.from_arrays(columns, names=[*table.column_names, "seconds"]), tmp_path / "t.parquet")
@@ -265,8 +250,8 @@ class TestTraces:
     def test_what_is_no_table_is_not_quoted(self, tmp_path):
         for text in ("secret:x:0\nroot:*:1::\nadam:y:1\n", "secret\n", "secret phrase\nof two lines\n"):
             (tmp_path / "shadow").write_text(text)
-            for latency in ({"name": "trace", "file": "shadow"}, {"name": "empirical", "csv": "shadow"}):
-                compute = {key: str(tmp_path / value) if value == "shadow" else value for key, value in latency.items()}
+            for name, option in (("trace", "file"), ("empirical", "csv")):
+                compute = {"name": name, option: str(tmp_path / "shadow")}
                 with pytest.raises(FredError, match=r"shadow( has no rows|:2: expected a row with numbers)") as error:
                     make_run(cluster={"workers": 2, "compute": compute})
                 assert not any(word in str(error.value) for word in ("secret", "adam", "two lines"))
@@ -277,7 +262,7 @@ class TestTraces:
 class TestImages:
     @staticmethod
     def idx(path: Path, shape: tuple[int, ...], content: bytes) -> None:
-        header = b"\0\0\x08" + bytes([len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+        header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
         path.write_bytes(gzip.compress(header + content, 1))
 
     def test_more_than_was_promised_is_not_unpacked(self, tmp_path, monkeypatch):
@@ -291,8 +276,8 @@ class TestImages:
             return content
 
         monkeypatch.setattr(gzip.GzipFile, "read", counted)
-        message = r"images-idx3-ubyte.gz is too long: expected 18 bytes"
-        refused(lambda: MNIST(directory=tmp_path, canonical=False).load(0), message)
+        load = MNIST(directory=tmp_path, canonical=False).load
+        refused(lambda: load(0), r"images-idx3-ubyte.gz is too long: expected 18 bytes")
         assert 18 < sum(sizes) < 1 << 22, "of 64 MB"
 
     def test_files_of_photographs_have_a_limit(self, tmp_path, monkeypatch):
@@ -331,13 +316,13 @@ class TestFaults:
 
     def test_a_server_that_is_asked_for_after_ages(self, monkeypatch):
         monkeypatch.setattr("fred.cluster.faults._MOST_CRASHES", 50_000)
-        faults = [{**self.CRASHES, "of": "servers"}]
-        cluster = {"workers": 4, "compute": self.LONG, "network": {"server_bandwidth": 1e6}, "faults": faults}
+        network = {"network": {"server_bandwidth": 1e6}, "faults": [{**self.CRASHES, "of": "servers"}]}
+        cluster = {"workers": 4, "compute": self.LONG, **network}
         with pytest.raises(FredError, match=r"`cluster.faults`: more than .* crashes; server 0 alone .* longer times"):
             execute("run", make_run("ssp", task=None, cluster=cluster), 0)
 
     def test_absences_without_a_gap_and_messages_that_are_always_lost(self):
-        crashes = {"name": "crashes", "mean_up": 1e-9, "away": {"name": "constant", "seconds": 1.0}}
+        crashes = self.CRASHES | {"mean_up": 1e-9, "away": {"name": "constant", "seconds": 1.0}}
         lost = {"name": "lost-messages", "share": 1 - 1e-10, "again_after": 1e-9}
         for algorithm, faults, message in (
             ("ssgd", [crashes, crashes], r"worker 0 is offline 10,000 times in a row"),

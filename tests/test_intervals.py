@@ -5,7 +5,6 @@ import math
 import pickle
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from scipy import stats
 from fred.base.intervals import FEWEST_ROUNDS, Played, block_length, block_ratio, block_ratios, spell_ratio
 from fred.base.over_seeds import FEWEST_SEEDS, Mean, Verdict, holm, intervals, quantile, verdict
 from fred.prediction.closed_loop import Rounds
+from tests.worlds import mostly_slow
 
 ratio = Rounds.against
 ROUND = np.arange(40)
@@ -64,21 +64,26 @@ def coverage(count: int, phi: float, repeats: int) -> float:
     for _ in range(repeats):
         slow = np.exp(0.3 * persistent(rng, (count,), phi))
         own, other = np.exp(0.1 * rng.standard_normal((2, count)))
-        one = rounds_of(rng.integers(23, 26, count), own)
-        found = ratio(one, rounds_of(np.full(count, 32), 1.3 * slow * other))
+        found = ratio(rounds_of(rng.integers(23, 26, count), own), rounds_of(np.full(count, 32), 1.3 * slow * other))
         held += found.low <= true <= found.high
     return held / repeats
 
 
 @pytest.mark.parametrize(
     ("count", "phi", "repeats", "least"),
-    [
-        *((20, 0.0, 150, 0.9), (60, 0.5, 150, 0.9), (400, 0.5, 150, 0.9)),
-        *(
-            pytest.param(count, phi, 1000, least, marks=pytest.mark.slow)
-            for count, phi, least in ((8, 0.0, 0.93), (20, 0.5, 0.9), (100, 0.5, 0.91), (400, 0.8, 0.88), (1000, 0.8, 0.9))
-        ),
-    ],
+    mostly_slow(
+        [
+            *((20, 0.0, 150, 0.9), (60, 0.5, 150, 0.9), (400, 0.5, 150, 0.9)),
+            *(
+                (8, 0.0, 1000, 0.93),
+                (20, 0.5, 1000, 0.9),
+                (100, 0.5, 1000, 0.91),
+                (400, 0.8, 1000, 0.88),
+                (1000, 0.8, 1000, 0.9),
+            ),
+        ],
+        [(20, 0.0, 150, 0.9), (60, 0.5, 150, 0.9), (400, 0.5, 150, 0.9)],
+    ),
 )
 def test_nominal_95_percent_hold_the_true_ratio_of_paired_persistent_rounds(count, phi, repeats, least):
     assert least <= coverage(count, phi, repeats) <= 0.99
@@ -90,8 +95,7 @@ def test_shared_noise_cancels_since_rounds_are_paired():
     slow, small = np.exp(persistent(rng, (200,), 0.8)), 0.01 * rng.standard_normal(200)
     one, other = rounds_of(np.full(200, 20), slow), rounds_of(np.full(200, 22), slow * (1 + small))
     found = ratio(one, other)
-    assert found.high / found.low < 1.01
-    assert found.below
+    assert found.below and found.high / found.low < 1.01
     assert not ratio(one, rounds_of(np.full(200, 22), np.roll(other.time, 100) / 1e9)).below
 
 
@@ -113,9 +117,8 @@ def test_blocks_are_as_long_as_the_closed_form_for_persistent_values_says():
     phi, count = 0.9, 4000
     several = persistent(np.random.default_rng(5), (12, count), phi)
     exact = (1.5 * count * (2 * phi / (1 - phi**2)) ** 2) ** (1 / 3)
-    found = np.mean([block_length(values) for values in several])
     assert exact > 1.2 * count**0.5
-    assert found == pytest.approx(exact, rel=0.15)
+    assert np.mean([block_length(values) for values in several]) == pytest.approx(exact, rel=0.15)
 
 
 def test_blocks_of_constant_or_independent_values_are_short():
@@ -133,34 +136,27 @@ def test_a_rule_is_as_good_as_itself_and_few_rounds_have_no_interval():
     assert (few.low, few.high, few.interval) == (0.0, np.inf, None)
     assert not few.above | few.below
     assert ratio(one.part(0, 1), one.part(0, 1)).interval == (1.0, 1.0)
-
-
-def test_rounds_that_never_differ_but_in_one_number_leave_no_doubt():
-    found = ratio(rounds_of(np.full(30, 3), np.ones(30)), rounds_of(np.full(30, 4), np.ones(30)))
-    assert found == (0.75, 0.75, 0.75)
+    constant = ratio(rounds_of(np.full(30, 3), np.ones(30)), rounds_of(np.full(30, 4), np.ones(30)))
+    assert constant == (0.75, 0.75, 0.75), "rounds that never differ but in one number leave no doubt"
 
 
 def test_no_interval_reaches_beyond_the_worst_and_the_best_single_round():
     """Where one round is as long as all others, the spread is large, but who is faster in each round is faster."""
     seconds = np.array([1.0, 1.1, 0.9, 1.2, 1.0, 1.1, 40.0, 0.9, 1.0, 1.1, 1.2, 1.0])
     found = ratio(rounds_of(np.full(12, 20), 0.8 * np.minimum(seconds, 2)), rounds_of(np.full(12, 20), seconds))
-    assert found.low == pytest.approx(1.25)
-    assert found.above
-    assert found.high <= 25
+    assert found.above and found.low == pytest.approx(1.25) and found.high <= 25
 
 
-def test_the_order_of_computing_does_not_matter():
-    rng = np.random.default_rng(7)
-    oracle: Any = [np.ones(90)] * 3
-    some = [Rounds(rng.integers(1, 9, 90), rng.integers(10**9, 10**10, 90), *oracle) for _ in range(3)]
-    first, *rest = [ratio(*pair) for pair in ((some[0], some[1]), (some[0], some[2]), (some[2], some[1]))]
+def test_the_order_of_computing_and_the_process_do_not_matter():
+    rng, oracle = np.random.default_rng(7), [np.ones(90)] * 3
+    some = [Rounds(rng.integers(1, 9, 90), rng.integers(10**9, 10**10, 90), *oracle) for _ in range(3)]  # type: ignore[arg-type]
+    pairs = [(some[0], some[1]), (some[0], some[2]), (some[2], some[1])]
     code = (
         "import pickle, sys; from fred.prediction.closed_loop import Rounds;"
         "print([tuple(map(float.hex, Rounds.against(*pair))) for pair in pickle.load(sys.stdin.buffer)])"
     )
-    pairs = pickle.dumps([(some[2], some[1]), (some[0], some[2]), (some[0], some[1])])
-    out = subprocess.run([sys.executable, "-c", code], input=pairs, capture_output=True, check=True).stdout
-    assert out.decode().strip() == str([tuple(map(float.hex, each)) for each in (*reversed(rest), first)])
+    out = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(pairs[::-1]), capture_output=True, check=True).stdout
+    assert out.decode().strip() == str([tuple(map(float.hex, ratio(*pair))) for pair in pairs][::-1])
 
 
 VALUES = st.lists(st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e-6), min_size=5, max_size=12)
@@ -202,8 +198,7 @@ class TestMean:
         scale = max(map(abs, values)) * factor + abs(shift)
         mean = Mean.over(values)
         low, high = mean.interval()
-        moved = Mean.over(factor * np.array(values) + shift).interval()
-        expected = factor * np.array([low, high]) + shift
+        moved, expected = Mean.over(factor * np.array(values) + shift).interval(), factor * np.array([low, high]) + shift
         np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-9 * scale + 1e-300)
         assert Mean.over([-value for value in values]).interval() == (-high, -low)
         assert Mean.over(random.sample(values, len(values))) == mean
@@ -244,23 +239,24 @@ class TestFamily:
 
 
 def test_the_verdict_is_known_where_all_of_the_interval_is_on_one_side():
-    for interval, bounds, expected in (
-        ((-2.0, -1.0), {}, "yes"),
-        ((1.0, 2.0), {}, "no"),
-        ((-1.0, 1.0), {}, "open"),
-        ((0.0, 0.0), {}, "open"),
-        ((math.nan, math.nan), {}, "open"),
-        ((-0.1, 0.04), {"high": 0.05}, "yes"),  # as good as the other within 0.05
-        ((0.01, 0.04), {"high": 0.05}, "yes"),  # although it is significantly higher
-        ((-0.1, 0.06), {"high": 0.05}, "open"),  # although the difference is not significant
-        ((0.06, 0.1), {"high": 0.05}, "no"),
-        ((-0.1, 0.04), {"low": -0.05, "high": 0.05}, "open"),
-        ((-0.2, -0.06), {"low": -0.05, "high": 0.05}, "no"),
-        ((0.5, 1.0), {"low": 0.0, "high": math.inf}, "yes"),
-        ((-math.inf, -1.0), {}, "yes"),  # a run missed its target: it is at least so slow
-        ((-1.0, math.inf), {}, "open"),
+    margin = {"low": -0.05, "high": 0.05}
+    for low, high, bounds, expected in (
+        (-2.0, -1.0, {}, "yes"),
+        (1.0, 2.0, {}, "no"),
+        (-1.0, 1.0, {}, "open"),
+        (0.0, 0.0, {}, "open"),
+        (math.nan, math.nan, {}, "open"),
+        (-0.1, 0.04, {"high": 0.05}, "yes"),  # as good as the other within 0.05
+        (0.01, 0.04, {"high": 0.05}, "yes"),  # although it is significantly higher
+        (-0.1, 0.06, {"high": 0.05}, "open"),  # although the difference is not significant
+        (0.06, 0.1, {"high": 0.05}, "no"),
+        (-0.1, 0.04, margin, "open"),
+        (-0.2, -0.06, margin, "no"),
+        (0.5, 1.0, {"low": 0.0, "high": math.inf}, "yes"),
+        (-math.inf, -1.0, {}, "yes"),  # a run missed its target: it is at least so slow
+        (-1.0, math.inf, {}, "open"),
     ):
-        assert verdict(interval, **bounds) == expected, (interval, bounds)
+        assert verdict((low, high), **bounds) == expected, (low, high, bounds)
 
 
 def test_no_slow_part_of_scipy_is_imported():
