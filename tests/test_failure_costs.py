@@ -8,7 +8,6 @@ from studies.failures import cases, page
 from studies.failures.cases import BASE, HOUR, MEDIUM, MOST, NONE, RATES, SYSTEMS
 from studies.failures.compared import costs, costs_less_base, values, work
 from studies.failures.measure import CHOSEN, FOUND, GOODPUT
-from studies.failures.theory import goodput
 from studies.tuning import REPORTED, TUNING
 
 MEASURED = pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.failures")
@@ -53,14 +52,6 @@ def test_every_system_is_measured_at_all_rates_on_all_seeds_and_those_alike_have
         assert set(own.loc[own["tuned"] != "none", "hours"]) == {MEDIUM}
         times = [values(measured, each, NONE, "target_seconds").tolist() for each in (name, system.alike or name)]
         assert times[0] == times[1]
-
-
-@MEASURED
-def test_the_goodput_is_dalys():
-    for between, own in pd.read_csv(GOODPUT).groupby("hours"):
-        every, measured = cases.rounds_between_checkpoints(between) * own["round"].iloc[0], own["failures_goodput"]
-        form = goodput(every, cases.PAUSE, between * HOUR, cases.DETECT + cases.REPAIR, cases.LOAD)
-        assert measured.mean() == pytest.approx(form, abs=3 * measured.std() / len(measured) ** 0.5)
 
 
 @MEASURED

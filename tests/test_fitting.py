@@ -15,7 +15,7 @@ from fred.components import registry
 from fred.fitting import behaviour
 from fred.fitting.block import cluster_block
 from fred.fitting.description import describe
-from fred.fitting.entities import fit_model, worker_levels
+from fred.fitting.entities import fit_model
 from fred.fitting.entity_regimes import InSpells, InWaves, Wanders
 from fred.fitting.fit_sentences import sentences
 from fred.fitting.fitted import Fitted, fit
@@ -185,14 +185,6 @@ def test_workers_that_scatter_differently_have_latencies_of_their_own():
     assert sum(group["workers"] for group in options["groups"]) == 12
     cluster = Cluster.model_validate(options)
     assert [latency.model_dump()["sigma"] for latency in cluster.latencies()] == pytest.approx(sigma, rel=0.1)
-
-
-def test_levels_that_differ_by_chance_are_the_same_and_others_are_kept():
-    rng = np.random.default_rng(9)
-    logs = 0.2 * rng.normal(size=(200, 8))
-    assert np.ptp(worker_levels(logs)) == 0
-    apart = np.linspace(0, 0.5, 8)
-    assert worker_levels(logs + apart) == pytest.approx(apart + (logs.mean(0)), abs=0.02)
 
 
 @pytest.mark.parametrize("name", FITS)

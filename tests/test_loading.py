@@ -37,20 +37,15 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_runs_override_what_differs(tmp_path):
-    text = GOOD.replace("constant", "{name: constant, seconds: 2}")
-    runs = load(write(tmp_path, text)).runs
+def test_runs_override_what_differs_and_a_file_without_runs_is_one_run_named_after_its_algorithm(tmp_path):
+    runs = load(write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}"))).runs
     assert [run.algorithm.learning_rate for run in runs.values()] == [1e-3, 0.5, 0.1]
     assert type(runs["third"].algorithm).__name__ == "fasgd"
     assert [run.cluster.size for run in runs.values()] == [3, 4, 3]
     assert [run.cluster.compute.mean for run in runs.values()] == [0.1, 2.0, 0.1]
     assert {type(run.protocol).__name__ for run in runs.values()} == {"Asynchronous"}
-
-
-def test_a_file_without_runs_is_one_run_named_after_its_algorithm(tmp_path):
-    scenario = load(write(tmp_path, "algorithm: {name: ssgd, learning_rate: 1}\ncluster: {workers: 2}\nstop: {updates: 1}"))
-    assert list(scenario.runs) == ["ssgd"]
-    assert type(scenario.runs["ssgd"].protocol).__name__ == "Synchronous"
+    runs = load(write(tmp_path, "algorithm: {name: ssgd, learning_rate: 1}\ncluster: {workers: 2}\nstop: {updates: 1}")).runs
+    assert {name: type(run.protocol).__name__ for name, run in runs.items()} == {"ssgd": "Synchronous"}
 
 
 def test_settings_win_over_the_file(tmp_path):
@@ -104,14 +99,13 @@ START¶ASGD, optimizer: {name: sgd, momntum: 1}} => `sgd` has no option `momntum
 START¶ASGD, optimizer: [sgd, adam]} => exactly one transformation must take the learning rate
 START¶ASGD, optimizer: {name: sgd, momentum: .nan}} => option `momentum` of `sgd`: found nan; expected a finite number
 START¶ASGD, optimizer: {name: sgd, momentum: abc}} => optax.sgd cannot be used with these options
-START¶ASGD, optimizer: lbfgs} => optax.lbfgs cannot be used
 START¶ASGD, optimizer: {name: adam, learning_rate: 1}} => the learning rate is the algorithm's own option `learning_rate`, not one of `adam`
 START¶algorithm: {name: my:Class} => :3: algorithm.name: a scenario alone never makes FRED import code: allow it with `--import my`
 runs:¶  a:¶    algorithm: {name: asgd, learning_rate: 0}¶START => :3: runs.a.algorithm.learning_rate: found 0
 runs: {a b: {}}¶START => :1: runs.a b: a run's name has at most 60
 runs: {figures: {}}¶START => `figures` and the names of the result's files are reserved
-runs: {best.csv: {}}¶START => :1: runs.best.csv: .*the names of the result's files are reserved
-runs: {Summary.CSV: {}}¶START => the names of the result's files are reserved
+runs: {Summary.CSV: {}}¶START => :1: runs.Summary.CSV: .*the names of the result's files are reserved
+runs: {--fresh: {}}¶START => :1: .* a run's name has .* does not start with `-` or `.`
 runs: {.at-work: {}}¶START => does not start with `-` or `.`
 runs: {60𝒜: {}}¶START¶ASGD} => :1: runs.*this run's name would have 240 bytes, but a folder's name can have at most 239
 START¶ASGD}¶sweep:¶  over:¶    - {LONG} => :4: sweep: found .*bytes, but a folder's name can have at most 239
@@ -127,7 +121,6 @@ cluster: {? [1, 2] : 3} => :1: (cluster.*unknown key|not valid YAML)
 START¶seeds: [1, 1]¶ASGD} => `seeds` must differ
 START¶evaluate: {points: 3, every_updates: 2}¶ASGD} => :3: evaluate: give only one of `points`, `every_updates`
 CLUSTER¶stop: {seconds: 1}¶protocol: dispatcher¶ASGD} => this protocol has no clock: stop by `updates` or `gradients`
-CLUSTER¶stop: {seconds: 5}¶evaluate: {every_seconds: 1e-9}¶ASGD} => more than 1,000,000 points
 START¶task: {data: digits, model: mlp, batch_size: 100000000000000} => batch_size: .* less than 2147483648
 START¶protocol: {name: dispatcher, selection: {name: shifting, change: 1e308}} => change: found 1e.308; expected less
 START¶evaluate: {target_loss: 3}¶ASGD} => a target needs a `task`
@@ -161,12 +154,8 @@ def test_all_mistakes_are_named_at_once_and_shared_ones_once(tmp_path):
     text = "cluster: {workers: x}\nstop: {updates: 5}\nruns:\n  a: {algorithm: {name: asgd, learning_rate: 0}}\n  b: {algorithm: asgd}"
     with pytest.raises(FredError) as error:
         load(write(tmp_path, text))
-    lines = str(error.value).splitlines()
-    assert [line.split(": ")[1] for line in lines] == [
-        "cluster.workers",
-        "runs.a.algorithm.learning_rate",
-        "runs.b.algorithm.learning_rate",
-    ]
+    places = [line.split(": ")[1] for line in str(error.value).splitlines()]
+    assert places == ["cluster.workers", "runs.a.algorithm.learning_rate", "runs.b.algorithm.learning_rate"]
 
 
 RUNS = "runs: {" + ", ".join(f"r{k}: {{{ASGD}}}" for k in range(55)) + "}"
@@ -177,19 +166,12 @@ def test_a_broken_trace_that_runs_share_is_named_once_with_its_line(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     if trace:
         Path("times.csv").write_text(trace)
-    Path("a.yaml").write_text(
-        f"cluster: {{workers: 2, compute: {{name: trace, file: times.csv}}}}\nstop: {{updates: 5}}\n{RUNS}"
-    )
+    cluster = "cluster: {workers: 2, compute: {name: trace, file: times.csv}}"
+    Path("a.yaml").write_text(f"{cluster}\nstop: {{updates: 5}}\n{RUNS}")
     with pytest.raises(FredError, match=r"^a.yaml:1: cluster(.compute)?: [^\n]+$"):
         load("a.yaml")
     with pytest.raises(FredError, match=r"^cluster(.compute)?: [^\n]+$"):
         fred.scenario(YAML(typ="safe").load(Path("a.yaml").read_text()))
-
-
-def test_no_run_is_called_like_an_option_or_a_hidden_file(tmp_path):
-    for name in ("--fresh", "-x", "-", ".", "..", ".a"):
-        with pytest.raises(FredError, match=r"scenario.yaml:4: .*: a run's name has .* does not start with `-` or `.`"):
-            load(write(tmp_path, f"{START}{ASGD}\nruns: {{'{name}': {{}}}}"))
 
 
 WHOLE: dict[str, Any] = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 1}}
@@ -225,14 +207,11 @@ def test_text_that_controls_how_it_is_shown_is_refused_and_text_of_any_language_
         ("cluster.network.bandwith=1", "--set cluster.network.bandwith=1: unknown key `bandwith`"),
     ],
 )
-def test_wrong_settings_name_themselves(tmp_path, setting, message):
+def test_wrong_settings_name_themselves_and_a_missing_file_is_named(tmp_path, setting, message):
     with pytest.raises(FredError, match=message):
         load(write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}")), [setting])
-
-
-def test_missing_file_is_named(tmp_path):
     with pytest.raises(FredError, match=r"cannot read .*nowhere.yaml: No such file"):
-        load(tmp_path / "nowhere.yaml")
+        load(tmp_path / "nowhere.yaml", [setting])
 
 
 @pytest.fixture(scope="module")
@@ -276,9 +255,8 @@ def test_the_schema_for_editors_is_current_short_and_finds_mistakes(schema, vali
 
 def test_another_algorithm_brings_its_protocol_unless_a_protocol_was_chosen():
     own, chosen = {"algorithm": {"name": "asgd", "learning_rate": 0.1}}, {"name": "stale-synchronous", "bound": 2}
-    scenario = fred.scenario(
-        **own, cluster={"workers": 2}, stop={"updates": 2}, runs={"own": {}, "chosen": {"protocol": chosen}}
-    )
+    runs = {"own": {}, "chosen": {"protocol": chosen}}
+    scenario = fred.scenario(**own, cluster={"workers": 2}, stop={"updates": 2}, runs=runs)
     changed = scenario.replace({"algorithm": {"name": "ringmaster", "learning_rate": 0.1}}).runs
     assert [type(changed[name].protocol).__name__ for name in ("own", "chosen")] == ["BoundedDelay", "StaleSynchronous"]
     assert scenario.replace({"cluster.workers": 3}).runs["chosen"].protocol == scenario.runs["chosen"].protocol
