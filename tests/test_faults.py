@@ -13,19 +13,9 @@ from fred import Cluster, FredError, Schedule, Verb
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.faults import Faults, Outage
 from fred.components import registry
-from fred.protocols.allreduce import Allreduce
-from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.cutoff import Cutoff
-from fred.protocols.gated import Gated
-from fred.protocols.gossip import Gossip
-from fred.protocols.local_steps import LocalSteps
-from fred.protocols.synchronous import Synchronous
+from fred.protocols.protocol import Protocol
 from fred.running.execution import execute
-from fred.systems.ad_psgd import Pairwise
-from fred.systems.eager_sgd import Eager
-from fred.systems.psp import Partial
-from fred.systems.softsync import Softsync
-from fred.systems.wagma_sgd import GroupAveraging
+from tests.cases import options
 from tests.worlds import CLUSTERS, constant, fitting, make_run, mostly_slow, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
@@ -33,8 +23,7 @@ CRASHES = {"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seco
 WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
 TO_WORK = 150.0  # s, after the last fault: more than anybody needs for a round, unless times have heavy tails
 LIGHT_TAILED = CLUSTERS.filter(lambda machines: "pareto" not in machines.model_dump_json())
-ONE_GROUP = GroupAveraging(group_size=4, group_waits=True, period=None, group_collective="ring")
-
+ONE_GROUP = "group-averaging group_size=4 group_waits=True period=None group_collective=ring"
 OF_REPLICAS = (
     *("gossip", "local-steps", "group-averaging", "pairwise", "eager", "elastic", "accumulating", "buffered"),
     *("straggler-tolerant", "outer-steps", "overlapped-steps", "local-servers", "quorum", "in-pairs", "local-sums"),
@@ -51,6 +40,11 @@ ABSENCES = st.lists(EIGHTHS.map(lambda drawn: (drawn[0], drawn[1] / 8, drawn[2] 
 
 def cluster(*faults: dict, workers: int = 3, **options) -> Cluster:
     return Cluster(workers=workers, compute=SECOND, faults=faults, **options)
+
+
+def use(text: str) -> Protocol:
+    chosen = options(text)
+    return registry.lookup("protocol", chosen.pop("name")).model_validate(chosen)
 
 
 def with_faults(machines: Cluster, *faults: dict) -> Cluster:
@@ -120,7 +114,7 @@ def outage(worker: int, begin: float = 0.0, end: float | None = None) -> dict[st
 
 class TestByHand:
     def test_a_worker_that_crashes_loses_its_gradient_and_begins_again(self):
-        schedule = record(Asynchronous(), cluster(outage(1, 2.5, 4.25)), seconds=7)
+        schedule = record(use("asynchronous"), cluster(outage(1, 2.5, 4.25)), seconds=7)
         assert pushed(schedule, 0) == [1, 2, 3, 4, 5, 6]
         assert pushed(schedule, 1) == [1, 2, 5.25, 6.25]
         assert schedule.counts()["dropped"] == 1
@@ -128,18 +122,18 @@ class TestByHand:
         assert 4.25 in schedule["time_ns"][pulls[schedule["worker"][pulls] == 1]] / NANOSECONDS, "it reads again"
 
     def test_workers_may_join_late_and_leave(self):
-        schedule = record(Asynchronous(), cluster(outage(0, end=3.0), outage(2, 1.5)), seconds=6)
+        schedule = record(use("asynchronous"), cluster(outage(0, end=3.0), outage(2, 1.5)), seconds=6)
         assert (pushed(schedule, 0), pushed(schedule, 2)) == ([4, 5], [1])
-        late = record(Pairwise(), cluster(outage(0, end=10.0), workers=2), seconds=20)
+        late = record(use("pairwise"), cluster(outage(0, end=10.0), workers=2), seconds=20)
         assert late["time_ns"][late.rows(Verb.SYNC)].min() >= 10 * NANOSECONDS, "it averages with nobody before"
 
     def test_backup_workers_stand_in_for_a_worker_that_has_left(self):
         leaves = cluster(outage(2, 1.5))
-        assert record(Synchronous(backup_workers=1), leaves, gradients=20).counts()["updates"] == 10
+        assert record(use("synchronous backup_workers=1"), leaves, gradients=20).counts()["updates"] == 10
         standstill = "nothing can happen any more after 2 s: worker 0 waits for round 1"
         with pytest.raises(FredError, match=f"{standstill} to be complete.*worker 2 does not come back"):
-            record(Synchronous(), leaves, gradients=20)
-        assert record(Synchronous(), leaves, seconds=20).standstill.startswith(standstill)
+            record(use("synchronous"), leaves, gradients=20)
+        assert record(use("synchronous"), leaves, seconds=20).standstill.startswith(standstill)
 
     @given(
         st.lists(st.tuples(st.integers(0, 3), st.integers(0, 900), st.integers(1, 400)), max_size=6),
@@ -151,7 +145,7 @@ class TestByHand:
         outages = [(worker, begin, begin + lasts + 0.00053) for worker, begin, lasts in begins]  # nothing at the same time
         times = [1.0, 1.0103, 1.1007, 1.7]
         machines = Cluster(**constant(*times, faults=[outage(*absence) for absence in outages]))
-        schedule = record(Synchronous(timeout=timeout, backup_workers=spare), machines, seconds=15.0001)
+        schedule = record(use(f"synchronous timeout={timeout} backup_workers={spare}"), machines, seconds=15.0001)
         commits = schedule.rows(Verb.COMMIT)
         rounds = elastic_rounds(times, outages, math.inf if timeout is None else timeout, spare, until=15.0001)
         assert (schedule["time_ns"][commits] / NANOSECONDS).tolist() == pytest.approx([end for end, _ in rounds], abs=1e-6)
@@ -168,7 +162,7 @@ class TestByHand:
     @pytest.mark.slow
     def test_random_crashes_come_as_often_as_stated(self):
         crashes = {"name": "crashes", "mean_up": 20.0, "away": {"name": "constant", "seconds": 5.0}}
-        counts = record(Asynchronous(), cluster(crashes, workers=50), seconds=400).counts()
+        counts = record(use("asynchronous"), cluster(crashes, workers=50), seconds=400).counts()
         expected = 50 * 400 / 25  # a crash each 20 s of being up and 5 s of being away
         assert abs(counts["dropped"] - expected) < 4 * math.sqrt(expected)
 
@@ -187,7 +181,7 @@ class TestByHand:
             execute("run", make_run("allreduce-sgd", cluster=machines, task=None), 0)
 
 
-WAIT_FOR_ALL = [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1), ONE_GROUP]
+WAIT_FOR_ALL = "allreduce", "local-steps period=1", "eager period=1", "cutoff", "group-averaging period=1", ONE_GROUP
 
 
 class TestAmongCrashes:
@@ -196,22 +190,22 @@ class TestAmongCrashes:
     @pytest.mark.parametrize(
         "protocol",
         [
-            *(Asynchronous(clocks="each"), Gated(k_push=3), Gated(k_push=2, unsent="apply-again"), Partial(gradients=2)),
-            *(Synchronous(backup_workers=1), Softsync(n=2), Softsync(n=2, afterwards="wait")),
+            *("asynchronous clocks=each", "gated k_push=3", "gated k_push=2 unsent=apply-again", "partial gradients=2"),
+            *("synchronous backup_workers=1", "softsync n=2", "softsync n=2 afterwards=wait"),
         ],
     )
     def test_a_gradient_that_was_dropped_is_not_used_afterwards(self, protocol):
         machines = cluster(CRASHES, workers=4, servers=2, network=self.MESSAGES)
-        schedule = record(protocol, machines, seconds=200)
+        schedule = record(use(protocol), machines, seconds=200)
         lost: set[tuple[int, int]] = set()
-        for verb, worker, step in zip(*(schedule[name].tolist() for name in ("verb", "worker", "step")), strict=True):
-            if verb == Verb.DROP:
-                lost.add((worker, step))
-            assert verb not in (Verb.PUSH, Verb.ADD) or (worker, step) not in lost
+        for row in schedule:
+            if row.verb == Verb.DROP:
+                lost.add((row.worker, row.step))
+            assert row.verb not in (Verb.PUSH, Verb.ADD) or (row.worker, row.step) not in lost
         assert lost
 
     def test_a_round_has_one_gradient_of_each(self):
-        schedule = record(Synchronous(), cluster(CRASHES, workers=4, network=self.MESSAGES), seconds=300)
+        schedule = record(use("synchronous"), cluster(CRASHES, workers=4, network=self.MESSAGES), seconds=300)
         rows = schedule.rows(Verb.ADD, Verb.COMMIT)
         ends = np.flatnonzero(schedule["verb"][rows] == Verb.COMMIT) + 1
         rounds = np.split(schedule["worker"][rows], ends)
@@ -222,7 +216,7 @@ class TestAmongCrashes:
     def test_links_that_become_slow_later_slow_collectives_from_then_on(self, protocol):
         slow = {"regime": {"name": "job", "nodes": [0], "slowdown": 10.0, "begin": 10.0}}
         network = {"bandwidth": 1e3, "contention": [slow]}
-        gradients = record(protocol, cluster(workers=4, network=network), seconds=200).counts()["gradients"]
+        gradients = record(use(protocol), cluster(workers=4, network=network), seconds=200).counts()["gradients"]
         assert 4 * (4 + 190 / 17) - 5 < gradients < 4 * (4 + 190 / 15) + 5
 
 
@@ -239,7 +233,7 @@ class TestLostMessages:
     @pytest.mark.parametrize(("servers", "messages"), [(1, 1), (3, 3)])
     def test_what_is_sent_again_is_counted_with_what_arrives(self, servers, messages):
         """Nothing queues, so that by how much a message is late says how often it was lost."""
-        schedule = record(Asynchronous(), cluster(self.LOST, servers=servers, network=self.LATENCY), gradients=300)
+        schedule = record(use("asynchronous"), cluster(self.LOST, servers=servers, network=self.LATENCY), gradients=300)
         for verb, begin, end in ((Verb.PULL, "begin_ns", "end_ns"), (Verb.PUSH, "end_ns", "time_ns")):
             rows = schedule.rows(verb)
             seconds = (schedule[end][rows] - schedule[begin][rows]) / NANOSECONDS
@@ -249,12 +243,16 @@ class TestLostMessages:
             assert sent.max() > 3
 
     @pytest.mark.parametrize(
-        "protocol", [Asynchronous(), Gossip(overlap=2), *mostly_slow([Asynchronous(clocks="each"), Partial(), Gossip()], [])]
+        "protocol",
+        mostly_slow(
+            ["asynchronous", "gossip overlap=2", "asynchronous clocks=each", "partial", "gossip"],
+            ["asynchronous", "gossip overlap=2"],
+        ),
     )
     def test_a_message_is_sent_as_often_as_it_is_lost(self, protocol):
         network = {**self.LATENCY, "servers": [{"servers": [0], "bandwidth": 1e9}]}
         machines = [cluster(*faults, workers=4, servers=2, network=network) for faults in ([self.LOST], [])]
-        lossy, sure = (record(protocol, each, gradients=2000) for each in machines)
+        lossy, sure = (record(use(protocol), each, gradients=2000) for each in machines)
         per_gradient = [each["messages"].sum() / each.counts()["gradients"] for each in (lossy, sure)]
         assert per_gradient[0] == pytest.approx(per_gradient[1] / 0.7, rel=0.03)
         sizes = [each["bytes"].sum() / each["messages"].sum() for each in (lossy, sure)]
@@ -270,7 +268,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
     def test_where_all_wait_for_all_it_begins_when_all_are_there_and_anew_if_one_goes(self, protocol, absences):
         faults = [outage(worker, begin, begin + length) for worker, begin, length in absences]
         machines = cluster(*faults, workers=4, speeds=[1, 1, 0.5, 0.8], network=self.RING)
-        schedule = record(protocol, machines, gradients=28)
+        schedule = record(use(protocol), machines, gradients=28)
         everybody = [(begin, begin + length) for _, begin, length in absences]
         away = [[span for span, (each, *_) in zip(everybody, absences, strict=True) if each == w] for w in range(4)]
         expected, now = [], 0.0
@@ -283,7 +281,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
 
     def eager(self, *faults: dict, **options: Any) -> list[Any]:
         """Return the rows of rounds of eager SGD, which any worker starts."""
-        schedule = record(Eager(start_by="solo", period=None), cluster(*faults, network=self.RING, **options), seconds=9)
+        schedule = record(use("eager start_by=solo period=None"), cluster(*faults, network=self.RING, **options), seconds=9)
         return [row for row in schedule if row.verb in (Verb.ADD, Verb.COMMIT)]
 
     def test_eager_sgd_goes_on_without_it_and_its_gradient_is_part_of_a_later_sum(self):
@@ -313,26 +311,26 @@ class TestWhoIsAwayWhenAnAverageIsMade:
     def test_in_gossip_it_takes_the_average_when_it_is_back(self, order):
         """Worker 1 needs 2 s; worker 0, who waits for its model, is away from 1.5 s on, but has sent its own."""
         machines = cluster(outage(0, 1.5, 5.0), workers=4, nodes=4, speeds=[1, 0.5, 1, 1])
-        schedule = record(Gossip(order=order), machines, seconds=5.5)
+        schedule = record(use(f"gossip order={order}"), machines, seconds=5.5)
         syncs = schedule.rows(Verb.SYNC)
         first = [schedule["time_ns"][syncs][schedule["worker"][syncs] == worker][0] / NANOSECONDS for worker in range(4)]
         assert first == [5.0, 2.0, 2.0, 1.0]
 
     @pytest.mark.parametrize(
-        ("name", "options"),
+        ("name", "chosen"),
         [
             *((name, {}) for name in OF_REPLICAS),
             ("streaming", {"elastic": True}),
             ("quorum", {"fragments": 3}),
             ("group-averaging", {"group_waits": True, "period": None}),
-            *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
+            *(("gossip", chosen) for chosen in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
         ],
     )
     @settings(max_examples=3)
     @given(machines=CLUSTERS, faults=OUTAGES, seed=st.integers(0, 99))
-    def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, options, machines, faults, seed):
+    def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, chosen, machines, faults, seed):
         machines = with_faults(machines, *faults)
-        schedule = record(fitting(name, machines, **options), machines, seconds=20, seed=seed)
+        schedule = record(fitting(name, machines, **chosen), machines, seconds=20, seed=seed)
         rows = schedule.rows(Verb.PULL, Verb.PUSH, Verb.SYNC)
         times = schedule["time_ns"][rows][schedule["worker"][rows] == 0]
         for fault in faults:
@@ -349,11 +347,11 @@ class TestStandstillAmongRandomCrashes:
         monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
         machines = cluster(outage(0, 0.5), self.RARE, workers=workers)
         with pytest.raises(FredError, match=r"nothing can happen any more.*worker 0 does not come back"):
-            record(Synchronous(), machines, gradients=10**6)
+            record(use("synchronous"), machines, gradients=10**6)
 
     def test_chained_exchanges_end_though_one_is_gone_for_good(self):
         machines = cluster(outage(0, 1.05), self.RARE, workers=4, network=TestLostMessages.LATENCY)
-        last = record(Gossip(exchanges=2), machines, seconds=50)["time_ns"].max()
+        last = record(use("gossip exchanges=2"), machines, seconds=50)["time_ns"].max()
         assert 0 < last < 10 * NANOSECONDS, "its neighbours, and theirs, wait for it"
 
     @pytest.mark.parametrize("name", WITH_CLOCK)
