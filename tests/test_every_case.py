@@ -60,12 +60,10 @@ class Runs:
 
 @cache
 def runs(case: Case, inline: bool = True) -> Runs:
-    """Return the runs of a case, for all tests."""
     return Runs(case, inline)
 
 
 def _from_a_file(checkpoint: Checkpoint) -> Checkpoint:
-    """Return what another process finds."""
     with TemporaryDirectory() as folder:
         checkpoints.save(Path(folder), "a run's", checkpoint)
         loaded = checkpoints.load(Path(folder), "a run's")

@@ -123,11 +123,9 @@ class Read:
         return f"{self.path(parent)}/{self.tracks[track].name}".removeprefix("/") if parent else ""
 
     def below(self, path: str) -> list[Slice]:
-        """The slices and instants of all tracks there."""
         return [one for one in (*self.slices, *self.instants) if f"{self.path(one.track)}/".startswith(path)]
 
     def counted(self, name: str) -> list:
-        """Times and values of a count."""
         (track,) = (uuid for uuid, track in self.tracks.items() if track.name == name and track.HasField("counter"))
         return self.counts[track]
 
@@ -170,7 +168,8 @@ def check_flows(read: Read, schedule: Schedule) -> None:
     """Row by row: where its flow must come from, and on what way; and no flow is left over."""
     flows, rows = read.flows(), list(schedule)
     instants = {one.facts["row"]: one for one in read.below("parameters/")}
-    served = {one.facts["row"]: one for one in read.below("messages/") if "row" in one.facts and _with_servers(one)}
+    sent = [one for one in read.below("messages/") if "row" in one.facts]
+    served = {one.facts["row"]: one for one in sent if "server" in str(one.facts.get("to", one.facts.get("from")))}
     computing = [one for one in read.slices if one.name in ("computing", "wasted")]
     worker_of = {id(one): int(read.path(one.track).rsplit(" ", 1)[1]) for one in computing}
     ended, begun = ({(worker_of[id(one)], getattr(one, at)): one for one in computing} for at in ("end", "begin"))
@@ -190,17 +189,13 @@ def check_flows(read: Read, schedule: Schedule) -> None:
     trips = [places for places in flows.values() if places[-1].order in arrivals]
     others = Counter(tuple(one.order for one in places) for places in flows.values() if places[-1].order not in arrivals)
     assert others == expected
-    _, begin, end, _, sender, receiver = schedule.intervals.only(What.TRIP)  # models from the worker that sends to the receiver
-    known = (sender != NONE) & ((end < schedule.end_ns) | (begin == end))
     drawn = [(one.begin, other.begin, read.path(one.track), read.path(other.track)) for one, other in trips]
+    models = zip(*map(np.ndarray.tolist, schedule.intervals.only(What.TRIP)), strict=True)  # of the sender, to the receiver
     assert sorted(drawn) == sorted(
         (begin, end, f"messages/worker {sender} sends", f"messages/worker {receiver} receives")
-        for begin, end, sender, receiver in zip(*(each[known].tolist() for each in (begin, end, sender, receiver)), strict=True)
+        for _, begin, end, _, sender, receiver in models
+        if sender != NONE and (end < schedule.end_ns or begin == end)
     )
-
-
-def _with_servers(message: Slice) -> bool:
-    return str(message.facts.get("to", message.facts.get("from"))).startswith("server")
 
 
 def _first_use(rows: list[Row], read: Row) -> Row | None:
@@ -215,7 +210,6 @@ def _ways(*places: Slice | None) -> tuple[int, ...]:
 
 
 def check_rows(read: Read, schedule: Schedule) -> None:
-    """Every row is an instant at its replica."""
     instants = read.below("parameters/")
     rows = {number: row for number, row in enumerate(schedule) if row.verb != Verb.MIX}
     expected = [(number, row.time_ns, WORDS[Verb(row.verb).name]) for number, row in rows.items()]
@@ -228,27 +222,24 @@ def check_rows(read: Read, schedule: Schedule) -> None:
 
 
 def check_counts(read: Read, schedule: Schedule) -> None:
-    """Updates and staleness are counted."""
     assert [value for _, value in read.counted("staleness")] == stale_gradients(schedule)
-    if not len(schedule.rows(Verb.SYNC)):
-        uses = schedule.rows(Verb.PUSH, Verb.ADD)
-        columns = schedule["time_ns"][uses], schedule["staleness"][uses]
-        assert read.counted("staleness") == list(zip(*(column.tolist() for column in columns), strict=True))
+    uses = schedule.rows(Verb.PUSH, Verb.ADD)
+    columns = (schedule[name][uses].tolist() for name in ("time_ns", "staleness"))
+    assert len(schedule.rows(Verb.SYNC)) or read.counted("staleness") == list(zip(*columns, strict=True))
     updates, changes = read.counted("updates"), [row.time_ns for row in schedule if row.verb in (Verb.PUSH, Verb.COMMIT)]
     assert (updates[0], updates[-1][1]) == ((0, 0), schedule.counts()["updates"])
     assert [time for time, _ in updates[1:]] == changes
 
 
 def check_part(whole: Read, schedule: Schedule) -> None:
-    """A part has what lies in it and nothing else."""
     part = part_of(schedule, schedule.end_ns // 3, schedule.end_ns // 2)
     read = Read(trace(part))
     check_workers(read, part)
     read.flows()
     assert all(part.begin <= one.begin <= one.end <= part.end for one in (*read.slices, *read.instants))
-    rows = [sorted(int(one.facts["row"]) for one in each.below("parameters/")) for each in (read, whole)]
-    times = schedule["time_ns"][rows[1]]
-    assert rows[0] == np.array(rows[1])[(times >= part.begin) & (times <= part.end)].tolist()
+    some, rows = (np.sort([one.facts["row"] for one in each.below("parameters/")]).astype(int) for each in (read, whole))
+    times = schedule["time_ns"][rows]
+    assert some.tolist() == rows[(times >= part.begin) & (times <= part.end)].tolist()
     inside = [(time, value) for time, value in whole.counted("updates")[1:] if part.begin <= time <= part.end]
     assert read.counted("updates")[1:] == inside
 
@@ -329,22 +320,19 @@ def test_a_trace_that_is_too_large_for_a_browser_is_refused_with_a_smaller_part(
 class TestCommand:
     @pytest.fixture
     def folder(self, tmp_path, undrawn) -> Path:
-        """A result of two runs, one of them without a clock."""
         timed = make_run(task=None, cluster=CLUSTER, stop={"gradients": 20})
         clockless = make_run(task=None, cluster={"workers": 1}, protocol="dispatcher", stop={"updates": 7})
-        scenario = Scenario(title="", seeds=(1, 2), runs={"timed": timed, "clockless": clockless})
-        experiment.run(scenario, out=tmp_path / "results" / "result")
-        return tmp_path / "results" / "result"
+        out = tmp_path / "results" / "result"
+        experiment.run(Scenario(title="", seeds=(1, 2), runs={"timed": timed, "clockless": clockless}), out=out)
+        return out
 
     def test_a_file_is_written_and_written_again(self, folder, tmp_path):
         arguments = ["export", folder, "--only", "timed", "--seed", "2"]
         out = folder.parent / "result.timed.seed-2.pftrace"
         assert fred_command(*arguments).out.startswith(f"{out}: 0.0 MB; open it with https://ui.perfetto.dev")
-        written = out.read_bytes()
-        schedule = execute("timed", make_run(task=None, cluster=CLUSTER, stop={"gradients": 20}), 2).schedule
-        assert written == trace(part_of(schedule)._replace(name="timed, seed 2"))
-        assert fred_command(*arguments, "--out", out).code == 0
-        assert out.read_bytes() == written
+        run, written = make_run(task=None, cluster=CLUSTER, stop={"gradients": 20}), out.read_bytes()
+        assert written == trace(part_of(execute("timed", run, 2).schedule)._replace(name="timed, seed 2"))
+        assert fred_command(*arguments, "--out", out).code == 0 and out.read_bytes() == written
         assert fred_command(*arguments, "--begin", 0.1, "--end", 0.2, "--out", tmp_path / "new" / "part").code == 0
         slices = Read((tmp_path / "new" / "part").read_bytes()).slices
         assert 100_000_000 <= min(one.begin for one in slices) < max(one.end for one in slices) <= 200_000_000

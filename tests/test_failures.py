@@ -72,14 +72,12 @@ def failing_run(run: Run, job: dict[str, Any], **options: Any) -> Run:
 
 
 def carrying_run(run: Run, to: str, sharing: str, **options: Any) -> Run:
-    """Return a run whose job fails, and whose checkpoints the network carries."""
     checkpoint = {"every_updates": 3, "to": to, "bytes": 30_000, "blocking": sharing == "queue"}
     network = {"bandwidth": 1e6, "server_bandwidth": 1e6, "sharing": sharing}
     return failing_run(run, drawn(8.0, repair=0.2, spares=1, checkpoint=checkpoint), network=network, **options)
 
 
 def updates(schedule: Schedule) -> list[float]:
-    """Return the times of the updates, s."""
     return (schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS).tolist()
 
 

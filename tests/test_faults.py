@@ -29,11 +29,8 @@ OF_REPLICAS = (
     *("straggler-tolerant", "outer-steps", "overlapped-steps", "local-servers", "quorum", "in-pairs", "local-sums"),
     *("local-total", "in-turn", "streaming", "choco", "late-averaging"),
 )
-OUTAGES = st.lists(
-    st.builds(lambda begin, length: outage(0, begin, begin + length), st.floats(0, 5), st.floats(0.01, 5)),
-    min_size=1,
-    max_size=3,
-)
+OUTAGE = st.builds(lambda begin, length: outage(0, begin, begin + length), st.floats(0, 5), st.floats(0.01, 5))
+OUTAGES = st.lists(OUTAGE, min_size=1, max_size=3)
 EIGHTHS = st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(1, 40))
 ABSENCES = st.lists(EIGHTHS.map(lambda drawn: (drawn[0], drawn[1] / 8, drawn[2] / 8)), max_size=5)  # worker, begin, length
 
@@ -118,14 +115,9 @@ class TestByHand:
         assert pushed(schedule, 0) == [1, 2, 3, 4, 5, 6]
         assert pushed(schedule, 1) == [1, 2, 5.25, 6.25]
         assert schedule.counts()["dropped"] == 1
+        assert pushed(record(use("asynchronous"), cluster(outage(0, end=3.0)), seconds=6), 0) == [4, 5], "it joins late"
         pulls = schedule.rows(Verb.PULL)
         assert 4.25 in schedule["time_ns"][pulls[schedule["worker"][pulls] == 1]] / NANOSECONDS, "it reads again"
-
-    def test_workers_may_join_late_and_leave(self):
-        schedule = record(use("asynchronous"), cluster(outage(0, end=3.0), outage(2, 1.5)), seconds=6)
-        assert (pushed(schedule, 0), pushed(schedule, 2)) == ([4, 5], [1])
-        late = record(use("pairwise"), cluster(outage(0, end=10.0), workers=2), seconds=20)
-        assert late["time_ns"][late.rows(Verb.SYNC)].min() >= 10 * NANOSECONDS, "it averages with nobody before"
 
     def test_backup_workers_stand_in_for_a_worker_that_has_left(self):
         leaves = cluster(outage(2, 1.5))
@@ -243,11 +235,7 @@ class TestLostMessages:
             assert sent.max() > 3
 
     @pytest.mark.parametrize(
-        "protocol",
-        mostly_slow(
-            ["asynchronous", "gossip overlap=2", "asynchronous clocks=each", "partial", "gossip"],
-            ["asynchronous", "gossip overlap=2"],
-        ),
+        "protocol", ["asynchronous", "gossip overlap=2", *mostly_slow(["asynchronous clocks=each", "partial", "gossip"], [])]
     )
     def test_a_message_is_sent_as_often_as_it_is_lost(self, protocol):
         network = {**self.LATENCY, "servers": [{"servers": [0], "bandwidth": 1e9}]}
@@ -280,7 +268,6 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         assert found[:6].tolist() == expected
 
     def eager(self, *faults: dict, **options: Any) -> list[Any]:
-        """Return the rows of rounds of eager SGD, which any worker starts."""
         schedule = record(use("eager start_by=solo period=None"), cluster(*faults, network=self.RING, **options), seconds=9)
         return [row for row in schedule if row.verb in (Verb.ADD, Verb.COMMIT)]
 

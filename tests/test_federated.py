@@ -50,7 +50,6 @@ def test_fedavg_with_one_step_is_synchronous_sgd_and_spare_clients_are_backup_wo
 
 
 def sampled(protocol: ClientRounds, cluster: Cluster, seconds: float = 400.0) -> list[int]:
-    """Return the clients of all rounds, one after the other."""
     schedule = record(protocol, cluster, seconds=seconds)
     return schedule["worker"][schedule.rows(Verb.ADD)].tolist()
 
@@ -182,7 +181,6 @@ class Compass:
             self.ask(client, -1, self.first)
 
     def run(self, end: int) -> None:
-        """Go on until this time, ns."""
         while self.events and self.events[0][0] <= end:
             self.now, _, kind, number = heapq.heappop(self.events)
             self.aggregate(number) if kind == "timer" else self.arrival(number)
@@ -271,7 +269,6 @@ def recorded(schedule: Schedule) -> tuple[list[list[Row]], list[list[list[Row]]]
 
 
 def check_against_other_program(single: Outcome) -> Compass:
-    """Raise AssertionError unless the other program, with the run's times of gradients and messages, finds the same."""
     check_laws(single)
     begun, steps, updates = recorded(single.schedule)
     gradients = [[row.end_ns - row.begin_ns for task in tasks for row in task] for tasks in steps]

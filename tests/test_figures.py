@@ -33,7 +33,6 @@ NAMES = ("at-once", "in-step", "no-clock")
 
 @pytest.fixture(scope="module")
 def learned() -> Result:
-    """Three runs of which one has no clock, three seeds."""
     in_step = {"algorithm": "ssgd", "protocol": {"backup_workers": 1}}
     no_clock = {"algorithm": "asgd", "protocol": "dispatcher"}
     runs: dict[str, Any] = {"at-once": {"algorithm": "asgd"}, "in-step": in_step, "no-clock": no_clock}
@@ -42,7 +41,6 @@ def learned() -> Result:
 
 @pytest.fixture(scope="module")
 def untrained() -> Result:
-    """Only timing: five runs, of which two share theirs."""
     return run_all(TIMINGS, (3, 1), task=None, cluster=NETWORKED)
 
 
@@ -53,7 +51,6 @@ def crashing(workers: int, worker: int, begin: float, end: float) -> dict[str, A
 
 
 def points_of(metrics: pd.DataFrame, run: str, seed: int, *columns: str) -> list[list[float]]:
-    """Columns of one run's metrics with one seed."""
     rows = metrics[(metrics["run"] == run) & (metrics["seed"] == seed)]
     return [rows[column].to_list() for column in columns]
 
@@ -70,12 +67,10 @@ def data_of(line: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def caption_of(picture: Picture) -> str:
-    """Return the figure's caption, on one line."""
     return picture.get_supxlabel().replace("\n", " ")
 
 
 def some(result: Result, *names: str, seeds: tuple[int, ...] = (3, 1, 2)) -> Result:
-    """Return the runs of these names and seeds."""
     return Result(result.scenario, [each for each in result.outcomes if each.name in names and each.seed in seeds])
 
 
@@ -223,7 +218,6 @@ def test_the_pace_is_the_gradients_of_each_part_of_the_time(untrained):
 
 
 def heights_of(axis: Axes) -> dict[float, float]:
-    """Height of each bar of a histogram that has one, by its left end."""
     (outline,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
     heights, edges, _ = outline.get_data()
     return {float(left): float(height) for left, height in zip(edges, heights, strict=False) if height}
@@ -349,7 +343,6 @@ def test_a_picture_is_the_same_bytes_each_time_whatever_the_readers_own_style(le
 
 
 def timing_of(cluster: dict[str, Any], **stop: float) -> Result:
-    """The timing of asynchronous SGD."""
     return run_all({"run": {"task": None, "cluster": cluster, "stop": stop}})
 
 
@@ -413,7 +406,6 @@ def test_a_timeline_shows_the_first_fault_unless_a_run_ends_before():
 
 @pytest.fixture(scope="module")
 def many() -> Result:
-    """Forty workers, of whom one is away from 2.5 s on, and four."""
     runs = {"large": {"cluster": crashing(40, 21, 2.5, 4.0)}, "small": {"cluster": {"workers": 4, "compute": SECOND}}}
     return run_all(runs, task=None, stop={"seconds": 12})
 
@@ -443,7 +435,6 @@ def test_a_timeline_has_the_chosen_workers_and_times(many):
 
 
 def test_where_updates_are_many_their_number_is_drawn():
-    """As many in each of 250 parts of the time as the schedule says."""
     result = timing_of({"workers": 60, "compute": COMPUTE}, gradients=900)
     (axis,) = result.plot("timeline", begin=0.0).axes
     assert not [each for each in axis.collections if isinstance(each, LineCollection)]

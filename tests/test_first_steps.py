@@ -23,25 +23,8 @@ BRIEF = ("--seed", "1", "--set", "stop={updates: 4}", "--set", "task=null", "--s
 OWN = "title: mine\ncluster: {workers: 2}\nalgorithm: {name: asgd, learning_rate: 0.1}\nstop: {updates: 4}\n"
 
 
-COMPLETED = """
-import json, os, sys
-from fred.commands.cli import main
-
-answers = []
-for line in sys.argv[1:]:
-    os.environ.update(COMP_LINE=line, COMP_POINT=str(len(line)), _ARGCOMPLETE_STDOUT_FILENAME="answer")
-    open("answer", "w").close()
-    if not (child := os.fork()):  # argcomplete ends its process, and closes files that are not its own
-        main()
-    os.waitpid(child, 0)
-    answers.append(open("answer").read().split())
-print(json.dumps(answers))
-"""
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -51,7 +34,6 @@ def names_in(folder: str | Path = ".") -> list[str]:
 
 
 def model_in(scenario: str) -> Path:
-    """Return the file of the model by which the run `cutoff` chooses."""
     protocol: Any = load(scenario).runs["cutoff"].protocol
     return Path(protocol.rule.model)
 
@@ -172,7 +154,7 @@ class TestCompletion:
     @pytest.mark.slow
     def test_words_files_and_names_are_completed(self, folder):
         (folder / "mine.yaml").touch()
-        expected = {
+        for line, words in {
             "fred q": ["quickstart"],
             "fred run systems/ss": ["systems/ssgd", "systems/ssp"],
             "fred run m": ["mine.yaml"],
@@ -181,10 +163,12 @@ class TestCompletion:
             "fred list late": ["latency"],
             "fred list latency shif": ["shifted-exponential"],
             "fred rnu ": [],
-        }
-        environment = os.environ | {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "PYTHONPATH": str(ROOT)}
-        process = subprocess.run([sys.executable, "-c", COMPLETED, *expected], env=environment, capture_output=True, check=True)
-        assert json.loads(process.stdout) == list(expected.values())
+        }.items():
+            complete = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": "answer"}
+            environment = os.environ | complete | {"COMP_LINE": line, "COMP_POINT": str(len(line)), "PYTHONPATH": str(ROOT)}
+            (folder / "answer").write_text("")
+            subprocess.run([sys.executable, "-m", "fred"], env=environment, check=True)
+            assert (folder / "answer").read_text().split() == words, line
 
     @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
     def test_bash_completes_by_the_script(self, folder):

@@ -64,7 +64,6 @@ def gain(seconds: np.ndarray, backups: int = 1) -> float:
 
 @pytest.fixture(scope="module")
 def one_slow() -> Fitted:
-    """Worker 4 of 12 is six times slower."""
     return fit(trace(times(0) * np.where(np.arange(12) == 4, 6.0, 1.0)))
 
 

@@ -49,7 +49,6 @@ def world(seed: int, plain: bool = False) -> tuple[list[Message], list[float]]:
 
 
 def sent(messages: Sequence[Message], capacities: Sequence[float], slowed: Mapping[int, Slowdown] | None = None) -> list[int]:
-    """Return when FRED's messages have passed, ns."""
     env = Loop()
     flows = Flows(env, capacities, slowed)
     done: list[int] = [0] * len(messages)
@@ -90,7 +89,6 @@ def test_links_that_slow_down_at_times_change_the_rates(seed):
 
 @cache
 def simgrid() -> str:
-    """Return the Python that has SimGrid, or an empty text."""
     for python in ("/usr/bin/python3", sys.executable):
         if Path(python).exists() and not subprocess.run([python, "-c", "import simgrid"], capture_output=True).returncode:
             return python
@@ -122,17 +120,14 @@ def simulated(worlds: Sequence[tuple[list[Message], list[float]]], latencies: fl
     ],
 )
 def test_messages_arrive_when_simgrid_says(seeds, latency, gamma):
-    """Random topologies and patterns of messages; senders wait for the latency (ns), as in FRED.
-
-    With latencies, SimGrid shares links by them, and gamma is the window.
-    """
+    """Senders wait for the latency (ns), as in FRED. With latencies, SimGrid shares links by them, and gamma is the window."""
     worlds = [world(seed, plain=True) for seed in seeds]
     for (messages, capacities), arrived in zip(worlds, simulated(worlds, latency / 1e9, gamma), strict=True):
         waits = [latency * sum(link + 1 for link in message.path) for message in messages]
-        limits = [gamma / (2 * wait) if gamma else math.inf for wait in waits]
+        changes = [{"weight": 1 / (wait or 1), "limit": gamma / (2 * wait) if gamma else math.inf} for wait in waits]
         delayed = [
-            message._replace(begin=message.begin + wait, weight=1 / (wait or 1), limit=limit)
-            for message, wait, limit in zip(messages, waits, limits, strict=True)
+            message._replace(begin=message.begin + wait, **change)
+            for message, wait, change in zip(messages, waits, changes, strict=True)
         ]
         times = np.array(sent(delayed, capacities)) / 1e9
         assert times == pytest.approx(arrived, rel=1e-9, abs=2e-9 if latency else 1e-9)
@@ -141,16 +136,10 @@ def test_messages_arrive_when_simgrid_says(seeds, latency, gamma):
 @pytest.mark.parametrize("sharing", ["queue", "fair"])
 def test_a_read_that_never_ended_can_be_stored(sharing, tmp_path, undrawn):
     """The last models are under way at the end, or lost for good."""
-    text = {
-        "cluster": {
-            "workers": 3,
-            "network": {"server_bandwidth": 1e6, "message_bytes": 500_000, "sharing": sharing},
-            "faults": [{"name": "lost-messages", "share": 0.3}],
-        },
-        "stop": {"seconds": 5.2},
-        "algorithm": {"name": "asgd", "learning_rate": 0.1},
-    }
-    result = fred.run(fred.scenario(text), out=tmp_path / "result")
+    network = {"server_bandwidth": 1e6, "message_bytes": 500_000, "sharing": sharing}
+    cluster = {"workers": 3, "network": network, "faults": [{"name": "lost-messages", "share": 0.3}]}
+    scenario = fred.scenario(cluster=cluster, stop={"seconds": 5.2}, algorithm={"name": "asgd", "learning_rate": 0.1})
+    result = fred.run(scenario, out=tmp_path / "result")
     ends = result.outcomes[0].schedule["end_ns"]
     assert ends.max() == UNENDING
     assert fred.load_result(tmp_path / "result").outcomes[0].schedule["end_ns"].tolist() == ends.tolist()
@@ -182,7 +171,6 @@ class Rules:
         self.arrivals: list[tuple[int, list[int]]] = []  # in the schedule, ns, of the last one of some messages
 
     def link(self, bandwidth: float | None, *owner: object) -> tuple[int, ...]:
-        """Return the number of a link as a path; an empty one if it is unlimited."""
         if bandwidth is None:
             return ()
         if owner not in self.numbers:
@@ -208,7 +196,6 @@ class Rules:
         self.arrivals.append((end, parts))
 
     def across(self, sender: int, receiver: int, size: int, begin: int, end: int) -> None:
-        """Add a message between workers."""
         regions = self.region_of[sender], self.region_of[receiver]
         if self.regions or self.node_of[sender] != self.node_of[receiver]:
             path = self.of_worker("out", sender, regions[1]) + self.of_worker("in", receiver, regions[0])
@@ -220,7 +207,6 @@ class Rules:
         self.arrivals.append((end, [self.add(path, size, begin, *regions)]))
 
     def add(self, path: tuple[int, ...], size: int, begin: int, sending: int, receiving: int) -> int:
-        """Add a message from one region to another; return its number."""
         table = self.regions.latency if self.regions else None
         latency = round(1e9 * table[sending][receiving]) if table else 50_000_000
         weight = 1 / latency if self.network.weights == "latency" else 1.0

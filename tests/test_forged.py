@@ -1,6 +1,5 @@
 """Results that somebody has changed, with every digest made to fit: they are refused in one line, or read as they are."""
 
-import contextlib
 import copy
 import itertools
 import json
@@ -33,7 +32,6 @@ SETTINGS: dict[str, Any] = {
     "evaluate": {"points": 2, "target_loss": 1.0},
 }
 WRONG: list[Any] = [None, "x", -1, 2**70, 0.5, True, [], {}, [1], {"a": 1}]
-GONE = object()
 
 
 @pytest.fixture(scope="module")
@@ -51,20 +49,16 @@ def out(written, tmp_path) -> Path:
 
 
 def places(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the place of every value in a JSON document, also of mappings and lists."""
     yield keys
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         yield from places(value[key], (*keys, key))
 
 
 def changed(document: Any, keys: tuple[Any, ...], value: Any) -> Any:
-    """Return the document with another value at one place, or without it."""
     document = at = copy.deepcopy(document)
     for key in keys[:-1]:
         at = at[key]
     at[keys[-1]] = value
-    if value is GONE:
-        del at[keys[-1]]
     return document
 
 
@@ -101,19 +95,6 @@ def test_any_change_of_a_units_summary_is_refused_or_shown(out, wrong):
         except FredError as error:
             assert "\n" not in str(error)
     assert accepted < 35, "a number of the right kind cannot be told from another"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["manifest.json", "summary.json"])
-def test_any_change_of_what_a_folder_says_of_itself_is_refused_or_read(out, name):
-    document = json.loads((out / name).read_text())
-    chosen = [keys for keys in places(document) if keys and "files" not in keys and "environment" not in keys]
-    for number, keys in enumerate(chosen):
-        for value in (GONE, WRONG[number % len(WRONG)], WRONG[(number + 3) % len(WRONG)]):
-            (out / name).write_text(json.dumps(changed(document, keys, value)))
-            with contextlib.suppress(FredError):
-                result = fred.load_result(out)
-                assert len(result.summary) <= 2 and repr(result.scenario)
 
 
 def _forged(table: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
@@ -167,12 +148,10 @@ def test_other_values_in_a_units_files_are_refused(out):
             with pytest.raises(FredError, match=r"schedule.parquet: "):
                 raise AssertionError((fact, value, fred.load_result(out).outcome("asgd").schedule))
     for name, wrong in TABLES:
-        file = out / UNIT / f"{name}.parquet"
-        frame = pd.read_parquet(file)
+        frame = pd.read_parquet(file := out / UNIT / f"{name}.parquet")
         frame.assign(**wrong).to_parquet(file, index=False)
-        outcome = fred.load_result(out).outcome("asgd")
         with pytest.raises(FredError, match=f"cannot read .*{name}.parquet: "):
-            raise AssertionError((name, wrong, outcome.metrics if name == "metrics" else outcome.run_times))
+            raise AssertionError((name, wrong, getattr(fred.load_result(out).outcome("asgd"), name.replace("-", "_"))))
         frame.to_parquet(file, index=False)
     write_arrays(out / UNIT / "params.npz", {"initial/weights": np.zeros(2), "final/weights": np.array(["a", "b"])})
     with pytest.raises(FredError, match=r"cannot read .*params.npz: `final/weights.npy` holds <U1; expected numbers"):

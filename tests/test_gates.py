@@ -35,8 +35,6 @@ def users_gates():
 
 
 class Never(Gate):
-    """Nothing passes."""
-
     def passes(self, offer: Offer) -> bool:
         return False
 

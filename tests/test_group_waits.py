@@ -43,13 +43,11 @@ def outcome(algorithm: str, protocol: Any, cluster: Any = CLUSTER, **options: An
 
 
 def syncs(schedule: Schedule) -> list[tuple[int, int]]:
-    """Return the time and the worker of each average."""
     rows = schedule.rows(Verb.SYNC)
     return sorted(zip(schedule["time_ns"][rows].tolist(), schedule["worker"][rows].tolist(), strict=True))
 
 
 def check_equal(one: Outcome, *others: Outcome) -> None:
-    """Raise AssertionError unless the systems made the same models at the same times."""
     assert len(syncs(one.schedule)) > 30
     assert all(syncs(one.schedule) == syncs(other.schedule) and one.params_digest == other.params_digest for other in others)
 

@@ -74,7 +74,6 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, dict[str, Any]]] = {  # what
 
 
 def scenario_in(folder: Path, kind: str) -> Path:
-    """Write a scenario of one run and the input that it names."""
     make, _, settings = KINDS[kind]
     (folder / "in").mkdir(parents=True)
     make(folder / "in")
@@ -134,7 +133,6 @@ def test_whatever_looks_at_a_result_needs_none_of_its_inputs(kind, tmp_path, mon
 
 
 def _change(kind: str, folder: Path) -> None:
-    """Put another input of the same kind in its place."""
     file = folder / KINDS[kind][1]
     if kind == "arrays":
         arrays = dict(np.load(file))

@@ -43,7 +43,6 @@ ENDLESS = "9" * 5000, "0x" + "f" * 6000  # numbers that Python does not write ou
 
 
 def refused(function: Any, message: str) -> str:
-    """Call a function that refuses, in one line."""
     with pytest.raises(FredError, match=message) as error:
         function()
     assert "\n" not in str(error.value)

@@ -88,9 +88,10 @@ def test_empirical_reads_a_column(tmp_path, text):
     assert sorted(set(latency.sample(GRID).tolist())) == [0.25, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_empirical_refuses_what_is_not_a_trace(tmp_path):
+    file = tmp_path / "trace.csv"
+    for content, message in (
+        (None, "cannot read"),
         ("worker,secs\n0,1\n", "no column `seconds`; it has worker, secs"),
         ("seconds\n1\nfast\n", r"trace.csv:3: expected a time in column `seconds`, a number; found 'fast'"),
         ("seconds,seconds\n1,2\n", r"trace.csv has 2 columns `seconds`"),
@@ -100,14 +101,11 @@ def test_empirical_reads_a_column(tmp_path, text):
         ("seconds\n1\n1_0\n", r"trace.csv:3: expected a time .*found '1_0'"),
         ("seconds\n1\n\u0661\n", r"trace.csv:3: expected a time"),
         ("seconds\n" + "1\n" * 100_001, r"100,001 durations; expected at most 100,000: .* one of every 2"),
-        (None, "cannot read"),
-    ],
-)
-def test_empirical_refuses_what_is_not_a_trace(tmp_path, content, message):
-    if content is not None:
-        (tmp_path / "trace.csv").write_text(content)
-    with pytest.raises(FredError, match=message):
-        make_run(cluster={"workers": 1, "compute": {"name": "empirical", "csv": str(tmp_path / "trace.csv")}})
+    ):
+        if content is not None:
+            file.write_text(content)
+        with pytest.raises(FredError, match=message):
+            make_run(cluster={"workers": 1, "compute": {"name": "empirical", "csv": str(file)}})
 
 
 @pytest.mark.slow
@@ -130,39 +128,30 @@ lines.append(str(list(itertools.islice(Shifting(change=-0.3).choices(0, 7), 500)
     assert done.stdout.splitlines() == here["lines"]
 
 
-@pytest.mark.parametrize(
-    ("cluster", "message"),
-    [
+def test_impossible_durations_are_refused_early_or_when_they_come_up():
+    registry.allow_import([__name__])
+    truncated, network = {"median": 2, "sigma": 1, "shift": 3, "longest": 3}, {"bandwidth": 1e-9, "message_bytes": 144}
+    for cluster, message in (
         ({"compute": {"name": "normal", "mu": 1e-4, "sigma": 1e-5}}, "`floor` .* is more than 6 `sigma` above `mu`"),
-        (
-            {"compute": {"name": "lognormal", "median": 2, "sigma": 1, "shift": 3, "longest": 3}},
-            r"`longest` \(3\) leaves nothing",
-        ),
+        ({"compute": {"name": "lognormal", **truncated}}, r"`longest` \(3\) leaves nothing of the distribution"),
         ({"compute": {"name": "constant", "seconds": 1e10}}, "latency `constant` gives durations that are not between 0 and"),
         ({"compute": "tests.test_latency:Backwards"}, "latency `tests.test_latency:Backwards` gives durations"),
         ({"speeds": [1, 1, 1, 1e-12]}, "gives durations that are not between 0 and .*, and the speeds"),
         ({"workers": 1e9}, "at most 10,000,000 workers"),
         ({"contention": [{"name": "random-delays", "workers": 1, "seconds": 1e300}]}, "a time is too long"),
-    ],
-)
-def test_impossible_durations_are_refused_early(cluster, message):
-    registry.allow_import([__name__])
-    with pytest.raises(FredError, match=message):
-        make_run(cluster={"workers": 4, "compute": COMPUTE, **cluster})
-
-
-def test_impossible_durations_are_refused_when_they_come_up():
-    for cluster, message in (
-        ({"compute": {"name": "lognormal", "median": 0.1, "sigma": 100}}, "latency `lognormal` gives durations"),
-        ({"compute": COMPUTE, "network": {"bandwidth": 1e-9, "message_bytes": 144}}, "virtual time passes 9e"),
     ):
         with pytest.raises(FredError, match=message):
-            execute("run", make_run(cluster={"workers": 4, **cluster}, task=None), 0)
+            make_run(cluster={"workers": 4, "compute": COMPUTE, **cluster})
+    for cluster, message in (
+        ({"compute": {"name": "lognormal", "median": 0.1, "sigma": 100}}, "latency `lognormal` gives durations"),
+        ({"compute": COMPUTE, "network": network}, "virtual time passes 9e"),
+    ):
+        run = make_run(cluster={"workers": 4, **cluster}, task=None)
+        with pytest.raises(FredError, match=message):
+            execute("run", run, 0)
 
 
 class Backwards(Constant):
-    """Not a duration."""
-
     seconds: float = -1.0
 
 

@@ -111,7 +111,6 @@ runs: {60𝒜: {}}¶START¶ASGD} => :1: runs.*this run's name would have 240 byt
 START¶ASGD}¶sweep:¶  over:¶    - {LONG} => :4: sweep: found .*bytes, but a folder's name can have at most 239
 runs: []¶START => :1: runs: found \[\]; expected run names
 a: 1¶a: 2 => :2: not valid YAML: the key `a` is there twice
-a: [1 => :.*: not valid YAML
 - 1 => :1: expected a mapping
  => :1: expected a mapping
 title: 2020-13-45 => :1: not valid YAML: month must be in 1..12
@@ -194,13 +193,11 @@ def test_text_that_controls_how_it_is_shown_is_refused_and_text_of_any_language_
     ("setting", "message"),
     [
         ("algorithm.learning_rate=-1", r"--set algorithm.learning_rate=-1: found -1; expected greater than 0"),
-        ("algorithm.rate=1", "--set algorithm.rate=1: unknown key `rate`"),
         ("nonsense", "--set nonsense: expected key.path=value"),
         ("runs.nobody.stop.updates=1", "expected runs.NAME.key=value with NAME one of plain, other, third"),
         ("cluster.workers.more=1", "`workers` has no `more`"),
         ("a.b=[1", "the value is not valid YAML"),
         ("²=1", "--set ²=1: unknown key `²`"),
-        ("title=\1", "the value is not valid YAML"),
         ("title.x=foo", "--set title.x=foo: expected a valid string"),
         ("seeds.0=5", "`seeds` has no `0`"),
         ("algorithm.optimizer.momentum=0.5", "--set algorithm.optimizer.momentum=0.5: missing key `name`"),

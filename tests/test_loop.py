@@ -54,7 +54,6 @@ class World:
         return name
 
     def some(self, rng: random.Random) -> simpy.Event:
-        """Return an event that may never happen, or have happened."""
         return rng.choice([self.delay(rng.randint(0, 4)), self.env.timeout(rng.randint(0, 4), "late"), rng.choice(self.bells)])
 
     def wait(self, name: str, rng: random.Random) -> Process:
@@ -99,7 +98,6 @@ class World:
 
 
 def traced(world: World, run: Callable[[], object]) -> tuple[Trace, str]:
-    """Return the events, and the error that ends the program."""
     try:
         run()
     except Exception as error:
@@ -108,7 +106,6 @@ def traced(world: World, run: Callable[[], object]) -> tuple[Trace, str]:
 
 
 def in_simpy(number: int) -> tuple[Trace, str]:
-    """Run a program in SimPy's own environment, with its own timeouts."""
     env = simpy.Environment()
     return traced(World(env, number, env.timeout), env.run)
 
@@ -144,12 +141,12 @@ class TestLoop:
 
         generator = work(1, [])
         hint = f"{generator!r}: write `yield from` instead of `yield`"
+        message = "a process yields an event, or a whole number of nanoseconds, not"
         for value, shown in ((-1, ""), (-3.0, "-3.0"), ("5", "'5'"), (None, "None"), (2.5, "2.5"), (generator, hint)):
             loop, messages = Loop(), list[str]()
             loop.process(work(value, messages))
             drain(loop)
-            message = f"a process yields an event, or a whole number of nanoseconds, not {shown}"
-            assert (loop.now, messages) == (4, [message if shown else "negative delay -1"])
+            assert (loop.now, messages) == (4, [f"{message} {shown}" if shown else "negative delay -1"])
         with pytest.raises(ValueError, match="negative delay -1"):
             Loop().after(-1)
 

@@ -59,7 +59,6 @@ def test_plain_averages_and_momentum_are_in_the_grid_of_every_system_with_outer_
 
 
 def test_delayed_nesterov_with_and_without_the_speeds_is_the_same_where_all_are_alike():
-    """The same events and weights, of servers with the same options."""
     plain, paced = (_run(Case(230), name) for name in ("delayed-nesterov", "delayed-nesterov-paced"))
     one, other = (Timing.of(run, 1, 4 * PARAMETERS)._replace(seconds=20.0).schedule().digest() for run in (plain, paced))
     assert one == other and plain.algorithm == paced.algorithm
