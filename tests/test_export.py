@@ -12,9 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
-from fred.base.errors import FredError
+from fred import FredError, spans
 from fred.outcomes.sent_messages import messages
-from fred.outcomes.spans import spans
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Row, Schedule, Verb, What

@@ -5,8 +5,8 @@ import pytest
 
 import fred
 from studies.failures import cases, page
-from studies.failures.cases import BASE, HOUR, MEDIUM, MOST, NONE, RATES, SYSTEMS
-from studies.failures.compared import costs, costs_less_base, values, work
+from studies.failures.cases import HOUR, MEDIUM, MOST, NONE, RATES, SYSTEMS
+from studies.failures.compared import values
 from studies.failures.measure import CHOSEN, FOUND, GOODPUT
 from studies.tuning import REPORTED, TUNING
 
@@ -52,15 +52,3 @@ def test_every_system_is_measured_at_all_rates_on_all_seeds_and_those_alike_have
         assert set(own.loc[own["tuned"] != "none", "hours"]) == {MEDIUM}
         times = [values(measured, each, NONE, "target_seconds").tolist() for each in (name, system.alike or name)]
         assert times[0] == times[1]
-
-
-@MEASURED
-def test_the_conclusion_is_in_the_tables():
-    measured = pd.read_csv(FOUND)
-    verdicts = {name: each.lower for name, each in costs(measured).items()}
-    costly = {BASE, "checkpoints, a spare", "local SGD", "elastic, same batch"}
-    assert verdicts == {name: "no" if name in costly else "open" for name in verdicts} and costly <= verdicts.keys()
-    assert sum(each.lower == "open" for each in costs_less_base(measured).values()) == 9
-    shares = {name: work(measured, name, MOST) for name in SYSTEMS}
-    going_on = min(shares[name] for name, system in SYSTEMS.items() if system.goes_on)
-    assert shares[BASE] < shares["checkpoints, a spare"] < going_on

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred import Cluster, FredError, Schedule, Verb
+from fred import Cluster, FredError, Protocol, Schedule, Verb
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.faults import Faults, Outage
 from fred.components import registry
-from fred.protocols.protocol import Protocol
 from fred.running.execution import execute
 from tests.cases import options
 from tests.worlds import CLUSTERS, constant, fitting, make_run, mostly_slow, record

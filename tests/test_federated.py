@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import fred
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError
 from fred.learning.data.dataset import loaded
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.sent_messages import messages

@@ -18,8 +18,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, Rectangle, StepPatch
 
-from fred.base.errors import FredError
-from fred.results.result import Result
+from fred import FredError, Result
 from fred.views import pictures
 from fred.views.figures import Picture
 from fred.views.view import FIGURES

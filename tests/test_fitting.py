@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fred.base.errors import FredError
+from fred import Cluster, FredError, Verb
 from fred.base.intervals import block_ratios
-from fred.cluster.cluster import Cluster
 from fred.cluster.latency import LogNormal, Mixture
 from fred.components import registry
 from fred.fitting import behaviour
@@ -21,7 +20,6 @@ from fred.fitting.fit_sentences import sentences
 from fred.fitting.fitted import Fitted, fit
 from fred.fitting.latencies import FITS, log_density
 from fred.protocols.cutoff import Cutoff
-from fred.schedule.schedule import Verb
 from fred.traces.trace import Trace
 from tests.program import fred_command, refusal
 from tests.worlds import make_run, mostly_slow, record

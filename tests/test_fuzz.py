@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from fred.base.errors import FredError
+from fred import FredError, load
 from fred.components import registry
 from fred.running.execution import execute
-from fred.specification.loading import load
 from tests.fuzz import disagreement, refusal, sharing
 from tests.whole import whole
 from tests.worlds import make_run, mostly_slow, same

@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fred import Gate, Offer, batch_indices
+from fred import Cluster, Copy, FredError, Gate, Offer, Schedule, Verb, batch_indices
 from fred.base import streams
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
@@ -20,8 +18,6 @@ from fred.protocols.gated import Gated
 from fred.replay.arithmetic import Arithmetic
 from fred.results.b_staleness import b_staleness
 from fred.running.execution import execute
-from fred.schedule.schedule import Schedule, Verb
-from fred.timing.copies import Copy
 from tests.recompute import gradient, largest_relative_error
 from tests.worlds import COMPUTE, make_run, mostly_slow, record, rows_of, same
 

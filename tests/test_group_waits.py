@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred import Topology
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError, Schedule, Topology, Verb
 from fred.outcomes.outcome import Outcome
-from fred.schedule.schedule import Schedule, Verb
 from fred.systems.wagma_sgd import GroupAveraging
 from tests import worlds
 from tests.worlds import constant, make_run, record

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 import fred
-from fred.base.errors import FredError
+from fred import Cluster, Component, FredError
 from fred.base.inputs import write_arrays
-from fred.cluster.cluster import Cluster
 from fred.cluster.recorded import Recorded
 from fred.components import registry
-from fred.components.component import Component
 from fred.components.input_path import InputPath
 from fred.learning.data.language import Text
 from fred.running.unit import Unit

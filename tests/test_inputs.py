@@ -17,19 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import fred
+from fred import Cluster, Dataset, Examples, FredError, load, load_result, scenario
 from fred.base import environment, inputs
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.learning.data import images
-from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.images import MNIST
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
-from fred.results.folder import load_result
 from fred.running import stored
 from fred.running.execution import execute
-from fred.specification.loading import load, scenario
 from fred.specification.source import keys_of
 from fred.traces.reading import read
 from fred.views import curves

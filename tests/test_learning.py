@@ -15,8 +15,7 @@ from jax.nn import initializers
 from scipy import signal
 
 import fred
-from fred.base.errors import FredError
-from fred.learning.data.dataset import Dataset, Examples
+from fred import Dataset, Examples, FredError
 from fred.learning.data.images import CIFAR10, MNIST
 from fred.learning.data.language import WORDS, Bigrams, Grammar, Recall, ShuffleDyck, Text
 from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression

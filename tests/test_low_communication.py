@@ -14,9 +14,8 @@ from studies.low_communication import cases, page
 from studies.low_communication.cases import LEARNERS, NARROW, PARAMETERS, Case, heard, heard_without_failures
 from studies.low_communication.claims import Claim
 from studies.low_communication.compared import KINDS, Key, above, against, beside, best, final, keys
-from studies.low_communication.facts import WIDE, facts
 from studies.low_communication.measure import GOODPUT, LOSSES, POINTS, TRIED, one_setting
-from studies.low_communication.systems import PERIODS, SYSTEMS, TIMES
+from studies.low_communication.systems import SYSTEMS
 from studies.tuning import REPORTED, TUNING
 from tests.worlds import record
 
@@ -149,19 +148,3 @@ def test_every_system_has_as_many_points_in_every_case():
 @pytest.mark.slow
 def test_the_page_says_what_was_measured():
     assert page.PAGE.read_text(encoding="utf-8") == page.text(*map(pd.read_csv, (LOSSES, TRIED, GOODPUT)))
-
-
-@measured
-def test_the_conclusions_follow_from_the_tables():
-    losses, tried = final(above(pd.read_csv(LOSSES))), pd.read_csv(TRIED)
-    alike, slow, unforeseen = ({key.megabits: best(losses, key) for key in keys([kind])} for kind in KINDS)
-    assert (alike[NARROW], alike[1000], alike[5000]) == ("streaming", "decoupled", "decoupled")
-    assert alike[230] == "local-sgd" and beside(losses, HERE_AND_NOW)["streaming"] == Verdict.YES, "as good as Streaming"
-    assert {slow[width] for width in WIDE} == {unforeseen[width] for width in WIDE} == {"decoupled"}
-    assert list(beside(losses, Key(NARROW, *KINDS[1])).values()).count(Verdict.OPEN) > len(SYSTEMS) / 2, "most are open"
-    chosen = tried[tried["chosen"]]
-    longest = chosen[(chosen["period"] == max(PERIODS)) | (chosen["every"] == max(TIMES))]
-    assert (longest["megabits"] == 230).mean() > 0.8, "most of them over 230 Mbit/s"
-    of_page = facts(losses, tried)
-    assert of_page["one_best"] == "decoupled"
-    assert int(str(of_page["momentum_5"])) > int(str(of_page["choices_momentum"])) / 2
