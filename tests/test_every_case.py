@@ -54,7 +54,9 @@ class Runs:
     def __init__(self, case: Case, inline: bool):
         self.saved, self.progress = list[Checkpoint](), list[float]()
         self.whole = execute(case.name, case.run, SEED, inline, Following(save=self.saved.append))
-        resumed = Following(self.progress.append, resumed=_from_a_file(self.saved[1]))
+        with TemporaryDirectory() as folder:
+            checkpoints.save(Path(folder), "a run's", self.saved[1])
+            resumed = Following(self.progress.append, resumed=checkpoints.load(Path(folder), "a run's"))
         self.resumed = execute(case.name, case.run, SEED, inline, resumed)
 
 
@@ -63,20 +65,11 @@ def runs(case: Case, inline: bool = True) -> Runs:
     return Runs(case, inline)
 
 
-def _from_a_file(checkpoint: Checkpoint) -> Checkpoint:
-    with TemporaryDirectory() as folder:
-        checkpoints.save(Path(folder), "a run's", checkpoint)
-        loaded = checkpoints.load(Path(folder), "a run's")
-    assert loaded is not None
-    return loaded
-
-
 def _replayed(outcome: Outcome) -> dict:
     """Replay the schedule of an inline run: where timing depends on values, `execute` never replays."""
     run, schedule = outcome.run, outcome.schedule
     assert run.task is not None
-    problem = Problem(run.task, run, outcome.seed)
-    do = problem.arithmetic
+    do = (problem := Problem(run.task, run, outcome.seed)).arithmetic
     program = lower(schedule, np.array([len(schedule)]), do.blocks.group_of_each, do.hooks, turns=do.small)
     (mark,) = replay(program, do, problem.models, problem.examples, problem.batches)
     answer = do.answer(states_at(program, 0, mark, do, problem.layout.answer))
@@ -136,9 +129,7 @@ class TestEveryCase:
     @pytest.mark.parametrize("case", parameters())
     def test_numpy_recomputes_it(self, case):
         outcome, algorithm = runs(case).whole, registry.name_of("algorithm", case.run.algorithm)
-        assert algorithm in PLAIN, (
-            f"tell NumPy what `{algorithm}` does: a class and a line of the table of a file in tests/plain"
-        )
+        assert algorithm in PLAIN, f"tell NumPy what `{algorithm}` does: a class and a line of the table in tests/plain"
         plain = PLAIN[algorithm]
         tolerance = max(plain.tolerance, case.tolerance)
         params, models, servers = recomputed(outcome)

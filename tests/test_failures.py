@@ -139,10 +139,8 @@ class TestByHand:
     def test_retired_machines_are_not_repaired(self):
         recorded = [(0, 1.5, 2.0), (0, 3.2, 4.0)]
         assert updates(record("allreduce", failures(*recorded), {"seconds": 6.0})) == [1, 3, 5]
-        schedule, waits = (
-            record("allreduce", job := failures(*recorded, retire_after=2), {"seconds": 6.0}),
-            "the job waits for a machine",
-        )
+        job, waits = failures(*recorded, retire_after=2), "the job waits for a machine"
+        schedule = record("allreduce", job, {"seconds": 6.0})
         assert updates(schedule) == [1, 3]
         assert schedule.standstill == f"nothing can happen any more after 3 s: {waits}: too few are left"
         with pytest.raises(FredError, match=f"{waits}: too few are left"):
@@ -412,10 +410,8 @@ def test_failures_from_a_file(tmp_path: Path):
     file.write_text("worker,down,up\n0,3.5,5\n")
     job = {"file": str(file), "checkpoint": {"every_updates": 2}}
     assert updates(record("allreduce", job, {"updates": 4})) == [1, 2, 6, 7]
-    for text, message in (
-        ("worker,down\n0,3.5\n", "no column `up`"),
-        ("worker,down,up\n0,3,2\n", ":2: expected a worker's number"),
-    ):
+    no_end, early = ("worker,down\n0,3.5\n", "no column `up`"), ("worker,down,up\n0,3,2\n", ":2: expected a worker's number")
+    for text, message in (no_end, early):
         file.write_text(text)
         with pytest.raises(FredError, match=message):
             record("allreduce", job, {"updates": 4})

@@ -22,9 +22,8 @@ SOFTMAX: dict[str, Any] = {
 
 @pytest.mark.parametrize(("task", "inline"), [(TASK, False), pytest.param(LAYERS, True, marks=pytest.mark.slow)])
 def test_it_is_that_of_all_evaluation_examples_and_changes_nothing_else(task, inline):
-    plain, single = (
-        execute("run", make_run(task=task, evaluate={"points": 3, "gradient_norm": norm}), 3, inline) for norm in (False, True)
-    )
+    runs = (make_run(task=task, evaluate={"points": 3, "gradient_norm": norm}) for norm in (False, True))
+    plain, single = (execute("run", run, 3, inline) for run in runs)
     assert single.run.task is not None
     examples = single.run.task.data.load(3).evaluation
     for point, params in ((0, single.initial), (-1, single.final)):

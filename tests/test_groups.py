@@ -27,9 +27,7 @@ def make_trace(seed: int, node: np.ndarray, iterations: int, kind: str) -> np.nd
     return np.exp(logs)
 
 
-@pytest.mark.parametrize(
-    "sizes", [(5, 5, 10), (40, 40, 40, 38), pytest.param((68,) * 15 + (67,), marks=pytest.mark.slow)], ids=["20", "158", "1087"]
-)
+@pytest.mark.parametrize("sizes", [(5, 5, 10), (40, 40, 40, 38), pytest.param((68,) * 15 + (67,), marks=pytest.mark.slow)])
 def test_the_nodes_of_a_trace_are_found(sizes):
     node = np.repeat(np.arange(len(sizes)), sizes)
     for kind in ("noise", "regimes", "both"):
@@ -41,10 +39,7 @@ def test_groups_are_numbered_in_the_order_of_their_first_workers_and_loners_are_
     node = np.tile([2, 0, 1], 10)
     seconds = make_trace(0, node, 1500, "noise")
     seconds[:, 4] = np.random.default_rng(1).lognormal(size=1500)
-    expected = np.tile([0, 1, 2], 10)
-    expected[4:] += expected[4:] > 2
-    expected[4] = 3
-    assert np.array_equal(find_groups(seconds), expected)
+    assert find_groups(seconds).tolist() == [0, 1, 2, 0, 3, 2] + [0, 1, 2] * 8, "worker 4 is alone"
 
 
 @pytest.mark.parametrize(("iterations", "workers"), [(30, 256), (300, 10), (100, 64), (1500, 100)])

@@ -203,10 +203,8 @@ class TestScenarios:
     def test_iterations_of_a_plan(self, tmp_path):
         rounds = scenario(algorithm={"name": "ssgd", "learning_rate": 1}, cluster={"workers": 2}, stop={"updates": 3})
         fred.run(rounds, out=tmp_path / "out")
-        for text, message in (
-            ("1=100,1=50", "N = 1 is there twice"),
-            *((f"{number}=3", "expected N=COUNT") for number in (10**20, "9" * 5000)),
-        ):
+        numbers = "expected N=COUNT"
+        for text, message in (("1=100,1=50", "N = 1 is there twice"), (f"{10**20}=3", numbers), (f"{'9' * 5000}=3", numbers)):
             assert message in refusal("plan", tmp_path / "out", "--iterations", text)
 
 
@@ -217,11 +215,12 @@ class TestTraces:
         frame = pd.DataFrame(self.COLUMNS)
         frame.to_csv(tmp_path / "t.csv", index=False)
         frame.to_parquet(tmp_path / "t.parquet")
-        for columns in (
-            {"iteration": "worker", "worker": "worker"},
-            {"time": "worker", "worker": "worker"},
-            {"start": "seconds", "end": "seconds"},
+        for names, column in (
+            (("iteration", "worker"), "worker"),
+            (("time", "worker"), "worker"),
+            (("start", "end"), "seconds"),
         ):
+            columns = dict.fromkeys(names, column)
             for file in (tmp_path / "t.csv", tmp_path / "t.parquet"):
                 refused(lambda file=file, columns=columns: read(file, columns=columns), r"cannot be both")
         table = pa.table(self.COLUMNS)

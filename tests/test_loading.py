@@ -189,26 +189,24 @@ def test_text_that_controls_how_it_is_shown_is_refused_and_text_of_any_language_
         assert fred.scenario(WHOLE, title=text, comment=text).title == text
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("algorithm.learning_rate=-1", r"--set algorithm.learning_rate=-1: found -1; expected greater than 0"),
-        ("nonsense", "--set nonsense: expected key.path=value"),
-        ("runs.nobody.stop.updates=1", "expected runs.NAME.key=value with NAME one of plain, other, third"),
-        ("cluster.workers.more=1", "`workers` has no `more`"),
-        ("a.b=[1", "the value is not valid YAML"),
-        ("²=1", "--set ²=1: unknown key `²`"),
-        ("title.x=foo", "--set title.x=foo: expected a valid string"),
-        ("seeds.0=5", "`seeds` has no `0`"),
-        ("algorithm.optimizer.momentum=0.5", "--set algorithm.optimizer.momentum=0.5: missing key `name`"),
-        ("cluster.network.bandwith=1", "--set cluster.network.bandwith=1: unknown key `bandwith`"),
-    ],
-)
-def test_wrong_settings_name_themselves_and_a_missing_file_is_named(tmp_path, setting, message):
-    with pytest.raises(FredError, match=message):
-        load(write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}")), [setting])
+def test_wrong_settings_name_themselves_and_a_missing_file_is_named(tmp_path):
+    file = write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}"))
+    for setting, message in {
+        "algorithm.learning_rate=-1": r"--set algorithm.learning_rate=-1: found -1; expected greater than 0",
+        "nonsense": "--set nonsense: expected key.path=value",
+        "runs.nobody.stop.updates=1": "expected runs.NAME.key=value with NAME one of plain, other, third",
+        "cluster.workers.more=1": "`workers` has no `more`",
+        "a.b=[1": "the value is not valid YAML",
+        "²=1": "--set ²=1: unknown key `²`",
+        "title.x=foo": "--set title.x=foo: expected a valid string",
+        "seeds.0=5": "`seeds` has no `0`",
+        "algorithm.optimizer.momentum=0.5": "--set algorithm.optimizer.momentum=0.5: missing key `name`",
+        "cluster.network.bandwith=1": "--set cluster.network.bandwith=1: unknown key `bandwith`",
+    }.items():
+        with pytest.raises(FredError, match=message):
+            load(file, [setting])
     with pytest.raises(FredError, match=r"cannot read .*nowhere.yaml: No such file"):
-        load(tmp_path / "nowhere.yaml", [setting])
+        load(tmp_path / "nowhere.yaml")
 
 
 @pytest.fixture(scope="module")
