@@ -39,6 +39,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "clocks": {"protocol": {"name": "stale-synchronous", "bound": 2, "clocks": "each"}, "cluster": TWO_SERVERS},
     "layer by layer": {"protocol": BY_LAYERS, "cluster": TWO_SERVERS},
     "backup": {"algorithm": "ssgd", "protocol": {"name": "synchronous", "backup_workers": 1, "late": "interrupt"}},
+    "clients": {"algorithm": "fedavg", "protocol": {"name": "client-rounds", "clients": 2}},
     "gossip": {"algorithm": "sgp"},
     "pairs": {"algorithm": "ad-psgd"},
     "allreduce": {"algorithm": "allreduce-sgd", "cluster": {**CLUSTER, "nodes": 2}},
@@ -152,7 +153,6 @@ def schedules() -> dict[str, Schedule]:
 
 
 def check_workers(read: Read, part: Part) -> None:
-    """Each worker's slices are its spans, cut at the ends of the part."""
     expected, slices = defaultdict[str, list](list), defaultdict[str, list](list)
     for worker, begin, end, kind in spans(part.schedule)[["worker", "begin_ns", "end_ns", "kind"]].itertuples(index=False):
         begin, end = max(begin, part.begin), min(end, part.end)
@@ -198,7 +198,6 @@ def check_flows(read: Read, schedule: Schedule) -> None:
 
 
 def _first_use(rows: list[Row], read: Row) -> Row | None:
-    """The first gradient that is computed with what is read, by itself or together with other blocks."""
     mailboxes = {read.mailbox} | {row.mailbox for row in rows if row.verb == Verb.MIX and row.source == read.mailbox}
     return next((row for row in rows if row.verb in GRADIENTS and row.mailbox in mailboxes), None)
 
@@ -255,6 +254,7 @@ def test_workers_flows_rows_and_counts_are_drawn_as_the_schedule_says(schedules,
     check_rows(read, schedule)
     check_counts(read, schedule)
     check_part(read, schedule)
+    assert name != "clients" or (b"of all workers" in content and b"of the server" in content)
 
 
 @given(CLUSTERS, PROTOCOLS, st.integers(0, 3))

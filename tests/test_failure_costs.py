@@ -5,8 +5,7 @@ import pytest
 
 import fred
 from studies.failures import cases, page
-from studies.failures.cases import HOUR, MEDIUM, MOST, NONE, RATES, SYSTEMS
-from studies.failures.compared import values
+from studies.failures.cases import HOUR, MOST, NONE, SYSTEMS
 from studies.failures.measure import CHOSEN, FOUND, GOODPUT
 from studies.tuning import REPORTED, TUNING
 
@@ -40,15 +39,3 @@ def test_all_systems_have_the_same_law_of_failures_and_the_same_time_without_a_m
 @MEASURED
 def test_the_page_follows_from_the_tables():
     assert page.PAGE.read_text(encoding="utf-8") == page.text(*map(pd.read_csv, (FOUND, CHOSEN, GOODPUT)))
-
-
-@MEASURED
-def test_every_system_is_measured_at_all_rates_on_all_seeds_and_those_alike_have_the_same_times():
-    measured = pd.read_csv(FOUND)
-    for name, system in SYSTEMS.items():
-        own = measured[measured["system"] == name]
-        assert sorted(own.loc[own["tuned"] == "none", "hours"].unique()) == sorted(RATES)
-        assert all(sorted(rows["seed"]) == list(REPORTED) for _, rows in own.groupby(["tuned", "hours"]))
-        assert set(own.loc[own["tuned"] != "none", "hours"]) == {MEDIUM}
-        times = [values(measured, each, NONE, "target_seconds").tolist() for each in (name, system.alike or name)]
-        assert times[0] == times[1]

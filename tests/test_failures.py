@@ -353,9 +353,8 @@ class TestEveryProtocol:
             assert updates(schedule) == pytest.approx([2, 5, 7, 9, 11, 13])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_impossible_failures_are_refused():
+    for options, message in (
         ({"checkpoint": EVERY}, "needs `causes` of failures, or a `file` of recorded ones"),
         (drawn(1.0) | {"checkpoint": {}}, "give `every_updates` or `every_seconds`"),
         (drawn(1.0, spares=1), "`spares` needs a cause with `repair`"),
@@ -374,13 +373,11 @@ class TestEveryProtocol:
         (drawn(9.0) | {"network": FAIR, "checkpoint": sent("store", blocking=True)}, "needs `network.sharing: queue`"),
         (drawn(9.0) | {"network": REGIONS, "checkpoint": sent("store")}, "no place in `network.regions`"),
         (drawn(9.0) | {"faults": [{"name": "crashes", "mean_up": 9.0}]}, "leave one of them out"),
-    ],
-)
-def test_impossible_failures_are_refused(options, message):
-    cluster = {"workers": 2, **{name: options[name] for name in ("workers", "network", "faults") if name in options}}
-    job = {name: value for name, value in options.items() if name not in cluster}
-    with pytest.raises(ValidationError, match=message):
-        Cluster(**cluster, failures=job)
+    ):
+        cluster = {"workers": 2, **{name: options[name] for name in ("workers", "network", "faults") if name in options}}
+        job = {name: value for name, value in options.items() if name not in cluster}
+        with pytest.raises(ValidationError, match=message):
+            Cluster(**cluster, failures=job)
 
 
 ONE_ORDER = "all workers have the same ones: use another `sampling`"
@@ -388,21 +385,16 @@ ON_SERVERS = "servers hold the model, and they do not fail: use `cluster.failure
 GATED = {"name": "b-fasgd", "learning_rate": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_protocols_that_cannot_go_back_are_refused():
+    cluster = {"workers": 2, "failures": drawn(9.0, minibatches="next")}
+    for options, message in (
         ({"protocol": "gossip"}, "a checkpoint holds one model"),
-        (
-            {"task": {**TASK, "sampling": "sequential"}, "cluster": {"workers": 2, "failures": drawn(9.0, minibatches="next")}},
-            ONE_ORDER,
-        ),
+        ({"task": {**TASK, "sampling": "sequential"}, "cluster": cluster}, ONE_ORDER),
         ({"algorithm": GATED, "protocol": {"name": "gated", "c_push": 0.2}}, "timing depends on what is learned"),
         ({"cluster": {"workers": 2, "network": {}, "failures": failures((0, 1, 2), checkpoint=sent("peers"))}}, ON_SERVERS),
-    ],
-)
-def test_protocols_that_cannot_go_back_are_refused(options, message):
-    with pytest.raises(FredError, match=message):
-        make_run(**{"cluster": {"workers": 2, "failures": drawn(9.0)}, **options})
+    ):
+        with pytest.raises(FredError, match=message):
+            make_run(**{"cluster": {"workers": 2, "failures": drawn(9.0)}, **options})
 
 
 def test_failures_from_a_file(tmp_path: Path):

@@ -14,12 +14,11 @@ from fred.outcomes.outcome import Outcome
 from fred.outcomes.sent_messages import messages
 from fred.protocols.client_rounds import ClientRounds
 from fred.running import checks
-from fred.running.execution import check, execute
+from fred.running.execution import check
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.schedule.minibatches import divide
 from fred.schedule.schedule import Row, Schedule, Verb, What
-from fred.views.perfetto import Part, trace
 from tests.draws import Draws
 from tests.laws import check_laws
 from tests.recompute import measured
@@ -142,12 +141,6 @@ def test_memories_that_do_not_fit_are_refused_in_one_line(monkeypatch):
         check("run", make_run("scaffold", cluster=cluster), 0)
 
 
-def test_a_trace_names_the_model_in_which_clients_take_their_steps():
-    schedule = execute("run", make_run("fedavg", protocol=rounds(clients=2), stop={"updates": 21}, task=None), 3).schedule
-    written = trace(Part(schedule, "run", np.zeros(4, int), 0, schedule.end_ns))
-    assert b"of all workers" in written and b"of the server" in written
-
-
 NETWORK = {"latency": {"name": "exponential", "scale": 0.05}, "bandwidth": 1e4, "server_bandwidth": 1e5}
 SLOW = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 3.0, "slow_seconds": 2.0}
 SPREAD = {"workers": 6, "speeds": [1, 1, 0.9, 0.6, 0.3, 0.1], "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.3}}
@@ -249,7 +242,6 @@ class Compass:
 
 
 def recorded(schedule: Schedule) -> tuple[list[list[Row]], list[list[list[Row]]], list[Update]]:
-    """Of each client, the rows in which tasks begin, and those of their gradients; and the updates of the server."""
     begun, updates, joined = [list[Row]() for _ in range(schedule.workers)], list[Update](), list[tuple[int, int]]()
     steps: list[list[list[Row]]] = [[] for _ in range(schedule.workers)]
     for row in schedule:

@@ -55,7 +55,6 @@ def points_of(metrics: pd.DataFrame, run: str, seed: int, *columns: str) -> list
 
 
 def between(x: float, xs: list[float], ys: list[float]) -> float:
-    """The height at x of the straight lines that join the points."""
     i = min(max(bisect.bisect_right(xs, x), 1), len(xs) - 1)
     share = (x - xs[i - 1]) / (xs[i] - xs[i - 1])
     return ys[i - 1] + min(share, 1) * (ys[i] - ys[i - 1])

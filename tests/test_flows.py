@@ -171,7 +171,6 @@ class Rules:
         return (self.numbers[owner],)
 
     def of_worker(self, way: str, worker: int, region: int) -> tuple[int, ...]:
-        """Return the links from a worker (`out`) or to it (`in`)."""
         if self.regions:
             sending, receiving = (self.region_of[worker], region)[:: 1 if way == "out" else -1]
             return self.link(self.regions.bandwidth[sending][receiving], way, worker, region)

@@ -194,7 +194,6 @@ class TestOffers:
 
     @pytest.mark.parametrize("servers", [1, 3])
     def test_a_push_is_offered_as_the_schedule_has_it_later(self, servers):
-        """Without a network a gradient is used at the moment of the gate's answer."""
         gated = Gated(push_gate=Noted(), unsent="sum", clocks="each" if servers > 1 else "one")
         offers, schedule = self.asked(gated, servers=servers)
         rows = [row for row in rows_of(schedule) if row.verb in ("PUSH", "ADD") and row.messages and not row.block]
@@ -310,7 +309,6 @@ class TestRefusals:
 
 @pytest.mark.slow
 def test_a_gradient_stamped_as_fresh_is_computed_at_old_parameters(monkeypatch):
-    """B-staleness is that of the old parameters."""
     monkeypatch.setattr(Arithmetic, "small", False)  # as large models are replayed: what is fresh is computed when it is used
     protocol = {"name": "gated", "k_fetch": 3, "unsent": "mean", "k_push": 2, "clocks": "each"}
     options: dict[str, Any] = {"cluster": {"workers": 3, "compute": COMPUTE, "servers": 2}, "stop": {"gradients": 60}}

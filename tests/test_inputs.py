@@ -50,9 +50,8 @@ def arrays(file: Path) -> Any:
 
 
 class TestArrays:
-    @pytest.mark.parametrize(
-        ("name", "array", "message"),
-        [
+    def test_what_are_no_examples_is_refused_without_a_warning(self, tmp_path):
+        for name, array, message in (
             ("train_inputs", np.array(["a"] * 4), "holds <U1; expected numbers"),
             ("train_inputs", X.astype(complex), "holds complex128; expected numbers"),
             ("train_inputs", np.float32(1), "`train_inputs` is a single number"),
@@ -67,14 +66,11 @@ class TestArrays:
             ("evaluation_answers", np.full((4, 2), -np.inf, np.float16), r"evaluation data: answers are \[4, 2\] float32"),
             ("evaluation_answers", np.full(4, 1e300), r"evaluation data: answers are \[4, 1\] float32"),
             ("evaluation_answers", np.full(4, None), "holds object; expected numbers"),
-        ],
-        ids=str,
-    )
-    def test_what_are_no_examples_is_refused_without_a_warning(self, tmp_path, name, array, message):
-        np.savez(tmp_path / "a.npz", **{**dict(zip(NAMES, (X, Y, X, Y), strict=True)), name: array})
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert f"{tmp_path}/" in refused(lambda: arrays(tmp_path / "a.npz").load(0), message), "which file it is"
+        ):
+            np.savez(tmp_path / "a.npz", **{**dict(zip(NAMES, (X, Y, X, Y), strict=True)), name: array})
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert f"{tmp_path}/" in refused(lambda: arrays(tmp_path / "a.npz").load(0), message), "which file it is"
 
     def test_a_single_array_a_false_header_and_missing_arrays_are_refused(self, tmp_path):
         file = tmp_path / "a.npz"
