@@ -164,7 +164,6 @@ def check_workers(read: Read, part: Part) -> None:
 
 
 def check_flows(read: Read, schedule: Schedule) -> None:
-    """Row by row: where its flow must come from, and on what way; and no flow is left over."""
     flows, rows = read.flows(), list(schedule)
     instants = {one.facts["row"]: one for one in read.below("parameters/")}
     sent = [one for one in read.below("messages/") if "row" in one.facts]

@@ -168,18 +168,16 @@ class TestByHand:
 
 
 WAIT_FOR_ALL = "allreduce", "local-steps period=1", "eager period=1", "cutoff", "group-averaging period=1", ONE_GROUP
+DROPPING = (
+    *("asynchronous clocks=each", "gated k_push=3", "gated k_push=2 unsent=apply-again", "partial gradients=2"),
+    *("synchronous backup_workers=1", "softsync n=2", "softsync n=2 afterwards=wait"),
+)
 
 
 class TestAmongCrashes:
     MESSAGES = {"latency": {"name": "constant", "seconds": 0.4}}
 
-    @pytest.mark.parametrize(
-        "protocol",
-        [
-            *("asynchronous clocks=each", "gated k_push=3", "gated k_push=2 unsent=apply-again", "partial gradients=2"),
-            *("synchronous backup_workers=1", "softsync n=2", "softsync n=2 afterwards=wait"),
-        ],
-    )
+    @pytest.mark.parametrize("protocol", DROPPING)
     def test_a_gradient_that_was_dropped_is_not_used_afterwards(self, protocol):
         machines = cluster(CRASHES, workers=4, servers=2, network=self.MESSAGES)
         schedule = record(use(protocol), machines, seconds=200)

@@ -274,17 +274,14 @@ def check_against_other_program(single: Outcome) -> Compass:
     return compass
 
 
-@pytest.mark.parametrize(
-    ("protocol", "cluster"),
-    [
+def test_another_program_finds_the_same_tasks_and_updates():
+    for protocol, cluster in (
         ({"period": 20, "least": 1, "lateness": 1.0, "decay": 0.5, "first": 7}, {}),
         ({"period": 5, "least": 5, "lateness": 3.0, "decay": 0.0}, {}),
         ({"period": 12, "lateness": 1.1}, {"network": NETWORK, "contention": [SLOW]}),
-    ],
-)
-def test_another_program_finds_the_same_tasks_and_updates(protocol, cluster):
-    compass = check_against_other_program(grouped(protocol, {**SPREAD, **cluster}, stop={"seconds": 60.0}))
-    assert (compass.late > 0) == (protocol["lateness"] < 3), "Q_min = Q_max and long waits"
+    ):
+        compass = check_against_other_program(grouped(protocol, {**SPREAD, **cluster}, stop={"seconds": 60.0}))
+        assert (compass.late > 0) == (protocol["lateness"] < 3), "Q_min = Q_max and long waits"
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(12), range(4)))

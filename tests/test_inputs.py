@@ -276,8 +276,6 @@ class TestImages:
 
 
 class TestFaults:
-    """mean_up far below what a gradient takes: nothing is ever finished."""
-
     CRASHES = {"name": "crashes", "mean_up": 1.0}
     LONG = {"name": "constant", "seconds": 1e8}
 

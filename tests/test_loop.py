@@ -111,7 +111,6 @@ def in_simpy(number: int) -> tuple[Trace, str]:
 
 
 def in_loop(number: int, chunk: int) -> tuple[Trace, str]:
-    """Run a program in the loop, in chunks; some delays are SimPy's own timeouts, some pauses numbers."""
     loop = Loop()
     kinds: Iterator[Callable[[int], simpy.Event]] = itertools.cycle([loop.after, loop.after, loop.timeout])
     pauses: Iterator[Callable[[int], Any]] = itertools.cycle([int, int, loop.after, np.int64])

@@ -14,9 +14,8 @@ from studies.low_communication import cases, page
 from studies.low_communication.cases import LEARNERS, NARROW, PARAMETERS, Case, heard, heard_without_failures
 from studies.low_communication.claims import Claim
 from studies.low_communication.compared import KINDS, Key, above, against, beside, best, final, keys
-from studies.low_communication.measure import GOODPUT, LOSSES, POINTS, TRIED
+from studies.low_communication.measure import GOODPUT, LOSSES, TRIED
 from studies.low_communication.systems import SYSTEMS
-from studies.tuning import REPORTED, TUNING
 from tests.worlds import record
 
 measured = pytest.mark.skipif(not TRIED.is_file(), reason="the study has not been run: python -m studies.low_communication")
@@ -109,16 +108,6 @@ def test_the_least_possible_loss_on_bigrams_is_subtracted_and_nothing_on_the_gra
     losses = pd.DataFrame({"loss": 4.0, "mean_loss": 4.0, "seed": [11, 12, 11], "megabits": [230, 5000, NARROW]})
     known = [4.0 - 3.7568099741732417, 4.0 - 3.7454610483709527, 4.0]
     assert above(losses)["loss"].tolist() == pytest.approx(known, abs=1e-12)
-
-
-@measured
-def test_every_system_has_as_many_points_in_every_case():
-    tried = pd.read_csv(TRIED)
-    counts = tried.groupby(["megabits", "workers", "system"]).agg(points=("first_loss", "size"), chosen=("chosen", "sum"))
-    assert len(counts) == len(list(keys(KINDS[:2]))) * len(SYSTEMS) and not set(TUNING) & set(REPORTED)
-    assert set(counts["points"]) == {POINTS} and set(counts["chosen"]) == {1}
-    chosen = tried[tried["chosen"]].set_index(["megabits", "workers", "system"])["tuning_loss"].sort_index()
-    assert (tried.groupby(["megabits", "workers", "system"])["tuning_loss"].min() == chosen).all()
 
 
 @measured
