@@ -1,20 +1,20 @@
-"""The way from rows to a program: the ledger, slots, versions, phases; each against a plain count of the same."""
+"""The way from rows to a program: the ledger, slots, versions; each against a plain count of the same."""
 
 import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fred.cluster.cluster import Cluster
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.dispatcher import Dispatcher
-from fred.protocols.gossip import Gossip
 from fred.protocols.synchronous import Synchronous
 from fred.replay.hooks import Hooks, padded
 from fred.replay.lower import lower
-from fred.replay.phases import LONGEST_PHASE, Code, How, Kind, Op, Program
+from fred.replay.phases import How, Op, Program
 from fred.replay.versions import assign_slots
 from fred.schedule.schedule import NONE, Schedule, Verb
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
@@ -76,78 +76,38 @@ def instructions(program: Program) -> dict[str, int]:
     return {f"{kind.op.name} {kind.how.name}": len(next(iter(program.operands[kind].values()))) for kind in program.kinds}
 
 
-class TestWhereGradientsAreComputed:
-    COMPUTE = {"name": "constant", "seconds": 0.1}
-
-    def test_one_worker_never_keeps_anything(self):
-        program = program_of(record(Asynchronous(), Cluster(workers=1, compute=self.COMPUTE), gradients=20))
-        assert instructions(program) == {"APPLY GRADIENT": 20}
-        assert (program.kept, program.slots, program.registers) == (0, 0, (1,))
-
-    def test_several_workers_keep_a_gradient_each_beside_the_one_in_use(self):
-        program = program_of(record(Asynchronous(), Cluster(workers=5, compute=self.COMPUTE), gradients=40))
-        counts = instructions(program)
-        assert counts["APPLY GRADIENT"] + counts["APPLY KEPT"] == 40
-        assert counts["BEGIN NOTHING"] == counts["APPLY KEPT"]
-        assert program.kept <= 5
-        assert program.registers == (1,), "versions of the parameters are not kept"
-
-    def test_rounds_at_the_present_version_are_batches(self):
-        program = program_of(record(Synchronous(), Cluster(workers=6, compute=COMPUTE), gradients=60))
-        assert instructions(program) == {"COMMIT GRADIENT": 10}
-        (kind,) = program.kinds
-        assert (kind.members, kind.masked) == (6, False)
-
-    def test_rounds_of_one_missing_are_masked(self):
-        schedule = record(Synchronous(backup_workers=3), Cluster(workers=16, compute=COMPUTE), gradients=130)
-        (kind,) = program_of(schedule).kinds
-        assert (kind.op, kind.how, kind.members, kind.masked) == (Op.COMMIT, How.GRADIENT, padded(13, 16), True)
-
-    def test_messages_have_to_be_made_one_by_one_where_the_algorithm_wants_it(self):
-        schedule = record(Synchronous(), Cluster(workers=4, compute=COMPUTE), gradients=40)
-        assert instructions(program_of(schedule, hooks=Hooks(contributes=True))) == {"ADD GRADIENT": 40, "COMMIT SUM": 10}
-
-    def test_replicas_that_averaged_share_a_version(self):
-        program = program_of(record(Gossip(), Cluster(workers=3, compute=self.COMPUTE), gradients=30))
-        assert program.registers[0] >= 3
-        assert len(set(program.replica_registers[-1])) in (1, 3)
-
-    def test_a_turn_is_an_update_and_the_gradient_begun_after_it(self):
-        schedule = record(Dispatcher(), Cluster(workers=4), gradients=50)
-        kept, turned = (instructions(program_of(schedule, turns=turns)) for turns in (False, True))
-        assert turned["TURN KEPT"] > 25
-        assert kept["APPLY KEPT"] < 50, "some gradients are used at once"
-        assert turned["TURN KEPT"] + turned.get("APPLY KEPT", 0) == 50, "and are begun and kept like the others"
-        assert turned["TURN KEPT"] + turned.get("BEGIN NOTHING", 0) == 50
+EQUAL = {"name": "constant", "seconds": 0.1}
 
 
-class TestPhases:
-    ONE, TWO = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)
+@pytest.mark.parametrize(
+    ("protocol", "workers", "gradients", "hooks", "expected"),
+    [
+        (Asynchronous(), 1, 20, Hooks(), {"APPLY GRADIENT": 20}),  # nothing is kept
+        (Synchronous(), 6, 60, Hooks(), {"COMMIT GRADIENT": 10}),  # a batch a round
+        (Synchronous(), 4, 40, Hooks(contributes=True), {"ADD GRADIENT": 40, "COMMIT SUM": 10}),  # each message has a rule
+    ],
+)
+def test_gradients_at_the_present_version_are_computed_where_they_are_used(protocol, workers, gradients, hooks, expected):
+    program = program_of(record(protocol, Cluster(workers=workers, compute=EQUAL), gradients=gradients), hooks=hooks)
+    assert instructions(program) == expected
+    assert (program.kept, program.slots, program.registers) == (0, 0, (1,))
 
-    def program(self, order: str, marks: tuple[int, ...] = ()) -> tuple:
-        """Instructions in the order of letters: a and b; operands say where each stands."""
-        code = Code()
-        for letter, kind in (("a", self.ONE), ("b", self.TWO)):
-            rows = np.array([number for number, each in enumerate(order) if each == letter], np.int64)
-            code.emit(kind, rows, 0, place=rows)
-        return code.phases(np.array([*marks, len(order)]), turns=False)
 
-    def executed(self, kinds: tuple, operands: dict, offsets: np.ndarray, end: int) -> list[int]:
-        """Return the places of the instructions of these phases, in the machine's order."""
-        order = []
-        for phase in range(end):
-            for k, kind in enumerate(kinds):
-                order += operands[kind]["place"][offsets[phase, k] : offsets[phase + 1, k]].tolist()
-        return order
+def test_rounds_of_one_missing_are_masked():
+    schedule = record(Synchronous(backup_workers=3), Cluster(workers=16, compute=COMPUTE), gradients=130)
+    (kind,) = program_of(schedule).kinds
+    assert (kind.op, kind.how, kind.members, kind.masked) == (Op.COMMIT, How.GRADIENT, padded(13, 16), True)
 
-    def test_they_run_instructions_in_their_order_and_are_as_few_as_it_allows(self):
-        for order, number in (("ab" * 5, 5), ("ba" * 5, 6), ("aaabbb", 1), ("bbbaaa", 2), ("a", 1), ("abbbaab" * 60, None)):
-            kinds, operands, offsets, marks = self.program(order)
-            assert self.executed(kinds, operands, offsets, marks[-1]) == list(range(len(order)))
-            assert number in (None, marks[-1]), order
 
-    def test_they_end_at_marks_and_do_not_get_too_long(self):
-        kinds, operands, offsets, marks = self.program("ab" * 5, marks=(3, 4))
-        assert [self.executed(kinds, operands, offsets, mark) for mark in marks] == [list(range(n)) for n in (3, 4, 10)]
-        *_, offsets, marks = self.program("a" * 1000)
-        assert np.diff(offsets[:, 0]).max() <= LONGEST_PHASE
+def test_several_workers_keep_a_gradient_each_and_no_versions_of_the_parameters():
+    program = program_of(record(Asynchronous(), Cluster(workers=5, compute=EQUAL), gradients=40))
+    counts = instructions(program)
+    assert (counts["APPLY GRADIENT"] + counts["APPLY KEPT"], counts["BEGIN NOTHING"]) == (40, counts["APPLY KEPT"])
+    assert program.kept <= 5 and program.registers == (1,)
+
+
+def test_a_turn_is_an_update_and_the_gradient_begun_after_it():
+    schedule = record(Dispatcher(), Cluster(workers=4), gradients=50)
+    kept, turned = (instructions(program_of(schedule, turns=turns)) for turns in (False, True))
+    assert turned["TURN KEPT"] > 25 and kept["APPLY KEPT"] < 50, "some gradients are used at once"
+    assert {turned["TURN KEPT"] + turned.get(other, 0) for other in ("APPLY KEPT", "BEGIN NOTHING")} == {50}

@@ -9,7 +9,6 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.libraries import LIBRARIES
 from fred.cluster.network import Network
 from fred.cluster.tcp import Connection
-from fred.commands import cli
 from fred.fitting.communication import Unknowns, errors, fit, fit_network, predicted
 from fred.fitting.measurements import Measurement, read
 from fred.timing.fair_links import FairLinks
@@ -17,6 +16,7 @@ from fred.timing.loop import Loop
 from reproductions.measured import steps, streams
 from reproductions.measured.sources import SHARED, SOURCES
 from tests.conftest import ROOT
+from tests.program import fred_command, refusal
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,6 @@ from tests.conftest import ROOT
         (500, 0.0005),  # fits into the first window
         (1_000, 0.001),
         (1_500, 0.02 + 0.0005),  # the second window begins one round trip later
-        (3_000, 0.02 + 0.002),
-        (7_000, 2 * 0.02 + 0.004),
         (31_000, 4 * 0.02 + 0.016),
         (1_000_000, 5 * 0.02 + (1_000_000 - 31_000) / 1e6),  # from the sixth window on, 20,000 bytes are always under way
     ],
@@ -44,37 +42,23 @@ def test_slow_start_loses_nothing_without_latency_or_with_a_large_window():
 
 
 def test_messages_between_workers_start_slowly():
-    network = Network(
-        latency={"name": "constant", "seconds": 0.01}, bandwidth=1e8, sharing="fair", window=1e6, initial_window=1e5
-    )
+    windows = {"sharing": "fair", "window": 1e6, "initial_window": 1e5}
+    network = Network(latency={"name": "constant", "seconds": 0.01}, bandwidth=1e8, **windows)
     env = Loop()
     links = FairLinks(env, Cluster(workers=2, network=network), seed=0)
     env.process(links.across(0, 1, 10_000_000))
     env.run()
-    assert env.now / 1e9 == pytest.approx(
-        0.01 + 10_000_000 / 5e7 + Connection(0.01, 5e7, initial_window=1e5).lost(1e7), abs=1e-8
-    )
+    lost = Connection(0.01, 5e7, initial_window=1e5).lost(1e7)
+    assert env.now / 1e9 == pytest.approx(0.01 + 10_000_000 / 5e7 + lost, abs=1e-8)
 
 
-@pytest.mark.parametrize("option", ["window", "initial_window"])
-def test_windows_need_flows(option):
-    with pytest.raises(ValueError, match=f"`{option}` needs `sharing: fair`"):
-        Network(**{option: 1e6})
-
-
-@pytest.mark.parametrize("members", [2, 3, 4, 8, 32])
+@pytest.mark.parametrize("members", [2, 3, 32])
 @pytest.mark.parametrize("library", ["nccl", "gloo"])
 def test_operations_of_libraries_send_at_least_what_they_must(library, members):
     """Per member on the longest path: 2 (n - 1) / n of the model in an allreduce, (n - 1) / n in its halves, all in a broadcast."""
     share = (members - 1) / members
-    least = {
-        "allreduce": 2 * share,
-        "allgather": share,
-        "reduce-scatter": share,
-        "all-to-all": share,
-        "broadcast": 1.0,
-        "reduce": 1.0,
-    }
+    least = {"allreduce": 2 * share, **dict.fromkeys(("allgather", "reduce-scatter", "all-to-all"), share)}
+    least |= {"broadcast": 1.0, "reduce": 1.0}
     for operation, volume in least.items():
         effort = LIBRARIES[library][operation](members)
         assert volume * (1 - 1e-12) <= effort.volume <= 2 * math.ceil(math.log2(members))
@@ -116,42 +100,42 @@ def test_tables_are_read_as_they_are_written(tmp_path):
 
 
 RANK = "#  Rank  %s Group  0 Pid 1 on %s device  0 [000f:01:00] NVIDIA\n"
-
-
-def test_logs_of_old_nccl_tests_have_no_root(tmp_path):
-    path = tmp_path / "my all_reduce run.log"
-    path.write_text(
-        "# nThread 1\n"
-        + RANK % (0, "a")
-        + RANK % (1, "b")
-        + """#       size         count      type   redop     time   algbw   busbw
-        8192          2048     float     sum    35.15    0.23    0.23  2e-07    30.33    0.27    0.27    0
-    67108864      16777216     float     sum    61000    1.10    1.10  2e-07    61000    1.10    1.10    0
-"""
-    )
-    assert [each.source for each in read(path)] == ["nccl allreduce"] * 2
-    assert [each.seconds for each in read(path)] == pytest.approx([35.15e-6, 0.061])
-
-
-def test_logs_of_nccl_tests_are_read(tmp_path):
-    path = tmp_path / "run.log"
-    path.write_text("""# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728 step: 2(factor)
-# Collective test starting: all_gather_perf
-#  Rank  0 Group  0 Pid 1 on a device  0 [000f:01:00] NVIDIA
-#  Rank  1 Group  0 Pid 2 on b device  0 [000f:01:00] NVIDIA
-a:1:1 [0] NCCL INFO Using network Socket
-#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
-        8192          2048     float     none     -1    35.15    0.23    0.23       0    30.33    0.27    0.27       0
-    16777216       4194304     float     none     -1    420.5   39.90   39.90       0    419.9   39.95   39.95       0
-""")
-    assert [(each.source, each.nodes, each.size, round(each.seconds * 1e6, 2)) for each in read(path)] == [
-        ("nccl allgather", 2, 8192, 35.15),
-        ("nccl allgather", 2, 16777216, 420.5),
-    ]
+TWO = f"# nThread 1\n{RANK % (0, 'a')}{RANK % (1, 'b')}"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "source"),
+    [
+        (
+            "my all_reduce run.log",  # of old programs: without the operation and a column `root`
+            TWO
+            + """#       size         count      type   redop     time   algbw   busbw
+        8192          2048     float     sum    35.15    0.23    0.23  2e-07    30.33    0.27    0.27    0
+    67108864      16777216     float     sum    61000    1.10    1.10  2e-07    61000    1.10    1.10    0
+""",
+            "nccl allreduce",
+        ),
+        (
+            "run.log",
+            TWO
+            + """# Collective test starting: all_gather_perf
+a:1:1 [0] NCCL INFO Using network Socket
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+        8192          2048     float     none     -1    35.15    0.23    0.23       0    30.33    0.27    0.27       0
+    67108864      16777216     float     none     -1    61000    39.90   39.90       0    41900   39.95   39.95       0
+""",
+            "nccl allgather",
+        ),
+    ],
+)
+def test_logs_of_nccl_tests_are_read(name, text, source, tmp_path):
+    (tmp_path / name).write_text(text)
+    expected = [(source, 2, 8192, 35.15), (source, 2, 67108864, 61000)]
+    assert [(each.source, each.nodes, each.size, round(each.seconds * 1e6, 2)) for each in read(tmp_path / name)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
     [
         ("a.csv", "nodes,megabytes\n4,2\n", "no column with a duration"),
         ("gloo-x.csv", "megabytes,seconds\n4,2\n", "unknown operation `gloo-x`"),
@@ -170,24 +154,21 @@ a:1:1 [0] NCCL INFO Using network Socket
         ("reduce.csv", "bytes,seconds\n1,1\n", "no library"),
         ("pairs.csv", "round_trip_ms,mbit_per_s\n1,1\n", "are rates"),
         ("run.log", f"# nThread 1\n{RANK % (0, 'a')}{RANK % (1, 'a')}", "2 ranks on 1 machines"),
-        ("run.log", f"# nThread 1\n# nThread 1\n{RANK % (0, 'a')}{RANK % (1, 'b')}", "logs of several programs"),
+        ("run.log", f"# nThread 1\n{TWO}", "logs of several programs"),
         ("run.log", "# nThread 1\n8 2 float sum -1 35.15 0.23 0.23\n", "names 0 ranks"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_in_one_line(name, text, said, tmp_path, capsys):
+def test_a_wrong_file_is_refused_in_one_line(name, text, message, tmp_path):
     (tmp_path / name).write_text(text)
-    assert cli.main(["fit-network", str(tmp_path / name), "--out", str(tmp_path / "network.yaml")]) == 2
-    line = capsys.readouterr().err
-    assert said in line
-    assert line.count("\n") == 1
+    assert message in refusal("fit-network", tmp_path / name, "--out", tmp_path / "network.yaml")
     assert not (tmp_path / "network.yaml").exists()
 
 
 def test_given_latency_and_bandwidth_are_in_the_block(tmp_path):
     path = tmp_path / "gloo-allreduce.csv"
     path.write_text("nodes,megabytes,delay_ms,gbit_per_s,seconds\n" + "".join(f"4,{n},1,1,{n / 60}\n" for n in (8, 16, 64)))
-    options = fit_network(read(path)).options
-    assert (options["latency"], options["bandwidth"]) == ({"name": "constant", "seconds": 0.001}, 1.25e8)
+    block = {"latency": {"name": "constant", "seconds": 0.001}, "bandwidth": 1.25e8}
+    assert fit_network(read(path)).options.items() >= block.items()
 
 
 @pytest.mark.slow
@@ -201,39 +182,31 @@ def test_other_algorithms_are_tried_with_several_numbers_of_members(tmp_path):
     assert fitted.bandwidth == pytest.approx(100 * 2**20, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("operation", "median"),
-    [
-        ("allreduce", 0.07),
-        ("broadcast", 0.04),
-        ("point-to-point", 0.08),
-        ("reduce", 0.1),
-        ("allgather", 0.12),
-        ("all-to-all", 0.14),
-    ],
-)
-def test_gloos_operations_over_the_emulated_network_are_predicted(operation, median):
+def test_gloos_operations_over_the_emulated_network_are_predicted():
     measured = read(ROOT / "reproductions" / "measured" / "gloo-emulated.csv")
-    own = [each for each in measured if each.operation == operation]
-    assert len(own) >= 18
-    assert np.median(np.abs(errors(own, Unknowns()))) <= median
+    medians = {
+        "allreduce": 0.07,
+        "broadcast": 0.04,
+        "point-to-point": 0.08,
+        "reduce": 0.1,
+        "allgather": 0.12,
+        "all-to-all": 0.14,
+    }
+    for operation, median in medians.items():
+        rows = [each for each in measured if each.operation == operation]
+        assert len(rows) >= 18
+        assert np.median(np.abs(errors(rows, Unknowns()))) <= median, operation
 
 
-def test_the_block_of_fit_network_runs(tmp_path, capsys):
-    (tmp_path / "gloo-allreduce.csv").write_text(
-        "nodes,megabytes,milliseconds\n" + "".join(f"4,{size},{16 * size + 10}\n" for size in (1, 8, 32, 64))
-    )
-    out = tmp_path / "network.yaml"
-    assert cli.main(["fit-network", str(tmp_path / "gloo-allreduce.csv"), "-o", str(out)]) == 0
-    assert "gloo" in capsys.readouterr().out
-    assert cli.main(["fit-network", str(tmp_path / "gloo-allreduce.csv"), "-o", str(out), "--quiet"]) == 0
-    assert capsys.readouterr().out == f"{out}\n"
+def test_the_block_of_fit_network_runs(tmp_path):
+    table, out, mine = (tmp_path / name for name in ("gloo-allreduce.csv", "network.yaml", "mine.yaml"))
+    table.write_text("nodes,megabytes,milliseconds\n" + "".join(f"4,{size},{16 * size + 10}\n" for size in (1, 8, 32, 64)))
+    assert "gloo" in fred_command("fit-network", table, "-o", out).out
+    assert fred_command("fit-network", table, "-o", out, "--quiet").out == f"{out}\n"
     block = "".join(f"  {line}\n" for line in out.read_text().splitlines())
-    (tmp_path / "mine.yaml").write_text(
-        f"cluster:\n  workers: 4\n  compute: {{name: constant, seconds: 1.0}}\n{block}"
-        "stop: {updates: 3}\nalgorithm: {name: ssgd, learning_rate: 0.1}\n"
-    )
-    assert cli.main(["run", str(tmp_path / "mine.yaml"), "-o", str(tmp_path / "out"), "--no-report"]) == 0
+    cluster = f"cluster:\n  workers: 4\n  compute: {{name: constant, seconds: 1.0}}\n{block}"
+    mine.write_text(f"{cluster}stop: {{updates: 3}}\nalgorithm: {{name: ssgd, learning_rate: 0.1}}\n")
+    assert fred_command("run", mine, "-o", tmp_path / "out", "--no-report").code == 0
 
 
 needs_measurements = pytest.mark.skipif(not SHARED.exists(), reason=f"needs the measured times in {SHARED}")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import cloudpickle
 import jax
 import pytest
 
@@ -16,9 +15,8 @@ import fred
 from fred.base import cached, environment, options
 from fred.base.errors import FredError
 from fred.components import agreement, registry
-from fred.running import on_dask, work
+from fred.running import work
 from fred.running.execution import execute
-from fred.running.order import Order
 from fred.running.units import units_of
 from tests.conftest import ROOT
 from tests.worlds import mostly_slow
@@ -134,10 +132,7 @@ def test_options_that_jax_gains_or_loses_do_no_harm(monkeypatch):
 VARIABLES = [
     ({"JAX_DISABLE_JIT": "1"}, "jax_disable_jit is True: FRED runs compiled programs"),
     ({"JAX_NUM_CPU_DEVICES": "2", "JAX_RANDOM_SEED_OFFSET": "7", "JAX_PLATFORMS": ""}, "jax_num_cpu_devices: 2"),
-    (
-        {"JAX_PLATFORMS": "cuda,cpu"},
-        "jax_platforms is 'cuda,cpu': FRED computes only on the CPU, because other devices give other",
-    ),
+    ({"JAX_PLATFORMS": "cuda,cpu"}, "jax_platforms is 'cuda,cpu': FRED computes only on the CPU, because other devices"),
     ({"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi"}, ""),
 ]
 
@@ -165,9 +160,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_a_value_that_changes_between_two_runs_of_a_process_takes_effect():
-    """As if nothing had been computed before."""
-
+def test_a_value_that_changes_between_two_runs_of_a_process_takes_effect_as_if_nothing_had_been_computed():
     def digest() -> str | None:
         return fred.run(fred.scenario(SETTINGS)).outcomes[0].params_digest
 
@@ -179,14 +172,9 @@ def test_a_value_that_changes_between_two_runs_of_a_process_takes_effect():
     assert digest() == usual
 
 
-def test_compiled_programs_are_forgotten_even_where_jax_would_use_them_again():
-    """As jax would after a change of an option that only its compiler reads."""
+def test_compiled_programs_are_forgotten_after_a_change_of_an_option_that_only_the_compiler_reads():
     traced: list[int] = []
-
-    @jax.jit
-    def function(x: Any) -> Any:
-        traced.append(1)
-        return x
+    function = jax.jit(lambda x: traced.append(1) or x)
 
     def traces() -> int:
         cached.forget(compiled=False)
@@ -212,23 +200,6 @@ def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, t
     finally:
         jax.config.update("jax_enable_x64", False)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_a_process_with_other_values_computes_nothing_for_this_one():
-    units = units_of(fred.scenario(SETTINGS))
-    packed, order = cloudpickle.dumps(units[0]), Order.of(units)
-    for option, difference in (
-        ("jax_enable_x64", "jax_enable_x64 is 'True' there, 'False' here"),
-        ("jax_scan3", "jax_scan3 is 'True' there, 'usual' here"),
-        ("jax_disable_jit", "jax_disable_jit is True: "),
-    ):
-        with updated(option, True):
-            assert f" would compute other results: {difference}" in str(on_dask._remote(order, packed))
-    with jax.enable_x64(True):
-        other = Order.of(units_of(fred.scenario(SETTINGS)))
-    assert "jax_enable_x64 is 'False' there, 'True' here" in str(on_dask._remote(other, packed))
-    assert isinstance(on_dask._remote(order, packed), dict)
 
 
 def test_modules_are_not_imported_for_another_platform(monkeypatch):
