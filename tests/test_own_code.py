@@ -17,7 +17,6 @@ import pytest
 import fred
 from fred.base.errors import FredError
 from fred.cluster.latency import Latency
-from fred.components import registry
 from fred.systems.asgd import ASGD
 from tests.conftest import ROOT
 from tests.folders import idx
@@ -83,7 +82,7 @@ def own(value: str = "1.0", above: str = "", inputs: Any = ()) -> str:
 
 
 class Folder:
-    """A folder of the user's, and new processes in it."""
+    """A folder of a user, and new processes in it."""
 
     def __init__(self, path: Path, process: subprocess.Popen):
         self.path, self._process = path, process
@@ -174,16 +173,17 @@ def test_a_variable_is_read_like_a_file(folder):
     assert folder.run("mine")[0] == 30.0
 
 
+SIZE, READ = (
+    "import os\nF = 1.0 + os.stat('scale.txt').st_size - 3",
+    "from helper import *\nF = float(open('scale.txt').read())",
+)
 UNSAID = {  # files, of which scale.txt changes; the reason
     "nothing is said": (
-        {"mine": own("F", "import os\nF = 1.0 + os.stat('scale.txt').st_size - 3").replace("fred_inputs", "inputs")},
+        {"mine": own("F", SIZE).replace("fred_inputs", "inputs")},
         "mine does not say what it reads: write `fred_inputs = []` into mine.py, or its files and $VARIABLES",
     ),
     "only what it imports says something": (
-        {
-            "mine": own("F", "from helper import *\nF = float(open('scale.txt').read())").replace("fred_inputs = []", ""),
-            "helper": NONE,
-        },
+        {"mine": own("F", READ).replace("fred_inputs = []", ""), "helper": NONE},
         "helper and mine share one `fred_inputs`: write a separate list into each",
     ),
     "a module that is imported while it runs": (
@@ -223,9 +223,8 @@ def test_a_script_is_computed_again_and_told_why(folder):
         folder.write(script=script.replace("1.0", str(seconds), 1))
         output = folder.fork(script="script.py")
         assert folder.summary["virtual_seconds"] == 10 * seconds
-    assert (
-        "computed again: a program (script.py) can change imported modules; use `fred run --import` to cache results" in output
-    )
+    reason = "a program (script.py) can change imported modules; use `fred run --import` to cache results"
+    assert f"computed again: {reason}" in output
 
 
 def test_wrong_declarations_are_refused(folder):
@@ -262,7 +261,7 @@ STEP = 1.0
 
 
 class Globally(ASGD):
-    """Steps as long as a global says."""
+    """Steps as long as a global is."""
 
     def apply_update(self, state, grads, timestamp, worker):
         return self.step(state, grads, scale=STEP)
@@ -280,7 +279,7 @@ class Timed(Latency):
 
 
 @pytest.mark.slow
-def test_a_global_that_changes_in_one_process_changes_what_is_computed(monkeypatch):
+def test_a_global_that_changes_in_one_process_changes_what_is_computed_and_served(monkeypatch, tmp_path):
     """With steps half as long everything comes out as with half the rate, to the last bit."""
 
     def losses(rate: float) -> list[float]:
@@ -288,18 +287,13 @@ def test_a_global_that_changes_in_one_process_changes_what_is_computed(monkeypat
         return fred.run(scenario).metrics["loss"].tolist()
 
     before = losses(0.25), losses(0.125)
+    timed = fred.scenario(TEN | {"cluster": {"workers": 1, "compute": Timed()}})
+    assert fred.run(timed, out=tmp_path / "out").summary["virtual_seconds"].tolist() == [10.0]
     monkeypatch.setattr(sys.modules[__name__], "STEP", 0.5)
     assert losses(0.25) == before[1] != before[0]
-
-
-@pytest.mark.slow
-def test_a_global_that_changes_in_one_process_is_not_served_from_a_folder(monkeypatch, tmp_path):
-    scenario = fred.scenario(TEN | {"cluster": {"workers": 1, "compute": Timed()}})
-    assert fred.run(scenario, out=tmp_path / "out").summary["virtual_seconds"].tolist() == [10.0]
-    monkeypatch.setattr(sys.modules[__name__], "STEP", 2.0)
     with pytest.warns(UserWarning, match="asgd with seed 0 computed again: "):
-        again = fred.run(scenario, out=tmp_path / "out")
-    assert again.summary["virtual_seconds"].tolist() == [20.0]
+        again = fred.run(timed, out=tmp_path / "out")
+    assert again.summary["virtual_seconds"].tolist() == [5.0]
 
 
 def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
@@ -315,7 +309,6 @@ def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_data_files_that_change_in_one_process_are_read_again(tmp_path):
-    """The same file names, other digits."""
     data = {"name": "mnist", "directory": str(tmp_path), "canonical": False}
     scenario = fred.scenario(TEN | {"task": {"data": data, "model": "softmax"}, "stop": {"updates": 2}})
     losses = []
@@ -422,8 +415,7 @@ def results(tmp_path_factory):
     (place / "own_parts.py").write_text(PARTS)
     for name, text in SCENARIOS.items():
         (place / f"{name}.yaml").write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", WRITING]
+    environment, command = {**os.environ, "PYTHONPATH": str(ROOT)}, [sys.executable, "-c", WRITING]
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "all digests the same" in done.stdout
@@ -442,31 +434,25 @@ def test_everything_stored_is_the_same_without_the_import(results, name):
 
 
 @pytest.mark.slow
-def test_the_page_and_the_figures_are_the_same_without_the_import(results, tmp_path):
-    result = results / "results" / "timed"
-    assert {path.stem for path in (result / "figures").iterdir()} == set(fred.load_result(result).pictures())
-    assert fred_command("report", result, "--out", tmp_path / "page.html").code == 0
-    assert (tmp_path / "page.html").read_bytes() == (result / "report.html").read_bytes()
-
-
-@pytest.mark.slow
 def test_commands_that_read_results_need_no_import(results, tmp_path):
     result, other = (results / "results" / name for name in SCENARIOS)
-    assert "leash" in fred_command("show", result).out
+    assert {path.stem for path in (result / "figures").iterdir()} == set(fred.load_result(result).pictures())
     for command in (
+        ("report", result, "--out", tmp_path / "page.html"),
         ("compare", result, other, "--out", tmp_path / "compared"),
         ("draw", result, "timeline", "--only", "leash", "--out", tmp_path / "drawn"),
         ("export", result, "--only", "leash", "--seed", "1", "--out", tmp_path / "trace"),
     ):
         assert fred_command(*command).code == 0, command
+    assert (tmp_path / "page.html").read_bytes() == (result / "report.html").read_bytes()
+    assert "leash" in fred_command("show", result).out
     assert fred.load_result(result).run_times("leash").shape[1] == 4
 
 
 @pytest.mark.slow
 def test_running_again_needs_the_import(results):
     """With it, it verifies: see `results`."""
-    result = results / "results" / "timed"
-    read = fred.load_result(result)
+    read = fred.load_result(results / "results" / "timed")
     leash = read.outcome("leash").run
     for action in (
         lambda: fred.run(read.scenario),
@@ -479,22 +465,4 @@ def test_running_again_needs_the_import(results):
         assert len(raised.value.args) == 1
     assert hasattr(leash.protocol, "length") and not hasattr(leash.protocol, "doubted")
     assert getattr(leash.protocol, "doubted", "unknown") == "unknown", "attributes that need the class are missing"
-    assert fred_command("verify", result).code == 2
-
-
-@pytest.mark.slow
-def test_a_class_that_is_imported_is_used(results, monkeypatch):
-    monkeypatch.syspath_prepend(results)
-    registry.allow_import(["own_parts"])
-    protocol = fred.load_result(results / "results" / "timed").outcome("leash").run.protocol
-    del sys.modules["own_parts"]
-    assert isinstance(protocol, fred.Protocol)
-    assert protocol.model_dump()["length"] == 2
-
-
-@pytest.mark.slow
-def test_the_nearest_module_is_suggested(results, monkeypatch):
-    monkeypatch.chdir(results)
-    for module in ("own_part", "own_parts.py"):
-        with pytest.raises(FredError, match="did you mean `own_parts`"):
-            registry.allow_import([module])
+    assert fred_command("verify", results / "results" / "timed").code == 2

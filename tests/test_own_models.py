@@ -155,13 +155,20 @@ class TestDropout:
             assert (one != another).any() and (evaluated == undropped).all(), model
             assert model.draws, model
 
-    def test_modules_without_dropout_draw_nothing(self):
+    def test_modules_without_dropout_draw_nothing_and_compute_what_numpy_does(self):
+        inputs = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
         for base, module in (
-            (fred.FlaxModel, lambda self: linen.Dense(3)),
-            (fred.NNXModel, lambda self, rngs: nnx.Linear(5, 3, rngs=rngs)),
-            (fred.EquinoxModel, lambda self, key: equinox.nn.MLP(5, 3, 4, 1, key=key)),
+            (fred.FlaxModel, lambda self: linen.Dense(4)),
+            (fred.NNXModel, lambda self, rngs: nnx.Linear(8, 4, rngs=rngs)),
+            (fred.EquinoxModel, lambda self, key: equinox.nn.Linear(8, 4, key=key)),
         ):
-            assert not derived(base, module=module).draws, base
+            model = derived(base, module=module)
+            assert not model.draws, base
+            params = model.init(jax.random.key(0), (8,), 4)
+            biases, weights = sorted(map(np.asarray, jax.tree.leaves(params)), key=np.ndim)
+            weights = weights.T if base is fred.EquinoxModel else weights
+            assert np.allclose(model.apply(params, inputs), inputs @ weights + biases, rtol=1e-5, atol=1e-5), base
+            assert weights.std() > 0.1
 
 
 def plain_gradient(model: Dropped, params: dict[str, np.ndarray], data: fred.Dataset, worker: int, step: int) -> dict:

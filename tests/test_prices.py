@@ -1,7 +1,6 @@
 """Costs and energy: closed forms, interval by interval recomputed, and the same however a run is computed or stored."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +24,7 @@ from fred.running.recording import Timing
 from fred.schedule.schedule import What
 from tests.planning import few, plan
 from tests.program import fred_command, refusal
-from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, TASK, fitting, make_run, record
+from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 HOUR = 3600 * 10**9  # ns
@@ -80,35 +79,31 @@ class TestTrafficBetweenRegions:
     ) -> tuple[float, Schedule]:
         """Return the price of a run's traffic, in thousandths, with messages of 1 MB, and its schedule."""
         network = {"regions": {"bandwidth": self.BANDWIDTH, **regions}, "message_bytes": 1_000_000}
-        prices = {"per_gb": self.TABLE.tolist() if per_gb is None else per_gb}
-        cluster = {"workers": 6, "servers": number, "compute": SECOND, "network": network, "prices": prices}
-        run = make_run(algorithm, protocol=protocol, task=None, stop={"seconds": 40}, cluster=cluster)
-        outcome = execute("run", run, 0)
+        cluster = {"workers": 6, "servers": number, "compute": SECOND, "network": network}
+        cluster["prices"] = {"per_gb": self.TABLE.tolist() if per_gb is None else per_gb}
+        outcome = outcome_of(algorithm, protocol=protocol, stop={"seconds": 40}, cluster=cluster)
         return outcome.summary["cost"]["traffic"] * 1000, outcome.schedule
 
-    @pytest.mark.parametrize("servers", [[0], [1], [2], [0, 2]])
+    @pytest.mark.parametrize("servers", [[1], [0, 2]])
     def test_with_servers_which_each_have_a_part(self, servers):
         price, schedule = self.traffic("asgd", number=len(servers), servers=servers)
         pulls, pushes = (np.bincount(schedule["worker"][schedule.rows(verb)], minlength=6) for verb in (Verb.PULL, Verb.PUSH))
         down, up = self.TABLE[servers].mean(axis=0), self.TABLE[:, servers].mean(axis=1)
         assert price == pytest.approx(sum(pulls[w] * down[w // 2] + pushes[w] * up[w // 2] for w in range(6)), rel=1e-9)
 
-    def price_of_rows(self, schedule: Schedule, server_of: Callable[[Any], int]) -> float:
-        """Return the price of messages between workers and the region of each row's server."""
-        ends = [(row, server_of(row), row.worker // 2) for row in schedule if row.bytes]
-        return sum(
-            row.bytes / 1e6 * (self.TABLE[server, worker] if row.verb == Verb.PULL else self.TABLE[worker, server])
-            for row, server, worker in ends
-        )
-
-    def test_with_servers_that_hold_blocks_of_their_own(self):
-        price, schedule = self.traffic("asgd", number=2, protocol={"name": "asynchronous", "clocks": "each"}, servers=[0, 2])
-        assert price == pytest.approx(self.price_of_rows(schedule, lambda row: (0, 2)[row.block]), rel=1e-9)
-
-    def test_local_servers_are_in_the_regions_of_their_workers(self):
-        """Replica 9 is on the global server."""
-        price, schedule = self.traffic("halos", number=4, servers=[0, 1, 2, 0])
-        expected = self.price_of_rows(schedule, lambda row: 0 if row.replica == 9 else row.worker // 2)
+    @pytest.mark.parametrize(
+        ("algorithm", "protocol", "servers", "server_of"),
+        [
+            ("asgd", {"name": "asynchronous", "clocks": "each"}, [0, 2], lambda row: (0, 2)[row.block]),
+            ("halos", None, [0, 1, 2, 0], lambda row: 0 if row.replica == 9 else row.worker // 2),  # 9: on the global server
+        ],
+    )
+    def test_with_servers_that_hold_blocks_or_serve_regions(self, algorithm, protocol, servers, server_of):
+        price, schedule = self.traffic(algorithm, None, len(servers), protocol, servers=servers)
+        expected = 0.0
+        for row in (row for row in schedule if row.bytes):
+            server, worker = server_of(row), row.worker // 2
+            expected += row.bytes / 1e6 * (self.TABLE[server, worker] if row.verb == Verb.PULL else self.TABLE[worker, server])
         assert price == pytest.approx(expected, rel=1e-9)
 
     def test_a_number_is_the_price_between_regions(self):
@@ -117,18 +112,13 @@ class TestTrafficBetweenRegions:
         assert price == pytest.approx(2.0 * (schedule["worker"][verbs] >= 2).sum(), rel=1e-9)
 
     def test_rings_and_trees(self):
-        """Six workers: a ring passes three links inside regions and three between, by the fast links or back.
-
-        Three trees of two and a ring of three send 2 x 3 + 2 x 2 models.
-        """
+        """A ring of six passes three links inside regions; three trees of two and a ring of three send 2 x 3 + 2 x 2 models."""
         orders = [(0, 1, 2), (0, 2, 1)]  # with symmetric bandwidths both are as fast
         between = [sum(self.TABLE[a, b] for a, b in zip(order, order[1:] + order[:1], strict=True)) for order in orders]
-        price, schedule = self.traffic("allreduce-sgd")
-        megabytes = schedule["bytes"].sum() / 1e6
-        assert any(price == pytest.approx(megabytes * (15 + each) / 6, rel=1e-9) for each in between)
-        price, schedule = self.traffic("allreduce-sgd", collective="hierarchical")
-        megabytes = schedule["bytes"].sum() / 1e6
-        assert any(price == pytest.approx(megabytes * (2 * 15 + 4 / 3 * each) / 10, rel=1e-6) for each in between)
+        for collective, inside, outside, rel in ((None, 15 / 6, 1 / 6, 1e-9), ("hierarchical", 3, 4 / 30, 1e-6)):
+            price, schedule = self.traffic("allreduce-sgd", **({"collective": collective} if collective else {}))
+            megabytes = schedule["bytes"].sum() / 1e6
+            assert any(price == pytest.approx(megabytes * (inside + outside * links), rel=rel) for links in between)
 
     def test_models_between_workers_by_sender_and_receiver(self):
         price, schedule = self.traffic("ad-psgd")
@@ -151,17 +141,10 @@ def inside(intervals: list[tuple[int, int]], points: np.ndarray) -> np.ndarray:
     return changes.cumsum()[: len(points) - 1] > 0
 
 
-FAULTS = st.sampled_from(
-    [
-        [],
-        [{"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}],
-        [{"name": "sessions", "sessions": [[[0, 2], [3, 4]], [[1, 9]]], "length": 9.5}],
-        [
-            {"name": "outage", "workers": [0], "begin": 0.5, "end": 3.0},
-            {"name": "crashes", "mean_up": 4.0, "away": {"name": "constant", "seconds": 0.5}},
-        ],
-    ]
-)
+CRASHES = {"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}
+SESSIONS = {"name": "sessions", "sessions": [[[0, 2], [3, 4]], [[1, 9]]], "length": 9.5}
+OUTAGE = {"name": "outage", "workers": [0], "begin": 0.5, "end": 3.0}
+FAULTS = st.sampled_from([[], [CRASHES], [SESSIONS], [OUTAGE, CRASHES]])
 STEPS = st.just(1.5) | st.lists(st.integers(1, 9), min_size=1, max_size=5).map(
     lambda lengths: [(float(sum(lengths[:number])) * 0.37, float(lengths[number])) for number in range(len(lengths))]
 )
@@ -212,11 +195,8 @@ PRICES = {
     "servers": [{"per_hour": 0.5}],
     "per_gb": 0.09,
 }
-WORKERS: dict[str, Any] = {
-    "workers": 4,
-    "compute": COMPUTE,
-    "network": {"bandwidth": 1e5, "latency": {"name": "constant", "seconds": 0.01}},
-}
+LINKS = {"bandwidth": 1e5, "latency": {"name": "constant", "seconds": 0.01}}
+WORKERS: dict[str, Any] = {"workers": 4, "compute": COMPUTE, "network": LINKS}
 
 
 def outcome_of(algorithm: str = "asgd", **options: Any) -> Outcome:
@@ -226,7 +206,7 @@ def outcome_of(algorithm: str = "asgd", **options: Any) -> Outcome:
 class TestRuns:
     @pytest.mark.parametrize("algorithm", ["ssgd", "asgd", "local-sgd", "d-psgd"])
     def test_the_last_evaluation_is_the_summary(self, algorithm):
-        faults = [{"name": "crashes", "mean_up": 1.0, "away": {"name": "constant", "seconds": 0.3}}]
+        faults = [CRASHES | {"mean_up": 1.0}]
         outcome = outcome_of(algorithm, cluster={**WORKERS, "faults": faults, "prices": PRICES}, stop={"seconds": 2.0})
         last = outcome.metrics.iloc[-1]
         assert (last["cost"], last["energy_kwh"]) == (outcome.summary["cost"]["total"], outcome.summary["energy_kwh"])
@@ -270,6 +250,11 @@ class TestRuns:
         assert summary["energy_kwh"] is None
 
 
+def beaten(points: np.ndarray) -> np.ndarray:
+    """Return whether another point is nowhere worse and somewhere better, for each of these points."""
+    return np.array([((points <= point).all(axis=1) & (points < point).any(axis=1)).any() for point in points])
+
+
 class TestTargets:
     SETTINGS: dict[str, Any] = {
         **make_run(cluster={**WORKERS, "prices": PRICES}).model_dump(mode="json", exclude={"protocol"}),
@@ -282,11 +267,8 @@ class TestTargets:
     @pytest.fixture(scope="class")
     @classmethod
     def result(cls) -> fred.Result:
-        names = ("asgd", "ssgd")
-        settings = {key: value for key, value in cls.SETTINGS.items() if key != "algorithm"}
-        return fred.run(
-            fred.scenario(settings, runs={name: {"algorithm": {"name": name, "learning_rate": 0.3}} for name in names})
-        )
+        runs = {name: {"algorithm": {"name": name, "learning_rate": 0.3}} for name in ("asgd", "ssgd")}
+        return fred.run(fred.scenario({key: value for key, value in cls.SETTINGS.items() if key != "algorithm"}, runs=runs))
 
     @pytest.mark.slow
     def test_the_cheapest_way_to_a_target(self, result):
@@ -312,11 +294,7 @@ class TestTargets:
 
     def test_the_front_is_what_no_other_point_beats(self, result):
         points = trade_off(result)
-        for _, one in points.iterrows():
-            beaten = ((points["seconds"] <= one["seconds"]) & (points["cost"] < one["cost"])) | (
-                (points["seconds"] < one["seconds"]) & (points["cost"] <= one["cost"])
-            )
-            assert one["front"] == (not beaten.any())
+        assert points["front"].tolist() == (~beaten(points[["seconds", "cost"]].to_numpy())).tolist()
         assert "cost" in result.pictures()
         assert [axis.get_xlabel() for axis in result.plot("cost").axes] == ["virtual time to the target, s"]
         across = result.with_its_best().plot("error", against=["cost", "energy"])
@@ -337,17 +315,12 @@ class TestTargets:
     def test_fronts_of_random_points(self):
         rng = np.random.default_rng(5)
         for _ in range(200):
-            points = rng.integers(0, 6, (2, rng.integers(1, 12)))
-            beats = (points[:, :, None] <= points[:, None]).all(axis=0) & (points[:, :, None] < points[:, None]).any(axis=0)
-            assert (not_dominated(*points) == ~beats.any(axis=0)).all()
+            points = rng.integers(0, 6, (rng.integers(1, 12), 2))
+            assert (not_dominated(*points.T) == ~beaten(points)).all()
 
     def test_a_sweep_without_prices_says_what_it_needs(self):
         settings = {**self.SETTINGS, "cluster": WORKERS, "seeds": [1]}
-        for best, needed in (
-            ("cost", "`cluster.prices`"),
-            ("energy", "power, such as `busy_watts`"),
-            ("target_cost", "prices"),
-        ):
+        for best, needed in (("cost", "`cluster.prices`"), ("energy", "power, such as `busy_w"), ("target_cost", "prices")):
             sweep = {"over": {"cluster.workers": [1, 2]}, "best": best}
             with pytest.raises(FredError, match=needed):
                 fred.scenario({**settings, "sweep": sweep})
@@ -392,12 +365,11 @@ class TestPlan:
             spent = rng.integers(1, 6, (int(rng.integers(1, 9)), 3)).astype(float)
             spent[rng.random(len(spent)) < 0.2] = np.inf
             places = [
-                Place(str(name), str(name), {}, 1, (), (time,), None, (cost,), (energy,))
-                for name, (time, cost, energy) in enumerate(spent)
+                Place(str(n), str(n), {}, 1, (), (spent[n, 0],), None, *map(tuple, spent[n, 1:, None]))
+                for n in range(len(spent))
             ]
             pairs = spent[:, [0, 2]] if by == ENERGY else spent[:, :2]
-            beaten = [any((other <= own).all() and (other < own).any() for other in pairs) for own in pairs]
-            unbeaten = {str(name) for name in range(len(pairs)) if not beaten[name] and pairs[name][0] < np.inf}
+            unbeaten = {str(name) for name in np.flatnonzero(~beaten(pairs) & (pairs[:, 0] < np.inf))}
             found = Ranking(places, {}, by)
             assert {place.run for place in found.front} == unbeaten
             assert not Ranking([replace(place, costs=(), energy=()) for place in places], {}).front, "without prices"
@@ -408,23 +380,17 @@ class TestPlan:
             assert {line.get_label() for line in drawn if line.get_markerfacecolor() != "white"} == unbeaten
             assert figure.axes[0].get_ylabel() == ("energy to the target, kWh" if by == ENERGY else "cost to the target")
 
-    SERVED = Cluster(
-        workers=4,
-        compute=SECOND,
-        network={"latency": {"name": "constant", "seconds": 0.2}},
-        prices={
-            "workers": [{"per_hour": 1.0, "busy_watts": 100, "idle_watts": 10}],
-            "servers": [{"per_hour": 20.0, "watts": 1000}],
-        },
-    )
-
     @pytest.mark.slow
     def test_the_criterion_decides_between_a_server_and_none(self, monkeypatch):
         """With a server a round takes two latencies, without one six; so a server is faster, but here expensive."""
         monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
+        prices: dict[str, Any] = {"workers": [{"per_hour": 1.0, "busy_watts": 100, "idle_watts": 10}]}
+        prices["servers"] = [{"per_hour": 20.0, "watts": 1000}]
+        latency = {"latency": {"name": "constant", "seconds": 0.2}}
+        cluster = Cluster(workers=4, compute=SECOND, network=latency, prices=prices)
         systems = [Candidate("sync", "ssgd"), Candidate("allreduce", "allreduce-sgd")]
         for by, first in ((TIME, "sync"), (ENERGY, "allreduce")):
-            result, found = plan(self.SERVED, systems, budget=40.0, by=by)
+            result, found = plan(cluster, systems, budget=40.0, by=by)
             summary = result.summary.set_index(["name", "seed"])["target_cost"]
             assert (found.by, found.places[0].run) == (by, first)
             assert [place.run for place in found.front] == ["sync", "allreduce"], "the fastest first"
@@ -485,16 +451,12 @@ class TestPlan:
         file, out = tmp_path / "mine.yaml", tmp_path / "out"
         prices = {"workers": [{"per_hour": 36.0, "busy_watts": 9}], "per_gb": 1e-9}
         cluster = {"workers": 3, "compute": SECOND, "prices": prices}
-        whole = {"task": TASK, "cluster": cluster, "algorithm": {"name": "asgd", "learning_rate": 0.1}, "stop": {"seconds": 12}}
-        file.write_text(json.dumps({**whole, "evaluate": {"target_error": 0.5}}))
+        options = {"cluster": cluster, "stop": {"seconds": 12}, "evaluate": {"target_error": 0.5}}
+        file.write_text(make_run(**options).model_dump_json())
         command = ["plan", file, "--seeds", "1", "--jobs", "1", "--out", out]
         answer = fred_command(*command)
         assert answer.code == 0
-        for text in (
-            "median cost",
-            "By median time and cost, no system beats",
-            f"Figure of time against cost: {out}/trade-off.svg.",
-        ):
+        for text in ("median cost", "By median time and cost, no system beats", f"time against cost: {out}/trade-off.svg."):
             assert text in answer.out
         assert (out / "result" / "figures" / "cost.svg").is_file()
         assert "Time against cost to an error of 0.5" in (out / "trade-off.svg").read_text()
