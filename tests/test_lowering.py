@@ -4,7 +4,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,18 +78,15 @@ def instructions(program: Program) -> dict[str, int]:
 EQUAL = {"name": "constant", "seconds": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("protocol", "workers", "gradients", "hooks", "expected"),
-    [
+def test_gradients_at_the_present_version_are_computed_where_they_are_used():
+    for protocol, workers, gradients, hooks, expected in (
         (Asynchronous(), 1, 20, Hooks(), {"APPLY GRADIENT": 20}),  # nothing is kept
         (Synchronous(), 6, 60, Hooks(), {"COMMIT GRADIENT": 10}),  # a batch a round
         (Synchronous(), 4, 40, Hooks(contributes=True), {"ADD GRADIENT": 40, "COMMIT SUM": 10}),  # each message has a rule
-    ],
-)
-def test_gradients_at_the_present_version_are_computed_where_they_are_used(protocol, workers, gradients, hooks, expected):
-    program = program_of(record(protocol, Cluster(workers=workers, compute=EQUAL), gradients=gradients), hooks=hooks)
-    assert instructions(program) == expected
-    assert (program.kept, program.slots, program.registers) == (0, 0, (1,))
+    ):
+        program = program_of(record(protocol, Cluster(workers=workers, compute=EQUAL), gradients=gradients), hooks=hooks)
+        assert instructions(program) == expected
+        assert (program.kept, program.slots, program.registers) == (0, 0, (1,))
 
 
 def test_rounds_of_one_missing_are_masked():

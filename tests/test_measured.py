@@ -19,19 +19,16 @@ from tests.conftest import ROOT
 from tests.program import fred_command, refusal
 
 
-@pytest.mark.parametrize(
-    ("size", "seconds"),
-    [
+def test_slow_start_doubles_the_window_with_every_round_trip():
+    """10 ms in each direction, 1 MB/s, and 1,000 bytes at first: 1, 2, 4, 8, 16 kB in the first five round trips."""
+    for size, seconds in (
         (500, 0.0005),  # fits into the first window
         (1_000, 0.001),
         (1_500, 0.02 + 0.0005),  # the second window begins one round trip later
         (31_000, 4 * 0.02 + 0.016),
         (1_000_000, 5 * 0.02 + (1_000_000 - 31_000) / 1e6),  # from the sixth window on, 20,000 bytes are always under way
-    ],
-)
-def test_slow_start_doubles_the_window_with_every_round_trip(size, seconds):
-    """10 ms in each direction, 1 MB/s, and 1,000 bytes at first: 1, 2, 4, 8, 16 kB in the first five round trips."""
-    assert Connection(0.01, 1e6, initial_window=1000).lost(size) + size / 1e6 == pytest.approx(seconds, rel=1e-12)
+    ):
+        assert Connection(0.01, 1e6, initial_window=1000).lost(size) + size / 1e6 == pytest.approx(seconds, rel=1e-12)
 
 
 def test_slow_start_loses_nothing_without_latency_or_with_a_large_window():
@@ -103,40 +100,25 @@ RANK = "#  Rank  %s Group  0 Pid 1 on %s device  0 [000f:01:00] NVIDIA\n"
 TWO = f"# nThread 1\n{RANK % (0, 'a')}{RANK % (1, 'b')}"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "source"),
-    [
-        (
-            "my all_reduce run.log",  # of old programs: without the operation and a column `root`
-            TWO
-            + """#       size         count      type   redop     time   algbw   busbw
-        8192          2048     float     sum    35.15    0.23    0.23  2e-07    30.33    0.27    0.27    0
-    67108864      16777216     float     sum    61000    1.10    1.10  2e-07    61000    1.10    1.10    0
-""",
-            "nccl allreduce",
-        ),
-        (
-            "run.log",
-            TWO
-            + """# Collective test starting: all_gather_perf
-a:1:1 [0] NCCL INFO Using network Socket
-#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
-        8192          2048     float     none     -1    35.15    0.23    0.23       0    30.33    0.27    0.27       0
-    67108864      16777216     float     none     -1    61000    39.90   39.90       0    41900   39.95   39.95       0
-""",
-            "nccl allgather",
-        ),
-    ],
-)
-def test_logs_of_nccl_tests_are_read(name, text, source, tmp_path):
-    (tmp_path / name).write_text(text)
-    expected = [(source, 2, 8192, 35.15), (source, 2, 67108864, 61000)]
-    assert [(each.source, each.nodes, each.size, round(each.seconds * 1e6, 2)) for each in read(tmp_path / name)] == expected
+def test_logs_of_nccl_tests_are_read(tmp_path):
+    """Logs of old programs name no operation, and have no column `root`."""
+    about = "# Collective test starting: all_gather_perf\na:1:1 [0] NCCL INFO Using network Socket\n"
+    rows = (
+        "8192 2048 float {} 35.15 0.23 0.23 0 30.33 0.27 0.27 0\n67108864 16777216 float {} 61000 1.1 1.1 0 41900 1.1 1.1 0\n"
+    )
+    for name, beginning, root, operation in (
+        ("my all_reduce run.log", TWO + "# size count type redop time algbw busbw\n", "sum", "nccl allreduce"),
+        ("run.log", TWO + about + "# size count type redop root time algbw busbw #wrong\n", "none -1", "nccl allgather"),
+    ):
+        (tmp_path / name).write_text(beginning + rows.format(root, root))
+        expected = [(operation, 2, 8192, 35.15), (operation, 2, 67108864, 61000)]
+        assert [
+            (each.source, each.nodes, each.size, round(each.seconds * 1e6, 2)) for each in read(tmp_path / name)
+        ] == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
+def test_a_wrong_file_is_refused_in_one_line(tmp_path):
+    for name, text, message in (
         ("a.csv", "nodes,megabytes\n4,2\n", "no column with a duration"),
         ("gloo-x.csv", "megabytes,seconds\n4,2\n", "unknown operation `gloo-x`"),
         ("a.csv", "library,operation,megabytes,seconds\nmpi,allreduce,4,2\n", "a.csv:2: unknown library `mpi`"),
@@ -156,12 +138,10 @@ def test_logs_of_nccl_tests_are_read(name, text, source, tmp_path):
         ("run.log", f"# nThread 1\n{RANK % (0, 'a')}{RANK % (1, 'a')}", "2 ranks on 1 machines"),
         ("run.log", f"# nThread 1\n{TWO}", "logs of several programs"),
         ("run.log", "# nThread 1\n8 2 float sum -1 35.15 0.23 0.23\n", "names 0 ranks"),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_line(name, text, message, tmp_path):
-    (tmp_path / name).write_text(text)
-    assert message in refusal("fit-network", tmp_path / name, "--out", tmp_path / "network.yaml")
-    assert not (tmp_path / "network.yaml").exists()
+    ):
+        (tmp_path / name).write_text(text)
+        assert message in refusal("fit-network", tmp_path / name, "--out", tmp_path / "network.yaml"), text
+        assert not (tmp_path / "network.yaml").exists()
 
 
 def test_given_latency_and_bandwidth_are_in_the_block(tmp_path):
@@ -184,14 +164,8 @@ def test_other_algorithms_are_tried_with_several_numbers_of_members(tmp_path):
 
 def test_gloos_operations_over_the_emulated_network_are_predicted():
     measured = read(ROOT / "reproductions" / "measured" / "gloo-emulated.csv")
-    medians = {
-        "allreduce": 0.07,
-        "broadcast": 0.04,
-        "point-to-point": 0.08,
-        "reduce": 0.1,
-        "allgather": 0.12,
-        "all-to-all": 0.14,
-    }
+    medians = {"allreduce": 0.07, "broadcast": 0.04, "point-to-point": 0.08, "reduce": 0.1, "allgather": 0.12}
+    medians["all-to-all"] = 0.14
     for operation, median in medians.items():
         rows = [each for each in measured if each.operation == operation]
         assert len(rows) >= 18
@@ -230,17 +204,6 @@ def test_the_constants_of_libraries_are_those_that_fit_the_measurements(source):
         assert fitted.constants[name] == pytest.approx(value, rel=0.02)
 
 
-def test_points_are_predicted_from_any_file(tmp_path, monkeypatch, capsys):
-    from reproductions import measured
-
-    monkeypatch.setattr(measured, "RESULTS", tmp_path)
-    monkeypatch.setattr("reproductions.common.RESULTS", tmp_path)
-    monkeypatch.setattr("reproductions.common.ROOT", tmp_path)
-    measured.points([ROOT / "reproductions" / "measured" / "gloo-emulated.csv"])
-    assert "gloo-emulated: gloo allreduce" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"measured-points.md", "measured-points.svg"}
-
-
 def of(**changes):
     """One step of four workers that compute for 100 ms, with 50 MB at 1 GB/s."""
     given = dict.fromkeys(("source", "system", "program"), "ddp") | {"members": 4, "size": 50_000_000, "bandwidth": 1e9}
@@ -248,19 +211,16 @@ def of(**changes):
     return steps.Step(**{**given, **changes})
 
 
-@pytest.mark.parametrize(
-    ("step", "buckets", "seconds"),
-    [
+def test_step_times_are_those_of_sums_by_hand():
+    for step, buckets, seconds in (
         (of(), 1, 0.1 + 0.075),  # a ring moves 6 / 4 of the model
         (of(), 50, 0.1 - 0.2 / 3 / 50 * 49 + 0.075),  # from the first bucket on, the network limits
         (of(bandwidth=1e10), 10, 0.1 + 0.0075 / 10),  # the last bucket follows the backward pass
         (of(system="servers"), 1, 0.1 + 2 * 0.05),  # each of four servers takes a quarter of each of four gradients
         (of(system="local SGD", period=8), 1, 0.1 + 0.075 / 8),
         (of(system="DiLoCo", period=8), 1, 0.1 + 0.075 / 8),
-    ],
-)
-def test_step_times_are_those_of_sums_by_hand(step, buckets, seconds):
-    assert steps.predicted(step, "ring", buckets) == pytest.approx(seconds, rel=1e-6)
+    ):
+        assert steps.predicted(step, "ring", buckets) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_step_times_of_trainings_are_read_and_predicted():

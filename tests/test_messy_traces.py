@@ -123,9 +123,7 @@ MESSY: tuple[tuple[Callable[[Path], list[Path]], int, list[int], str], ...] = ( 
 
 
 @pytest.mark.parametrize(("make", "refusals", "lost", "name"), MESSY, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_messy_file_is_refused_once_and_the_command_that_the_refusal_names_works(
-    make, refusals, lost, name, tmp_path, capsys, monkeypatch
-):
+def test_a_messy_file_is_refused_once_with_a_command_that_works(make, refusals, lost, name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["cutoffs", *(file.name for file in make(tmp_path)), "--rules", "all,count:4", "--train", "20", "--warm-up", "0"]
     for _ in range(refusals):
@@ -160,19 +158,16 @@ def test_without_kernels_operations_on_the_cpu_count_and_without_those_whole_ste
     assert "waiting for others included" in whole.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_what_no_profiler_wrote_is_refused(tmp_path):
+    for content, message in (
         ("{", "it is not JSON"),
         ('{"a": 1}', "expected what `torch.profiler` exports, with a list `traceEvents`"),
         ('[{"ph": "X", "name": "aten::mul", "ts": 1, "dur": 2}, 7]', r"no step is marked \(`ProfilerStep#1`\); call"),
         (f'[{{"ph": "X", "name": "ProfilerStep#1", "ts": 1, "dur": {"9" * 400}}}]', "no step is marked"),
-    ],
-)
-def test_what_no_profiler_wrote_is_refused(tmp_path, content, message):
-    (tmp_path / "a.json").write_text(content)
-    with pytest.raises(FredError, match=message):
-        read(tmp_path / "a.json")
+    ):
+        (tmp_path / "a.json").write_text(content)
+        with pytest.raises(FredError, match=message):
+            read(tmp_path / "a.json")
 
 
 def test_files_that_may_be_nodes_or_days_are_read_as_the_user_says(tmp_path):
@@ -204,27 +199,24 @@ def test_a_restart_that_repeats_some_steps_is_mended(tmp_path):
     assert trace.seconds[20].tolist() == [41.5, 18.5]
 
 
-@pytest.mark.parametrize(
-    ("columns", "options"),
-    [
+def test_columns_with_unknown_names_are_proposed_by_what_they_hold(tmp_path):
+    for columns, options in (
         ({"rank": "who"}, {"columns": {"worker": "who"}}),  # the host alone would name two workers
         ({"rank": "name"}, {"columns": {"worker": "name"}}),
         ({"global_step": "k", "rank": "who", "duration_ms": "value_ms"}, {"columns": {"iteration": "k", "worker": "who"}}),
         ({"global_step": "k", "duration_ms": "x"}, {"columns": {"iteration": "k", "time": "x"}, "unit": "ms"}),
         ({"rank": ""}, {"columns": {"worker": "hostname+core"}}),  # tells the rows of a host apart
-    ],
-)
-def test_columns_with_unknown_names_are_proposed_by_what_they_hold(tmp_path, columns, options):
-    rows = table(**columns).assign(batch_size=512)
-    if "" in rows:
-        rows["core"] = rows.pop("").str[-1].astype(int) % PER_NODE
-    rows.to_csv(tmp_path / "log.csv")
-    with pytest.raises(UnclearTraceError) as refused:
-        read(tmp_path / "log.csv")
-    assert refused.value.options == options
-    trace = read(tmp_path / "log.csv", **refused.value.options)
-    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
-    assert trace.nodes == (() if "core" in rows else NODES)
+    ):
+        rows = table(**columns).assign(batch_size=512)
+        if "" in rows:
+            rows["core"] = rows.pop("").str[-1].astype(int) % PER_NODE
+        rows.to_csv(tmp_path / "log.csv")
+        with pytest.raises(UnclearTraceError) as refused:
+            read(tmp_path / "log.csv")
+        assert refused.value.options == options
+        trace = read(tmp_path / "log.csv", **refused.value.options)
+        np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
+        assert trace.nodes == (() if "core" in rows else NODES)
 
 
 def test_a_diagnosis_takes_the_same_files_and_keeps_names(tmp_path, capsys):

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fred
+from fred import Cluster, FredError
 from fred.base import streams
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
 from fred.learning.data.synthetic import SyntheticClassification
 from fred.running.execution import check
 from fred.running.problem import Problem

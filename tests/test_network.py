@@ -219,9 +219,8 @@ TO_7 = {"links": {"a": 1e6}, "routes": [{"between": [[7], "servers"], "through":
 THROUGH_A = {"links": {"a": 1e6}, "routes": [{"between": ["workers", "servers"], "through": ["a"]}]}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_impossible_networks_are_refused():
+    for options, message in (
         ({"servers": [{"servers": [4]}]}, "`network.servers` names server 4; there are 4, numbered from 0"),
         ({"servers": [{"servers": [1, 2]}, {"servers": [2]}]}, "`servers` names 2 more than once"),
         ({"contention": [{"regime": job(nodes=[7])}]}, "there are 1 nodes, numbered from 0; `nodes` names 7"),
@@ -234,32 +233,27 @@ THROUGH_A = {"links": {"a": 1e6}, "routes": [{"between": ["workers", "servers"],
         ({"sharing": "fair", "links": {"a": 1e6}}, "no route goes through the link `a`"),
         ({"sharing": "fair", "routes": THROUGH_A["routes"]}, "goes through `a`, which is not in `links`: none"),
         ({**TO_7, "sharing": "fair"}, "`network.routes` names worker 7; there are 4, numbered from 0"),
-    ],
-)
-def test_impossible_networks_are_refused(options, message):
-    with pytest.raises(FredError, match=message):
-        make_run("asgd", cluster={"workers": 4, "servers": 4, "network": options})
+    ):
+        with pytest.raises(FredError, match=message):
+            make_run("asgd", cluster={"workers": 4, "servers": 4, "network": options})
 
 
 class TestBehindTheBackwardPass:
     """Two workers that take 0.9 s for a gradient, 0.6 of them backwards; a ring of two sends twice half of 60 kB."""
 
-    @pytest.mark.parametrize(
-        ("bandwidth", "buckets", "other", "first"),
-        [
+    def test_rounds_wait_for_messages_that_do_not_fit_and_parts_for_the_slowest(self):
+        for bandwidth, buckets, other, first in (
             (6e4, 1, 0.9, 1.9),  # 1 s, after all of it
             (6e4, 2, 0.9, 1.6),  # from 0.6 s on, without a break
             (6e4, 3, 0.9, 1.5),  # from 0.5 s on
             (6e5, 2, 0.9, 0.95),  # the second half of 0.1 s is what does not fit
             (6e4, 2, 1.8, 2.3),  # the other has half of its gradient after 1.2 s; the second half of 0.5 s begins at 1.8 s
-        ],
-    )
-    def test_rounds_wait_for_messages_that_do_not_fit_and_parts_for_the_slowest(self, bandwidth, buckets, other, first):
-        network = {"bandwidth": bandwidth, "buckets": buckets, "message_bytes": 60_000}
-        times, schedule = commits(Allreduce(), constant(0.9, other, network=network), seconds=5)
-        assert times[:2] == pytest.approx([first, 2 * first])
-        adds = schedule.rows(Verb.ADD)
-        assert {*schedule["bytes"][adds]} == {60_000} and {*schedule["messages"][adds]} == {2 * buckets}
+        ):
+            network = {"bandwidth": bandwidth, "buckets": buckets, "message_bytes": 60_000}
+            times, schedule = commits(Allreduce(), constant(0.9, other, network=network), seconds=5)
+            assert times[:2] == pytest.approx([first, 2 * first])
+            adds = schedule.rows(Verb.ADD)
+            assert {*schedule["bytes"][adds]} == {60_000} and {*schedule["messages"][adds]} == {2 * buckets}
 
     @pytest.mark.parametrize("protocol", [LocalSteps(period=3), GroupAveraging(group_size=2, period=4)])
     def test_averages_of_models_hide_as_well(self, protocol):
@@ -327,9 +321,8 @@ def test_a_file_is_the_table_that_it_holds(tmp_path):
     assert Devices(file=tmp_path / "phones.csv") == Devices(kinds=KINDS)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_files_and_options_are_refused(tmp_path):
+    for options, message in (
         ("a,b\n1,2\n", "expected some of speed, upload, download"),
         ("speed\n0\n", "expected positive numbers; found 0"),
         ("speed\n", "no devices|no rows|empty"),
@@ -338,14 +331,12 @@ def test_a_file_is_the_table_that_it_holds(tmp_path):
         ({"devices": {"kinds": KINDS}}, "give a `network`, too"),
         ({"devices": {"speed": SECOND}, "speeds": [1.0] * 4}, "give one of `speeds`, `devices`"),
         ({"devices": {"speed": {"name": "constant", "seconds": 0.0}}}, "not positive and finite"),
-    ],
-)
-def test_wrong_files_and_options_are_refused(tmp_path, options, message):
-    if isinstance(options, str):
-        (tmp_path / "phones.csv").write_text(options)
-        options = {"devices": {"file": tmp_path / "phones.csv"}, "network": {}}
-    with pytest.raises(ValueError, match=message):
-        Cluster(workers=4, **options)
+    ):
+        if isinstance(options, str):
+            (tmp_path / "phones.csv").write_text(options)
+            options = {"devices": {"file": tmp_path / "phones.csv"}, "network": {}}
+        with pytest.raises(ValueError, match=message):
+            Cluster(workers=4, **options)
 
 
 def test_a_collective_needs_links_that_messages_share():

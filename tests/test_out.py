@@ -15,13 +15,9 @@ from fred.commands.cli import main
 from fred.views.figures import Picture
 from tests.program import fred_command, refusal
 
-LINES = ["algorithm: {name: ssgd, learning_rate: 0.1}", "cluster: {workers: 2}", "stop: {updates: 4}"]
+SCENARIO = "algorithm: {name: ssgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 4}\n"
 TRACE = "a,b\n" + "".join(f"{1 + 0.1 * (k % 7)},{2 - 0.1 * (k % 5)}\n" for k in range(12))
-COMMANDS = {  # with which --out is a file
-    "report": ["report", "result"],
-    "export": ["export", "result"],
-    "plan": ["plan", "result", "--iterations", "1=4,2=3"],
-}
+COMMANDS = {name: [name, "result"] for name in ("report", "export")} | {"plan": ["plan", "result", "--iterations", "1=4,2=3"]}
 FULL = "File too large"  # by a limit on the size of files, which acts like a full disk
 
 
@@ -29,7 +25,7 @@ FULL = "File too large"  # by a limit on the size of files, which acts like a fu
 def made(tmp_path_factory) -> Path:
     """A folder with a result and a trace."""
     folder = tmp_path_factory.mktemp("made")
-    (folder / "a.yaml").write_text("\n".join(LINES))
+    (folder / "a.yaml").write_text(SCENARIO)
     (folder / "times.csv").write_text(TRACE)
     assert main(["run", str(folder / "a.yaml"), "--out", str(folder / "result")]) == 0
     return folder
@@ -73,20 +69,16 @@ class TestFiles:
         shutil.copytree("result", "other")
         Path("way").symlink_to("other")
         before = content(here)
+        expected = "is there already, and not what this command writes; choose another place with --out, or remove it\n"
         for file in ("mine.svg", "link.svg", "lost.svg"):
-            message = refusal(*COMMANDS[command], "--out", file)
-            expected = "is there already, and not what this command writes; choose another place with --out, or remove it\n"
-            assert message.endswith(expected)
+            assert refusal(*COMMANDS[command], "--out", file).endswith(expected)
         files = ["result/manifest.json", "other/report.html", "way/report.html", "other/figures/throughput.svg"]
-        if command != "report":
-            files.append("result/report.html")
-        for file in (*files, "result/../other/ssgd/seed-0/schedule.parquet"):
+        files += ["result/../other/ssgd/seed-0/schedule.parquet", *["result/report.html"] * (command != "report")]
+        for file in files:
+            is_refused_for_its_ending = command == "plan" and not file.endswith(".svg")
             message = refusal(*COMMANDS[command], "--out", file)
-            assert "which `fred verify` checks; choose another place" in message or (
-                command == "plan" and not file.endswith(".svg")  # refused for its ending
-            )
-        assert content(here) == before
-        assert Path("lost.svg").is_symlink()
+            assert is_refused_for_its_ending or "which `fred verify` checks; choose another place" in message
+        assert content(here) == before and Path("lost.svg").is_symlink()
 
     def test_a_full_disk_leaves_what_was_there_and_an_own_file_is_replaced(self, command, here):
         written = [*COMMANDS[command], "--out", "new/one.svg"]
@@ -114,8 +106,7 @@ def test_a_figure_is_replaced_whole_and_not_one_of_another_result(here):
     check_nothing_changes_on_a_full_disk(here, *draw, "--out", "drawn", "--replace")
     shutil.copytree("result", "other")
     before = content(here)
-    message = refusal(*draw, "--out", "other/figures", "--replace")
-    assert "other/figures/throughput.svg is part of the result in" in message
+    assert "other/figures/throughput.svg is part of the result in" in refusal(*draw, "--out", "other/figures", "--replace")
     assert content(here) == before
 
 

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 from studies.outer_momentum import page
-from studies.outer_momentum.cases import MOMENTA, REPORTED, TUNING, Case, cases
-from studies.outer_momentum.compared import CASE, MARGIN, differences
+from studies.outer_momentum.cases import MOMENTA, REPORTED, Case, cases
+from studies.outer_momentum.compared import CASE
 from studies.outer_momentum.correlation import Correlated
-from studies.outer_momentum.figure import name
 from studies.outer_momentum.measure import LOSSES
 
 MEASURED = pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.outer_momentum")
@@ -39,19 +38,6 @@ def test_the_correlation_is_that_of_successive_pseudo_gradients():
     assert float(server.statistic(state)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_cases_differ_from_the_base_point_in_what_they_say():
-    base, *others = cases()
-    for case in others:
-        differing = {
-            name
-            for name in ("system", "period", "workers", "steps", "inner", "task")
-            if getattr(case, name) != getattr(base, name)
-        }
-        assert len(differing) == (2 if case.factor == "H and length" else 1)
-    assert len({case.name for case in (base, *others)}) == len(others) + 1
-    assert not set(TUNING) & set(REPORTED)
-
-
 @pytest.mark.slow
 @MEASURED
 def test_the_page_says_what_was_measured():
@@ -68,14 +54,3 @@ def test_every_case_has_all_ways_to_choose_rates_on_all_seeds():
         ways: dict[Any, list[int]] = {way: sorted(rows["seed"]) for way, rows in found}
         assert {("tuned", mu) for mu in MOMENTA} | {("matched", mu) for mu in MOMENTA[1:]} <= ways.keys()
         assert all(seeds == list(REPORTED) for seeds in ways.values())
-
-
-@MEASURED
-def test_what_the_conclusion_says_is_in_the_table():
-    losses = pd.read_csv(LOSSES)
-    half, most = (differences(losses, "matched", mu) for mu in MOMENTA[1:])
-    assert all(each.within(MARGIN) != "no" for each in half.values()), "0.5 at the same step: nowhere another loss"
-    rows = {name(case): each for case, each in most.items()}
-    assert rows["H = 4"].within(MARGIN) == "yes" and rows["128 steps"].within(MARGIN) == "no"
-    tuned = {name(case): each.lower for case, each in differences(losses, "tuned", 0.9).items()}
-    assert tuned["base"] == "no" and tuned["2,048 steps"] == "open" and tuned["grammar"] == "yes"

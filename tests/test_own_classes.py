@@ -115,9 +115,8 @@ NO_TOPOLOGY = {"name": "gossip", "topology": "own:Late"}
 
 
 @pytest.mark.usefixtures("own")
-@pytest.mark.parametrize(
-    ("part", "options", "message"),
-    [
+def test_a_class_that_does_not_fit_is_refused_with_its_place():
+    for part, options, message in (
         ("algorithm", "own:number", "`own:number` is not a class derived from fred.learning.server.Server, as every algorithm"),
         ("algorithm", "own:Half", "`own:Half` is not a class derived from .*, as every algorithm"),
         ("algorithm", "own:Fial", "cannot load `own:Fial`: `own` has no `Fial`; did you mean `Fails`?"),
@@ -127,11 +126,9 @@ NO_TOPOLOGY = {"name": "gossip", "topology": "own:Late"}
         ("cluster", {"workers": 2, "contention": ["own:Contention"]}, "cluster.contention.0.*: `own:Contention` lacks `start`"),
         ("cluster", {"workers": 2, "compute": "own:Half"}, "`own:Half` lacks `mean`, `sample`"),
         ("task", {"data": "own:Net", "model": "mlp"}, "task.data.*is not a class derived from .*, as every data"),
-    ],
-)
-def test_a_class_that_does_not_fit_is_refused_with_its_place(part, options, message):
-    with pytest.raises(FredError, match=message):
-        make_run(**{part: options if part != "algorithm" else {"name": options, "learning_rate": 0.1}})
+    ):
+        with pytest.raises(FredError, match=message):
+            make_run(**{part: options if part != "algorithm" else {"name": options, "learning_rate": 0.1}})
 
 
 def test_a_module_that_fails_is_refused_at_once_and_the_nearest_is_suggested(modules, monkeypatch):
@@ -162,23 +159,20 @@ def line_of(text: str) -> int:
 
 @pytest.mark.usefixtures("own")
 class TestBlame:
-    @pytest.mark.parametrize(
-        ("name", "options", "error", "line"),
-        [
+    def test_a_users_class_is_named_with_its_last_line(self):
+        for name, options, error, line in (
             ("Late", {"cluster": {"workers": 2, "compute": "own:Late"}}, "IndexError", 'return u["nothing"]'),
             ("Careful", {"protocol": "own:Careful"}, "LookupError: I do not", 'raise LookupError("I do not know how")'),
             ("Fails", {"algorithm": FAILS, "task": TASK}, "KeyError: 'nothing'", 'return self.step(state, grads["nothing"])'),
             ("Net", {"task": {**TASK, "model": "own:Net"}}, "KeyError: 'no such", 'return inputs @ params["no such weights"]'),
-        ],
-    )
-    def test_a_users_class_is_named_with_its_last_line(self, name, options, error, line):
-        run = make_run(**{"task": None} | options)
-        for inline in (False, True):
-            with pytest.raises(FredError) as caught:
-                execute("mine", run, 0, inline)
-            assert str(caught.value).startswith(f"run `mine`, with `own:{name}`: {error}")
-            assert str(caught.value).endswith(f"own.py, line {line_of(line)})")
-            assert caught.value.__cause__ is not None, "the whole traceback is kept"
+        ):
+            run = make_run(**{"task": None} | options)
+            for inline in (False, True):
+                with pytest.raises(FredError) as caught:
+                    execute("mine", run, 0, inline)
+                assert str(caught.value).startswith(f"run `mine`, with `own:{name}`: {error}")
+                assert str(caught.value).endswith(f"own.py, line {line_of(line)})")
+                assert caught.value.__cause__ is not None, "the whole traceback is kept"
 
     def test_a_class_deep_inside_is_found_and_all_of_several_are_named(self):
         mixture = {"name": "mixture", "weights": [1.0], "components": [{"name": "own:Late"}]}

@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 
 import fred
-from fred.base.errors import FredError
-from fred.cluster.latency import Latency
-from fred.systems.asgd import ASGD
+from fred import ASGD, FredError, Latency
 from tests.conftest import ROOT
 from tests.folders import idx
 from tests.program import fred_command
@@ -173,10 +171,11 @@ def test_a_variable_is_read_like_a_file(folder):
     assert folder.run("mine")[0] == 30.0
 
 
-SIZE, READ = (
-    "import os\nF = 1.0 + os.stat('scale.txt').st_size - 3",
-    "from helper import *\nF = float(open('scale.txt').read())",
-)
+SIZE = "import os\nF = 1.0 + os.stat('scale.txt').st_size - 3"
+READ = "from helper import *\nF = float(open('scale.txt').read())"
+ARCHIVE = "import sys\nsys.path.append('library.zip')\nfrom helper import F"
+LATE = "__import__('helper').F if u.size > 1 else 1.0"
+LOG = "[float(open('scale.txt').read()), open('log.txt', 'a').write('1')][0]"
 UNSAID = {  # files, of which scale.txt changes; the reason
     "nothing is said": (
         {"mine": own("F", SIZE).replace("fred_inputs", "inputs")},
@@ -186,18 +185,9 @@ UNSAID = {  # files, of which scale.txt changes; the reason
         {"mine": own("F", READ).replace("fred_inputs = []", ""), "helper": NONE},
         "helper and mine share one `fred_inputs`: write a separate list into each",
     ),
-    "a module that is imported while it runs": (
-        {"mine": own("__import__('helper').F if u.size > 1 else 1.0"), "helper": NONE + "F = 1.0\n"},
-        "its code imports helper while it runs",
-    ),
-    "a file that changes while it runs": (
-        {"mine": own("[float(open('scale.txt').read()), open('log.txt', 'a').write('1')][0]", "", ["log.txt"]), "log.txt": ""},
-        "what mine reads changed while it ran",
-    ),
-    "a module in an archive": (
-        {"mine": own("F", "import sys\nsys.path.append('library.zip')\nfrom helper import F")},
-        "the module helper is not in a file",
-    ),
+    "a late import": ({"mine": own(LATE), "helper": NONE + "F = 1.0\n"}, "its code imports helper while it runs"),
+    "a file that changes": ({"mine": own(LOG, "", ["log.txt"]), "log.txt": ""}, "what mine reads changed while it ran"),
+    "a module in an archive": ({"mine": own("F", ARCHIVE)}, "the module helper is not in a file"),
 }
 
 
@@ -422,47 +412,44 @@ def results(tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.slow
-def test_everything_stored_is_the_same_without_the_import(results, name):
-    result = fred.load_result(results / "results" / name)
-    assert content(result) == (results / f"{name}.txt").read_text()
-    assert ("timeline" in result.pictures()) == (name == "timed")
-    for draw in result.pictures().values():
-        draw()
-    assert "own_parts" not in sys.modules
+class TestStoredResults:
+    @pytest.mark.parametrize("name", SCENARIOS)
+    def test_everything_stored_is_the_same_without_the_import(self, results, name):
+        result = fred.load_result(results / "results" / name)
+        assert content(result) == (results / f"{name}.txt").read_text()
+        assert ("timeline" in result.pictures()) == (name == "timed")
+        for draw in result.pictures().values():
+            draw()
+        assert "own_parts" not in sys.modules
 
+    def test_commands_that_read_results_need_no_import(self, results, tmp_path):
+        result, other = (results / "results" / name for name in SCENARIOS)
+        assert {path.stem for path in (result / "figures").iterdir()} == set(fred.load_result(result).pictures())
+        for command in (
+            ("report", result, "--out", tmp_path / "page.html"),
+            ("compare", result, other, "--out", tmp_path / "compared"),
+            ("draw", result, "timeline", "--only", "leash", "--out", tmp_path / "drawn"),
+            ("export", result, "--only", "leash", "--seed", "1", "--out", tmp_path / "trace"),
+        ):
+            assert fred_command(*command).code == 0, command
+        assert (tmp_path / "page.html").read_bytes() == (result / "report.html").read_bytes()
+        assert "leash" in fred_command("show", result).out
+        assert fred.load_result(result).run_times("leash").shape[1] == 4
 
-@pytest.mark.slow
-def test_commands_that_read_results_need_no_import(results, tmp_path):
-    result, other = (results / "results" / name for name in SCENARIOS)
-    assert {path.stem for path in (result / "figures").iterdir()} == set(fred.load_result(result).pictures())
-    for command in (
-        ("report", result, "--out", tmp_path / "page.html"),
-        ("compare", result, other, "--out", tmp_path / "compared"),
-        ("draw", result, "timeline", "--only", "leash", "--out", tmp_path / "drawn"),
-        ("export", result, "--only", "leash", "--seed", "1", "--out", tmp_path / "trace"),
-    ):
-        assert fred_command(*command).code == 0, command
-    assert (tmp_path / "page.html").read_bytes() == (result / "report.html").read_bytes()
-    assert "leash" in fred_command("show", result).out
-    assert fred.load_result(result).run_times("leash").shape[1] == 4
-
-
-@pytest.mark.slow
-def test_running_again_needs_the_import(results):
-    """With it, it verifies: see `results`."""
-    read = fred.load_result(results / "results" / "timed")
-    leash = read.outcome("leash").run
-    for action in (
-        lambda: fred.run(read.scenario),
-        lambda: read.scenario.replace({"seeds": [3]}),
-        lambda: read.b_staleness("patient"),
-        lambda: leash.protocol.layout(leash.cluster),
-    ):
-        with pytest.raises(FredError, match="allow it with `--import own_parts`") as raised:
-            action()
-        assert len(raised.value.args) == 1
-    assert hasattr(leash.protocol, "length") and not hasattr(leash.protocol, "doubted")
-    assert getattr(leash.protocol, "doubted", "unknown") == "unknown", "attributes that need the class are missing"
-    assert fred_command("verify", results / "results" / "timed").code == 2
+    def test_running_again_needs_the_import(self, results):
+        """With it, it verifies: see `results`."""
+        read = fred.load_result(results / "results" / "timed")
+        leash = read.outcome("leash").run
+        for action in (
+            lambda: fred.run(read.scenario),
+            lambda: read.scenario.replace({"seeds": [3]}),
+            lambda: read.b_staleness("patient"),
+            lambda: leash.protocol.layout(leash.cluster),
+        ):
+            with pytest.raises(FredError, match="allow it with `--import own_parts`") as raised:
+                action()
+            assert len(raised.value.args) == 1
+        assert hasattr(leash.protocol, "length") and not hasattr(leash.protocol, "doubted")
+        assert getattr(leash.protocol, "doubted", "unknown") == "unknown", "attributes that need the class are missing"
+        assert fred_command("verify", results / "results" / "timed").code == 2

@@ -11,12 +11,11 @@ import pytest
 from flax import linen, nnx
 
 import fred
-from fred.base.errors import FredError
+from fred import FredError, Verb
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.learning.models.mlp import SoftmaxRegression
 from fred.running.execution import check
-from fred.schedule.schedule import Verb
 from tests.worlds import RATE, TASK, make_run, outcome, same
 
 VALUES = {"name": "synthetic-regression", "examples": 50, "evaluation": 10, "features": 8}

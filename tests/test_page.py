@@ -14,13 +14,12 @@ import pandas as pd
 import pytest
 
 import fred
+from fred import FredError, Result
 from fred.base.contents import REPORT as NAME
-from fred.base.errors import FredError
 from fred.components.input_path import name_alone
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
 from fred.outcomes.staleness import of_gradients
 from fred.outcomes.tables import Tables
-from fred.results.result import Result
 from fred.results.verify import Verdict, verify
 from fred.specification.text import first_comment
 from fred.views import page_curves, page_replay, page_tables, summary_table

@@ -78,10 +78,8 @@ def test_a_name_switches_its_run_off_and_on(opened):
 def test_axes_quantities_timings_colours_and_zoom_change_the_pictures(opened):
     view, replay = opened("learned"), "#replay canvas"
     y, x = (view.locator(f"{CURVES} select").nth(number) for number in (0, 1))
-    axes = x.locator("option").evaluate_all("all => all.map(each => each.value)")
-    assert axes == ["virtual_seconds", "updates", "gradients", "megabytes"]
     curves, replays = [picture(view)], [picture(view, replay)]
-    for axis in axes[1:]:
+    for axis in ("updates", "gradients", "megabytes"):
         x.select_option(axis)
         assert view.locator(PLOT).get_attribute("data-axis") == axis
         curves.append(picture(view))
@@ -105,8 +103,7 @@ def test_curves_zoom_by_dragging_and_by_buttons_and_tell_their_values(opened):
     before, box = picture(view), over.bounding_box()
     view.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 50)
     values = view.locator(f"{CURVES} output").all_inner_texts()
-    assert len(values) == 2
-    assert all(0 <= float(value) <= 1 for value in values if value != "–")
+    assert len(values) == 2 and all(0 <= float(value) <= 1 for value in values if value != "–")
     assert view.locator(f"{CURVES} .at").inner_text().startswith("virtual time, s: ")
     view.mouse.down()
     view.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 50)
@@ -153,8 +150,9 @@ def test_the_slider_replays_what_each_worker_does(opened):
     before = words.inner_text()
     view.keyboard.press("ArrowRight")
     assert words.inner_text() != before
-    view.locator("#replay button").click()
+    button = view.locator("#replay button")
+    button.click()
     view.wait_for_timeout(300)
     assert int(slider.input_value()) > 701
-    view.locator("#replay button").click()
-    assert "play" in view.locator("#replay button").inner_text()
+    button.click()
+    assert "play" in button.inner_text()

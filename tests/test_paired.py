@@ -75,6 +75,10 @@ class TestByHand:
         assert list(pairs) == [("b", "loss")], "no row for a quantity that is not measured"
         assert [pairs["b", "loss"][name] for name in ("mean", "seeds", "missing")] == [1, 1, 1]
 
+    def test_costs_to_the_target_are_divided(self):
+        pair = rows(a={"target_cost": [1.0, 4.0]}, b={"target_cost": [2.0, 32.0]})["b", "cost_to_target"]
+        assert (pair["way"], pair["mean"]) == ("ratio", pytest.approx(4))
+
     def test_updates_are_compared_where_one_run_has_no_clock(self):
         a = {"target_seconds": [NAN, NAN], "target_updates": [10.0, 20.0]}
         pairs = rows(a=a, b={"target_seconds": [9.0, 9.0], "target_updates": [30.0, 60.0]})

@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import fred
-from fred.base.errors import FredError
+from fred import FredError, Schedule
 from fred.base.lock import held
 from fred.commands import cli
 from fred.components import registry
@@ -28,7 +28,6 @@ from fred.results.compare import Compared
 from fred.results.settings import replaced
 from fred.running import parallel, pool, stored, timings, work
 from fred.running.units import units_of
-from fred.schedule.schedule import Schedule
 from tests.conftest import ROOT
 from tests.counted import Counted
 from tests.folders import digests, undrawn_results
@@ -227,10 +226,10 @@ if __name__ == "__main__":
 
 
 @contextmanager
-def cluster(folder: Path, workers: int, fred_at: Path = ROOT, code: str = CLUSTER, **environment: str) -> Iterator[str]:
+def cluster(folder: Path, workers: int, fred_at: Path = ROOT, **environment: str) -> Iterator[str]:
     """Start a Dask cluster in other processes, in a folder of their own, and yield its address."""
     pytest.importorskip("distributed")
-    (folder / "cluster.py").write_text(code)
+    (folder / "cluster.py").write_text(CLUSTER)
     pipe, command = subprocess.PIPE, [sys.executable, "cluster.py", str(workers)]
     environment = {**os.environ, "PYTHONPATH": str(fred_at), **environment}
     with subprocess.Popen(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
@@ -306,13 +305,6 @@ class TestDask:
         assert not caplog.records
         logging.getLogger("distributed.client").error("heard")
         assert [record.message for record in caplog.records] == ["heard"], "Dask logs again afterwards"
-
-    @pytest.mark.slow
-    def test_a_real_scheduler_that_ends_is_reported_in_a_line(self, tmp_path):
-        code = CLUSTER.replace("sys.stdin.read()", "__import__('time').sleep(3); __import__('os')._exit(1)")
-        refused = pytest.raises(FredError, match="the scheduler does not answer any more")
-        with cluster(tmp_path, 0, code=code) as address, refused:
-            fred.run(fred.scenario(TIMED), out=tmp_path / "out", dask=address)
 
 
 def test_processes_need_a_folder_and_not_a_cluster_as_well(tmp_path):

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fred import batch_indices
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError, Schedule, Verb, batch_indices
 from fred.cluster.faults import Faults
 from fred.cluster.network import Network
 from fred.outcomes import staleness
@@ -21,7 +19,6 @@ from fred.protocols.allreduce import Allreduce
 from fred.protocols.gossip import Gossip
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.topology import Bipartite, Complete, Edges, Exponential, Hypercube, Ring, Star, Topology
-from fred.schedule.schedule import Schedule, Verb
 from fred.systems.ad_psgd import Pairwise
 from fred.systems.eager_sgd import Eager
 from fred.timing.loop import Loop, Wait

@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,8 @@ from tests.conftest import ROOT
 from tests.folders import undrawn_results
 from tests.places import NEW, OLD, complete, fill, names, put, tree
 
+WHOLE = {**NEW, MANIFEST: "manifest"}
+
 
 @pytest.fixture
 def elsewhere(tmp_path):
@@ -33,29 +36,18 @@ def elsewhere(tmp_path):
 
 class TestWorkFolder:
     def test_a_link_of_its_name_is_refused(self, elsewhere, tmp_path):
-        link = tmp_path / ".r.unfinished"
-        for there in (False, True):
-            if there:
-                put(tmp_path / "r", OLD)
-            link.symlink_to("elsewhere")
-            with pytest.raises(
-                FredError, match=r"\.r\.unfinished was not made by FRED, .* move it elsewhere, or choose another"
-            ):
-                put(tmp_path / "r", NEW)
-            assert (tmp_path / "r").exists() == there
-            assert link.is_symlink()
-            link.unlink()
+        link, message = tmp_path / ".r.unfinished", r"\.r\.unfinished was not made by FRED, .* move it elsewhere, or choose"
+        link.symlink_to("elsewhere")
+        with pytest.raises(FredError, match=message):
+            put(tmp_path / "r", NEW)
+        assert link.is_symlink() and names(tmp_path) == [".r.unfinished", "elsewhere"]
 
     @pytest.mark.parametrize(
         "make",
         [
-            lambda path: path.symlink_to("nothing"),
-            Path.touch,
-            os.mkfifo,
-            lambda path: fill(path, {"notes.md": "mine"}),
-            lambda path: fill(path, {"asgd/seed-0/unit.json": "mine"}),
-            lambda path: fill(path, {UNFINISHED: "mine"}),
-            lambda path: complete(path, OLD),  # a copy of a result
+            *(lambda path: path.symlink_to("nothing"), Path.touch, os.mkfifo),
+            *(partial(fill, files={name: "mine"}) for name in ("notes.md", "asgd/seed-0/unit.json", UNFINISHED)),
+            partial(complete, files=OLD),  # a copy of a result
         ],
     )
     def test_anything_else_of_its_name_is_refused_and_left(self, make, tmp_path):
@@ -63,8 +55,7 @@ class TestWorkFolder:
         before = tree(tmp_path)
         with pytest.raises(FredError, match="was not made by FRED"):
             put(tmp_path / "r", NEW)
-        assert tree(tmp_path) == before
-        assert names(tmp_path) == [".r.unfinished"]
+        assert tree(tmp_path) == before and names(tmp_path) == [".r.unfinished"]
 
     @pytest.mark.parametrize("link", [".at-work", ".at-work/asgd.seed-0", "asgd", "asgd/seed-0", ".fred-old", "manifest.json"])
     def test_links_in_it_are_not_followed(self, link, elsewhere, tmp_path):
@@ -98,9 +89,8 @@ class TestFilesOfUsers:
 
     def test_files_links_pipes_and_folders_stay(self, path, tmp_path):
         mine = {"notes.md": "mine", "asgd/seed-9/a.csv": "mine", "asgd/seed-0/params.txt": "mine", "ssgd/best.txt": "mine"}
-        fill(path, mine)
+        fill(path, mine | {"old.txt": "old"})
         (path / "link").symlink_to("notes.md")
-        fill(path, {"old.txt": "old"})
         (path / "ssgd/seed-0/metrics.csv").unlink()
         (path / "ssgd/seed-0/metrics.csv").symlink_to("../../old.txt")  # listed, but no longer the file that FRED wrote
         (path / "away").symlink_to(tmp_path)
@@ -109,8 +99,7 @@ class TestFilesOfUsers:
         numbers = {name: (path / name).stat().st_ino for name in mine}
         put(path, NEW)
         others = {"link": "-> notes.md", "away": f"-> {tmp_path}", "empty/inner": "empty", "pipe": "fifo", "old.txt": "old"}
-        others["ssgd/seed-0/metrics.csv"] = "-> ../../old.txt"
-        assert tree(path) == {**NEW, **mine, **others, MANIFEST: "manifest"}
+        assert tree(path) == {**WHOLE, **mine, **others, "ssgd/seed-0/metrics.csv": "-> ../../old.txt"}
         assert {name: (path / name).stat().st_ino for name in mine} == numbers, "the very files, no copies"
         assert names(tmp_path) == ["r"]
 
@@ -119,16 +108,14 @@ class TestFilesOfUsers:
         aside = {"set-aside/sweep.csv": "mine, too", "set-aside/b/seed-0/metrics.csv": "mine", "set-aside-2/sweep.csv": "mine"}
         for _ in range(2):
             put(path, NEW)
-            assert tree(path) == {**NEW, MANIFEST: "manifest", **aside}
+            assert tree(path) == {**WHOLE, **aside}
 
     @pytest.mark.parametrize(
         ("mine", "aside"),
         [
             ({"sweep.csv": "mine", "set-aside": "mine, too"}, {"set-aside": "mine, too", "set-aside-2/sweep.csv": "mine"}),
-            (  # a file where the result needs a folder, and the reverse
-                {"b": "mine", "sweep.csv/notes.md": "mine"},
-                {"set-aside/b": "mine", "set-aside/sweep.csv/notes.md": "mine"},
-            ),
+            # a file where the result needs a folder, and the reverse
+            ({"b": "mine", "sweep.csv/a.md": "mine"}, {"set-aside/b": "mine", "set-aside/sweep.csv/a.md": "mine"}),
             (  # files of FRED that somebody has changed
                 {"asgd/seed-0/metrics.csv": "changed", "ssgd/seed-0/metrics.csv": "changed"},
                 {"set-aside/asgd/seed-0/metrics.csv": "changed", "ssgd/seed-0/metrics.csv": "changed"},
@@ -138,7 +125,7 @@ class TestFilesOfUsers:
     def test_names_that_collide(self, path, mine, aside):
         fill(path, mine)
         put(path, NEW)
-        assert tree(path) == {**NEW, MANIFEST: "manifest", **aside}
+        assert tree(path) == {**WHOLE, **aside}
 
     def test_a_users_file_with_the_name_of_a_marker_is_refused(self, path):
         fill(path, {REPLACED: "mine"})
@@ -181,8 +168,7 @@ def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
         put(tmp_path / "r", NEW)
     assert tree(tmp_path / "r") == {**OLD, MANIFEST: "manifest"}
     put(tmp_path / "r", NEW)
-    assert tree(tmp_path / "r") == {**NEW, MANIFEST: "manifest"}
-    assert names(tmp_path) == ["r"]
+    assert tree(tmp_path / "r") == WHOLE and names(tmp_path) == ["r"]
 
 
 def test_a_result_that_may_not_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
@@ -261,11 +247,8 @@ print(step)
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
 def test_the_next_run_finishes_a_replacement_that_was_killed_at_any_step(way, tmp_path):
     """With an exchange of names a result is there at every moment, and users' files in it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", _KILLED, way, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) > 20, "steps at which it was killed"
+    environment, command = {**os.environ, "PYTHONPATH": str(ROOT)}, [sys.executable, "-c", _KILLED, way, str(tmp_path)]
+    assert int(subprocess.check_output(command, env=environment)) > 20, "steps at which it was killed"
 
 
 TIMED = {"cluster": {"workers": 2}, "stop": {"updates": 4}, "algorithm": {"name": "asgd", "learning_rate": 0.1}}
@@ -275,13 +258,13 @@ TIMED = {"cluster": {"workers": 2}, "stop": {"updates": 4}, "algorithm": {"name"
 def test_every_name_in_a_result_is_known_and_occurs(tmp_path):
     """A result with all that one can have, replaced twice although users' files have its names."""
     out = tmp_path / "out"
-    runs = {"swept": {"sweep": {"over": {"algorithm.learning_rate": [0.1, 0.2]}}}, "plain": {}}
-    scenario = fred.scenario(TIMED, seeds=[1, 2], runs=runs)
+    swept = {"sweep": {"over": {"algorithm.learning_rate": [0.1, 0.2]}}}
+    scenario = fred.scenario(TIMED, seeds=[1, 2], runs={"swept": swept, "plain": {}})
     with undrawn_results():
         fred.run(scenario, out=out)
-        fill(out, {"summary.csv": "mine", "best.csv": "mine"})
+        fill(out, {"summary.csv": "mine"})
         fred.run(scenario, out=out)
-    fill(out, {"set-aside/summary.csv": "another", "set-aside/best.csv": "another", "summary.csv": "mine again"})
+    fill(out, {"set-aside/summary.csv": "another", "summary.csv": "mine again"})
     fred.run(scenario, out=out)
     own = {name for name in names(out) if not name.startswith(("swept,", "plain"))}
     assert all(map(is_taken, own))

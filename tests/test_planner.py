@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError
 from fred.diagnosis import backup_workers, question
 from fred.diagnosis.attribution import COMPUTING, Attribution, of_rounds
 from fred.diagnosis.candidates import POINTS, RATE, of_cluster, that_apply

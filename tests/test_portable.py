@@ -127,14 +127,6 @@ def test_long_sums_are_added_up_in_the_published_parts_also_where_the_kernel_kno
     np.testing.assert_array_equal(one_by_one(*given), usual)
 
 
-def test_shapes_that_kernels_split_differently_are_lengthened_to_ones_that_they_split_alike():
-    assert parts.agreeable(55, 784, 60, False) == (61, 64)  # AVX2's kernel copies strips from 61 rows on, AVX-512's from 51
-    assert parts.agreeable(64, 1700, 17, False) == (64, 32)  # AVX2's are 24 columns wide, AVX-512's 32
-    assert parts.agreeable(8, 1700, 17, True) == (8, 32)
-    assert parts.agreeable(8, 784, 200, False) == (8, 200)
-    assert parts.agreeable(128, 784, 200, False) == (128, 200)
-
-
 def convolved(image, kernel, strides, padding, lhs_dilation, rhs_dilation, groups, batches) -> np.ndarray:
     """Straight from the definition: image [batch, features, space...], kernel [outputs, features / groups, window...]."""
     rank = image.ndim - 2
@@ -205,7 +197,6 @@ def test_sums_of_sliding_windows(padding):
 
 
 REDUCTIONS = {
-    "sum": jnp.sum,
     "squares": lambda x: (x * x).sum(),
     "rows": lambda x: (x * x).sum(-1),
     "columns": lambda x: x.mean(0),

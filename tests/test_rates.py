@@ -1,5 +1,6 @@
 """What goes on beside an update: schedules of the learning rate, its linear scaling, the moving average, weights in rounds."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -28,64 +29,43 @@ def initial_of(outcome: Outcome) -> dict:
 
 
 class TestSchedules:
-    @pytest.mark.parametrize(
-        ("schedule", "expected"),
-        [
-            ({"name": "exponential_decay", "decay_rate": 0.94, "transition_steps": 50}, lambda t: 0.94 ** (t / 50)),
-            (
-                {"name": "exponential_decay", "decay_rate": 0.5, "transition_steps": 50, "staircase": True},
-                lambda t: 0.5 ** (t // 50),
-            ),
-            (
-                {"name": "linear_schedule", "end_value": 0, "transition_begin": 60, "transition_steps": 100},
-                lambda t: 1 - np.clip((t - 60) / 100, 0, 1),
-            ),
+    def test_the_rules_of_the_papers_are_what_their_formulas_say(self):
+        decay = {"name": "exponential_decay", "transition_steps": 50}
+        linear = {"name": "linear_schedule", "end_value": 0, "transition_begin": 60, "transition_steps": 100}
+        pieces = {"name": "piecewise_constant_schedule", "boundaries_and_scales": {"30": 0.1, 60: 0.1}}
+        warm_up = {"name": "warmup_constant_schedule", "init_value": 0.2, "warmup_steps": 10}
+        formulas: list[tuple[Any, Callable[[int], float]]] = [
+            (decay | {"decay_rate": 0.94}, lambda t: 0.94 ** (t / 50)),
+            (decay | {"decay_rate": 0.5, "staircase": True}, lambda t: 0.5 ** (t // 50)),
+            (linear, lambda t: 1 - np.clip((t - 60) / 100, 0, 1)),
             ({"name": "inverse_power_schedule", "power": 0.75}, lambda t: (t + 1) ** -0.75),
-            (
-                {"name": "piecewise_constant_schedule", "boundaries_and_scales": {"30": 0.1, 60: 0.1}},
-                lambda t: 0.1 ** ((t >= 30) + (t >= 60)),
-            ),
-            (
-                [
-                    {"name": "warmup_constant_schedule", "init_value": 0.2, "warmup_steps": 10},
-                    {"name": "exponential_decay", "decay_rate": 0.94, "transition_steps": 50},
-                ],
-                lambda t: (0.2 + 0.8 * np.minimum(t, 10) / 10) * 0.94 ** (t / 50),
-            ),
-        ],
-    )
-    def test_the_rules_of_the_papers_are_what_their_formulas_say(self, schedule, expected):
-        server = make_run({"name": "asgd", "learning_rate": 0.1, "schedule": schedule}).algorithm
-        for count in (0, 1, 29, 30, 59, 60, 61, 77, 100, 10_000):
-            assert float(rates.factor(server.schedule, jnp.int32(count))) == pytest.approx(expected(count), abs=1e-6)
-        for part in server.schedule:
-            assert RateSchedule.model_validate_json(part.model_dump_json()) == part
+            (pieces, lambda t: 0.1 ** ((t >= 30) + (t >= 60))),
+            ([warm_up, decay | {"decay_rate": 0.94}], lambda t: (0.2 + 0.8 * np.minimum(t, 10) / 10) * 0.94 ** (t / 50)),
+        ]
+        for schedule, expected in formulas:
+            server = make_run({"name": "asgd", "learning_rate": 0.1, "schedule": schedule}).algorithm
+            for count in (0, 1, 29, 30, 59, 60, 61, 77, 100, 10_000):
+                assert float(rates.factor(server.schedule, jnp.int32(count))) == pytest.approx(expected(count), abs=1e-6)
+            for part in server.schedule:
+                assert RateSchedule.model_validate_json(part.model_dump_json()) == part
 
-    @pytest.mark.parametrize(
-        ("schedule", "message"),
-        [
-            ("exponential_decy", "optax has no schedule `exponential_decy`; did you mean `exponential_decay`?"),
-            ("adam", "optax has no schedule `adam`.*it has cosine_decay_schedule"),
-            ({"name": "linear_schedule", "transition_steps": 3}, "optax.linear_schedule cannot be used .*end_value"),
+    def test_wrong_schedules_are_refused(self):
+        for name, options, message in (
+            ("exponential_decy", {}, "optax has no schedule `exponential_decy`; did you mean `exponential_decay`?"),
+            ("adam", {}, "optax has no schedule `adam`.*it has cosine_decay_schedule"),
+            ("linear_schedule", {"transition_steps": 3}, "optax.linear_schedule cannot be used .*end_value"),
+            ("linear_schedule", {"end_valu": 3}, "has no option `end_valu` here; did you mean `end_value`?"),
+            ("linear_schedule", {"end_value": 0, "transition_steps": 0}, "`transition_steps` .*expected a positive"),
+            ("linear_schedule", {"end_value": -1, "transition_steps": 9}, "comes to -1.0; expected finite"),
             (
-                {"name": "linear_schedule", "end_valu": 3},
-                "`linear_schedule` has no option `end_valu` here; did you mean `end_value`?",
+                "exponential_decay",
+                {"decay_rate": np.nan},
+                "`decay_rate` of `exponential_decay`: found nan; expected a finite number",
             ),
-            ({"name": "linear_schedule", "end_value": 0, "transition_steps": 0}, "`transition_steps` .*expected a positive"),
-            ({"name": "linear_schedule", "end_value": -1, "transition_steps": 9}, "comes to -1.0; expected finite"),
-            (
-                {"name": "exponential_decay", "decay_rate": float("nan"), "transition_steps": 9},
-                "option `decay_rate` of `exponential_decay`: found nan; expected a finite number",
-            ),
-            (
-                {"name": "piecewise_constant_schedule", "boundaries_and_scales": {"x": 0.1}},
-                "found {'x': 0.1}; expected whole numbers",
-            ),
-        ],
-    )
-    def test_wrong_schedules_are_refused(self, schedule, message):
-        with pytest.raises(FredError, match=message):
-            make_run({"name": "asgd", "learning_rate": 0.1, "schedule": schedule})
+            ("piecewise_constant_schedule", {"boundaries_and_scales": {"x": 0.1}}, "found {'x': 0.1}; expected whole numbers"),
+        ):
+            with pytest.raises(FredError, match=message):
+                make_run({"name": "asgd", "learning_rate": 0.1, "schedule": {"name": name, **options}})
 
     def test_every_base_rate_runs_the_same_program(self):
         schedule = {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 5}
@@ -113,18 +93,10 @@ class PlainChen(PlainEqual):
 
 def test_rounds_with_scaling_decay_by_processed_data_clipping_and_average_are_what_numpy_says():
     """Rounds are of three gradients or more, so what counts gradients is not what counts updates."""
-    algorithm = {
-        "name": "ssgd",
-        "learning_rate": 0.1,
-        "scaling": "gradients",
-        "counts": "gradients",
-        "schedule": [
-            {"name": "linear_schedule", "init_value": 0, "end_value": 1, "transition_steps": 10},
-            {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 50},
-        ],
-        "optimizer": [{"name": "clip", "max_delta": 0.02}, "sgd"],
-        "average": 0.8,
-    }
+    warm_up = {"name": "linear_schedule", "init_value": 0, "end_value": 1, "transition_steps": 10}
+    decay = {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 50}
+    algorithm = {"name": "ssgd", "learning_rate": 0.1, "scaling": "gradients", "counts": "gradients", "average": 0.8}
+    algorithm |= {"schedule": [warm_up, decay], "optimizer": [{"name": "clip", "max_delta": 0.02}, "sgd"]}
     protocol = {"name": "partial", "gradients": 3, "push_timeout": 0.02}
     cluster = {"workers": 6, "compute": COMPUTE, "servers": 2, "network": {"bandwidth": 1e5}}
     outcome = execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, stop={"gradients": 120}), 3)
@@ -159,13 +131,9 @@ class PlainDecayingPush(PlainPush):
 
 
 def test_push_sum_decays_the_model_counts_no_averagings_and_averages_whatever_changes_a_replica():
-    algorithm = {
-        "name": "sgp",
-        "learning_rate": 0.1,
-        "schedule": {"name": "piecewise_constant_schedule", "boundaries_and_scales": {10: 0.1}},
-        "optimizer": [{"name": "add_decayed_weights", "weight_decay": 0.1}, "sgd"],
-        "average": 0.7,
-    }
+    schedule = {"name": "piecewise_constant_schedule", "boundaries_and_scales": {10: 0.1}}
+    decay = [{"name": "add_decayed_weights", "weight_decay": 0.1}, "sgd"]
+    algorithm = {"name": "sgp", "learning_rate": 0.1, "schedule": schedule, "optimizer": decay, "average": 0.7}
     protocol = {"name": "gossip", "topology": "star"}  # whose weights are far from 1
     run = make_run(algorithm, protocol=protocol, stop={"gradients": 80})
     outcome = execute("run", run, 3)
