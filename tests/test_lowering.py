@@ -1,4 +1,4 @@
-"""The way from rows to a program: the ledger, slots, versions; each against a plain count of the same."""
+"""The way from rows to a program: slots against a plain count, and where gradients are computed."""
 
 import itertools
 from typing import Any
@@ -15,8 +15,8 @@ from fred.replay.hooks import Hooks, padded
 from fred.replay.lower import lower
 from fred.replay.phases import How, Op, Program
 from fred.replay.versions import assign_slots
-from fred.schedule.schedule import NONE, Schedule, Verb
-from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
+from fred.schedule.schedule import Schedule
+from tests.worlds import COMPUTE, record
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=25)
 
@@ -31,39 +31,6 @@ def test_slots_are_never_shared_and_as_few_as_are_needed_at_once(intervals):
         assert apart or slots[one] != slots[other], "two share a slot"
     most = max((int(((begin <= row) & (row < end)).sum()) for row in range(40)), default=0)
     assert len(set(slots.tolist())) == most
-
-
-@given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
-def test_the_ledger_is_what_a_walk_through_the_rows_finds(protocol, cluster, seed):
-    schedule = record(fitting(protocol, cluster), cluster, gradients=50, seed=seed)
-    ledger = schedule.ledger
-    gradients: dict[tuple[int, int], int] = {}
-    rounds: dict[tuple[int, int], list[int]] = {}
-    updates: dict[int, int] = {}  # use -> row of its update
-    dropped = set()
-    for number, row in enumerate(schedule):
-        cell = row.replica, row.block
-        if row.verb in (Verb.PUSH, Verb.ADD):
-            if row.step != NONE:  # else it is a difference of models
-                gradients.setdefault((row.worker, row.step), len(gradients))
-            rounds.setdefault(cell, []).append(number)
-        if row.verb == Verb.PUSH:
-            updates[rounds[cell].pop()] = number
-        elif row.verb == Verb.COMMIT:
-            updates |= dict.fromkeys(rounds.pop(cell), number)
-        elif row.verb == Verb.DROP:
-            dropped.add((row.worker, row.step))
-    assert list(zip(ledger.workers.tolist(), ledger.steps.tolist(), strict=True)) == list(gradients)
-    keys = [(schedule["worker"][use], schedule["step"][use]) for use in ledger.uses]
-    assert ledger.gradients.tolist() == [gradients.get(key, NONE) for key in keys]
-    assert ledger.updates.tolist() == [updates.get(use, NONE) for use in ledger.uses.tolist()]
-    assert ledger.dropped == len(dropped - gradients.keys())
-    first: dict[int, int] = {}
-    for use, gradient in zip(ledger.uses.tolist(), ledger.gradients.tolist(), strict=True):
-        if use in updates and gradient != NONE:
-            first[gradient] = min(first.get(gradient, updates[use]), updates[use])
-    assert ledger.applied.tolist() == [first.get(gradient, NONE) for gradient in range(len(gradients))]
-    assert ledger.gradients_per_update().sum() == len(first)
 
 
 def program_of(schedule: Schedule, **options: Any) -> Program:

@@ -92,25 +92,6 @@ STEPS = st.integers(0, 300) | st.integers(0, 10**6)
 KEYS = st.lists(st.tuples(st.integers(0, 4), STEPS, STEPS), min_size=1, max_size=8)  # worker, step, ordinal
 
 
-@settings(max_examples=40)
-@given(st.sampled_from(SAMPLINGS), WORDS, st.integers(1, 9), st.integers(1, 30), st.integers(1, 5), KEYS)
-def test_every_minibatch_is_what_a_second_program_draws_in_any_order(sampling, seed, batch, examples, workers, keys):
-    examples *= 2000 if sampling == "replacement" else 1
-    keys = [(worker % workers, step, ordinal) for worker, step, ordinal in keys]
-    batches = Minibatches(seed, batch, examples, sampling, workers)
-    together = batches.indices(*np.array(keys).T)
-    assert together.shape == (len(keys), batch)
-    for indices, (worker, step, ordinal) in zip(together.tolist(), keys, strict=True):
-        options = {"batch_size": batch, "examples": examples, "workers": workers, "ordinal": ordinal}
-        assert indices == plain_indices(sampling, seed, worker, step, ordinal, batch, workers, range(examples), False)
-        assert indices == batches.one(worker, step, ordinal).tolist()
-        assert indices == batch_indices(seed, worker, step, sampling=sampling, **options).tolist()
-        later = batch_indices(seed, worker, step + 9, sampling=sampling, **options)
-        assert batches.one(worker, step + 9, ordinal).tolist() == later.tolist(), "drawn ahead"
-        key = [plain_word(seed, "training", worker, 2 * step + number) for number in (0, 1)]
-        assert fred.key_words(seed, worker, step).tolist() == key
-
-
 def test_no_two_purposes_of_a_run_share_a_stream(monkeypatch: pytest.MonkeyPatch):
     drawn: dict[tuple[int, str], None] = {}
     stream_key = streams.stream_key
@@ -186,18 +167,29 @@ def test_random_parts_are_as_uneven_as_a_dirichlet_distribution_says(concentrati
     assert np.mean(((counts / 200) ** 2).sum(axis=0)) == squares
 
 
-@given(st.sampled_from(SAMPLINGS[:2]), st.integers(1, 5), st.integers(0, 30), st.integers(1, 6), SEEDS, st.integers(0, 300))
-def test_each_minibatch_is_what_a_second_program_draws_from_the_workers_own_part(sampling, workers, more, batch, seed, step):
-    examples = workers + more
-    division = divide(seed, examples, workers)
+@settings(max_examples=60)
+@given(st.sampled_from(SAMPLINGS), WORDS, st.integers(1, 9), st.integers(1, 30), st.integers(1, 5), KEYS, st.booleans())
+def test_every_minibatch_is_what_a_second_program_draws_in_any_order(sampling, seed, batch, examples, workers, keys, divided):
+    """From all examples, or from the worker's own part."""
+    divided = divided and sampling != "sequential"
+    examples = max(examples, workers) * (2000 if sampling == "replacement" and not divided else 1)
+    division = divide(seed, examples, workers) if divided else None
+    parts: list[Any] = parts_of(division) if division else [range(examples)] * workers
+    keys = [(worker % workers, step, ordinal) for worker, step, ordinal in keys]
+    batches = Minibatches(seed, batch, examples, sampling, workers, division)
+    together = batches.indices(*np.array(keys).T)
+    assert together.shape == (len(keys), batch)
     options: dict[str, Any] = {"batch_size": batch, "examples": examples, "workers": workers, "parts": division}
-    together = batch_indices(seed, np.arange(workers), step, sampling=sampling, **options)
-    for worker, part in enumerate(parts_of(division)):
-        expected = plain_indices(sampling, seed, worker, step, 0, batch, workers, part, True)
-        assert together[worker].tolist() == expected
-        assert Minibatches(seed, batch, examples, sampling, workers, division).one(worker, step, 0).tolist() == expected
+    for indices, (worker, step, ordinal) in zip(together.tolist(), keys, strict=True):
+        assert indices == plain_indices(sampling, seed, worker, step, ordinal, batch, workers, parts[worker], divided)
+        assert indices == batches.one(worker, step, ordinal).tolist()
+        assert indices == batch_indices(seed, worker, step, sampling=sampling, ordinal=ordinal, **options).tolist()
+        later = batch_indices(seed, worker, step + 9, sampling=sampling, ordinal=ordinal, **options)
+        assert batches.one(worker, step + 9, ordinal).tolist() == later.tolist(), "drawn ahead"
+        key = [plain_word(seed, "training", worker, 2 * step + number) for number in (0, 1)]
+        assert fred.key_words(seed, worker, step).tolist() == key
     nobody = np.zeros(0, np.int64)
-    assert batch_indices(seed, nobody, nobody, sampling=sampling, **options).shape == (0, batch)
+    assert batch_indices(seed, nobody, nobody, sampling=sampling, ordinal=nobody, **options).shape == (0, batch)
 
 
 def test_a_task_is_divided_as_it_says():

@@ -194,18 +194,6 @@ class TestCommand:
         planned = load(out / "scenario.yaml")
         assert {point.of for point in planned.points.values()} == {"sync", "asgd"}
 
-    @pytest.mark.slow
-    def test_a_scenario_has_cluster_task_and_budget_itself(self, tmp_path, monkeypatch):
-        few(monkeypatch)
-        network = {"latency": constant(0.5)}
-        cluster = json.dumps({"workers": 3, "compute": constant(1.0), "network": network})
-        (tmp_path / "mine.yaml").write_text(f"{SMALL}cluster: {cluster}\n{ALGORITHM}stop: {{seconds: 12}}\n")
-        options = ("--seeds", 1, "--jobs", 1, "--json", "--out", tmp_path / "out")
-        facts = json.loads(fred_command("plan", tmp_path / "mine.yaml", *options).out)
-        assert (facts["budget"], facts["target"]) == (12.0, {"target_error": 0.5})
-        assert {place["run"] for place in facts["ranking"]} | facts["unreached"].keys() == {"sync", "asgd"}
-        assert facts["lost"]["network"] == pytest.approx(0.5)  # two messages of half a second each
-
     def test_mistakes_are_refused_in_a_line_and_leave_nothing(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         Path("task.yaml").write_text("task: {data: digits, model: softmax}\n")
@@ -227,11 +215,12 @@ class TestCommand:
             assert words in refusal("plan", *command.split()), command
         assert not Path("results").exists()
 
-    def test_a_scenario_that_somebody_changed_is_not_overwritten(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(("file", "command"), [("scenario.yaml", "quickstart"), ("trade-off.svg", "cost --by cost")])
+    def test_a_file_that_somebody_else_wrote_is_not_overwritten(self, file, command, tmp_path, monkeypatch):
         few(monkeypatch)
-        (tmp_path / "scenario.yaml").write_text("title: mine\n")
-        assert "is there already, and not what this command writes" in refusal("plan", "quickstart", "--out", tmp_path)
-        assert (tmp_path / "scenario.yaml").read_text() == "title: mine\n"
+        (tmp_path / file).write_text("title: mine\n")
+        assert f"{file} is there already, and not what" in refusal("plan", *command.split(), "--out", tmp_path)
+        assert (tmp_path / file).read_text() == "title: mine\n"
 
 
 def test_a_task_is_a_name_a_block_or_a_scenario(tmp_path):

@@ -422,7 +422,8 @@ def test_rolling_is_training_and_running_block_by_block(trace):
     assert "after 100 to train on first, trained 2 times" in " ".join(fred_command("cutoffs", trace, *options).out.split())
 
 
-def test_what_cannot_be_is_refused_in_a_line(trace):
+def test_every_name_is_a_rule_and_what_cannot_be_is_refused_in_a_line(trace):
+    assert all(map(rule_named, (*COMPARED, "count:3", "oracle", "backup", "deadline:1.5", "dmm-alone")))
     rolling_from = "260 iterations: expected 1 or more to train on at first"
     for options, message in (
         ("0 --rolling 5", rolling_from),
@@ -434,6 +435,7 @@ def test_what_cannot_be_is_refused_in_a_line(trace):
         ("9 --warm-up -1", "0 or more to warm up (-1)"),
         ("5 --rules hmm", "rule `hmm`: 5 iterations to train on; at least 6 are needed"),
         ("9 --rules hnm", "no rule `hnm`; expected some of all, count, deadline"),
+        ("9 --rules ewna", "did you mean `ewma`"),
         ("9 --rules none", "dmm-printed, dmm-alone, oracle-throughput, count:N, deadline:SECONDS"),
         ("9 --rules all,", "no rule ``"),
         ("9 --rules count:x", "expected a number of workers after `count:`"),
@@ -443,12 +445,6 @@ def test_what_cannot_be_is_refused_in_a_line(trace):
         ("9 --nodes 31", "`nodes` is 31"),
     ):
         assert message in refusal("cutoffs", trace, "--train", *options.split()), options
-
-
-def test_every_name_is_a_rule():
-    assert all(map(rule_named, (*COMPARED, "count:3", "oracle", "backup", "deadline:1.5", "dmm-alone")))
-    with pytest.raises(FredError, match="did you mean `ewma`"):
-        rule_named("ewna")
 
 
 @pytest.mark.slow

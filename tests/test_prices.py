@@ -23,7 +23,7 @@ from fred.running.execution import execute
 from fred.running.recording import Timing
 from fred.schedule.schedule import What
 from tests.planning import few, plan
-from tests.program import fred_command, refusal
+from tests.program import fred_command
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
@@ -223,11 +223,6 @@ class TestRuns:
         assert fred_command("verify", folder).code == 0
         assert "energy, kWh" in fred_command("show", folder).out
 
-    def test_a_run_without_a_clock_has_no_cost(self):
-        summary = outcome_of(protocol={"name": "fixed-lag", "lag": 2}, cluster={"workers": 4, "prices": PRICES}).summary
-        assert set(summary["cost"].values()) == {None}
-        assert summary["energy_kwh"] is None
-
 
 def beaten(points: np.ndarray) -> np.ndarray:
     """Return whether another point is nowhere worse and somewhere better, for each of these points."""
@@ -280,7 +275,8 @@ class TestTargets:
         result = fred.run(fred.scenario(stop={"updates": 20}, runs=runs))
         assert trade_off(result)["point"].tolist() == ["paid", "other"]
         assert "missed" not in "".join(text.get_text() for text in result.plot("cost").texts)
-        assert result.summary["cost_total"].isna().tolist() == [True, False, False, True]
+        for column in ("cost_total", "energy_kwh"):
+            assert result.summary[column].isna().tolist() == [True, False, False, True]
 
     def test_a_sweep_without_prices_says_what_it_needs(self):
         settings = {**self.SETTINGS, "cluster": WORKERS, "seeds": [1]}
@@ -411,7 +407,8 @@ class TestPlan:
         few(monkeypatch)
         file, out = tmp_path / "mine.yaml", tmp_path / "out"
         prices = {"workers": [{"per_hour": 36.0, "busy_watts": 9}], "per_gb": 1e-9}
-        cluster = {"workers": 3, "compute": SECOND, "prices": prices}
+        network = {"latency": {"name": "constant", "seconds": 0.5}}
+        cluster = {"workers": 3, "compute": SECOND, "network": network, "prices": prices}
         options = {"cluster": cluster, "stop": {"seconds": 12}, "evaluate": {"target_error": 0.5}}
         file.write_text(make_run(**options).model_dump_json())
         command = ["plan", file, "--seeds", "1", "--jobs", "1", "--out", out]
@@ -429,13 +426,10 @@ class TestPlan:
         plan = json.loads(by_cost.out)
         first = plan["ranking"][0]
         assert (plan["by"], plan["front"][0]) == ("cost", first["run"])
+        assert (plan["budget"], plan["target"]) == (12.0, {"target_error": 0.5})
+        assert {place["run"] for place in plan["ranking"]} | plan["unreached"].keys() == {"sync", "asgd"}
+        assert plan["lost"]["network"] == pytest.approx(0.5)  # two messages of half a second each
         assert first["median_cost"] == pytest.approx(0.03 * first["median"])
         assert first["costs"] == pytest.approx([0.03 * seconds for seconds in first["seconds"]])
         assert f"reached an error of 0.5 at the least cost, {first['median_cost']:,.4g}" in plan["answer"]
         assert "best: cost" in (out / "scenario.yaml").read_text()
-
-    def test_nothing_else_in_the_folder_is_overwritten(self, tmp_path, monkeypatch):
-        few(monkeypatch)
-        (tmp_path / "trade-off.svg").write_text("drawn by hand")
-        assert "trade-off.svg is there already" in refusal("plan", "cost", "--by", "cost", "--out", tmp_path)
-        assert (tmp_path / "trade-off.svg").read_text() == "drawn by hand"
