@@ -38,7 +38,6 @@ def program_of(schedule: Schedule, **options: Any) -> Program:
 
 
 def instructions(program: Program) -> dict[str, int]:
-    """Count the instructions of each kind."""
     return {f"{kind.op.name} {kind.how.name}": len(next(iter(program.operands[kind].values()))) for kind in program.kinds}
 
 

@@ -35,7 +35,6 @@ UPDATABLE = sorted(((options.refused.keys() | options.recorded.keys()) & jax.con
 
 
 def other(option: str) -> Any:
-    """A value that is not the usual one."""
     kind, positional, named = jax.config.meta[option]
     usual = (options.fixed | options.refused | options.recorded)[option]
     if option in OTHERWISE:
@@ -203,7 +202,6 @@ def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, t
 
 
 def test_modules_are_not_imported_for_another_platform(monkeypatch):
-    """Else jax might report it in its own words."""
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     with pytest.raises(FredError, match=r"^jax_platforms is 'cuda': FRED computes only on the CPU"):
         registry.allow_import(["nowhere"])

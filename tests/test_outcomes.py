@@ -38,7 +38,6 @@ SETTINGS: dict[str, Any] = {**TIMED, "task": TASK, "evaluate": {"points": 3}}
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> tuple[Result, Result]:
-    """The same in memory and in a folder."""
     scenario, out = fred.scenario(SETTINGS), tmp_path_factory.mktemp("outcomes") / "out"
     with undrawn_results():
         return fred.run(scenario), fred.run(scenario, out=out)

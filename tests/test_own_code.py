@@ -18,6 +18,7 @@ import fred
 from fred import ASGD, FredError, Latency
 from tests.conftest import ROOT
 from tests.folders import idx
+from tests.places import fill
 from tests.program import fred_command
 
 FORKS = """
@@ -29,8 +30,8 @@ def save_and_stop(*what):
     save(*what)
     raise KeyboardInterrupt
 def load_and_say(*what):
-    found = load(*what)
-    print("goes on from a checkpoint" if found else "from the start")
+    if found := load(*what):
+        print("goes on from a checkpoint")
     return found
 checkpoints.load = load_and_say
 fred.results.figure_files.drawn = lambda result, folder: contextlib.nullcontext()
@@ -64,9 +65,7 @@ class Own(Latency):
     'Always the same.'
     def sample(self, u):
         return np.full_like(u, {value})
-    @property
-    def mean(self):
-        return 1.0
+    mean = property(lambda self: 1.0)
 """
 NONE = "fred_inputs = []\n"
 TEN = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 10}}
@@ -75,23 +74,15 @@ REUSED = "1 of 1 runs were finished before and reused"
 
 
 def own(value: str = "1.0", above: str = "", inputs: Any = ()) -> str:
-    """A module with a latency that always takes so long."""
     return OWN.format(above=above, value=value, inputs=list(inputs))
 
 
 class Folder:
-    """A folder of a user, and new processes in it."""
-
     def __init__(self, path: Path, process: subprocess.Popen):
         self.path, self._process = path, process
 
     def write(self, **files: str) -> None:
-        """Files by name, with `__` for a slash and without `.py`."""
-        for name, content in files.items():
-            file = self.path / name.replace("__", "/")
-            file = file if file.suffix else file.with_suffix(".py")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
+        fill(self.path, {name if Path(name).suffix else f"{name}.py": content for name, content in files.items()})
 
     def run(self, module: str, path: str = "", **environment: str) -> tuple[float, str]:
         """`fred run --import module` in a process of its own: the virtual time of ten gradients, and the output."""
@@ -107,15 +98,12 @@ class Folder:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The only run's."""
-        row: dict[str, Any] = json.loads((self.path / "out" / "summary.json").read_text())[0]
-        return row
+        return json.loads((self.path / "out" / "summary.json").read_text())[0]
 
     def fork(self, **order: Any) -> str:
         """Return the output of a new process, which runs a command with `arguments`, or a `script`."""
         usual = {"folder": str(self.path), "arguments": [], "script": "", "environment": {}, "path": [], "stopped": False}
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         print(json.dumps(usual | order), file=self._process.stdin, flush=True)
         self._process.stdout.readline()
         return (self.path / "output").read_text()
@@ -141,13 +129,13 @@ def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been
     """Each of these files has a factor of the virtual time: when it changes from 1 to 2, nothing is reused."""
     value = "1.0 * one.f() * library.F * G * float(open('while_it_runs.txt').read())"
     files = {
-        "pkg__sub____init__": "",  # and none in `pkg`
-        "pkg__sub__servers": NONE + "from base import Own as Base\nclass Own(Base):\n    'Own.'",
+        "pkg/sub/__init__": "",  # and none in `pkg`
+        "pkg/sub/servers": NONE + "from base import Own as Base\nclass Own(Base):\n    'Own.'",
         "base": own(value, "import library, one\nfrom data.helper import G", ["while_it_runs.txt"]),
         "one": NONE + "import two\ndef f(): return two.F",
         "two": NONE + "F = 1.0",
-        "..__elsewhere__library": NONE + "F = 1.0",
-        "data__helper": "fred_inputs = ['../at_import.txt']\nG = float(open('at_import.txt').read())",
+        "../elsewhere/library": NONE + "F = 1.0",
+        "data/helper": "fred_inputs = ['../at_import.txt']\nG = float(open('at_import.txt').read())",
         "at_import.txt": "1.0",
         "while_it_runs.txt": "1.0",
     }
@@ -157,7 +145,7 @@ def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been
     assert (seconds, "reused" in output) == (10.0, False)
     seconds, output = folder.run("pkg.sub.servers", elsewhere)
     assert (seconds, REUSED in output) == (10.0, True)
-    for number, name in enumerate(("base", "two", "..__elsewhere__library", "at_import.txt", "while_it_runs.txt"), 1):
+    for number, name in enumerate(("base", "two", "../elsewhere/library", "at_import.txt", "while_it_runs.txt"), 1):
         folder.write(**{name: files[name].replace("1.0", "2.0")})
         seconds, output = folder.run("pkg.sub.servers", elsewhere)
         assert (seconds, "reused" in output) == (10.0 * 2**number, False), name
@@ -335,9 +323,7 @@ class Always(fred.Latency):
     seconds: float = 0.5
     def sample(self, u):
         return np.full_like(u, self.seconds)
-    @property
-    def mean(self):
-        return self.seconds
+    mean = property(lambda self: self.seconds)
 class Digits(fred.Data):
     def load(self, seed):
         return Images().load(seed)

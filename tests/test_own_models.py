@@ -42,7 +42,6 @@ class Dropped(fred.Model):
 
 
 def derived(base: type, **members: Any) -> Any:
-    """Return an instance of a class derived from a base class, with other members."""
     return type("Derived", (base,), {"__module__": __name__, **members})()
 
 

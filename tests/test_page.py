@@ -35,7 +35,6 @@ HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """Return the data that the page's scripts draw."""
     return json.loads(text.split('id="data">')[1].split("</script>")[0])
 
 

@@ -39,7 +39,6 @@ class Written:
 
 
 def rows(baseline: str | None = None, **runs: dict[str, list[float]]) -> dict[Any, dict[Any, Any]]:
-    """Return rows of the comparison by run and quantity."""
     table = compared(cast(Tables, Written(**runs)), baseline)
     return {(row["run"], row["quantity"]): row for row in table.to_dict("records")}
 

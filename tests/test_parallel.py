@@ -51,7 +51,6 @@ UNITS = units_of(fred.scenario(TIMED))
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> Path:
-    """The result of one process."""
     out = tmp_path_factory.mktemp("alone") / "out"
     with undrawn_results():
         fred.run(fred.scenario(SETTINGS), out=out)
@@ -70,8 +69,6 @@ def warm() -> None:
 
 
 class TestWarmPool:
-    """The same process serves these tests; later ones end it."""
-
     @pytest.mark.slow
     def test_worker_processes_ignore_ctrl_c(self, warm):
         (future,) = pool.submit(signal.pthread_sigmask, [(signal.SIG_BLOCK, [])])
@@ -283,7 +280,7 @@ class TestDask:
             ({"tcp://192.0.2.1:7": 1}, "no such task\nin line 3", "RuntimeError: no such task"),
         ],
     )
-    def test_errors_of_dask_and_a_cluster_without_workers_are_reported_in_a_line(
+    def test_errors_and_clusters_without_workers_take_a_line(
         self, tmp_path, monkeypatch, capsys, caplog, workers, error, message
     ):
         def failed(*_: Any, key: list[str]) -> list[Future]:
@@ -302,9 +299,8 @@ class TestDask:
             fred.run(fred.scenario(TIMED), out=tmp_path / "out", dask="tcp://192.0.2.1:8786")
         waiting = "fred: --dask tcp://192.0.2.1:8786: the cluster has no workers yet; waiting for one\n"
         assert capsys.readouterr().err == ("" if workers else waiting)
-        assert not caplog.records
         logging.getLogger("distributed.client").error("heard")
-        assert [record.message for record in caplog.records] == ["heard"], "Dask logs again afterwards"
+        assert [record.message for record in caplog.records] == ["heard"], "Dask logs again, but only afterwards"
 
 
 def test_processes_need_a_folder_and_not_a_cluster_as_well(tmp_path):
@@ -343,7 +339,6 @@ def test_a_folder_that_vanishes_while_it_is_locked_is_made_again(tmp_path, monke
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory) -> Path:
-    """The result of other settings."""
     out = tmp_path_factory.mktemp("compared") / "other"
     changes = {"runs.ssgd.algorithm.learning_rate": 0.07, "runs.asgd.cluster.workers": 2}
     with undrawn_results():
@@ -366,10 +361,8 @@ class TestCompare:
         row = next(i for i in range(20) if not schedules[0].iloc[i].equals(schedules[1].iloc[i]))
         assert lines[0].startswith(f"  asgd, seed 1: first at row {row}\n")
         assert lines[2] == "  ssgd, seed 1: timing is the same, arithmetic differs, first measured after 4 updates"
-        assert compared.settings() == [
-            "out and other have runs of the same name with other settings: "
-            "cluster.workers 3 and 2 (asgd); algorithm.learning_rate 0.05 and 0.07 (ssgd)"
-        ]
+        (settings,) = compared.settings()
+        assert settings.endswith(": cluster.workers 3 and 2 (asgd); algorithm.learning_rate 0.05 and 0.07 (ssgd)")
 
     @pytest.mark.slow
     def test_the_commands(self, alone, other, tmp_path):
@@ -385,8 +378,7 @@ class TestCompare:
 
 
 def test_a_run_warns_that_it_replaces_a_result_with_other_settings(alone, tmp_path):
-    assert replaced(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), alone) == [
-        f"{alone} has a result with other settings, which this run replaces; another --out keeps it: stop.gradients 40 and 30"
-    ]
+    (warning,) = replaced(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), alone)
+    assert warning.endswith("which this run replaces; another --out keeps it: stop.gradients 40 and 30")
     assert replaced(fred.scenario(SETTINGS).replace({"seeds": [1, 2, 3]}), alone) == []
     assert replaced(fred.scenario(SETTINGS), tmp_path / "elsewhere") == []

@@ -26,7 +26,6 @@ WHOLE = {**NEW, MANIFEST: "manifest"}
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """A user's folder, to which links lead."""
     folder = tmp_path / "elsewhere"
     files = {"thesis.tex": "mine", "asgd/seed-0/thesis.tex": "mine", ".fred-unfinished": "mine"}
     fill(folder, files)
@@ -81,7 +80,6 @@ class TestWorkFolder:
 class TestFilesOfUsers:
     @pytest.fixture
     def path(self, way, monkeypatch, tmp_path) -> Path:
-        """An old result, which is to be replaced."""
         if way != "exchange":
             monkeypatch.setattr(staging, "exchanged", lambda *_: False)
         put(tmp_path / "r", OLD)

@@ -153,7 +153,6 @@ class TestRanking:
 
 
 def within(budget: float, *seconds: float) -> Spent:
-    """Return the times of runs that last as long as the budget."""
     return Spent(seconds, [budget] * len(seconds))
 
 
@@ -235,8 +234,6 @@ def test_a_task_is_a_name_a_block_or_a_scenario(tmp_path):
 
 
 class TestBackupWorkers:
-    """How many workers to wait for."""
-
     def test_fewer_workers_are_the_mean_over_all_choices_of_them(self):
         seconds = np.random.default_rng(3).exponential(size=(5, 6))
         for workers in (1, 2, 4, 6):
