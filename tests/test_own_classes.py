@@ -9,7 +9,7 @@ import pytest
 
 from fred.base.errors import FredError
 from fred.commands import reference
-from fred.components import pages, registry
+from fred.components import registry
 from fred.components.one_of import OneOf
 from fred.running.execution import execute
 from fred.specification.blame import blamed
@@ -268,14 +268,6 @@ def test_a_wrong_row_of_a_users_own_module_is_refused(modules, row, message):
     (modules / "own_rows_wrong.py").write_text(f"{ROWS}\n\nALGORITHMS['wrong'] = {row}\n")
     with pytest.raises(FredError, match=f"^own_rows_wrong: `ALGORITHMS`: row `wrong`: {message.replace('?', '[?]')}"):
         registry.allow_import(["own_rows_wrong"])
-
-
-def test_tables_of_pages_are_read_however_they_are_assigned(tmp_path):
-    (tmp_path / "page.py").write_text("ALGORITHMS: dict = {'a': {}}  # annotated\nPROTOCOLS = {'b': 'B'}; x = 1\n")
-    assert pages.read("page", tmp_path / "page.py") == pages.Page("page", {"a": {}}, {"b": "B"})
-    (tmp_path / "page.py").write_text("x = 1\nALGORITHMS = dict(a={})\n")
-    with pytest.raises(FredError, match=r"page.py, line 2: `ALGORITHMS` must be a literal"):
-        pages.read("page", tmp_path / "page.py")
 
 
 @pytest.fixture

@@ -45,15 +45,6 @@ def derived(base: type, **members: Any) -> Any:
     return type("Derived", (base,), {"__module__": __name__, **members})()
 
 
-class Linen(fred.FlaxModel):
-    """Flax's older interface."""
-
-    rate: float = 0.5
-
-    def module(self) -> linen.Module:
-        return _Linen(self.rate)
-
-
 class _Linen(linen.Module):
     rate: float
 
@@ -61,6 +52,15 @@ class _Linen(linen.Module):
     def __call__(self, inputs: jax.Array, training: bool = False) -> jax.Array:
         hidden = linen.relu(linen.Dense(6)(inputs))
         return linen.Dense(4)(linen.Dropout(self.rate, deterministic=not training)(hidden))
+
+
+class Linen(fred.FlaxModel):
+    """Flax's older interface."""
+
+    rate: float = 0.5
+
+    def module(self) -> linen.Module:
+        return _Linen(self.rate)
 
 
 class NNX(fred.NNXModel):
@@ -129,16 +129,15 @@ class TestDropout:
             if row.verb in (Verb.PUSH, Verb.COMMIT):
                 params = {name: params[name] - RATE * np.mean([grad[name] for grad in grads], 0) for name in params}
                 grads = []
-        for name, array in replayed.final.items():
-            assert np.allclose(array, params[name], rtol=1e-4, atol=1e-5)
+        assert all(np.allclose(array, params[name], rtol=1e-4, atol=1e-5) for name, array in replayed.final.items())
 
     @pytest.mark.slow
     def test_without_dropout_the_run_is_that_of_a_model_that_knows_none(self):
         plain = derived(fred.Model, __annotations__={"width": int}, width=6, init=Dropped.init, apply=Dropped.apply)
         undropped = derived(Dropped, training=lambda self, params, inputs, key: self.apply(params, inputs))
         assert not plain.draws and undropped.draws
-        runs = [run(model, "ssgd") for model in (plain, undropped, Dropped(rate=0.0))]
-        assert same(runs[0], runs[1]) and same(runs[0], runs[2])
+        expected = run(plain, "ssgd")
+        assert all(same(expected, run(model, "ssgd")) for model in (undropped, Dropped(rate=0.0)))
 
     @pytest.mark.slow
     def test_what_is_evaluated_draws_nothing_and_training_does(self):

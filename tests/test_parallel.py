@@ -152,17 +152,6 @@ def file_of(settings: dict[str, Any], folder: Path) -> str:
 
 
 class TestCommand:
-    @pytest.mark.slow
-    def test_processes_start_early_only_where_they_save_time(self, tmp_path, monkeypatch):
-        begun: list[int] = []
-        monkeypatch.setattr(pool, "begin", begun.append)
-        settings = {name: value for name, value in TIMED.items() if name != "runs"}
-        settings |= {"report_seeds": [3, 4, 5], "algorithm": {"name": "asgd"}, "evaluate": {"points": 1}, "seeds": [1]}
-        file = file_of({**settings, "sweep": {"over": {"algorithm.learning_rate": [0.01, 0.02]}}}, tmp_path)
-        for jobs in (["4"], ["4"], ["3", "--fresh"]):
-            assert fred_command("run", file, "--out", tmp_path / "out", "--jobs", *jobs).code == 0
-        assert begun == [1, 1], "one for the two points, none where everything is there, one to compute it again"
-
     @pytest.mark.parametrize(("stop", "code"), [(FredError("enough"), 2), (KeyboardInterrupt(), 130)])
     def test_the_second_process_starts_before_the_scenario_is_read_and_ends_with_it(self, stop, code, tmp_path, monkeypatch):
         def stopped(*_: Any) -> None:

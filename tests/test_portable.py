@@ -43,14 +43,10 @@ def test_products_of_any_axes_are_what_numpy_says(batch, over, left, right, kind
     names = iter("abcdefghij")
     b, k, m, n = ([next(names) for _ in part] for part in (batch, over, left, right))
     length = dict(zip((*b, *k, *m, *n), (*batch, *over, *left, *right), strict=True))
-    one, other = [*b, *k, *m], [*b, *k, *n]
-    orders.shuffle(one)
-    orders.shuffle(other)
+    one, other = orders.sample([*b, *k, *m], len(b + k + m)), orders.sample([*b, *k, *n], len(b + k + n))
     drawn = "float32" if kind == "bfloat16" else kind
-    x, y = (
-        jnp.asarray(numbers(seed, *(length[name] for name in own), kind=drawn)).astype(kind)
-        for seed, own in ((1, one), (2, other))
-    )
+    shapes = ([length[name] for name in order] for order in (one, other))
+    x, y = (jnp.asarray(numbers(seed, *shape, kind=drawn)).astype(kind) for seed, shape in enumerate(shapes))
     axes = lambda order, names: tuple(order.index(name) for name in names)  # noqa: E731
     dimensions = ((axes(one, k), axes(other, k)), (axes(one, b), axes(other, b)))
     found = jax.jit(lambda x, y: lax.dot_general(x, y, dimensions))(x, y)
@@ -58,8 +54,7 @@ def test_products_of_any_axes_are_what_numpy_says(batch, over, left, right, kind
     wide = {"complex64": "complex128", "int32": "int64"}.get(kind, "float64")
     formula = f"{''.join(one)},{''.join(other)}->{''.join(result)}"
     expected = np.einsum(formula, np.asarray(x).astype(wide), np.asarray(y).astype(wide))
-    assert found.dtype == x.dtype
-    assert found.shape == expected.shape
+    assert (found.dtype, found.shape) == (x.dtype, expected.shape)
     tolerance = {"int32": 0.0, "bfloat16": 0.05}.get(kind, 1e-4)
     np.testing.assert_allclose(np.asarray(found).astype(wide), expected, rtol=tolerance, atol=10 * tolerance)
 
@@ -75,9 +70,8 @@ def test_narrow_numbers_are_multiplied_as_what_the_result_is(left, right, result
     x, y = (jnp.asarray(np.abs(100 * numbers(n, 9, 40)) % 100).astype(kind) for n, kind in ((1, left), (2, right)))
     product = jax.jit(lambda x, y: lax.dot_general(x, y, (((1,), (1,)), ((), ())), preferred_element_type=result))(x, y)
     image, kernel = x.reshape(1, 1, 9, 40), y[:3, :4].reshape(1, 1, 3, 4).astype(left)
-    convolution = jax.jit(
-        lambda image, kernel: lax.conv_general_dilated(image, kernel, (1, 1), "VALID", preferred_element_type=result)
-    )(image, kernel)
+    convolve = jax.jit(lambda *of: lax.conv_general_dilated(*of, (1, 1), "VALID", preferred_element_type=result))
+    convolution = convolve(image, kernel)
     assert (product.dtype, convolution.dtype) == (result, result)
     one, other, pixels, window = (np.asarray(each.astype("float32"), float) for each in (x, y, image, kernel))
     tolerance = 1e-3 if result == "float16" else 1e-5
@@ -111,7 +105,6 @@ def test_long_sums_are_added_up_in_the_published_parts_also_where_the_kernel_kno
 
     left, right = numbers(1, m, k), numbers(2, k, n)
     strips = parts.parts(m, k, n, transposed)
-    assert strips
     assert [column for strip, _ in strips for column in range(n)[strip]] == list(range(n))
     expected = np.zeros((m, n), np.float32)
     for strip, sums in strips:
