@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fred
-from fred import Cluster, FredError
+from fred import Cluster, FredError, Verb
 from fred.base import streams
-from fred.learning.data.synthetic import SyntheticClassification
 from fred.running.execution import check
 from fred.running.problem import Problem
 from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_quantity, divide_by_shares
-from tests.worlds import COMPUTE, TASK, fitting, make_run, record
+from tests.worlds import TASK, fitting, make_run, record
 
 SAMPLINGS: tuple[Sampling, ...] = ("replacement", "shuffled", "sequential")
 SEEDS, WORDS = st.integers(0, 99), st.integers(0, 2**32 - 1)
@@ -92,31 +91,12 @@ STEPS = st.integers(0, 300) | st.integers(0, 10**6)
 KEYS = st.lists(st.tuples(st.integers(0, 4), STEPS, STEPS), min_size=1, max_size=8)  # worker, step, ordinal
 
 
-def test_no_two_purposes_of_a_run_share_a_stream(monkeypatch: pytest.MonkeyPatch):
-    drawn: dict[tuple[int, str], None] = {}
-    stream_key = streams.stream_key
-
-    def recording(seed: int, purpose: str) -> tuple[int, int]:
-        drawn[seed, purpose] = None
-        return stream_key(seed, purpose)
-
-    monkeypatch.setattr(streams, "stream_key", recording)
+def test_two_regimes_alike_draw_from_streams_of_their_own():
     slow = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}
-    contention = [slow, slow, {"name": "random-delays", "workers": 1, "seconds": 0.1}]
-    network = {"latency": {"name": "exponential", "scale": 0.01}}
-    cluster = Cluster(workers=4, compute=COMPUTE, network=network, contention=contention)
-    drawn.clear()  # checking the cluster draws, too
-    for protocol in ("asynchronous", "pairwise", "gossip", "gated", "dispatcher"):
-        record(fitting(protocol, cluster), cluster, gradients=8, seed=1)
-    for sampling in SAMPLINGS:
-        Minibatches(1, 4, 100, sampling, 4).one(0, 0, 0)
-    SyntheticClassification().load(1)
-    purposes = {purpose for _, purpose in drawn}
-    assert {"minibatch", "shuffle", "compute", "uplink", "downlink", "peers", "partner", "dispatch"} <= purposes
-    assert {"contention 0", "contention 1", "contention 2"} <= {purpose[:12] for purpose in purposes}
-    assert {seed for seed, _ in drawn} == {1}
-    several = [(seed, purpose) for seed in (1, 2) for purpose in sorted(purposes)]
-    assert len({stream_key(*names) for names in several}) == len(several)
+    cluster = Cluster(workers=4, compute={"name": "constant", "seconds": 0.01}, contention=[slow, slow])
+    schedule = record(fitting("asynchronous", cluster), cluster, gradients=1000)
+    factors = {round((row.end_ns - row.begin_ns) / 1e7, 6) for row in schedule if row.verb == Verb.PUSH}
+    assert factors > {1.0, 4.0, 16.0}, "one is slow, or both"
 
 
 def parts_of(division: Parts) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""One outcome, in memory or on disk: the same answers, and derived values computed once."""
+"""One outcome, in memory or on disk: the same answers."""
 
 import hashlib
 import pickle
@@ -16,22 +16,17 @@ from fred.outcomes.outcome import digest
 from fred.running.unit import Unit
 from fred.running.units import units_of
 from tests.folders import undrawn_results
-from tests.worlds import TASK, make_run
+from tests.pages import KINDS, LEARNED
+from tests.worlds import make_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-TIMED: dict[str, Any] = {
-    "seeds": [1, 2],
-    "cluster": {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}},
-    "stop": {"gradients": 30},
-    "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
-}
-SETTINGS: dict[str, Any] = {**TIMED, "task": TASK, "evaluate": {"points": 3}}
+TIMED: dict[str, Any] = {**KINDS["no task"], "seeds": [1, 2]}
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> tuple[Result, Result]:
-    scenario, out = fred.scenario(SETTINGS), tmp_path_factory.mktemp("outcomes") / "out"
+    scenario, out = fred.scenario(LEARNED), tmp_path_factory.mktemp("outcomes") / "out"
     with undrawn_results():
         return fred.run(scenario), fred.run(scenario, out=out)
 
@@ -67,7 +62,7 @@ def test_a_run_without_a_clock_has_no_times_wherever_it_is(tmp_path):
 
 def test_a_result_whose_folder_another_has_taken_says_so(tmp_path):
     """Instead of the other one's numbers; what both have in common, such as the timing, is the same for both."""
-    scenario, out = fred.scenario({**SETTINGS, "seeds": [1]}), tmp_path / "out"
+    scenario, out = fred.scenario({**LEARNED, "seeds": [1]}), tmp_path / "out"
     before = fred.run(scenario, out=out)
     timing, losses = before.schedule("asgd"), before.outcome("asgd").metrics
     fred.run(scenario, out=out, fresh=True)

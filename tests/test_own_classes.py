@@ -1,6 +1,5 @@
 """Users' own classes, rows and packages: imported only when asked for, refused where they do not fit, named when they fail."""
 
-import json
 import pickle
 import sys
 from unittest.mock import Mock
@@ -64,9 +63,6 @@ class Greedy(Asynchronous):
 
 class Innocent(Asynchronous):
     "Takes part in the faults of others."
-
-class Hollow(Asynchronous):
-    "Lacks nothing."
 
 class Unfinished(Protocol):
     "Lacks its method."
@@ -202,18 +198,6 @@ class TestBlame:
         assert caught.value is fault
         with pytest.raises(KeyboardInterrupt), blamed("mine", innocent):
             raise KeyboardInterrupt
-
-
-@pytest.mark.usefixtures("own")
-def test_a_users_class_is_dumped_under_its_own_name_and_read_again():
-    cluster = {"workers": 2, "compute": "own:Late"}
-    run, other = (make_run(task=None, protocol=f"own:{name}", cluster=cluster) for name in ("Innocent", "Hollow"))
-    options = json.loads(json.dumps(run.model_dump(mode="json")))
-    assert options["protocol"]["name"] == "own:Innocent"
-    assert options["cluster"]["compute"] == {"name": "own:Late"}
-    again = type(run).model_validate(options)
-    assert (again, hash(again)) == (run, hash(run))
-    assert (run == other, hash(run) == hash(other)) == (False, False)
 
 
 ROWS = '''

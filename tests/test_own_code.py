@@ -307,17 +307,12 @@ import numpy as np
 from pydantic import Field
 import fred
 from fred import ASGD
+from fred.components.registry import lookup
 from fred.learning.codecs.floats import Float
-from fred.learning.data.images import Digits as Images
-from fred.learning.loss_functions import CrossEntropy
-from fred.learning.models.mlp import SoftmaxRegression
-from fred.prediction.fixed import FixedCount
-from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.dispatcher import Dispatcher
 fred_inputs = []
 class Patient(ASGD):
     patience: int = Field(10, ge=1, description="updates")
-class Leash(Asynchronous):
+class Leash(lookup("protocol", "asynchronous")):
     length: int = 3
 class Always(fred.Latency):
     seconds: float = 0.5
@@ -326,12 +321,12 @@ class Always(fred.Latency):
     mean = property(lambda self: self.seconds)
 class Digits(fred.Data):
     def load(self, seed):
-        return Images().load(seed)
-class Clockless(Dispatcher): pass
-class Entropy(CrossEntropy): pass
-class Softmax(SoftmaxRegression): pass
+        return lookup("data", "digits")().load(seed)
+class Clockless(lookup("protocol", "dispatcher")): pass
+class Entropy(lookup("loss", "cross-entropy")): pass
+class Softmax(lookup("model", "softmax")): pass
 class Half(Float): pass
-class Two(FixedCount): pass
+class Two(lookup("rule", "count")): pass
 """
 SCENARIOS = {
     "timed": """
@@ -339,23 +334,16 @@ title: Own parts
 seeds: [1]
 task: {data: digits, model: "own_parts:Softmax", loss: "own_parts:Entropy"}
 cluster:
-  groups:
-  - {workers: 2}
-  - {workers: 1, speed: 0.5, compute: {name: mixture, weights: [1], components: ["own_parts:Always"]}}
+  groups: [{workers: 2}, {workers: 1, speed: 0.5, compute: {name: mixture, weights: [1], components: ["own_parts:Always"]}}]
   compute: {name: own_parts:Always, seconds: 0.25}
   contention: [{name: job, nodes: [0], slowdown: 2.0, begin: 1.0}]
 stop: {seconds: 2}
 evaluate: {target_error: 0.5}
 algorithm: {name: asgd, learning_rate: 0.1}
 runs:
-  patient:
-    algorithm: {name: own_parts:Patient, codec: {name: own_parts:Half}}
-    sweep: {over: {algorithm.learning_rate: [0.05, 0.1]}}
-  leash:
-    protocol: {name: own_parts:Leash, length: 2}
-  cutoff:
-    algorithm: {name: ssgd, learning_rate: 0.1}
-    protocol: {name: cutoff, rule: {name: own_parts:Two, workers: 2}}
+  patient: {algorithm: {name: own_parts:Patient, codec: own_parts:Half}, sweep: {over: {algorithm.learning_rate: [0.05, 0.1]}}}
+  leash: {protocol: {name: own_parts:Leash, length: 2}}
+  cutoff: {algorithm: {name: ssgd, learning_rate: 0.1}, protocol: {name: cutoff, rule: {name: own_parts:Two, workers: 2}}}
 """,
     "clockless": """
 task: {data: "own_parts:Digits", model: softmax}

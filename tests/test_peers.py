@@ -114,16 +114,6 @@ class TestEagerSGD:
         assert [(row.time_ns / 1e9, row.step, row.timestamp, row.staleness) for row in late] == [(3, 0, 0, 2), (5, 1, 2, 2)]
         assert set(schedule["weight"][schedule.rows(Verb.COMMIT)]) == {1 / 3}, "who gives nothing counts"
 
-    def test_several_gradients_of_a_late_worker_are_added_up(self):
-        """Worker 1 needs 9 s for its first gradient only: it gives nothing to three allreduces, then catches up."""
-        slow = {"name": "job", "nodes": [1], "slowdown": 9.0, "end": 9.0}
-        cluster = Cluster(workers=2, nodes=2, speeds=[0.4, 1], compute=SECOND, contention=[slow])
-        schedule = record(Eager(start_by="solo", period=None), cluster, seconds=20.0)
-        steps = [(row.time_ns / 1e9, row.step) for row in schedule if (row.verb, row.worker) == (Verb.ADD, 1)]
-        given = {t: [step for time, step in steps if time == t] for t in (7.5, 10, 12.5)}
-        assert given == {7.5: [], 10: [0, 1], 12.5: [2, 3]}, "ready at 9, 10, 11 and 12 s, of iterations that were over"
-        assert [step for _, step in steps] == sorted({step for _, step in steps})
-
     def test_half_have_arrived_when_that_is_what_starts_it(self):
         """Workers need 1 to 5 s, so the third of five makes it half; the fourth is there at 4 and 8 s, the fifth at 5 s."""
         cluster = Cluster(workers=5, speeds=[1, 1 / 2, 1 / 3, 1 / 4, 1 / 5], compute=SECOND)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred import FredError, Server
-from fred.components import registry
+from fred import FredError
 from fred.learning import rates
 from fred.learning.rates import RateSchedule
 from fred.outcomes.outcome import Outcome
@@ -155,21 +154,6 @@ def test_an_average_that_forgets_at_once_is_the_parameters(algorithm, protocol):
         for options in ({}, {"average": 0.0})
     )
     assert same(plain, averaged)
-
-
-def test_a_round_of_one_fresh_gradient_is_that_gradient():
-    """FASGD's rule for rounds is its rule for gradients: same moments, same step, whatever the staleness."""
-    for variant in ("std", "published-code", "literal"):
-        options = {"learning_rate": 0.1, "variant": variant}
-        server: Server = registry.lookup("algorithm", "fasgd").model_validate(options)
-        params = {"w": jnp.array([0.5, -1.0, 2.0])}
-        state = server.init(params, 1).replace(clock=jnp.int32(7))
-        grads = {"w": jnp.array([0.1, 0.7, -0.3])}
-        one = server.apply_update(state, grads, 4, 0)
-        joined = server.contribute(state, grads, 4, 0)
-        other = server.apply_round(state, joined, 7, 1)
-        assert np.asarray(one.params["w"]) == pytest.approx(np.asarray(other.params["w"]), rel=1e-5)
-        assert (np.asarray(one.params["w"]) != np.asarray(params["w"])).all()
 
 
 def test_the_replicas_own_errors_are_the_mean_over_the_replicas():
