@@ -68,30 +68,23 @@ def test_gloos_ring_waits_for_every_segment():
 
 
 def test_a_fit_finds_the_network_that_made_the_times():
-    made = Unknowns(latency=0.002, bandwidth=2e8)
-    sizes = [2**16, 2**20, 2**24, 2**27]
+    made, sizes = Unknowns(latency=0.002, bandwidth=2e8), (2**16, 2**20, 2**24, 2**27)
     table = [Measurement("gloo", operation, 4, size, 1.0) for operation in ("allreduce", "broadcast") for size in sizes]
     table = [Measurement(**{**vars(each), "seconds": predicted(each, made)}) for each in table]
-    found = fit(table)
-    assert found.latency == pytest.approx(0.002, rel=1e-3)
-    assert found.bandwidth == pytest.approx(2e8, rel=1e-3)
-    network = fit_network(table)
-    assert network.collective == "gloo"
+    result, network = fit(table), fit_network(table)
+    assert (result.latency, result.bandwidth) == pytest.approx((0.002, 2e8), rel=1e-3)
+    assert network.collective == "gloo" and not network.tried
     assert max(np.abs(off).max() for off in network.errors.values()) < 1e-2
-    assert not network.tried
     Network.model_validate(network.options)
 
 
 def test_tables_are_read_as_they_are_written(tmp_path):
-    path = tmp_path / "gloo-all-reduce.csv"
+    path, pairs = tmp_path / "gloo-all-reduce.csv", tmp_path / "pairs.csv"
     path.write_text("nodes,megabytes,delay_ms,gbit_per_s,milliseconds\n4,2,1,8,5\n8,1,,,7\n")
-    assert read(path) == (
-        Measurement("gloo", "allreduce", 4, 2**21, 0.005, 0.001, 1e9),
-        Measurement("gloo", "allreduce", 8, 2**20, 0.007, None, None),
-    )
-    path = tmp_path / "pairs.csv"
-    path.write_text("receiver,sender,round_trip_ms,mbit_per_s\na,b,50,800\n")
-    (pair,) = read(path)
+    rows = (4, 2**21, 0.005, 0.001, 1e9), (8, 2**20, 0.007, None, None)
+    assert read(path) == tuple(Measurement("gloo", "allreduce", *row) for row in rows)
+    pairs.write_text("receiver,sender,round_trip_ms,mbit_per_s\na,b,50,800\n")
+    (pair,) = read(pairs)
     assert (pair.latency, pair.is_rate) == (0.025, True)
     assert pair.seconds == pytest.approx(64 * 2**20 / 1e8)
 
@@ -158,8 +151,7 @@ def test_other_algorithms_are_tried_with_several_numbers_of_members(tmp_path):
     rows = (f"{n},{size},{2 * math.log2(n) * (size / 100 + 1e-4)}\n" for n in (2, 4, 16) for size in (1, 8, 64))
     path.write_text("nodes,megabytes,seconds\n" + "".join(rows))
     fitted = fit_network(read(path))
-    assert fitted.collective == "tree"
-    assert fitted.bandwidth == pytest.approx(100 * 2**20, rel=1e-3)
+    assert (fitted.collective, fitted.bandwidth) == ("tree", pytest.approx(100 * 2**20, rel=1e-3))
 
 
 def test_gloos_operations_over_the_emulated_network_are_predicted():

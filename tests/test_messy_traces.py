@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from fred.base.errors import FredError
-from fred.commands.cli import main
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
+from tests.program import fred_command, refusal
 
 STEPS, RANKS, PER_NODE = 40, 6, 2
 NODES = ("gpu-node-a", "gpu-node-b", "gpu-node-c")
@@ -90,15 +90,14 @@ def profiled(folder: Path, gpu: bool = True) -> list[Path]:
             events.append(span("user_annotation", f"ProfilerStep#{t + 3}", begin, 8e6 - 1))
             events.append(span("gpu_user_annotation", f"ProfilerStep#{t + 3}", begin + 3e6, 8e6 - 1))
             if not gpu:
-                events.append(span("cpu_op", "aten::linear", begin + 10, length))
-                events.append(span("cpu_op", "aten::addmm", begin + 20, length / 2))
-                events.append(span("cpu_op", "c10d::allreduce_", begin + 5e6, 2e6))
+                on_cpu = ("aten::linear", 10, length), ("aten::addmm", 20, length / 2), ("c10d::allreduce_", 5e6, 2e6)
+                events += [span("cpu_op", name, begin + later, seconds) for name, later, seconds in on_cpu]
                 continue
             for half, launched, runs in ((1, 10.0, 1e6), (2, 7.9e6, 8.1e6)):
                 number = 2 * t + half
                 events.append(span("cuda_runtime", "cudaLaunchKernel", begin + launched, 4, correlation=number))
-                events.append(span("kernel", "sgemm", begin + runs, length / 2, correlation=number))
-                events.append(span("kernel", "elementwise", begin + runs, length / 4, correlation=number))
+                for name, part in (("sgemm", length / 2), ("elementwise", length / 4)):
+                    events.append(span("kernel", name, begin + runs, part, correlation=number))
             loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
             events.append(span("user_annotation", loading, begin + 1e6, 5))
             events.append(span("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", begin + 3e6, 4e6, correlation=-t))
@@ -123,26 +122,21 @@ MESSY: tuple[tuple[Callable[[Path], list[Path]], int, list[int], str], ...] = ( 
 
 
 @pytest.mark.parametrize(("make", "refusals", "lost", "name"), MESSY, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_messy_file_is_refused_once_with_a_command_that_works(make, refusals, lost, name, tmp_path, capsys, monkeypatch):
+def test_a_messy_file_is_refused_once_with_a_command_that_works(make, refusals, lost, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["cutoffs", *(file.name for file in make(tmp_path)), "--rules", "all,count:4", "--train", "20", "--warm-up", "0"]
     for _ in range(refusals):
-        assert main(command) == 2
-        problem = capsys.readouterr().err
-        found = re.search(r"^fred: this works: fred (.*)$", problem, re.MULTILINE)
-        assert found, problem
-        command = shlex.split(found[1])
-    assert main(command) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert name in out
-    assert ("mended: " in out) == bool(lost)
-    assert main([*command, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+        answer = fred_command(*command)
+        (words,) = re.findall(r"^fred: this works: fred (.*)$", answer.err, re.MULTILINE)
+        assert answer.code == 2
+        command = shlex.split(words)
+    out = " ".join(fred_command(*command).out.split())
+    assert name in out and ("mended: " in out) == bool(lost)
+    answer = json.loads(fred_command(*command, "--json").out)
     seconds = np.delete(SECONDS, lost, axis=0)[20:]
-    assert told["rounds"] == len(seconds)
+    assert (answer["rounds"], bool(answer["repairs"])) == (len(seconds), bool(lost))
     expected = {"all": RANKS * len(seconds) / seconds.max(1).sum(), "count:4": 4 * len(seconds) / np.sort(seconds)[:, 3].sum()}
-    assert {rule: found["throughput"] for rule, found in told["rules"].items()} == pytest.approx(expected, rel=1e-5)
-    assert bool(told["repairs"]) == bool(lost)
+    assert {rule: found["throughput"] for rule, found in answer["rules"].items()} == pytest.approx(expected, rel=1e-5)
 
 
 def test_without_kernels_operations_on_the_cpu_count_and_without_those_whole_steps(tmp_path):
@@ -219,13 +213,12 @@ def test_columns_with_unknown_names_are_proposed_by_what_they_hold(tmp_path):
         assert trace.nodes == (() if "core" in rows else NODES)
 
 
-def test_a_diagnosis_takes_the_same_files_and_keeps_names(tmp_path, capsys):
-    files = [str(path) for path in a_file_for_each_day(tmp_path)]
-    out = tmp_path / "out"
-    assert main(["diagnose", *files, "--columns", "iteration=FILE+global_step", "--json", "--out", str(out)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert list(told["remedies"][-1]["used"])[:2] == ["rank0", "rank1"]
-    assert "times in ms, as `duration_ms` says" in told["notes"]
+def test_a_diagnosis_takes_the_same_files_and_keeps_names(tmp_path):
+    files, out = a_file_for_each_day(tmp_path), tmp_path / "out"
+    options = ("--columns", "iteration=FILE+global_step", "--json", "--out", out)
+    facts = json.loads(fred_command("diagnose", *files, *options).out)
+    assert list(facts["remedies"][-1]["used"])[:2] == ["rank0", "rank1"]
+    assert "times in ms, as `duration_ms` says" in facts["notes"]
     again = read(out / "trace.csv")
     assert again.nodes == NODES and again.workers[:2] == ("rank0", "rank1")
     np.testing.assert_allclose(again.seconds, SECONDS, rtol=1e-6)
@@ -247,7 +240,7 @@ def test_a_few_second_rows_are_duplicates_and_no_operations(tmp_path):
     assert seconds.sum() == pytest.approx(SECONDS.sum() + 0.5)
 
 
-def test_a_result_finds_all_files_of_its_trace_again(tmp_path, monkeypatch, capsys):
+def test_a_result_finds_all_files_of_its_trace_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here" / "in").mkdir(parents=True)
     a_file_for_each_day(tmp_path / "here" / "in")
@@ -256,15 +249,13 @@ def test_a_result_finds_all_files_of_its_trace_again(tmp_path, monkeypatch, caps
     run = {"cluster": {"workers": RANKS, "compute": compute}, "stop": {"updates": STEPS}}
     run["algorithm"] = {"name": "ssgd", "learning_rate": 0.1}
     (tmp_path / "here" / "a.yaml").write_text(json.dumps(run))
-    assert main(["run", "here/a.yaml", "--out", "here/out", "--no-report"]) == 0
+    assert fred_command("run", "here/a.yaml", "--out", "here/out", "--no-report").code == 0
     (tmp_path / "here").rename("there")
-    assert main(["verify", "there/out"]) == 0
+    assert fred_command("verify", "there/out").code == 0
     later = tmp_path / "there" / "in" / "day1.csv"
     frame = pd.read_csv(later)
     frame.assign(duration_ms=2 * frame["duration_ms"]).to_csv(later, index=False)
-    capsys.readouterr()
-    assert main(["verify", "there/out"]) == 2
-    assert "and 1 more does not hold the times that were recorded" in capsys.readouterr().err
+    assert "and 1 more does not hold the times that were recorded" in refusal("verify", "there/out")
 
 
 def test_a_worker_that_ends_is_named_and_its_times_are_rather_dropped_than_invented(tmp_path):

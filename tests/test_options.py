@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,8 +62,7 @@ def updated(option: str, value: Any) -> Iterator[None]:
 def printed(program: str, **variables: str) -> str:
     """Return the output of a fresh process with these variables of jax only."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX", "XLA", "PJRT"))}
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=ROOT, env=env | variables, capture_output=True, text=True, check=True).stdout
+    return subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, env=env | variables, text=True)
 
 
 def test_every_option_is_decided_once_and_usual_values_are_those_of_jax_itself():
@@ -95,9 +95,9 @@ def test_a_value_with_which_fred_does_not_compute_is_refused_in_a_line():
         value = other(option)
         with updated(option, value), pytest.raises(FredError) as raised:
             environment.describe()
-        assert str(raised.value).startswith(f"{option} is {value!r}: ")
-        assert str(raised.value).endswith(f", and the variable {option.upper()} unset")
-        assert "\n" not in str(raised.value)
+        assert re.fullmatch(
+            rf"{option} is {re.escape(repr(value))}: .*, and the variable {option.upper()} unset", str(raised.value)
+        )
         environment.check()
 
 

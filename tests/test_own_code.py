@@ -326,7 +326,7 @@ class Clockless(lookup("protocol", "dispatcher")): pass
 class Entropy(lookup("loss", "cross-entropy")): pass
 class Softmax(lookup("model", "softmax")): pass
 class Half(Float): pass
-class Two(lookup("rule", "count")): pass
+class Two(lookup("cutoff", "count")): pass
 """
 SCENARIOS = {
     "timed": """
