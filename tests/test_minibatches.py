@@ -125,10 +125,8 @@ def test_parts_are_equal_disjoint_and_all_there_is(workers, more, seed, labelled
 
 @given(st.lists(st.integers(0, 3), min_size=9, max_size=60), st.integers(1, 9), st.sampled_from([0.01, 0.3, 5.0, 1e6]), SEEDS)
 def test_random_parts_are_disjoint_all_there_is_and_none_is_empty(labels, workers, concentration, seed):
-    for division in (
-        divide_by_shares(seed, labels, workers, concentration),
-        divide_by_quantity(seed, len(labels), workers, concentration),
-    ):
+    by_quantity = divide_by_quantity(seed, len(labels), workers, concentration)
+    for division in (by_quantity, divide_by_shares(seed, labels, workers, concentration)):
         parts = parts_of(division)
         assert sorted(chain.from_iterable(parts)) == list(range(len(labels)))
         assert len(parts) == workers and all(parts)
@@ -181,10 +179,9 @@ def test_a_task_is_divided_as_it_says():
         ({"division": "by-quantity", "concentration": 0.3}, divide_by_quantity(3, 500, 4, 0.3)),
         ({"division": "dirichlet", "concentration": 0.3}, divide_by_shares(3, answers, 4, 0.3)),
     ):
-        run = make_run("asgd", task={**TASK, **division, "sampling": "shuffled"})
-        assert run.task is not None
-        problem = Problem(run.task, run, 3)
-        assert problem.parts is not None and parts_of(problem.parts) == parts_of(parts)
+        run: Any = make_run("asgd", task={**TASK, **division, "sampling": "shuffled"})
+        problem: Any = Problem(run.task, run, 3)
+        assert parts_of(problem.parts) == parts_of(parts)
         indices = batch_indices(3, np.arange(4), 7, sampling="shuffled", parts=parts, **options)
         assert (problem.batches.indices(np.arange(4), 7, 0) == indices).all()
 
@@ -211,10 +208,9 @@ def test_each_owner_keeps_its_examples(tmp_path):
     data = fred.arrays(tmp_path / "owned", (inputs, answers), (inputs, answers), owners=owners)
     plain = fred.arrays(tmp_path / "plain", (inputs, answers), (inputs, answers))
     assert data.load(0).digest != plain.load(0).digest
-    run = make_run("asgd", task={**TASK, "data": data, "division": "by-owner"}, cluster={"workers": 3})
-    assert run.task is not None
-    parts = Problem(run.task, run, 0).parts
-    assert parts is not None and parts_of(parts) == [[3], [0, 2, 5], [1, 4]]
+    run: Any = make_run("asgd", task={**TASK, "data": data, "division": "by-owner"}, cluster={"workers": 3})
+    parts: Any = Problem(run.task, run, 0).parts
+    assert parts_of(parts) == [[3], [0, 2, 5], [1, 4]]
     for workers, owned, message in ((2, data, "have 3 owners, and there are 2"), (3, plain, "name no owners")):
         wrong = make_run("asgd", task={**TASK, "data": owned, "division": "by-owner"}, cluster={"workers": workers})
         with pytest.raises(FredError, match=message):

@@ -24,18 +24,14 @@ from tests.worlds import mostly_slow
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-OTHERWISE: dict[str, Any] = {  # where a value of the option's type is not enough
-    "jax_backend_target": "rpc:host",
-    "jax_default_device": "gpu",
-    "jax_exec_time_optimization_effort": 0.5,
-    "jax_pjrt_client_create_options": "key:value",
-    "jax_platforms": "cuda",
-}
+OTHERWISE: dict[str, Any] = {"jax_backend_target": "rpc:host", "jax_default_device": "gpu", "jax_platforms": "cuda"}
+OTHERWISE |= {"jax_exec_time_optimization_effort": 0.5, "jax_pjrt_client_create_options": "key:value"}
 ONCE = ("jax_num_cpu_devices",)  # jax takes no other value once it computes
 UPDATABLE = sorted(((options.refused.keys() | options.recorded.keys()) & jax.config.values.keys()) - {*ONCE})
 
 
 def other(option: str) -> Any:
+    """Return an unusual value, of the option's type where that is enough."""
     kind, positional, named = jax.config.meta[option]
     usual = (options.fixed | options.refused | options.recorded)[option]
     if option in OTHERWISE:
@@ -150,12 +146,9 @@ except fred.FredError as error:
     assert printed(program, **variables).startswith(start)
 
 
-SETTINGS: dict[str, Any] = {
-    "cluster": {"workers": 2},
-    "task": {"data": {"name": "synthetic-regression", "examples": 60}, "model": "softmax"},
-    "algorithm": {"name": "asgd", "learning_rate": 0.1, "optimizer": "adamw"},
-    "stop": {"updates": 10},
-}
+DATA = {"name": "synthetic-regression", "examples": 60}
+SETTINGS: dict[str, Any] = {"cluster": {"workers": 2}, "task": {"data": DATA, "model": "softmax"}, "stop": {"updates": 10}}
+SETTINGS["algorithm"] = {"name": "asgd", "learning_rate": 0.1, "optimizer": "adamw"}
 
 
 @pytest.mark.slow

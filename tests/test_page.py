@@ -48,9 +48,8 @@ def test_every_kind_of_result_has_a_page_with_all_its_parts_that_loads_nothing(k
     assert not re.findall(r"<[^>]*\s(?:src|href|srcset|action|poster)\s*=", tags), "a browser would load it"
     assert "@import" not in text and "url(" not in text
     data = data_of(text)
-    assert data["curves"]["runs"]
-    assert bool(data["replays"]) == (kind != "no clock")
-    assert bool(data["sweep"]) == (kind == "sweep")
+    present = bool(data["curves"]["runs"]), bool(data["replays"]), bool(data["sweep"])
+    assert present == (True, kind != "no clock", kind == "sweep")
 
 
 def test_the_staleness_of_each_timing_is_a_histogram():
@@ -212,9 +211,9 @@ class TestCurves:
         result = result_of("learned")
         curves = page_curves.curves(result)
         drawn = curves["runs"]["ssgd"]["updates"]
-        one, other = (result.outcome("ssgd", seed).metrics for seed in (1, 2))
-        x = np.array(sorted({*one["updates"], *other["updates"]}))
-        both = np.array([np.interp(x, metrics["updates"], metrics["error"]) for metrics in (one, other)])
+        tables = [result.outcome("ssgd", seed).metrics for seed in (1, 2)]
+        x = np.unique(np.concatenate([metrics["updates"] for metrics in tables]))
+        both = np.array([np.interp(x, metrics["updates"], metrics["error"]) for metrics in tables])
         assert drawn["x"] == x.tolist()
         assert np.allclose(drawn["error"], [both.mean(0), both.min(0), both.max(0)], rtol=1e-4)
         assert list(curves["axes"]) == [axis for axis in page_curves.AXES if axis not in ("tokens", "cost", "energy_kwh")]
@@ -229,21 +228,18 @@ class TestCurves:
 
 class TestReplay:
     def test_it_says_for_each_moment_what_the_spans_say(self):
-        result = result_of("faults")
-        (replay,) = page_replay.replays(result)
-        account = fred.spans(result.outcomes[0].schedule)
-        worker, begin, end, kind = replay["spans"]
+        (replay,) = page_replay.replays(result_of("faults"))
+        account = fred.spans(result_of("faults").outcomes[0].schedule)
+        worker, *ends, kind = replay["spans"]
         assert worker == account["worker"].tolist()
         scale = (replay["end"] - replay["begin"]) * 1e9 / replay["ticks"]
-        assert np.allclose(np.array(begin) * scale, account["begin_ns"], atol=scale)
-        assert np.allclose(np.array(end) * scale, account["end_ns"], atol=scale)
+        assert np.allclose(np.array(ends) * scale, account[["begin_ns", "end_ns"]].T, atol=scale)
         assert [KINDS_OF_TIME[number] for number in kind] == account["kind"].tolist()
 
     def test_of_many_workers_there_are_the_first_and_many_runs_have_fewer_points(self):
         assert data_of(page_of("many runs"))["curves"]["points"] < 160
         (replay,) = data_of(page_of("many workers"))["replays"]
-        assert (replay["workers"], replay["of"]) == (32, 300)
-        assert set(replay["spans"][0]) == set(range(32))
+        assert (replay["workers"], replay["of"], {*replay["spans"][0]}) == (32, 300, {*range(32)})
 
     def test_a_window_has_no_more_spans_than_it_may_and_shows_a_late_fault(self):
         late = {**OUTAGE, "begin": 100.0, "end": 101.0}

@@ -283,9 +283,8 @@ class TestOverlappedSGP:
     def test_no_mass_is_lost_and_no_model_comes_later_than_it_may(self, cluster, overlap, topology):
         """Push-sum weights of all replicas and of what is on its way add up to the number of workers whenever anybody looks."""
         schedule = record(Gossip(topology=topology, overlap=overlap), cluster, gradients=80)
-        replicas, mailboxes = [1.0] * cluster.size, dict[int, float]()
+        replicas, mailboxes, on_its_way = [1.0] * cluster.size, dict[int, float](), 0.0
         sender: dict[int, int] = {}  # of each mailbox that was sent
-        on_its_way = 0.0
         for row in rows_of(schedule):
             if row.verb == "PUSH":
                 assert sum(replicas) + on_its_way == pytest.approx(cluster.size)

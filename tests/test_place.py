@@ -182,8 +182,7 @@ def test_files_that_come_to_the_place_during_the_work_stay(tmp_path):
         fill(tmp_path / "r", {"notes.md": "mine"})
         with pytest.raises(FredError, match="exists and is not a result folder"):
             staging.publish(stage, tmp_path / "r")
-    assert tree(tmp_path / "r") == {"notes.md": "mine"}
-    assert (stage / "sweep.csv").exists(), "the finished work stays"
+    assert tree(tmp_path / "r") == {"notes.md": "mine"} and (stage / "sweep.csv").exists(), "the finished work stays"
 
 
 _KILLED = '''

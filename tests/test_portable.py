@@ -50,9 +50,8 @@ def test_products_of_any_axes_are_what_numpy_says(batch, over, left, right, kind
     axes = lambda order, names: tuple(order.index(name) for name in names)  # noqa: E731
     dimensions = ((axes(one, k), axes(other, k)), (axes(one, b), axes(other, b)))
     found = jax.jit(lambda x, y: lax.dot_general(x, y, dimensions))(x, y)
-    result = [*b, *(name for name in one if name in m), *n]
     wide = {"complex64": "complex128", "int32": "int64"}.get(kind, "float64")
-    formula = f"{''.join(one)},{''.join(other)}->{''.join(result)}"
+    formula = f"{''.join(one)},{''.join(other)}->{''.join([*b, *(name for name in one if name in m), *n])}"
     expected = np.einsum(formula, np.asarray(x).astype(wide), np.asarray(y).astype(wide))
     assert (found.dtype, found.shape) == (x.dtype, expected.shape)
     tolerance = {"int32": 0.0, "bfloat16": 0.05}.get(kind, 1e-4)

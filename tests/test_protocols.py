@@ -130,11 +130,10 @@ def test_equal_constant_latencies_make_asynchronous_round_robin():
 
 
 def test_dispatcher_staleness_is_geometric():
-    workers = 8
-    schedule = record(Dispatcher(), Cluster(workers=workers), gradients=20_000)
+    schedule = record(Dispatcher(), Cluster(workers=8), gradients=20_000)
     staleness = schedule["staleness"][schedule.rows(Verb.PUSH)][500:]
-    assert staleness.mean() == pytest.approx(workers - 1, rel=0.02)
-    expected = stats.geom(1 / workers, loc=-1).pmf(np.arange(30)) * len(staleness)
+    assert staleness.mean() == pytest.approx(7, rel=0.02)
+    expected = stats.geom(1 / 8, loc=-1).pmf(np.arange(30)) * len(staleness)
     assert np.abs(np.bincount(staleness, minlength=30)[:30] - expected).max() < 5 * np.sqrt(expected.max())
     assert (schedule["time_ns"] == 0).all(), "the dispatcher has no clock"
 
@@ -161,8 +160,3 @@ def test_backup_workers_must_leave_somebody_to_wait_for():
         make_run("ssgd", protocol={"backup_workers": 4})
     with pytest.raises(FredError, match="4 workers need as many `priorities`, not 2"):
         make_run("asgd", protocol={"name": "dispatcher", "selection": {"name": "softmax", "priorities": [1, 2]}})
-
-
-def test_time_limit_stops_before_what_happens_then():
-    schedule = record(Asynchronous(), Cluster(workers=1, compute=SECOND), seconds=3.0)
-    assert (len(schedule.rows(Verb.PUSH)), schedule.end_ns) == (2, 3_000_000_000)
