@@ -18,10 +18,8 @@ from fred.replay.versions import assign_slots
 from fred.schedule.schedule import Schedule
 from tests.worlds import COMPUTE, record
 
-INTERVALS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=25)
 
-
-@given(INTERVALS)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=25))
 def test_slots_are_never_shared_and_as_few_as_are_needed_at_once(intervals):
     begin = np.array([start for start, _ in intervals], np.int64)
     end = np.array([start + 1 + length for start, length in intervals], np.int64)

@@ -151,7 +151,7 @@ def test_other_algorithms_are_tried_with_several_numbers_of_members(tmp_path):
     rows = (f"{n},{size},{2 * math.log2(n) * (size / 100 + 1e-4)}\n" for n in (2, 4, 16) for size in (1, 8, 64))
     path.write_text("nodes,megabytes,seconds\n" + "".join(rows))
     fitted = fit_network(read(path))
-    assert (fitted.collective, fitted.bandwidth) == ("tree", pytest.approx(100 * 2**20, rel=1e-3))
+    assert fitted.collective == "tree" and fitted.bandwidth == pytest.approx(100 * 2**20, rel=1e-3)
 
 
 def test_gloos_operations_over_the_emulated_network_are_predicted():

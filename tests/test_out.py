@@ -23,7 +23,6 @@ FULL = "File too large"  # by a limit on the size of files, which acts like a fu
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """A folder with a result and a trace."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "a.yaml").write_text(SCENARIO)
     (folder / "times.csv").write_text(TRACE)

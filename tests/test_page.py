@@ -113,7 +113,7 @@ def computed(name: str, *throughputs: float) -> list[Any]:
     return [outcome(name, seed, throughput=throughput) for seed, throughput in enumerate(throughputs)]
 
 
-MISSED = {"target": {"error": 0.12, "updates": None, "seconds": None}}
+MISSED = {"error": 0.12, "updates": None, "seconds": None}
 SENTENCES = """
 reached a 12 10 15, reached b 10 8 10 -> b reached 12 % error first, after 9.33 s (mean of 3 seeds); 1.2 to 1.5 times before a over the seeds, too few to decide.
 reached a 8 12, reached b 10 11 -> a reached 12 % error first on average, after 10 s (mean of 2 seeds), but is indistinguishable from b, which took 0.92 to 1.2 times as long over the seeds, too few to decide.
@@ -134,7 +134,7 @@ computed a 10 20 -> a computed 15 gradients per second (mean of 2 seeds).
 
 def test_the_sentence_follows_from_the_numbers():
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (reached, clockless, ended, computed)}
-    kinds |= {"missed": partial(ended, **MISSED), "diverged": partial(ended, diverged=3)}
+    kinds |= {"missed": partial(ended, target=MISSED), "diverged": partial(ended, diverged=3)}
     for row in SENTENCES.strip().splitlines():
         runs, sentence = row.split(" -> ")
         outcomes = []

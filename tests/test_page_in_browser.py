@@ -68,8 +68,7 @@ def test_a_name_switches_its_run_off_and_on(opened):
     button.focus()
     view.keyboard.press("Enter")
     assert view.locator(PLOT).get_attribute("data-shown") == "ssgd"
-    assert button.get_attribute("aria-pressed") == "false"
-    assert picture(view) != before
+    assert button.get_attribute("aria-pressed") == "false" and picture(view) != before
     button.click()
     view.mouse.move(0, 0)
     assert picture(view) == before

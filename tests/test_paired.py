@@ -48,9 +48,9 @@ class TestByHand:
         pairs = rows(a={"loss": [1.0, 2.0], "throughput": [10.0, 20.0]}, b={"loss": [1.5, 3.5], "throughput": [20.0, 160.0]})
         loss, throughput = pairs["b", "loss"], pairs["b", "throughput"]
         assert (loss["baseline"], loss["way"], throughput["way"]) == ("a", "difference", "ratio")
-        assert (loss["mean"], loss["least"], loss["largest"]) == (1.0, 0.5, 1.5)
-        np.testing.assert_allclose([throughput[name] for name in ("mean", "least", "largest")], [4, 2, 8])  # sqrt(2 x 8)
-        assert loss["seeds"] == throughput["seeds"] == 2
+        assert (loss["mean"], loss["least"], loss["largest"], loss["seeds"]) == (1.0, 0.5, 1.5, 2)
+        names = ("mean", "least", "largest", "seeds")
+        np.testing.assert_allclose([throughput[name] for name in names], [4, 2, 8, 2])  # sqrt(2 x 8)
 
     def test_another_baseline_reverses_the_comparison(self):
         runs = {"a": {"loss": [1.0, 2.0, 2.5, 3.0, 3.1], "throughput": [1.0, 2.0, 3.0, 4.0, 6.0]}}
@@ -91,8 +91,7 @@ def test_effects_of_the_seed_cancel():
     assert 0.8 < pair["low"] < pair["mean"] < pair["high"] < 1.2
     unpaired = stdtrit(22, 0.975) * math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 12)  # Student's
     assert pair["high"] - pair["low"] < 0.05 * 2 * unpaired
-    assert pair["variance_saved"] == pytest.approx(1 - np.var(b - a) / (np.var(a) + np.var(b)))
-    assert pair["variance_saved"] > 0.999
+    assert 0.999 < pair["variance_saved"] == pytest.approx(1 - np.var(b - a) / (np.var(a) + np.var(b)))
     independent = rows(a={"loss": [1.0, 1.0, -1.0, -1.0]}, b={"loss": [1.0, -1.0, 1.0, -1.0]})
     assert independent["b", "loss"]["variance_saved"] == 0
 

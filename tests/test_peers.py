@@ -155,8 +155,8 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
     """Return the times of workers' averages, s, if each part is a separate message, and each worker waits for its part."""
     computed = {(row.worker, row.step): row.end_ns for row in schedule if row.verb == Verb.PUSH}
     env, faults, taken = Loop(), Faults(cluster.fault_processes(seed)), list[float]()
-    network, links = cluster.network, QueuedLinks(env, cluster, seed)
-    assert network is not None and network.within is not None
+    network: Any = cluster.network
+    links = QueuedLinks(env, cluster, seed)
     come = [[env.event() for _ in range(1000)] for _ in range(cluster.size)]
 
     def send(worker: int, number: int) -> Generator[Wait, Any, None]:
@@ -199,7 +199,7 @@ class TestExchanges:
         part = round(1000 / exchanges / network.bandwidth * 1e9, 3) if network.bandwidth else 0.0
         inside = network.within or network  # here with unlimited bandwidth, where given
         inner = part if inside is network else 0.0
-        computed = {(row.worker, row.step): (row.begin_ns, row.end_ns) for row in schedule if row.verb == Verb.PUSH}
+        computed: Any = {(row.worker, row.step): (row.begin_ns, row.end_ns) for row in schedule if row.verb == Verb.PUSH}
         synced = {(w, k): t for w in range(cluster.size) for k, t in enumerate(times(schedule, Verb.SYNC, w))}
         workers = range(cluster.size)
         for iteration in range(4):
@@ -232,7 +232,11 @@ class TestExchanges:
         slow = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 0.3, "slow_seconds": 0.2}
         slow = slow if switching else {"name": "job", "nodes": [0, 1], "slowdown": 3.0}
         within = {"latency": {"name": "constant", "seconds": 0.01}, "bandwidth": None if switching else 1e5}
-        network = {"latency": {"name": "constant", "seconds": 0.04}, "bandwidth": None if switching else 2e4, "within": within}
+        network: dict[str, Any] = {
+            "latency": {"name": "constant", "seconds": 0.04},
+            "bandwidth": None if switching else 2e4,
+            "within": within,
+        }
         network["contention"] = [{"regime": slow}]
         away = [{"name": "outage", "workers": [w], "begin": begin / 8, "end": (begin + long) / 8} for w, begin, long in faults]
         cluster = Cluster(workers=5, nodes=2, compute=COMPUTE, network=network, faults=away)

@@ -21,6 +21,7 @@ from tests.conftest import ROOT
 from tests.folders import undrawn_results
 from tests.places import NEW, OLD, complete, fill, names, put, tree
 
+A, B = "asgd/seed-0/metrics.csv", "ssgd/seed-0/metrics.csv"
 WHOLE = {**NEW, MANIFEST: "manifest"}
 
 
@@ -114,10 +115,8 @@ class TestFilesOfUsers:
             ({"sweep.csv": "mine", "set-aside": "mine, too"}, {"set-aside": "mine, too", "set-aside-2/sweep.csv": "mine"}),
             # a file where the result needs a folder, and the reverse
             ({"b": "mine", "sweep.csv/a.md": "mine"}, {"set-aside/b": "mine", "set-aside/sweep.csv/a.md": "mine"}),
-            (  # files of FRED that somebody has changed
-                {"asgd/seed-0/metrics.csv": "changed", "ssgd/seed-0/metrics.csv": "changed"},
-                {"set-aside/asgd/seed-0/metrics.csv": "changed", "ssgd/seed-0/metrics.csv": "changed"},
-            ),
+            # files of FRED that somebody has changed
+            (dict.fromkeys((A, B), "changed"), dict.fromkeys((f"set-aside/{A}", B), "changed")),
         ],
     )
     def test_names_that_collide(self, path, mine, aside):

@@ -69,8 +69,8 @@ def test_narrow_numbers_are_multiplied_as_what_the_result_is(left, right, result
     x, y = (jnp.asarray(np.abs(100 * numbers(n, 9, 40)) % 100).astype(kind) for n, kind in ((1, left), (2, right)))
     product = jax.jit(lambda x, y: lax.dot_general(x, y, (((1,), (1,)), ((), ())), preferred_element_type=result))(x, y)
     image, kernel = x.reshape(1, 1, 9, 40), y[:3, :4].reshape(1, 1, 3, 4).astype(left)
-    convolve = jax.jit(lambda *of: lax.conv_general_dilated(*of, (1, 1), "VALID", preferred_element_type=result))
-    convolution = convolve(image, kernel)
+    convolve = lambda x, y: lax.conv_general_dilated(x, y, (1, 1), "VALID", preferred_element_type=result)  # noqa: E731
+    convolution = jax.jit(convolve)(image, kernel)
     assert (product.dtype, convolution.dtype) == (result, result)
     one, other, pixels, window = (np.asarray(each.astype("float32"), float) for each in (x, y, image, kernel))
     tolerance = 1e-3 if result == "float16" else 1e-5

