@@ -238,8 +238,7 @@ class TestLoss:
 
     def test_losses_of_classes_are_those_of_their_smooth_labels_or_indicators(self):
         outputs, answers = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 2, 1, 1, 0])
-        arrays = jnp.array(outputs), jnp.array(answers)
-        labels = 0.7 * np.eye(3)[answers] + 0.1
+        arrays, labels = (jnp.array(outputs), jnp.array(answers)), 0.7 * np.eye(3)[answers] + 0.1
         expected = -(labels * np.log(np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True))).sum(1)
         assert np.allclose(CrossEntropy(smoothing=0.3).losses(*arrays), expected, rtol=1e-5)
         assert np.allclose(SquaredError().losses(*arrays), np.square(outputs - np.eye(3)[answers]).mean(1), rtol=1e-5)

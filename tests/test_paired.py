@@ -23,8 +23,6 @@ NAN = math.nan
 
 
 class Written:
-    """Tables with a given summary: all that is compared."""
-
     def __init__(self, **runs: dict[str, list[float]]):
         frames = [pd.DataFrame(own).assign(name=name, seed=range(1, 1 + len(pd.DataFrame(own)))) for name, own in runs.items()]
         self.summary = pd.concat(frames, ignore_index=True)

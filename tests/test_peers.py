@@ -232,11 +232,8 @@ class TestExchanges:
         slow = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 0.3, "slow_seconds": 0.2}
         slow = slow if switching else {"name": "job", "nodes": [0, 1], "slowdown": 3.0}
         within = {"latency": {"name": "constant", "seconds": 0.01}, "bandwidth": None if switching else 1e5}
-        network: dict[str, Any] = {
-            "latency": {"name": "constant", "seconds": 0.04},
-            "bandwidth": None if switching else 2e4,
-            "within": within,
-        }
+        bandwidth = {"bandwidth": None if switching else 2e4}
+        network: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.04}, "within": within, **bandwidth}
         network["contention"] = [{"regime": slow}]
         away = [{"name": "outage", "workers": [w], "begin": begin / 8, "end": (begin + long) / 8} for w, begin, long in faults]
         cluster = Cluster(workers=5, nodes=2, compute=COMPUTE, network=network, faults=away)

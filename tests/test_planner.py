@@ -297,8 +297,7 @@ class TestBackupWorkers:
         assert fred_command("run", scenario, "--out", result).code == 0
         out = fred_command("plan", result, "--iterations", "2=1000,8=400", columns=80).out
         row = next(line for line in out.splitlines() if "best" in line and "of the best" not in line)
-        assert "converges first" in out
-        assert out.split("N = ")[1].split(",")[0] == row.split()[0]
+        assert "converges first" in out and out.split("N = ")[1].split(",")[0] == row.split()[0]
         for arguments, message in (
             ([], "give --iterations"),
             (["--iterations", "2:1000"], "expected N=COUNT"),

@@ -91,7 +91,6 @@ class PlainChen(PlainEqual):
 
 
 def test_rounds_with_scaling_decay_by_processed_data_clipping_and_average_are_what_numpy_says():
-    """Rounds are of three gradients or more, so what counts gradients is not what counts updates."""
     warm_up = {"name": "linear_schedule", "init_value": 0, "end_value": 1, "transition_steps": 10}
     decay = {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 50}
     algorithm = {"name": "ssgd", "learning_rate": 0.1, "scaling": "gradients", "counts": "gradients", "average": 0.8}
