@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import fred
 from studies.asynchrony import measure, page, rows, theory
-from studies.asynchrony.cases import FIXED, IN_PROPORTION, Case, laws, main_cases, other_cases
+from studies.asynchrony.cases import FIXED, Case, laws, main_cases, other_cases
 from studies.asynchrony.compared import CASE, Ratio, pooled, ratio, together
 from studies.asynchrony.measure import TIMES, TUNING
-from studies.asynchrony.systems import FIRST, POINTS, SYSTEMS, system
+from studies.asynchrony.systems import POINTS, SYSTEMS, system
 from studies.asynchrony.units import Units
 from studies.tuning import REPORTED, search
 from studies.tuning import TUNING as TUNING_SEEDS
@@ -53,17 +53,6 @@ def test_a_case_has_its_workers_times_and_a_target():
         assert run.stop.seconds and run.evaluate.every_seconds
         assert run.stop.seconds / run.evaluate.every_seconds == pytest.approx(case.looks) and case.looks >= 400
         assert case.tuning_looks in (case.looks, case.looks // 4)
-
-
-@pytest.mark.slow
-def test_m_sync_of_the_first_gradient_is_ringmaster_with_a_threshold_of_one():
-    settings = Case("worker i takes sqrt(i) s", "much noise", workers=8).settings | {"stop": {"seconds": 20}}
-    runs = {
-        "first": system(FIRST, 8).run({"learning_rate": 0.2}),
-        "ringmaster": system("ringmaster", 8).run({"learning_rate": 0.2, "threshold": 1}),
-    }
-    one, other = fred.run(fred.scenario(settings, seeds=[1], runs=runs)).summary["error"]
-    assert one == other
 
 
 def test_runs_are_stored_and_a_shorter_run_finds_the_same_time(tmp_path):
@@ -142,27 +131,11 @@ def test_choices_were_tuned_on_as_many_points_and_belong_to_the_grids():
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not TUNING.is_file(), reason="the study has not been run: python -m studies.asynchrony")
-def test_the_page_is_that_of_the_measurements_and_its_conclusions_follow():
+def test_the_page_is_that_of_the_measurements_and_its_main_conclusions_follow():
     times, tuning = pd.read_csv(TIMES), pd.read_csv(TUNING)
-    whole = page.text(times, tuning)
-    assert page.PAGE.read_text(encoding="utf-8") == whole
-    text = " ".join(whole.split())
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(times, tuning)
     stale, waiting = (rows.by_law(times, question) for question in rows.QUESTIONS.values())
-    steady = ("worker i takes sqrt(i) s", rows.STEADY)
-    assert stale["all"].value < 1.1 and stale["all"].most, "save little; one run missed its target"
-    assert 1 < stale["all"].value < waiting["all"].value and waiting["all"].faster == "denominator", "saves more"
-    slower = {law for law in waiting if waiting[law].faster == "denominator"}
-    assert slower == {*steady, "exponential", "all"}, "where steady speeds differ, and where times are exponential"
-    assert {law for law in waiting if waiting[law].faster == "numerator"} == {"all take 1 s"}, "rounds are faster"
-    in_all = rows.by_case(times, rows.QUESTIONS["stale"])
-    assert all(found.value > 1 for key, found in in_all.items() if key[-1] in steady), "favour stale gradients in all tasks"
-    assert all(f"{law} ({waiting[law].value:.2f})" in text for law in steady)
-    table = {str(row[0]): row for row in rows.home(times)}
-    assert table["all"][1:3] == [stale["all"].said, waiting["all"].said]
+    assert 1 < stale["all"].value < 1.1 and stale["all"].most, "stale gradients save little; one run missed its target"
+    assert stale["all"].value < waiting["all"].value and waiting["all"].faster == "denominator", "not waiting saves more"
     over_best = rows.untuned(times)
     assert min(over_best, key=lambda name: over_best[name].value) == "ringmaster" and over_best["ringmaster"].least
-    assert f"ringmaster (at least {over_best['ringmaster'].value:.2f}), rennala ({over_best['rennala'].value:.2f})" in text
-    measured = rows.factors(times)
-    for (task, law, workers), (of_theory, found) in measured.items():
-        if (task, law) == (IN_PROPORTION, rows.STEADY):
-            assert f"{found.value:.2f} with n = {workers} (theory {of_theory:.2f})" in text

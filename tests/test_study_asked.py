@@ -15,20 +15,15 @@ from studies.asked.compared import (
     MIXED,
     OTHERS,
     SORTED,
-    added_where_slow_differ,
     as_good,
     fastest,
     less_fair,
-    sooner,
     values,
-    without_rounds,
 )
 from studies.asked.data import LAST, Owned
-from studies.asked.figure import draw
 from studies.asked.measure import FOUND, POINTS, TRIED, of_clients, of_system, one_setting, scores
 from studies.asked.systems import BASE, SYSTEMS
 from studies.tuning import REPORTED, TUNING, search
-from tests.worlds import mostly_slow
 
 MIDDLE = {name: {key: some[(len(some) - 1) // 2] for key, some in system.knobs.items()} for name, system in SYSTEMS.items()}
 
@@ -44,10 +39,7 @@ def test_systems_have_equally_many_points_which_are_valid():
     assert not set(TUNING) & set(REPORTED)
 
 
-RUN = ["FedBuff", "deadline", "by size", "FedAdam", "FedAsync", "FedCompass"]
-
-
-@pytest.mark.parametrize("system", mostly_slow(RUN, RUN[:1]))
+@pytest.mark.parametrize("system", ["FedBuff", "deadline", "by size", "FedAdam", "FedAsync", "FedCompass"])
 @pytest.mark.slow
 def test_a_run_has_errors_of_its_clients(system, monkeypatch):
     monkeypatch.setattr("studies.asked.cases.BUDGET", 12.0)
@@ -98,38 +90,27 @@ def test_the_one_setting_is_the_best_of_those_tried_in_all_cases():
     assert one_setting({"x": tried(a=10.0, b=20.0, c=1.0), "y": tried(a=30.0, b=10.0)}) == "b"
 
 
-def made_up() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return tables of a study in which FedBuff is fastest, a deadline unfair, and FedAsync misses the target."""
-    results, tuning = list[dict[str, object]](), list[dict[str, object]]()
-    same = {"error": 0.2, "client_error": 0.1, "took_part": 1.0, "messages_to_servers": 500}
-    for case, system in itertools.product(CASES, SYSTEMS):
-        unit = {"case": case, "system": system, "settings": json.dumps(MIDDLE[system])}
-        tuning += [unit | {"seed": seed, "score": 50.0, "chosen": True, "edges": "rate"} for seed in TUNING]
-        for way, seed in itertools.product(("tuned", "one setting"), REPORTED):
-            time = {"FedBuff": 20.0, "FedAsync": np.nan}.get(system, 100.0) * (1 + seed / 1000)
-            worst = (0.9 if (case, system) == (SORTED, "deadline") else 0.3) + seed / 1000
-            results.append(unit | same | {"way": way, "seed": seed, "target_seconds": time, "worst_error": worst})  # type: ignore[arg-type]
-    return pd.DataFrame(results), pd.DataFrame(tuning)
-
-
 @pytest.mark.slow
-def test_verdicts_and_sentences_follow_from_the_tables():
-    results, tuning = made_up()
+def test_verdicts_follow_from_the_tables():
+    """FedBuff is fastest, a deadline unfair, and FedAsync misses the target."""
+    units = list[dict[str, object]]()
+    same = {"error": 0.2, "client_error": 0.1, "took_part": 1.0, "messages_to_servers": 500}
+    for case, system, way, seed in itertools.product(CASES, SYSTEMS, ("tuned", "one setting"), REPORTED):
+        time = {"FedBuff": 20.0, "FedAsync": np.nan}.get(system, 100.0) * (1 + seed / 1000)
+        worst = (0.9 if (case, system) == (SORTED, "deadline") else 0.3) + seed / 1000
+        unit = {"case": case, "system": system, "settings": json.dumps(MIDDLE[system]), "way": way, "seed": seed}
+        units.append(unit | same | {"target_seconds": time, "worst_error": worst})
+    results = pd.DataFrame(units)
     answers = {question: cells for question, *cells in rows.verdicts(results)}
     assert set(answers["Is FedBuff sooner than the fastest rounds?"]) == {"yes"}
     assert set(answers["Is FedAsync sooner than the fastest rounds?"]) == {"no"}
     assert set(answers["Is `spare` sooner than `uniform`?"]) == {"open"}
     assert dict(zip(CASES, answers["Is `deadline` fairer than `uniform`?"], strict=True))[SORTED] == "no"
-    words = page.facts(results)
-    assert words["fedbuff_count"] == "yes in 5, no in 0, open in 0" and words["grown_surely"] == "deadline"
-    assert words["one_setting"].startswith("FedBuff")
-    assert "| `slow-differ` | **FedBuff** | 20 | none | none |" in page.text(results, tuning)
-    assert len(draw(results).axes) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.asked")
-def test_the_page_is_that_of_the_measurements_and_its_conclusions_follow():
+def test_the_page_is_that_of_the_measurements_and_its_main_conclusions_follow():
     results, tuning = pd.read_csv(FOUND), pd.read_csv(TRIED, keep_default_na=False)
     assert page.PAGE.read_text(encoding="utf-8") == page.text(results, tuning)
     for case, system in itertools.product(CASES, SYSTEMS):
@@ -137,18 +118,9 @@ def test_the_page_is_that_of_the_measurements_and_its_conclusions_follow():
         assert (units["seed"] == TUNING[0]).sum() == POINTS and units.loc[units["chosen"], "settings"].nunique() == 1
         for way in ("tuned", "one setting"):
             assert len(values(results, case, system, "error", way)) == len(REPORTED)
-    for case, row in zip(CASES, rows.home(results), strict=True):
-        first = fastest(results, case)
-        assert row[1] == f"**{first}**" and first not in as_good(results, case), "the first table"
     differ = [case for case in CASES if CASES[case].devices != "alike"]
-    assert len(differ) == 3, "the three such cases"
     for case in differ:
         assert fastest(results, case) == "FedBuff" and set(as_good(results, case).values()) == {Verdict.NO}
-        assert less_fair(results, case)["spare"].lower == Verdict.YES, "serve the worst tenth better in all three"
-    always = without_rounds(results)
-    assert [always["FedBuff", case].lower for case in differ].count(Verdict.YES) == 2, "ahead of the fastest rounds in two"
-    assert [sooner(results, case)["spare"].lower for case in differ].count(Verdict.YES) == 2, "faster in two"
+        assert less_fair(results, case)["spare"].lower == Verdict.YES, "serve the worst tenth better"
     for case in set(CASES) - set(differ):
         assert list(as_good(results, case).values()).count(Verdict.OPEN) > len(OTHERS) / 2, "open which is the fastest"
-    grown = added_where_slow_differ(results, "worst_error")
-    assert all(change.lower == Verdict.OPEN for change in grown.values()), "open for every system"
