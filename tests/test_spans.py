@@ -42,110 +42,97 @@ def account(outcome: Outcome, worker: int) -> str:
     return ", ".join(words)
 
 
-def check_accounts(algorithm: str, cluster: dict, accounts: dict[int, str], protocol: Any = None, **stop: float) -> None:
-    """The accounts of these workers are these, or begin so."""
-    run = outcome(algorithm, protocol, cluster, task=None, stop=stop)
-    for worker, words in accounts.items():
-        prefix = words.removesuffix("...")
-        assert account(run, worker)[: len(prefix) if prefix != words else None] == prefix, algorithm
-
-
 QUARTER = late(0.25)
 CRASH = outage(1, 1.5, 4.0)
+LAST_IS_SLOW, TWELVE = constant(1, 1, 2, network=late(0.1)), {"exchanges": 12}  # of 0.1 s
+SECOND_IS_FAR = {**QUARTER, "servers": [{"servers": [1], "latency": {"name": "constant", "seconds": 1.0}}]}
+AT_ONCE = {"name": "asynchronous", "clocks": "each", "pulls": "at-once"}
+TREE = {"collective": "tree", **QUARTER}
+MOVING = {0: "computing 1, waiting collective 2, network collective 2.5, ...", 1: "computing 2, network collective 2.5, ..."}
+WAITING = {0: "computing 1, waiting collective 2, ...", 1: "computing 2, ..."}
+TWICE = constant(4, 4, 4, faults=[outage(0, begin, begin + 1) for begin in (3, 7)])
+NO_PULLS = late(3, pull_latency={"name": "constant", "seconds": 0.0})
+BRIEF = "computing 1, waiting worker 1.5, away 1.75, waiting worker 1.9, network worker 3.2, computing 4.2, ..."
+# Statement -> runs: algorithm, protocol, cluster, limit; worker -> its account, or how that begins.
+ACCOUNTS: dict[str, list[tuple[str, Any, dict[str, Any], dict[str, float], dict[int, str]]]] = {
+    "neighbours wait for the slow one, whose model is then on its way": [
+        ("sgp", None, constant(1, 1, 2, network=QUARTER), {"updates": 5},
+         {0: "computing 1, network worker 1 1.25, waiting worker 2 2, network worker 2 2.25, computing 3.25",
+          2: "computing 2, computing 3.25"}),
+        ("sgp", None, constant(1, 1, 2), {"updates": 5}, {0: "computing 1, waiting worker 2 2, computing 3"}),
+    ],
+    "in exchanges one after the other one waits first, and then models are moving": [
+        ("sgp", TWELVE, LAST_IS_SLOW, {"updates": 7},
+         {0: "computing 1, waiting worker 1.9, network worker 3.2, computing 4.2, ..."}),
+        ("sgp", TWELVE, {**LAST_IS_SLOW, "faults": [outage(0, 1.5, 1.75)]}, {"updates": 7}, {0: BRIEF}),
+    ],
+    # Of six in a ring the first begins 2 s late; two exchanges of 0.25 s bring it to its neighbours and theirs. Workers one or
+    # two edges away wait 1.75 s: their own models are on their way for 0.25 s of those 2 s.
+    "a delay travels one neighbour for each exchange": [
+        ("sgp", {"exchanges": 2}, constant(3, 1, 1, 1, 1, 1, network=QUARTER), {"updates": 30},
+         {0: "computing 3, network worker 3.5, computing 6.5, ...",
+          1: "computing 1, waiting worker 2.75, network worker 3.25, ...",
+          2: "computing 1, waiting worker 2.75, network worker 3.5, ...",
+          3: "computing 1, network worker 1.5, computing 2.5, ..."}),
+    ],
+    "a round waits for the server": [
+        ("ssgd", None, constant(1, 2, network=QUARTER), {"updates": 3},
+         {0: "network server 0.25, computing 1.25, network server 1.5, waiting server 2.5, network server 2.75, ..."}),
+    ],
+    "each block is on the network with its server": [  # both are asked for together
+        ("asgd", AT_ONCE, constant(1, servers=2, network=SECOND_IS_FAR), {"updates": 6},
+         {0: "network server 0 0.25, network server 1 1, computing 2, network server 0 2.25, network server 1 3, ..."}),
+    ],
+    "early workers wait for the collective": [
+        ("allreduce-sgd", None, constant(1, 2, network=TREE), {"updates": 6}, MOVING),
+        ("local-sgd", {"period": 1}, constant(1, 2, network=TREE), {"updates": 6}, MOVING),
+        ("allreduce-sgd", None, constant(1, 2), {"updates": 6}, WAITING),
+        ("local-sgd", {"period": 1}, constant(1, 2), {"updates": 6}, WAITING),
+        ("wagma-sgd", {"group_size": 2}, constant(1, 1, network=QUARTER), {"updates": 6},  # one message activates both
+         {0: "computing 1, waiting collective 1.25, network collective 1.5, ..."}),
+    ],
+    "work lost in a crash is wasted, and then the worker is away": [
+        ("asgd", None, constant(1, 1, faults=[CRASH]), {"updates": 9}, {1: "computing 1, wasted 1.5, away 4, computing 5, ..."}),
+        ("allreduce-sgd", None, constant(1, 2, faults=[CRASH]), {"updates": 3},
+         {1: "wasted 1.5, away 4, computing 6, ...", 0: "computing 1, waiting collective 6, ..."}),
+        ("asgd", None, constant(1, 1, faults=[outage(1, 1.5)]), {"updates": 9}, {1: "computing 1, wasted 1.5, away 8"}),
+        *((name, None, TWICE, {"seconds": 10}, {0: "wasted 3, away 4, wasted 7, away 8, computing 10"})
+          for name in ("asgd", "allreduce-sgd", "d-psgd")),
+    ],
+    "where nothing can happen any more workers finish their gradients and wait until the end": [
+        ("ssgd", None, constant(1, 1, faults=[outage(1, 1.5)]), {"seconds": 20},
+         {0: "computing 1, computing 2, waiting server 20", 1: "computing 1, wasted 1.5, away 20"}),
+        ("allreduce-sgd", None, constant(1, 1, 1, faults=[outage(0, 3.5)]), {"seconds": 10},
+         {1: "computing 1, computing 2, computing 3, computing 4, waiting collective 10"}),
+    ],
+    # The model asked for at 0 s would take 3 s, and is asked for again; the gradient sent at 1 s would arrive at 4 s.
+    "messages of a worker that crashes are on the network no more": [
+        ("asgd", None, constant(1, network=late(3), faults=[outage(0, 1.0, 2.0)]), {"updates": 1},
+         {0: "network server 1, away 2, network server 5, computing 6, network server 9"}),
+        ("asgd", None, constant(1, network=NO_PULLS, faults=[outage(0, 2.0, 3.0)]), {"seconds": 3.5},
+         {0: "wasted 1, network server 2, away 3, computing 3.5"}),
+    ],
+    "work and messages under way when the run ends last until then": [
+        *((name, None, constant(1, 100), {"seconds": 20}, {1: "computing 20"})
+          for name in ("asgd", "ssgd", "allreduce-sgd", "ad-psgd", "sgp")),
+        ("asgd", None, constant(1, 1, network=late(0.75)), {"seconds": 2}, {0: "network server 0.75, computing 1.75, network server 2"}),
+        ("sgp", None, constant(1, 1, network=late(0.75)), {"seconds": 1.5}, {0: "computing 1, network worker 1 1.5"}),
+    ],
+}  # fmt: skip
 
 
-def test_neighbours_wait_for_the_slow_one_whose_model_is_then_on_its_way():
-    waits = "computing 1, network worker 1 1.25, waiting worker 2 2, network worker 2 2.25, computing 3.25"
-    check_accounts("sgp", constant(1, 1, 2, network=QUARTER), {0: waits, 2: "computing 2, computing 3.25"}, updates=5)
-    check_accounts("sgp", constant(1, 1, 2), {0: "computing 1, waiting worker 2 2, computing 3"}, updates=5)
+@pytest.mark.parametrize("statement", ACCOUNTS)
+def test_accounts_by_hand(statement):
+    for algorithm, protocol, cluster, stop, accounts in ACCOUNTS[statement]:
+        run = outcome(algorithm, protocol, cluster, task=None, stop=stop)
+        for worker, words in accounts.items():
+            prefix = words.removesuffix("...")
+            assert account(run, worker)[: len(prefix) if prefix != words else None] == prefix, algorithm
 
 
-def test_in_exchanges_one_after_the_other_one_waits_first_and_then_models_are_moving():
-    """Twelve exchanges of 0.1 s in a ring of three, of which the third is half as fast."""
-    cluster, twelve = constant(1, 1, 2, network=late(0.1)), {"exchanges": 12}
-    check_accounts(
-        "sgp", cluster, {0: "computing 1, waiting worker 1.9, network worker 3.2, computing 4.2, ..."}, twelve, updates=7
-    )
-    away = "computing 1, waiting worker 1.5, away 1.75, waiting worker 1.9, network worker 3.2, computing 4.2, ..."
-    check_accounts("sgp", {**cluster, "faults": [outage(0, 1.5, 1.75)]}, {0: away}, twelve, updates=7)
-
-
-def test_a_delay_travels_one_neighbour_for_each_exchange():
-    """Of six in a ring the first begins 2 s late; two exchanges of 0.25 s bring it to its neighbours and theirs.
-
-    Workers one or two edges away wait 1.75 s: their own models are on their way for 0.25 s of those 2 s.
-    """
-    accounts = {
-        0: "computing 3, network worker 3.5, computing 6.5, ...",
-        1: "computing 1, waiting worker 2.75, network worker 3.25, ...",
-        2: "computing 1, waiting worker 2.75, network worker 3.5, ...",
-        3: "computing 1, network worker 1.5, computing 2.5, ...",
-    }
-    check_accounts("sgp", constant(3, 1, 1, 1, 1, 1, network=QUARTER), accounts, {"exchanges": 2}, updates=30)
-
-
-def test_a_round_waits_for_the_server():
-    waits = "network server 0.25, computing 1.25, network server 1.5, waiting server 2.5, network server 2.75, ..."
-    check_accounts("ssgd", constant(1, 2, network=QUARTER), {0: waits}, updates=3)
-
-
-def test_each_block_is_on_the_network_with_its_server():
-    """Two servers, of which messages to and from the second take 1 s: both blocks are asked for together."""
-    network = {**QUARTER, "servers": [{"servers": [1], "latency": {"name": "constant", "seconds": 1.0}}]}
-    protocol = {"name": "asynchronous", "clocks": "each", "pulls": "at-once"}
-    blocks = "network server 0 0.25, network server 1 1, computing 2, network server 0 2.25, network server 1 3, ..."
-    check_accounts("asgd", constant(1, servers=2, network=network), {0: blocks}, protocol, updates=6)
-
-
-def test_early_workers_wait_for_the_collective():
-    tree = {"collective": "tree", **QUARTER}
-    moving = {
-        0: "computing 1, waiting collective 2, network collective 2.5, ...",
-        1: "computing 2, network collective 2.5, ...",
-    }
-    for algorithm, protocol in (("allreduce-sgd", None), ("local-sgd", {"period": 1})):
-        check_accounts(algorithm, constant(1, 2, network=tree), moving, protocol, updates=6)
-        waiting = {0: "computing 1, waiting collective 2, ...", 1: "computing 2, ..."}
-        check_accounts(algorithm, constant(1, 2), waiting, protocol, updates=6)
-    grouped = {0: "computing 1, waiting collective 1.25, network collective 1.5, ..."}  # one message activates both
-    check_accounts("wagma-sgd", constant(1, 1, network=QUARTER), grouped, {"group_size": 2}, updates=6)
-
-
-def test_work_lost_in_a_crash_is_wasted_and_then_the_worker_is_away():
-    check_accounts("asgd", constant(1, 1, faults=[CRASH]), {1: "computing 1, wasted 1.5, away 4, computing 5, ..."}, updates=9)
-    again = {1: "wasted 1.5, away 4, computing 6, ...", 0: "computing 1, waiting collective 6, ..."}
-    check_accounts("allreduce-sgd", constant(1, 2, faults=[CRASH]), again, updates=3)
-    check_accounts("asgd", constant(1, 1, faults=[outage(1, 1.5)]), {1: "computing 1, wasted 1.5, away 8"}, updates=9)
-    twice = constant(4, 4, 4, faults=[outage(0, begin, begin + 1) for begin in (3, 7)])
-    for algorithm in ("asgd", "allreduce-sgd", "d-psgd"):
-        check_accounts(algorithm, twice, {0: "wasted 3, away 4, wasted 7, away 8, computing 10"}, seconds=10)
-
-
-def test_where_nothing_can_happen_any_more_workers_finish_their_gradients_and_wait_until_the_end():
-    still = {0: "computing 1, computing 2, waiting server 20", 1: "computing 1, wasted 1.5, away 20"}
-    check_accounts("ssgd", constant(1, 1, faults=[outage(1, 1.5)]), still, seconds=20)
-    still = {1: "computing 1, computing 2, computing 3, computing 4, waiting collective 10"}
-    check_accounts("allreduce-sgd", constant(1, 1, 1, faults=[outage(0, 3.5)]), still, seconds=10)
-
-
-def test_messages_of_a_worker_that_crashes_are_on_the_network_no_more():
-    """The model asked for at 0 s would take 3 s, and is asked for again; the gradient sent at 1 s would arrive at 4 s."""
-    cluster = constant(1, network=late(3), faults=[outage(0, 1.0, 2.0)])
-    again = {0: "network server 1, away 2, network server 5, computing 6, network server 9"}
-    check_accounts("asgd", cluster, again, updates=1)
-    network = late(3, pull_latency={"name": "constant", "seconds": 0.0})
-    lost = {0: "wasted 1, network server 2, away 3, computing 3.5"}
-    check_accounts("asgd", constant(1, network=network, faults=[outage(0, 2.0, 3.0)]), lost, seconds=3.5)
-
-
-def test_work_and_messages_under_way_when_the_run_ends_last_until_then():
-    for algorithm in ("asgd", "ssgd", "allreduce-sgd", "ad-psgd", "sgp"):
-        check_accounts(algorithm, constant(1, 100), {1: "computing 20"}, seconds=20)
-    cluster = constant(1, 1, network=late(0.75))
-    check_accounts("asgd", cluster, {0: "network server 0.75, computing 1.75, network server 2"}, seconds=2)
-    check_accounts("sgp", cluster, {0: "computing 1, network worker 1 1.5"}, seconds=1.5)
-    trips = outcome("sgp", cluster=cluster, task=None, stop={"seconds": 1.5}).schedule.intervals.only(What.TRIP)
-    assert np.transpose([trips.begin_ns, trips.end_ns]).tolist() == [[1_000_000_000, 1_500_000_000]] * 2
+def test_messages_under_way_when_the_run_ends_are_stored_until_then():
+    trips = outcome("sgp", cluster=constant(1, 1, network=late(0.75)), task=None, stop={"seconds": 1.5}).schedule.intervals
+    assert np.transpose([trips.begin_ns, trips.end_ns])[trips.what == What.TRIP].tolist() == [[10**9, 1_500_000_000]] * 2
 
 
 def test_a_pair_exchanges_models_while_both_go_on_computing():
@@ -184,17 +171,10 @@ def test_shares_of_workers_time_by_hand():
     check_shares("sgp", constant(*FOUR, network=QUARTER), (0.8, 0, 0.2, 0), 0.01, updates=400)
     rule = {"rule": {"name": "count", "workers": 2}}  # two are dropped; then all are in a ring of six messages of 0.5 s
     check_shares("cutoff-sgd", constant(*FOUR, network=late(0.5)), (0.125, 0.125, 0.75, 0), 0.005, rule, updates=200)
-
-
-def test_waiting_for_one_that_is_away_is_not_on_the_network():
-    """Ten allreduces of 0.3 s; at one of them worker 1 is away for 6.9 s, 0.1 s after it has computed."""
-    cluster = constant(*FOUR, network=late(0.05), faults=[outage(1, 1.1, 8.0)])
-    whole = 8.0 + 0.3 + 9 * 1.3
+    # Ten allreduces of 0.3 s; at one of them worker 1 is away, and waited for, for 6.9 s, 0.1 s after it has computed.
+    cluster, whole = constant(*FOUR, network=late(0.05), faults=[outage(1, 1.1, 8.0)]), 8.0 + 0.3 + 9 * 1.3
     check_shares("allreduce-sgd", cluster, (10 / whole, 0, 3 / whole, (3 * 7 + 0.1) / 4 / whole), updates=10)
-
-
-def test_workers_may_have_more_time_than_64_bits_of_nanoseconds():
-    """Three compute, wait and compute again, 1, 2 and 1 billion seconds, while one computes twice for 3 billion."""
+    # More time than 64 bits of nanoseconds: three workers compute, wait and compute, one computes for 2 x 3 billion seconds.
     check_shares("ssgd", constant(1e9, 1e9, 1e9, 3e9), (12 / 18, 0, 0, 6 / 18), updates=2)
 
 
