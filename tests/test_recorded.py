@@ -3,11 +3,13 @@
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import fred
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import durations
@@ -17,18 +19,14 @@ from fred.commands.cli import main
 from fred.components import registry
 from fred.outcomes.measures import run_times
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.synchronous import Synchronous
-from fred.results.result import Result
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
-from fred.specification.loading import Scenario
 from fred.traces import reading
 from fred.traces.columns import File, opened
 from fred.traces.reading import read
 from tests.worlds import fitting, make_run, record
 
 TIMES = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0], [3.0, 30.0, 300.0], [4.0, 40.0, 400.0]])
-CUT = {"name": "cutoff", "rule": {"name": "count", "workers": 2}}
 
 
 @pytest.fixture
@@ -91,19 +89,13 @@ def test_groups_may_have_traces_of_their_own(trace):
     groups = [{"workers": 2, "compute": {"name": "constant", "seconds": 7}}, {"workers": 3, "compute": trace}]
     rows = drawn(Cluster(groups=groups), 4)
     assert np.array_equal(rows, np.hstack([np.full((4, 2), 7.0), TIMES]))
+    cycled = {**trace, "workers": "cycled"}  # groups are compared as options, not by what has been read of the files
+    same = {"groups": [{"workers": 2, "compute": cycled}, {"workers": 1, "speed": 2.0, "compute": cycled}]}
+    assert make_run(task=None, cluster=same, stop={"updates": 3}).cluster == Cluster(**same)
     shared = Cluster(groups=[{"workers": 1}, {"workers": 2, "speed": 2}], compute=trace)
     assert np.array_equal(drawn(shared, 4), TIMES / [1, 2, 2])
     with pytest.raises(ValueError, match="has 3 workers, but 2 take"):
         Cluster(groups=[{"workers": 1, "compute": {"name": "constant", "seconds": 7}}, {"workers": 2}], compute=trace)
-
-
-def test_groups_may_have_the_same_trace(trace):
-    """They are compared as options, not by what has been read of the files."""
-    compute = {**trace, "workers": "cycled"}
-    groups = [{"workers": 2, "compute": compute}, {"workers": 1, "speed": 2.0, "compute": compute}]
-    cluster = Cluster(groups=groups)
-    assert cluster.latencies()[0] == cluster.latencies()[2]
-    assert make_run(task=None, cluster={"groups": groups}, stop={"updates": 3}).cluster == cluster
 
 
 def test_messages_may_take_recorded_times_too(trace):
@@ -120,7 +112,6 @@ def test_messages_may_take_recorded_times_too(trace):
         ({"rows": "block"}, "give `block`, its length, with `rows: block`"),
         ({"block": 2}, "and only then"),
         ({"rows": "block", "block": 5}, "`block` .5. must not exceed the trace's 4 iterations"),
-        ({"file": "absent.csv"}, "cannot read absent.csv: No such file"),
         ({"columns": {"time": "ms"}}, r"no column `ms` \(time\); it has iteration, a, b, c"),
         ({"longest": 300}, r"trace.csv:5: iteration 3, worker c: found 400 s"),
         ({"digest": "0" * 64}, "does not hold the times that were recorded: its digest is .*, not 000"),
@@ -140,19 +131,14 @@ def test_the_file_is_read_once_and_again_when_it_has_changed(trace, monkeypatch)
         return opened(path)
 
     monkeypatch.setattr(reading, "opened", counted)
-    first = Cluster(workers=3, compute=trace).compute
+    del trace["name"]
+    first, again = (Recorded(**trace).digest for _ in range(2))
     assert len(reads) == 1
-    again = Cluster(workers=3, compute=trace).compute
-    assert len(reads) == 1
-    assert isinstance(first, Recorded)
-    assert isinstance(again, Recorded)
-    assert again.digest == first.digest
+    assert again == first
     path = Path(trace["file"])
     path.write_text(path.read_text().replace("400", "401"))
     os.utime(path, ns=(1, 1))
-    changed = Cluster(workers=3, compute=trace).compute
-    assert isinstance(changed, Recorded)
-    assert changed.digest != first.digest
+    assert Recorded(**trace).digest != first
 
 
 def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives_it_again(tmp_path):
@@ -172,32 +158,6 @@ def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives
         assert again.schedule.digest() == first.schedule.digest()
 
 
-@pytest.mark.parametrize("protocol", [CUT, {"name": "synchronous", "backup_workers": 2, "late": "interrupt"}])
-def test_a_dropped_gradient_is_exported_with_the_time_it_would_have_taken(protocol):
-    """The protocol ends it early, so the schedule has less; the trace that drives it says how long it would have been."""
-    compute = {"name": "trace", "file": "example", "rows": "resampled"}
-    run = make_run("cutoff-sgd", task=None, cluster={"workers": 8, "compute": compute}, protocol=protocol, stop={"updates": 40})
-    outcome = execute("run", run, 3)
-    assert outcome.schedule.counts()["dropped"] >= 40
-    drops = outcome.schedule.rows(Verb.DROP)
-    assert (outcome.schedule["end_ns"][drops] <= outcome.schedule["time_ns"][drops]).all()
-    expected = drawn(run.cluster, 60, seed=3)
-    times = run_times(outcome.schedule, run.cluster)
-    assert np.array_equal(times["seconds"], expected[times["iteration"], times["worker"]])
-    assert (times.groupby("worker")["iteration"].apply(list) == [list(range(n)) for n in times.groupby("worker").size()]).all()
-
-
-def test_workers_that_end_before_others_leave_gaps_that_can_be_dropped(tmp_path):
-    run = make_run("asgd", task=None, cluster={"workers": 5, "compute": {"name": "exponential", "scale": 1.0}})
-    times = run_times(execute("run", run, 0).schedule, run.cluster)
-    times.to_parquet(tmp_path / "run-times.parquet", index=False)
-    with pytest.raises(FredError, match=r"to the end: 3 \(from iteration 10\), 4 .*\. Choose what to do: `mend: drop`"):
-        read(tmp_path / "run-times.parquet")
-    complete = read(tmp_path / "run-times.parquet", mend="drop")
-    assert complete.iterations == times.groupby("worker").size().min()
-    assert complete.seconds[2, 4] == times.query("iteration == 2 and worker == 4")["seconds"].item()
-
-
 @pytest.mark.parametrize(
     "name", [name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock]
 )
@@ -207,6 +167,9 @@ def test_every_protocol_exports_what_workers_really_drew(name):
     schedule = record(protocol, cluster, gradients=60, seed=2)
     times = run_times(schedule, cluster)
     assert len(times) >= 60
+    drops = schedule.rows(Verb.DROP)
+    assert (schedule["end_ns"][drops] <= schedule["time_ns"][drops]).all()
+    assert len(drops) or name not in ("cutoff", "synchronous"), "also gradients that the protocol ends early"
     assert not times.duplicated(["iteration", "worker"]).any()
     assert np.array_equal(times["seconds"], drawn(cluster, 400, seed=2)[times["iteration"], times["worker"]])
     assert np.array_equal(times["node"], cluster.node_of[times["worker"]])
@@ -241,32 +204,16 @@ def test_a_result_tells_when_its_trace_is_another(tmp_path, trace, monkeypatch, 
     assert "here/times/trace.csv does not hold the times that were recorded" in capsys.readouterr().err
     file.unlink()
     assert main(["verify", "out"]) == 2
-    assert (
-        "cannot read here/times/trace.csv: No such file or folder, nor a trace.csv in the current folder"
-        in capsys.readouterr().err
-    )
+    missing = "cannot read here/times/trace.csv: No such file or folder, nor a trace.csv in the current folder"
+    assert missing in capsys.readouterr().err
 
 
-def test_runs_without_a_clock_have_no_run_times(tmp_path):
-    run = {"task": None, "cluster": {"workers": 2}, "algorithm": {"name": "asgd", "learning_rate": 0.1}}
-    (tmp_path / "a.yaml").write_text(f"{ {**run, 'protocol': 'dispatcher', 'stop': {'updates': 5}} }".replace("None", "null"))
-    assert main(["run", str(tmp_path / "a.yaml"), "--out", str(tmp_path / "out")]) == 0
-    assert not list((tmp_path / "out").rglob("run-times.parquet"))
-
-
-def test_a_result_has_the_run_times_of_each_run():
+def test_a_result_has_the_run_times_of_each_run_with_a_clock(tmp_path, undrawn):
     cluster = {"workers": 8, "compute": {"name": "trace", "file": "example"}}
-    run = make_run("ssgd", task=None, cluster=cluster, stop={"updates": 2})
-    result = Result(Scenario(runs={"a": run}), [execute("a", run, 0)])
+    algorithm = {"name": "ssgd", "learning_rate": 0.1}
+    runs: dict[str, Any] = {"a": {}, "clockless": {"algorithm": {**algorithm, "name": "asgd"}, "protocol": "dispatcher"}}
+    result = fred.run(fred.scenario(algorithm=algorithm, cluster=cluster, stop={"updates": 2}, runs=runs), out=tmp_path / "out")
     assert result.run_times("a")["seconds"].tolist() == read("example").seconds[:2].ravel().tolist()
+    assert [file.parts[-3] for file in (tmp_path / "out").rglob("run-times.parquet")] == ["a"]
     with pytest.raises(FredError, match="no run `b`"):
         result.run_times("b")
-
-
-def test_a_real_trace_drives_a_cluster(data_folder):
-    file = data_folder / "traces" / "llm-64-workers.csv"
-    cluster = Cluster(workers=64, compute={"name": "trace", "file": str(file)})
-    schedule = record(Synchronous(), cluster, gradients=64 * 43)
-    frame = pd.read_csv(file)
-    longest = frame.groupby("iteration")["seconds"].max().sum()
-    assert schedule.end_ns / 1e9 == pytest.approx(longest, rel=1e-12)

@@ -87,16 +87,6 @@ def components_in(value: Any) -> Iterator[dict[str, Any]]:
         yield from components_in(part)
 
 
-def test_the_page_of_a_kind_has_a_section_for_each_component():
-    for kind, names in registry.REGISTRY.items():
-        sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", reference.page(kind), re.M | re.S))
-        assert list(sections) == list(names)
-        for name, text in sections.items():
-            fields = registry.lookup(kind, name).model_fields
-            assert re.findall(r"^\| `(\w+)` \|", text, re.M) == list(fields)
-            assert all(re.search(rf"^\| `{key}` \| \S.* \| .* \| \S.* \|$", text, re.M) for key in fields), text
-
-
 def test_limits_units_and_defaults_are_listed():
     text = listed("contention", "rare-delays")
     probability = r"probability +number, above 0, at most 1; required, such as 0.01\n +probability that a gradient is delayed\n"
@@ -133,13 +123,11 @@ def test_the_page_of_algorithms_is_current_and_complete(monkeypatch):
     other_defaults |= {"sparseloco": {"codec"}, "demo": {"codec"}, "des-loc": {"optimizer"}}
     for name in registry.REGISTRY["algorithm"]:
         cls, section = registry.lookup("algorithm", name), sections[name]
-        assert cls.family is not Family.OWN
-        assert f"```text\n{vars(cls)['rule']}\n```" in section
+        assert cls.family is not Family.OWN and f"```text\n{vars(cls)['rule']}\n```" in section
         assert re.search(r"^- source: .*(19|20)\d\d", section, re.M), name
         assert f"- protocol: [{cls.protocol}](#{cls.protocol})" in section
         scenario = re.search(r"^- scenario: \[.*\]\((.*)\), look for: \S", section, re.M)
-        assert scenario, f"no scenario of {name}, or none whose first line is `# Look for: ...`"
-        assert (page.parent / scenario[1]).is_file()
+        assert scenario and (page.parent / scenario[1]).is_file(), f"{name}: no scenario with `# Look for: ...` at its top"
         of_all = set(Server.model_fields) - other_defaults.get(name, set())
         assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == set(cls.model_fields) - of_all
     for name in registry.REGISTRY["protocol"]:
@@ -165,9 +153,9 @@ def test_a_users_classes_are_described_too(tmp_path, monkeypatch):
 
 
 def test_all_public_names_are_listed_with_what_they_take():
-    lines = listed("python").splitlines()[1:]
-    assert sorted(line.split()[0] for line in lines) == sorted(fred.__all__)
-    assert all(len(line.split()) > 2 for line in lines), "a description is missing"
+    lines = [line.split() for line in listed("python").splitlines()[1:]]
+    assert sorted(line[0] for line in lines) == sorted(fred.__all__)
+    assert all(len(line) > 2 for line in lines), "a description is missing"
     for name in fred.__all__:
         text = public.text(name)
         assert text.startswith(f"fred.{name}")
@@ -179,33 +167,25 @@ def test_all_public_names_are_listed_with_what_they_take():
     assert "model_dump" not in central
 
 
-def parts_of(name: str) -> list[tuple[str, Any]]:
-    """Return a public function, or a class and its own public methods."""
-    value = getattr(fred, name)
-    if not inspect.isclass(value):
-        return [(name, value)]
-    ours = [cls for cls in value.__mro__ if cls.__module__.startswith("fred.")]
-    methods = {key: method for cls in reversed(ours) for key, method in vars(cls).items() if not key.startswith("_")}
-    functions = {key: getattr(method, "__func__", method) for key, method in methods.items()}
-    return [(name, value), *((f"{name}.{key}", each) for key, each in functions.items() if inspect.isfunction(each))]
-
-
-def explanation_of(value: Any) -> str:
-    """Return the docstring; of a class without its first sentence and its examples, which name things without explaining them."""
-    docstring = inspect.getdoc(value) or ""
-    return docstring.partition("\n")[2].partition(">>>")[0] if inspect.isclass(value) else docstring
-
-
-def test_every_public_name_has_an_example_and_explains_its_parameters():
+def test_every_public_name_has_an_example_of_public_names_and_explains_its_parameters():
     for name in set(fred.__all__) - ALIASES - {"NOTHING"}:
-        (_, value), *methods = parts_of(name)
-        assert ">>>" in (inspect.getdoc(value) or ""), f"fred.{name} has no example"
+        value = getattr(fred, name)
+        text = inspect.getdoc(value) or ""
+        assert ">>>" in text, f"fred.{name} has no example"
+        assert not re.findall(r">>> .*\b(?:from|import) fred\.\S+", text), f"{name}: the example needs more than `fred`"
+        ours = [cls for cls in reversed(getattr(value, "__mro__", ())) if cls.__module__.startswith("fred.")]
+        methods = {key: getattr(each, "__func__", each) for cls in ours for key, each in vars(cls).items() if key[0] != "_"}
+        functions = [] if name in DRIVEN else [method for method in methods.values() if inspect.isfunction(method)]
         of_pydantic = inspect.isclass(value) and issubclass(value, (BaseModel, Enum))  # whose fields have descriptions
-        for part, function in (() if of_pydantic else ((name, value),)) + (() if name in DRIVEN else tuple(methods)):
-            for parameter in inspect.signature(function).parameters.keys() - {"self", "cls"}:
-                assert re.search(rf"\b{parameter}\b", explanation_of(function)), f"{part}: {parameter}"
-        docstrings = "\n".join(inspect.getdoc(part) or "" for _, part in parts_of(name))
-        assert not re.findall(r">>> .*\b(?:from|import) fred\.\S+", docstrings), f"{name}: the example needs more than `fred`"
+        for function in [value, *functions]:
+            text = inspect.getdoc(function) or ""
+            assert not re.findall(r">>> .*\b(?:from|import) fred\.\S+", text), f"{name}: the example needs more than `fred`"
+            if function is value and inspect.isclass(
+                value
+            ):  # the first sentence and examples name things without explaining them
+                text = text.partition("\n")[2].partition(">>>")[0]
+            names = () if function is value and of_pydantic else inspect.signature(function).parameters.keys() - {"self", "cls"}
+            assert all(re.search(rf"\b{each}\b", text) for each in names), f"{name}, {function}: {names}"
 
 
 def test_whatever_a_scenario_can_name_can_be_made_of_public_names_that_type_checkers_see():
