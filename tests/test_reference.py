@@ -55,8 +55,7 @@ def listed(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "module",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name.rpartition(".")[2] in COSTLY.split())) for name in EXAMPLES],
+    "module", [pytest.param(name, marks=[pytest.mark.slow] * (name.rpartition(".")[2] in COSTLY.split())) for name in EXAMPLES]
 )
 def test_examples_of_docstrings_run(module, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -11,15 +11,7 @@ import fred
 from fred.base.over_seeds import Verdict
 from studies.asked import page, rows
 from studies.asked.cases import CASES, CLIENTS, kinds
-from studies.asked.compared import (
-    MIXED,
-    OTHERS,
-    SORTED,
-    as_good,
-    fastest,
-    less_fair,
-    values,
-)
+from studies.asked.compared import MIXED, OTHERS, SORTED, as_good, fastest, less_fair, values
 from studies.asked.data import LAST, Owned
 from studies.asked.measure import FOUND, POINTS, TRIED, of_clients, of_system, one_setting, scores
 from studies.asked.systems import BASE, SYSTEMS
