@@ -121,27 +121,19 @@ class TestSoftsync:
         n = min(n, cluster.size)
         schedule = record(Softsync(n=n, afterwards=afterwards), cluster, gradients=60, seed=seed)
         assert set(schedule.ledger.gradients_per_update().tolist()) == {cluster.size // n}
-        if afterwards == "go-on":
-            return
-        clock = [0] * cluster.size  # of the update that the worker's last gradient was part of
-        updates = 0
-        waiting: list[int] = []
-        for row in schedule:
+        updates, clock, waiting = 0, [0] * cluster.size, list[int]()  # the update that the worker's last gradient was part of
+        for row in schedule if afterwards == "wait" else ():
             if row.verb == Verb.PULL:
                 assert row.timestamp >= clock[row.worker]
             elif row.verb in (Verb.ADD, Verb.PUSH):
                 waiting.append(row.worker)
             if row.verb in (Verb.COMMIT, Verb.PUSH):
                 updates += 1
-                for worker in waiting:
-                    clock[worker] = updates
-                waiting.clear()
+                while waiting:
+                    clock[waiting.pop()] = updates
 
     def test_thirty_workers_gradients_are_as_stale_as_the_paper_measured(self):
-        """Zhang et al. 2016, section 2: with n = 1 staleness is 0, 1 or 2; its mean is about n, and hardly any is above 2 n.
-
-        While a gradient is computed each of the 29 others delivers one, on average, and every floor(30 / n) are an update.
-        """
+        """Zhang et al. 2016, section 2: with n = 1 it is 0, 1 or 2; while one computes, each of the 29 others delivers once."""
         cluster = Cluster(workers=30, compute={"name": "lognormal", "median": 0.1, "sigma": 0.1})
         for n in (1, 15):
             stale = of_gradients(record(Softsync(n=n), cluster, gradients=6000))[600:]
@@ -204,15 +196,6 @@ class TestFixedLag:
                 values, expected = (schedule[column][schedule.rows(Verb.PUSH)].tolist() for schedule in (lagged, plain))
                 assert values == expected
 
-    @pytest.mark.slow
-    def test_lags_that_vary_have_the_mean_and_the_distribution_that_is_said(self):
-        for oldest in (1, 4, 21):
-            stale = of_gradients(record(FixedLag(lag=20, drawn_from=oldest), Cluster(workers=1), gradients=21_000))[1000:]
-            assert stale.mean() == pytest.approx(20, abs=0.2)
-            assert stale.std() == pytest.approx(np.sqrt(oldest * (oldest - 1)), rel=0.05)
-            for k in range(6):
-                assert (stale == 21 - oldest + k).mean() == pytest.approx((1 - 1 / oldest) ** k / oldest, abs=0.01)
-
     def test_old_gradients_by_a_queue_of_models(self):
         """In every update the queue loses one of its four oldest models, at which a gradient is computed."""
         draws = streams.uniforms(5, "lag", 0, 0, 100)
@@ -244,6 +227,7 @@ class TestSSPCache:
         for row in schedule:
             if row.verb == Verb.PULL:
                 assert row.step == 0 or cached[row.worker] < row.step - bound, "what it had would have done"
+                assert row.step - min(finished) <= bound, "no worker begins a step more than the bound ahead"
                 cached[row.worker] = min(finished)
             elif row.verb == Verb.PUSH:
                 assert cached[row.worker] >= row.step - bound
@@ -258,10 +242,9 @@ class TestSSPCache:
     def test_without_a_bound_it_is_asynchronous_on_the_first_parameters(self):
         cluster = Cluster(workers=5, compute=COMPUTE)
         cached, plain = (record(protocol, cluster, 200) for protocol in (StaleSynchronous(bound=None), Asynchronous()))
-        assert len(cached.rows(Verb.PULL)) == 5
-        assert not cached["timestamp"][cached.rows(Verb.PUSH)].any()
-        for column in ("time_ns", "worker", "step", "begin_ns", "end_ns"):
-            assert (cached[column][cached.rows(Verb.PUSH)] == plain[column][plain.rows(Verb.PUSH)]).all()
+        pushes, others = cached.rows(Verb.PUSH), plain.rows(Verb.PUSH)
+        assert len(cached.rows(Verb.PULL)) == 5 and not cached["timestamp"][pushes].any()
+        assert all((cached[name][pushes] == plain[name][others]).all() for name in ("time_ns", "worker", "step", "begin_ns"))
 
 
 @pytest.mark.parametrize(("late", "oldest"), [("drop", 199), ("keep", 1)])
@@ -296,13 +279,11 @@ class TestCopies:
             assert (counted["fetched_bytes"] == 1000 * counted["fetches"]).all()
             assert (counted["pushed_bytes"] == 1000 * counted["pushes"]).all()
 
-    def test_blocks_of_one_model_are_one_copy(self):
+    def test_blocks_of_one_model_are_one_copy_and_without_a_server_there_is_none(self):
         counted = copies(record(Gated(k_fetch=3, **LAYERS), Cluster(workers=3, servers=4, compute=COMPUTE), 60))
         assert (counted["pushes"] == counted["potential"]).all()
         assert counted["fetches"].iloc[-1] == pytest.approx(counted["potential"].iloc[-1] / 3, abs=3)
         assert (counted["fetched_bytes"] == 1000 * counted["fetches"]).all()
-
-    def test_where_nothing_is_pushed_to_a_server_there_is_nothing_to_count(self):
         run = outcome("d-psgd", task=None)
         assert summarise(run)["copies"] == {"potential": None, "pushes": None, "fetches": None}
 
