@@ -119,6 +119,7 @@ def with_metrics(outcome: Computed, metrics: dict[str, list], evaluate: dict | N
     return summarise(dataclasses.replace(outcome, run=outcome.run.model_copy(update=changes), metrics=frame))
 
 
+STANDSTILL = {"workers": 2, "faults": [{"name": "outage", "workers": [0], "begin": 1.5}]}
 POINTS: dict[str, list] = {
     "updates": [0, 10, 20, 30, 40],
     "loss": [3.0, 2.0, 0.5, 1.5, 0.25],
@@ -160,12 +161,16 @@ def test_a_run_diverged_where_its_last_finite_loss_was_followed_by_none(learned)
 
 def test_the_digest_of_a_schedule_is_the_sha_256_that_its_documentation_describes(learned):
     """tests/test_outcomes.py has that of the parameters."""
-    for outcome, digest in zip(learned.outcomes, learned.summary["digests_schedule"], strict=True):
-        schedule = outcome.schedule
+    stands = execute("run", make_run("ssgd", cluster=STANDSTILL, task=None, stop={"seconds": 9}), 0)
+    schedules = [*((each.schedule, each.schedule_digest) for each in (*learned.outcomes, stands))]
+    assert [digest for _, digest in schedules[:-1]] == learned.summary[
+        "digests_schedule"
+    ].tolist() and stands.schedule.standstill
+    for schedule, digest in schedules:
         where = schedule.on_servers
         timing = hashlib.sha256(
             f'{{"blocks": {schedule.blocks}, "end_ns": {schedule.end_ns}, "on_servers": [{where.start}, {where.stop}], '
-            f'"replicas": {schedule.replicas}, "standstill": "", "started": {schedule.started}, '
+            f'"replicas": {schedule.replicas}, "standstill": "{schedule.standstill}", "started": {schedule.started}, '
             f'"workers": {schedule.workers}}}'.encode()
         )
         for name, column in (*schedule.columns.items(), *schedule.intervals._asdict().items()):

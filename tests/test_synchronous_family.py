@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -29,23 +28,16 @@ LINKED = UNEQUAL | {"workers": 5, "network": NETWORK | {"message_bytes": 200}}
 
 def rounds_of(schedule: Schedule) -> Any:
     """Yield the begin of each round, ns, and its rows ADD and DROP."""
-    ends = schedule.rows(Verb.COMMIT)
-    began = np.append(0, schedule["time_ns"][ends])
-    verb = schedule["verb"]
-    for first, last, start in zip(np.append(0, ends), ends, began[:-1], strict=False):
-        rows = np.arange(first, last)
-        yield start, rows[verb[rows] == Verb.ADD], rows[verb[rows] == Verb.DROP]
+    ends = np.append(0, schedule.rows(Verb.COMMIT))
+    for first, last in itertools.pairwise(ends):
+        rows, start = np.arange(first, last), schedule["time_ns"][first] if first else 0
+        yield start, rows[schedule["verb"][rows] == Verb.ADD], rows[schedule["verb"][rows] == Verb.DROP]
 
 
 class TestRounds:
     """Acted out from each worker's durations alone."""
 
-    @given(
-        cluster=CLUSTERS,
-        micro_batches=st.integers(1, 4),
-        threshold=st.sampled_from([0.02, 0.1, 0.3, 1.0]),
-        seed=st.integers(0, 9),
-    )
+    @given(CLUSTERS, st.integers(1, 4), st.sampled_from([0.02, 0.1, 0.3, 1.0]), st.integers(0, 9))
     def test_all_that_is_done_in_time_is_used_and_nothing_else(self, cluster, micro_batches, threshold, seed):
         protocol = DropCompute(micro_batches=micro_batches, threshold=threshold)
         schedule = record(protocol, cluster, gradients=12 * cluster.size, seed=seed)
@@ -109,11 +101,6 @@ class TestThreshold:
         apart = schedule["time_ns"][schedule.rows(Verb.COMMIT)][:7] - begins - times.max(axis=1)
         lengths = {schedule["time_ns"][drops].max() - began for began, _, drops in rounds[7:] if len(drops)}
         assert lengths == {best_threshold(times, apart)}
-
-    def test_nothing_is_dropped_where_all_are_alike(self):
-        options = {"micro_batches": 3, "measured": 2}
-        schedule = outcome("dropcompute", options, constant(0.1, 0.1, 0.1, 0.1), task=None).schedule
-        assert not schedule.counts()["dropped"]
 
 
 FOLLOWING = {"name": "dbw", "smoothness": 3.0}
@@ -215,20 +202,16 @@ class TestDynamicBackup:
 THREE = {"workers": 3, "speeds": [1.0, 0.6, 0.3], "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
 
 
+def rounds(schedule: Schedule) -> list[list[Any]]:
+    """Return the rows ADD and DROP of each round, of which some may be empty."""
+    rows = list(schedule.frame().itertuples())
+    ends = [0, *(place for place, row in enumerate(rows) if row.verb == "COMMIT")]
+    return [[row for row in rows[a:b] if row.verb in ("ADD", "DROP")] for a, b in itertools.pairwise(ends)]
+
+
 def recorded(cluster: Any, protocol: dict[str, Any], seed: int = 0, updates: int = 40) -> Schedule:
     cluster = cluster.model_dump() if isinstance(cluster, Cluster) else cluster
     return outcome("asgd", protocol, cluster, seed, stop={"updates": updates}, task=None).schedule
-
-
-def rounds(schedule: Schedule) -> Iterator[list[Any]]:
-    """Yield the rows before each COMMIT."""
-    rows = list[Any]()
-    for row in schedule.frame().itertuples():
-        if row.verb == "COMMIT":
-            yield rows
-            rows = []
-        else:
-            rows.append(row)
 
 
 class TestMindFlayer:
@@ -237,13 +220,12 @@ class TestMindFlayer:
         schedule = recorded(cluster, {"name": "time-limited", "trials": trials, "limit": limit}, seed)
         assert schedule["staleness"][schedule.rows(Verb.ADD)].max(initial=0) == 0
         for rows in rounds(schedule):
-            made = [row for row in rows if row.verb in ("ADD", "DROP")]
-            assert Counter(row.worker for row in made) == dict.fromkeys(range(schedule.workers), trials)
-            for row in made:
-                if row.verb == "ADD":
-                    assert row.end_ns - row.begin_ns <= round(limit * 1e9)
-                else:
-                    assert row.time_ns - row.begin_ns == round(limit * 1e9)
+            assert Counter(row.worker for row in rows) == dict.fromkeys(range(schedule.workers), trials)
+            for row in rows:
+                end = row.end_ns if row.verb == "ADD" else row.time_ns
+                assert end - row.begin_ns <= round(limit * 1e9) and (
+                    row.verb == "ADD" or end - row.begin_ns == round(limit * 1e9)
+                )
 
     def test_sums_are_divided_by_the_mean_number_of_gradients_in_time(self):
         schedule = recorded(THREE, {"name": "time-limited", "trials": [1, 2, 3], "limit": [0.1, 0.1, 0.4]}, updates=2000)
@@ -275,34 +257,30 @@ class TestATA:
         schedule = recorded(cluster, {"name": "bandit", "gradients": gradients, "width": 0.2}, seed)
         assert not len(schedule.rows(Verb.DROP))
         assert schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0
-        assert {sum(row.verb == "ADD" for row in rows) for rows in rounds(schedule)} == {gradients}
+        assert {len(rows) for rows in rounds(schedule)} == {gradients}
 
     @pytest.mark.parametrize("scale", [None, 0.2])
     def test_no_other_shares_would_be_ready_earlier_if_bounds_were_times(self, scale):
         """Bounds from the times in the schedule; of all ways to share four gradients among three none is better."""
         learning = {"name": "bandit", "gradients": 4, "width": 0.05, "scale": scale}
-        times: list[list[float]] = [[], [], []]
+        times, different = [list[float]() for _ in range(3)], set()
         ways = [way for way in itertools.product(range(5), repeat=3) if sum(way) == 4]
-        different = set()
         for number, rows in enumerate(rounds(recorded(THREE, learning, updates=80)), 1):
             q = math.log(2 * number**2)
             bounds = [0.0] * 3
             for worker, its in enumerate(times):
                 if its:
-                    c = scale or 2 * float(np.mean(its))
-                    width = 0.05 * c * (math.sqrt(q / len(its)) + q / len(its))
+                    width = 0.05 * (scale or 2 * float(np.mean(its))) * (math.sqrt(q / len(its)) + q / len(its))
                     bounds[worker] = max(0.0, float(np.mean(its)) - width)
-            shares = Counter(row.worker for row in rows if row.verb == "ADD")
-            latest = [max(bounds[worker] * way[worker] for worker in range(3)) for way in ways]
-            assert max(bounds[worker] * shares[worker] for worker in range(3)) == pytest.approx(min(latest))
-            different.add(tuple(shares[worker] for worker in range(3)))
+            shares = [sum(row.worker == worker for row in rows) for worker in range(3)]
+            assert max(np.multiply(bounds, shares)) == pytest.approx(min(max(np.multiply(bounds, way)) for way in ways))
+            different.add(tuple(shares))
             for row in rows:
-                if row.verb == "ADD":
-                    times[row.worker].append((row.end_ns - row.begin_ns) / 1e9)
+                times[row.worker].append((row.end_ns - row.begin_ns) / 1e9)
         assert len(different) > 2
 
     def test_in_the_end_slow_workers_compute_next_to_nothing(self):
         cluster = {"workers": 4, "speeds": [1.0, 1.0, 0.01, 0.01], "compute": COMPUTE}
         schedule = recorded(cluster, {"name": "bandit", "gradients": 4, "width": 0.2}, updates=300)
-        late = [row.worker for rows in list(rounds(schedule))[200:] for row in rows if row.verb == "ADD"]
+        late = [row.worker for rows in rounds(schedule)[200:] for row in rows]
         assert len(late) == 400 and sum(worker > 1 for worker in late) < 8

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -19,11 +18,11 @@ from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower
 from fred.results import folder
 from fred.results.verify import Verdict, verify
-from fred.running import on_dask, timings, work
+from fred.running import timings, work
 from fred.running.execution import execute
 from fred.running.recording import Recording, Timing
 from fred.running.stored import ABOUT
-from fred.running.timings import Timings, in_order
+from fred.running.timings import Timings
 from fred.running.units import units_of
 from tests.places import names
 from tests.worlds import COMPUTE, TASK, make_run, same
@@ -50,15 +49,11 @@ def made(monkeypatch) -> Counter[str]:
     """Count the schedules and programs made in this process."""
     counted: Counter[str] = Counter()
 
-    def counting(name: str, function: Any) -> Any:
-        def called(*arguments: Any, **options: Any) -> Any:
-            counted[name] += 1
-            return function(*arguments, **options)
+    def count(name: str, where: Any, attribute: str, function: Any) -> None:
+        monkeypatch.setattr(where, attribute, lambda *args, **options: counted.update([name]) or function(*args, **options))  # type: ignore[func-returns-value]
 
-        return called
-
-    monkeypatch.setattr(Timing, "schedule", counting("schedules", Timing.schedule))
-    monkeypatch.setattr(timings, "lower", counting("programs", lower))
+    count("schedules", Timing, "schedule", Timing.schedule)
+    count("programs", timings, "lower", lower)
     return counted
 
 
@@ -134,14 +129,6 @@ class TestOnce:
             with pytest.raises(ValueError, match="read-only"):
                 column[:] = 0
 
-    def test_threads_of_a_process_have_timings_of_their_own(self):
-        here = on_dask._timings_of("one")
-        with ThreadPoolExecutor(1) as other:
-            there = other.submit(on_dask._timings_of, "one").result()
-            assert other.submit(on_dask._timings_of, "one").result() is there
-        assert here is on_dask._timings_of("one") is not there
-        assert on_dask._timings_of("two") is not here
-
 
 class TestDamage:
     @pytest.mark.slow
@@ -175,10 +162,10 @@ class TestDamage:
             shutil.rmtree(tmp_path / other.folder)
 
     def test_files_that_are_damaged_before_they_are_linked_are_not_used(self, tmp_path):
-        shared = Timings(tmp_path / timings.FOLDER)
+        shared = Timings(tmp_path)
         schedule = shared.schedule(Recording(ONE.run, 1, 400))
         assert shared.files(schedule)
-        (file,) = (tmp_path / timings.FOLDER).glob("*/schedule.parquet")
+        (file,) = tmp_path.glob("*/schedule.parquet")
         file.write_bytes(b"damaged")
         assert shared.files(schedule) is None
 
@@ -231,25 +218,22 @@ class TestTiming:
             described = Timing(Cluster(workers=4), protocol, (("updates", 3),), 1.0, 0, 8).described()
             assert json.loads(json.dumps(described))["protocol"]["name"] == name
 
-    def test_units_come_timing_by_timing_each_where_its_first_was(self):
-        units = units_of(SCENARIO, only=["asgd", "fasgd"])
-        ordered = in_order(units)
-        assert [unit.seed for unit in ordered] == [1] * 8 + [2] * 8
-        assert [unit.name for unit in ordered[:8]] == [unit.name for unit in ordered[8:]] == [unit.name for unit in units[::2]]
-
     def test_a_run_with_a_shared_timing_is_that_without(self):
         """Also with other rules, evaluations and timings before, and a target that ends it earlier."""
-        shared = Timings()
-        for algorithm, points in (("asgd", 3), ("asgd", 5), ("fasgd", 5), ("ssgd", 5), ("asgd", 5)):
-            run = make_run(algorithm, evaluate={"points": points})
-            whole = execute("run", run, 1, timings=shared)
-            assert same(whole, execute("run", run, 1, inline=True))
-        target = {"gradients": 60, "target_loss": float(whole.metrics["loss"][1:4].min())}
-        for stop in (target, {"gradients": 60}):
-            run = make_run(stop=stop, evaluate={"points": 5})
+        shared, lengths = Timings(), list[int]()
+        for algorithm, target in (
+            ("asgd", None),
+            ("fasgd", None),
+            ("ssgd", None),
+            ("asgd", None),
+            ("asgd", 1.2),
+            ("asgd", None),
+        ):
+            run = make_run(algorithm, evaluate={"points": 3 + 2 * len(lengths)}, stop={"gradients": 60, "target_loss": target})
             outcome = execute("run", run, 1, timings=shared)
-            assert (len(outcome.schedule) < len(whole.schedule)) == ("target_loss" in stop)
             assert same(outcome, execute("run", run, 1, inline=True))
+            lengths.append(len(outcome.schedule))
+        assert lengths[4] < lengths[3] == lengths[5]
 
 
 class Moody(Asynchronous):

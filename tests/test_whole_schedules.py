@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,7 +15,7 @@ from fred.running import unit_checks
 from fred.running.execution import execute
 from fred.schedule.schedule import Intervals, Schedule, What
 from fred.specification.loading import Scenario, load
-from tests.worlds import COMPUTE, NETWORK, TASK, fitting, make_run, record
+from tests.worlds import COMPUTE, NETWORK, TASK, constant, fitting, make_run, record
 
 CLUSTER = Cluster(workers=8, compute=COMPUTE, network=NETWORK, servers=2)
 
@@ -58,8 +57,7 @@ def faulty() -> Schedule:
     """Return a schedule with intervals of several kinds, and a standstill at its end."""
     outages = {"workers": [1], "begin": 1.5, "end": 2.5}, {"workers": [0], "begin": 5.5}, {"servers": [0], "begin": 9.0}
     faults = [{"name": "outage"} | outage for outage in outages]
-    cluster = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}, "faults": faults}
-    run = make_run("ssgd", protocol="synchronous", stop={"seconds": 20}, task=None, cluster=cluster)
+    run = make_run("ssgd", stop={"seconds": 20}, task=None, cluster=constant(1.0, 1.0, faults=faults))
     return execute("run", run, 1).schedule
 
 
@@ -70,12 +68,12 @@ def test_what_is_read_is_what_was_saved(name, tmp_path):
     loaded = Schedule.load(tmp_path / "schedule.parquet")
     for field in dataclasses.fields(Schedule):
         one, other = getattr(loaded, field.name), getattr(schedule, field.name)
+        if field.name == "intervals":
+            one, other = one._asdict(), other._asdict()
         if field.name in ("columns", "intervals"):
-            one, other = (dict(part) if isinstance(part, dict) else part._asdict() for part in (one, other))
             assert one.keys() == other.keys()
-            assert all(np.array_equal(one[name], other[name]) and one[name].dtype == other[name].dtype for name in other)
-        else:
-            assert one == other, field.name
+            one, other = ([(column.dtype, column.tolist()) for column in part.values()] for part in (one, other))
+        assert one == other, field.name
     assert bool(loaded.standstill) == (name == "faulty")
 
 
@@ -94,24 +92,9 @@ def test_other_programs_can_read_the_intervals(tmp_path):
     table = pd.read_parquet(tmp_path / "schedule-intervals.parquet")
     assert table.columns.tolist() == list(Intervals._fields)
     away = table[table["what"] == "AWAY"]
-    assert away[["worker", "begin_ns", "end_ns"]].to_numpy().tolist() == [
-        [0, 5_500_000_000, 2**63 - 1],
-        [1, 1_500_000_000, 2_500_000_000],
-    ]
+    absences = [[0, 5_500_000_000, 2**63 - 1], [1, 1_500_000_000, 2_500_000_000]]
+    assert away[["worker", "begin_ns", "end_ns"]].to_numpy().tolist() == absences
     assert table[table["what"] == "SERVER_AWAY"][["other", "begin_ns"]].to_numpy().tolist() == [[0, 9_000_000_000]]
-
-
-def test_the_digest_covers_every_part():
-    schedule = faulty()
-    for part in (field.name for field in dataclasses.fields(Schedule)):
-        value = getattr(schedule, part)
-        if part == "columns":
-            changed = value | {"bytes": value["bytes"] + 1}
-        elif part == "intervals":
-            changed = value._replace(end_ns=value.end_ns - 1)
-        else:
-            changed = {int: lambda: value + 1, str: lambda: value + ".", range: lambda: range(2)}[type(value)]()  # noqa: B023
-        assert dataclasses.replace(schedule, **{part: changed}).digest() != schedule.digest(), part
 
 
 def test_what_comes_after_the_end_is_no_part_of_it():
@@ -119,12 +102,10 @@ def test_what_comes_after_the_end_is_no_part_of_it():
 
     Each sends two models then; who made that update would send them, at the same instant, after the end.
     """
-    network = {"latency": {"name": "constant", "seconds": 1.0}}
-    cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 1.0}, "network": network}
+    cluster = constant(1.0, 1.0, 1.0, network={"latency": {"name": "constant", "seconds": 1.0}})
     for updates in (3, 4, 5, 6):
         run = make_run("sgp", protocol="gossip", stop={"updates": updates}, task=None, cluster=cluster)
         schedule = execute("run", run, 1).schedule
         trips = schedule.intervals.only(What.TRIP)
-        assert (trips.row < len(schedule)).all()
-        assert (trips.end_ns <= schedule.end_ns).all()
+        assert (trips.row < len(schedule)).all() and (trips.end_ns <= schedule.end_ns).all()
         assert len(trips.row) == 2 * (updates - 1)
