@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,6 @@ from fred.protocols.asynchronous import Asynchronous
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.traces import reading
-from fred.traces.columns import File, opened
 from fred.traces.reading import read
 from tests.worlds import fitting, make_run, record
 
@@ -124,16 +124,10 @@ def test_what_cannot_be_is_refused(trace, options, message):
 
 
 def test_the_file_is_read_once_and_again_when_it_has_changed(trace, monkeypatch):
-    reads = []
-
-    def counted(path: Path) -> File:
-        reads.append(path)
-        return opened(path)
-
-    monkeypatch.setattr(reading, "opened", counted)
+    monkeypatch.setattr(reading, "opened", reads := MagicMock(wraps=reading.opened))
     del trace["name"]
     first, again = (Recorded(**trace).digest for _ in range(2))
-    assert len(reads) == 1
+    assert reads.call_count == 1
     assert again == first
     path = Path(trace["file"])
     path.write_text(path.read_text().replace("400", "401"))

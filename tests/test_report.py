@@ -7,8 +7,6 @@ import json
 import math
 import re
 import shutil
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,22 +137,6 @@ def test_programs_are_counted_as_they_are_compiled(monkeypatch):
     tally.COMPILED.expect(1)
     with progress.compiling():
         assert texts[2:] == ["compiling"]
-
-
-def test_a_terminal_shows_what_a_run_waits_for(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
-        monkeypatch.setenv(name, value)
-    with progress.bars(1) as show:
-        show("fasgd, seed 1", 0.0)
-        with progress.doing("compiling"):
-            time.sleep(0.3)
-        assert "fasgd, seed 1, compiling" in terminal.getvalue()
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,13 @@ from scipy import stats
 
 import fred
 from fred import batch_indices
-from fred.specification.loading import load
 from reproductions import clipped, predictors
 from reproductions.asynchronous import by_numpy
 from reproductions.backup_workers import convergence
 from reproductions.fasgd import curves as fasgd
 from reproductions.fasgd import traffic
 from reproductions.verdicts import Verdict
-from reproductions.wagma import numbers, paper, throughput
+from reproductions.wagma import numbers
 
 
 def test_fasgds_figures_with_any_rate_and_variant():
@@ -33,24 +32,6 @@ def test_fasgds_figures_with_any_rate_and_variant():
             assert run.algorithm.learning_rate == (rate or published)
             assert getattr(run.algorithm, "variant", None) == {"fasgd": "published-code", "fasgd-std": "std"}.get(algorithm)
         assert scenario.seeds == ((1, 2, 3) if number == 1 else (1,))
-
-
-def test_fasgds_candidates_are_sixteen_powers_of_two_for_each_first_weights():
-    scenario = load(fasgd.SCENARIOS / "rates.yaml")
-    assert len(scenario.points) == len(fasgd.ALGORITHMS) * len(fasgd.FIGURE_1) * 2 * 16
-    rates = {point.values["algorithm.learning_rate"] for point in scenario.points.values()}
-    assert rates == {2.0**k for k in range(-13, 3)}
-
-
-def test_facts_of_wagmas_paper_are_of_runs_that_exist():
-    four, seven, ten = (load(throughput.SCENARIOS / f"figure{number}.yaml").runs for number in (4, 7, 10))
-    where = {"figure 7": seven, "figure 8": seven, "figure 10": ten}
-    for fact in (*paper.FASTER, *paper.TRAINING_TIME, *paper.STEPS_PER_SECOND, *paper.MINUTES):
-        assert fact.run in where.get(fact.what, four), fact
-    five = load(throughput.SCENARIOS / "figure5.yaml").runs
-    assert {fact.run for fact in (*paper.ACCURACY, *paper.ACCURACY_EVEN)} <= set(five)
-    for case in throughput.CASES:
-        assert case.workers & (case.workers - 1) == 0, "WAGMA's groups need a power of two"
 
 
 def test_a_speed_up_agrees_if_its_part_above_one_does():

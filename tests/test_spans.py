@@ -135,6 +135,11 @@ def test_messages_under_way_when_the_run_ends_are_stored_until_then():
     assert np.transpose([trips.begin_ns, trips.end_ns])[trips.what == What.TRIP].tolist() == [[10**9, 1_500_000_000]] * 2
 
 
+def test_an_absence_without_an_end_is_stored_as_one():
+    away = outcome("asgd", cluster=constant(1, 1, faults=[outage(1, 1.5)]), task=None, stop={"updates": 9}).schedule.intervals
+    assert [*zip(*away.only(What.AWAY), strict=True)] == [(What.AWAY, 1_500_000_000, UNENDING, NONE, 1, NONE)]
+
+
 def test_a_pair_exchanges_models_while_both_go_on_computing():
     run = outcome("ad-psgd", cluster=constant(1, 1, network=QUARTER), task=None, stop={"updates": 8})
     trips = run.schedule.intervals.only(What.TRIP)
@@ -147,72 +152,60 @@ def test_a_pair_exchanges_models_while_both_go_on_computing():
     assert {word.split()[0] for word in account(run, 0).split(", ")} == {"computing"}
 
 
-def check_shares(
-    algorithm: str, cluster: dict, expected: tuple, tolerance: float = 1e-6, protocol: Any = None, **stop: float
-) -> None:
-    """The shares of time computing, wasted, on the network, and waiting."""
+FOUR = (1.0, 1.0, 1.0, 1.0)
+BACKUP = {"backup_workers": 1, "late": "interrupt"}  # gradients under way at the end are not wasted
+SLOW_DOWN = late(0.2, pull_latency={"name": "constant", "seconds": 0.4}, bandwidth=1e7, message_bytes=10**6)  # 0.1 s more
+COUNT = {"rule": {"name": "count", "workers": 2}}
+ABSENCE, WHOLE = outage(1, 1.1, 8.0), 8.0 + 0.3 + 9 * 1.3
+JOB = {"contention": [{"regime": {"name": "job", "nodes": [1], "slowdown": 3.0}}]}
+SHARES: list[tuple[str, Any, dict[str, Any], dict[str, float], tuple[float, ...], float]] = [  # computing, wasted, network, waiting
+    ("ssgd", None, constant(1, 2), {"seconds": 50}, (0.75, 0, 0, 0.25), 0.01),
+    ("ssgd", BACKUP, constant(1, 2), {"seconds": 50}, (0.5, 0.5, 0, 0), 0.015),
+    ("asgd", None, constant(1, network=SLOW_DOWN), {"updates": 20}, (1 / 1.8, 0, 0.8 / 1.8, 0), 1e-6),
+    # six messages, which wait for the slow one, 2 s a round
+    ("allreduce-sgd", None, constant(1, 1, 1, 2, network=late(0.05)), {"updates": 40},
+     (5 / 4 / 2.3, 0, 0.3 / 2.3, 0.75 / 2.3), 0.01),
+    ("sgp", None, constant(*FOUR, network=QUARTER), {"updates": 400}, (0.8, 0, 0.2, 0), 0.01),
+    # two are dropped; then all are in a ring of six messages of 0.5 s
+    ("cutoff-sgd", COUNT, constant(*FOUR, network=late(0.5)), {"updates": 200}, (0.125, 0.125, 0.75, 0), 0.005),
+    # ten allreduces of 0.3 s; at one of them worker 1 is away, and waited for, for 6.9 s, 0.1 s after it has computed
+    ("allreduce-sgd", None, constant(*FOUR, network=late(0.05), faults=[ABSENCE]), {"updates": 10},
+     (10 / WHOLE, 0, 3 / WHOLE, (3 * 7 + 0.1) / 4 / WHOLE), 1e-6),
+    # more than 64 bits of nanoseconds: three workers compute, wait and compute, one computes for 2 x 3 billion seconds
+    ("ssgd", None, constant(1e9, 1e9, 1e9, 3e9), {"updates": 2}, (12 / 18, 0, 0, 6 / 18), 1e-6),
+    # between two nodes, and inside each by a tree, or all in one ring; after some seconds of work
+    *((name, None, constant(*FOUR, nodes=2, network=late(0.05, **network)), {"gradients": 640},
+       (work / (work + seconds), 0, seconds / (work + seconds), 0), 0.02)
+      for name, work in (("allreduce-sgd", 1), ("local-sgd", 8), ("eager-sgd", 1))
+      for network, seconds in (({"collective": "ring"}, 0.3), ({"collective": "tree"}, 0.2), ({"within": late(0.01)}, 0.12),
+                               ({"node_bandwidth": 1e6, "message_bytes": 10**5}, 0.3), (JOB, 0.9))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("algorithm", "protocol", "cluster", "stop", "expected", "tolerance"), SHARES)
+def test_shares_of_workers_time_by_hand(algorithm, protocol, cluster, stop, expected, tolerance):
     whole = outcome(algorithm, protocol, cluster, task=None, evaluate={}, stop=stop).summary["workers_time"]
     assert whole.pop("away") == 0 or cluster["faults"]
     assert list(whole) == ["computing", "wasted", "network", "waiting"]
-    assert list(whole.values()) == pytest.approx(expected, abs=tolerance), cluster
+    assert list(whole.values()) == pytest.approx(expected, abs=tolerance)
 
 
-FOUR = (1.0, 1.0, 1.0, 1.0)
-
-
-def test_shares_of_workers_time_by_hand():
-    check_shares("ssgd", constant(1, 2), (0.75, 0, 0, 0.25), 0.01, seconds=50)
-    interrupted = {"backup_workers": 1, "late": "interrupt"}  # gradients under way at the end are not wasted
-    check_shares("ssgd", constant(1, 2), (0.5, 0.5, 0, 0), 0.015, interrupted, seconds=50)
-    network = late(0.2, pull_latency={"name": "constant", "seconds": 0.4}, bandwidth=1e7, message_bytes=10**6)  # 0.1 s more
-    check_shares("asgd", constant(1, network=network), (1 / 1.8, 0, 0.8 / 1.8, 0), updates=20)
-    ring = constant(1, 1, 1, 2, network=late(0.05))  # six messages, which wait for the slow one, 2 s a round
-    check_shares("allreduce-sgd", ring, (5 / 4 / 2.3, 0, 0.3 / 2.3, 0.75 / 2.3), 0.01, updates=40)
-    check_shares("sgp", constant(*FOUR, network=QUARTER), (0.8, 0, 0.2, 0), 0.01, updates=400)
-    rule = {"rule": {"name": "count", "workers": 2}}  # two are dropped; then all are in a ring of six messages of 0.5 s
-    check_shares("cutoff-sgd", constant(*FOUR, network=late(0.5)), (0.125, 0.125, 0.75, 0), 0.005, rule, updates=200)
-    # Ten allreduces of 0.3 s; at one of them worker 1 is away, and waited for, for 6.9 s, 0.1 s after it has computed.
-    cluster, whole = constant(*FOUR, network=late(0.05), faults=[outage(1, 1.1, 8.0)]), 8.0 + 0.3 + 9 * 1.3
-    check_shares("allreduce-sgd", cluster, (10 / whole, 0, 3 / whole, (3 * 7 + 0.1) / 4 / whole), updates=10)
-    # More time than 64 bits of nanoseconds: three workers compute, wait and compute, one computes for 2 x 3 billion seconds.
-    check_shares("ssgd", constant(1e9, 1e9, 1e9, 3e9), (12 / 18, 0, 0, 6 / 18), updates=2)
-
-
-def test_a_collective_is_on_the_network_for_as_long_as_it_takes():
-    """Four workers on two nodes: between these, and inside each by a tree, or all in one ring; after some seconds of work."""
-    for network, seconds in (
-        ({"collective": "ring"}, 6 * 0.05),
-        ({"collective": "tree"}, 4 * 0.05),
-        ({"within": late(0.01)}, 2 * 0.05 + 2 * 0.01),
-        ({"node_bandwidth": 1e6, "message_bytes": 10**5}, 2 * 0.05 + 2 * 0.05 + 2 * 0.5 * 0.1),
-        ({"contention": [{"regime": {"name": "job", "nodes": [1], "slowdown": 3.0}}]}, 3 * 6 * 0.05),
-    ):
-        for algorithm, work in (("allreduce-sgd", 1), ("local-sgd", 8), ("eager-sgd", 1)):
-            whole = work + seconds
-            cluster = constant(*FOUR, nodes=2, network=late(0.05, **network))
-            check_shares(algorithm, cluster, (work / whole, 0, seconds / whole, 0), 0.02, gradients=640)
-
-
-def test_without_a_clock_workers_time_has_no_shares():
+def test_without_a_clock_or_before_anything_happens_workers_time_has_no_shares():
     run = outcome("asgd", "dispatcher", task=None, evaluate={}, stop={"updates": 10})
-    assert run.summary["workers_time"] == dict.fromkeys(KINDS)
+    columns = {name: np.zeros(0, np.int64) for name in COLUMNS} | {name: np.zeros(0) for name in SCALES}
+    table = spans(Schedule(columns, 3, 1, 1, 0, 0))
+    assert table.empty and shares(table) == run.summary["workers_time"] == dict.fromkeys(KINDS)
 
 
-def test_each_span_names_its_row():
+def test_each_span_names_its_row_and_some_workers_may_be_asked_for():
     schedule = outcome("ssgd", cluster=constant(1, 2, network=QUARTER), task=None, stop={"updates": 3}).schedule
     table = spans(schedule)
+    assert spans(schedule, 1).equals(table[table["worker"] < 1])
     verbs = schedule["verb"][table["row"]]
     assert set(table["kind"][table["row"] == NONE]) == {"waiting"}
     assert set(verbs[table["kind"] == "computing"]) == {Verb.ADD}
     assert set(verbs[table["kind"] == "network"]) == {Verb.ADD, Verb.PULL}
     assert (schedule["worker"][table["row"]] == table["worker"])[table["row"] != NONE].all()
-
-
-def test_the_account_of_the_first_workers_is_a_part_of_that_of_all():
-    cluster = constant(1, 1.4, 2, 1, 3.3, network=QUARTER)
-    schedule = outcome("sgp", cluster=cluster, task=None, stop={"updates": 30}).schedule
-    whole = spans(schedule)
-    assert spans(schedule, 3).equals(whole[whole["worker"] < 3])
 
 
 def test_times_beyond_what_a_line_of_64_bits_holds_are_told_apart():
@@ -223,28 +216,10 @@ def test_times_beyond_what_a_line_of_64_bits_holds_are_told_apart():
     columns |= {"begin_ns": np.array([0, 7, end]), "end_ns": np.array([9, end, end + 2]), "time_ns": np.full(3, end + 4)}
     table = spans(Schedule(columns, 3, 1, 1, 3, end + 4, range(1)))
     assert table[["worker", "begin_ns", "end_ns", "kind"]].to_numpy().tolist() == [
-        [0, 0, 9, "computing"],
-        [0, 9, end + 4, "network"],
-        [1, 0, 7, "waiting"],
-        [1, 7, end, "computing"],
-        [1, end, end + 4, "network"],
-        [2, 0, end, "waiting"],
-        [2, end, end + 2, "computing"],
-        [2, end + 2, end + 4, "network"],
+        *([0, 0, 9, "computing"], [0, 9, end + 4, "network"]),
+        *([1, 0, 7, "waiting"], [1, 7, end, "computing"], [1, end, end + 4, "network"]),
+        *([2, 0, end, "waiting"], [2, end, end + 2, "computing"], [2, end + 2, end + 4, "network"]),
     ]
-
-
-def test_nothing_at_all_has_an_account_too():
-    columns = {name: np.zeros(0, np.int64) for name in COLUMNS} | {name: np.zeros(0) for name in SCALES}
-    table = spans(Schedule(columns, 3, 1, 1, 0, 0))
-    assert table.empty
-    assert shares(table) == dict.fromkeys(KINDS)
-
-
-def test_an_absence_without_an_end_is_stored_as_one():
-    cluster = constant(1, 1, faults=[outage(1, 1.5)])
-    away = outcome("asgd", cluster=cluster, task=None, stop={"updates": 9}).schedule.intervals.only(What.AWAY)
-    assert np.stack(away).T.tolist() == [[What.AWAY, 1_500_000_000, UNENDING, NONE, 1, NONE]]
 
 
 @given(CLUSTERS, PROTOCOLS, st.integers(0, 3))
