@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 import fred
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError, Verb
 from fred.cluster.durations import durations
 from fred.cluster.network import Network
 from fred.cluster.recorded import Recorded
@@ -21,7 +20,6 @@ from fred.components import registry
 from fred.outcomes.measures import run_times
 from fred.protocols.asynchronous import Asynchronous
 from fred.running.execution import execute
-from fred.schedule.schedule import Verb
 from fred.traces import reading
 from fred.traces.reading import read
 from tests.worlds import fitting, make_run, record

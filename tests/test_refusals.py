@@ -10,18 +10,10 @@ import numpy as np
 import pytest
 
 import fred
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
-from fred.cluster.contention import Contention
-from fred.cluster.faults import Fault
-from fred.cluster.network import Cost
+from fred import Cluster, Contention, Cost, CutoffRule, Fault, FredError, Layout, Model, Protocol, Server
 from fred.components import registry
-from fred.learning.models.model import Model
-from fred.learning.server import Server
-from fred.prediction.contract import CutoffRule, Round
-from fred.protocols.protocol import Protocol
+from fred.prediction.contract import Round
 from fred.running.execution import check, execute
-from fred.schedule.layout import Layout
 from fred.specification.loading import Scenario
 from fred.specification.shape import Stop
 from tests.worlds import constant, make_run, record

@@ -19,12 +19,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import fred
+from fred import FredError, Result
 from fred.base import progress, tally
-from fred.base.errors import FredError
 from fred.commands import printing
 from fred.outcomes.computed import Computed
 from fred.results import folder, verify
-from fred.results.result import Result
 from fred.schedule.schedule import Intervals, What
 from fred.views.table import Cell, Table, show
 from tests.folders import resigned, resigned_manifest, resigned_unit

@@ -14,15 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fred
-from fred.base.errors import FredError
+from fred import FredError, Result, Verb
 from fred.components import registry
 from fred.components.one_of import OneOf
 from fred.outcomes.computed import Computed
 from fred.outcomes.measures import summarise
 from fred.results import experiment
-from fred.results.result import Result
 from fred.running.execution import execute
-from fred.schedule.schedule import Verb
 from fred.specification.loading import Scenario
 from tests.laws import check_laws
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
@@ -247,16 +245,3 @@ class TestOnly:
         monkeypatch.setattr(experiment, "execute", None)
         with pytest.raises(FredError, match=r"^no run `thre`; did you mean `three`\?; there are one, two, three$"):
             fred.run(self.SCENARIO, ["one", "thre"])
-
-    def test_progress_goes_from_0_to_1_run_by_run(self, learned):
-        shares: dict[tuple[str, int], list[float]] = {}
-
-        def note(name: str, seed: int, share: float) -> None:
-            shares.setdefault((name, seed), []).append(share)
-
-        experiment.run(learned.scenario, ["plain", "peers"], progress=note)
-        assert list(shares) == [("plain", 4), ("plain", 2), ("peers", 4), ("peers", 2)]
-        for done in shares.values():
-            assert (done[0], done[-1]) == (0.0, 1.0)
-            assert done == sorted(done)
-            assert len(done) > 3, "also on the way"

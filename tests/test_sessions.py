@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 import fred
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError, Verb
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.faults import Faults
 from fred.cluster.sessions import Periodic, Sessions, spans_of_counts
 from fred.protocols.asynchronous import Asynchronous
-from fred.schedule.schedule import Verb, What
+from fred.schedule.schedule import What
 from tests.worlds import record
 
 SECOND = {"name": "constant", "seconds": 1.0}

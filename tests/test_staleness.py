@@ -7,15 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred import batch_indices
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError, Result, Schedule, Verb, batch_indices
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import in_gradients
 from fred.results.b_staleness import b_staleness, by_staleness
-from fred.results.result import Result
 from fred.running.execution import execute
-from fred.schedule.schedule import NONE, Schedule, Verb
+from fred.schedule.schedule import NONE
 from fred.specification.loading import Scenario
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting, make_run, record
 

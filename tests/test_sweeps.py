@@ -12,9 +12,8 @@ import pytest
 from ruamel.yaml import YAML
 
 import fred
-from fred.base.errors import FredError
+from fred import FredError, load
 from fred.outcomes import sweeps
-from fred.specification.loading import load
 from fred.specification.sweep import Point, Spaced, Sweep
 from studies.tuning import Tuned, tuned
 from tests.program import fred_command

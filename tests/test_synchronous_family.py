@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fred.cluster.cluster import Cluster
+from fred import Cluster, Schedule, Verb
 from fred.prediction import closed_loop
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.empirical import Empirical, OfTheLastRounds
-from fred.schedule.schedule import Schedule, Verb
 from fred.systems.dbw import DBW
 from fred.systems.drop_compute import DropCompute, best_threshold
 from tests.recompute import PlainSGD, by_plain, largest_relative_error

@@ -8,14 +8,11 @@ import pandas as pd
 import pytest
 
 import fred
-from fred.base.errors import FredError
+from fred import FredError, Result, Verb, load
 from fred.commands import printing
 from fred.outcomes.measures import summarise
 from fred.results import experiment
-from fred.results.result import Result
 from fred.running.execution import execute
-from fred.schedule.schedule import Verb
-from fred.specification.loading import load
 from fred.specification.sweep import COLUMNS
 from tests.program import fred_command
 from tests.worlds import COMPUTE, make_run

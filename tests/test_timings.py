@@ -11,8 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import fred
-from fred.base.errors import FredError
-from fred.cluster.cluster import Cluster
+from fred import Cluster, FredError
 from fred.components import registry
 from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower

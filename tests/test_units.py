@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import fred
+from fred import FredError, load_result
 from fred.base import staging
-from fred.base.errors import FredError
 from fred.commands import printing
 from fred.replay.snapshot import Snapshot
-from fred.results.folder import changed, load_result, read_manifest
+from fred.results.folder import changed, read_manifest
 from fred.results.verify import Verdict, verify
 from fred.running import checkpoints, stored, work
 from fred.running.checkpoints import Checkpoint, Following
@@ -131,12 +131,6 @@ class TestPlace:
         assert (out / "set-aside" / "asgd" / "seed-2" / "metrics.csv").read_text() == "mine"
         assert "your files whose names the result needs were moved to" in capsys.readouterr().out
         assert not changed(out, read_manifest(out)[0])
-
-    def test_a_folder_that_is_no_result_is_refused(self, tmp_path):
-        (tmp_path / "web").mkdir()
-        (tmp_path / "web" / "manifest.json").write_text('{"name": "app"}')
-        with pytest.raises(FredError, match="exists and is not a result folder"):
-            fred.run(SCENARIO, out=tmp_path / "web")
 
     def test_another_scenarios_result_is_never_replaced(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -7,14 +7,13 @@ import pandas as pd
 import pytest
 
 import fred
-from fred.cluster.cluster import Cluster
+from fred import Cluster, Result, Schedule, load
 from fred.components import registry
 from fred.results import experiment, folder
-from fred.results.result import Result
 from fred.running import unit_checks
 from fred.running.execution import execute
-from fred.schedule.schedule import Intervals, Schedule, What
-from fred.specification.loading import Scenario, load
+from fred.schedule.schedule import Intervals, What
+from fred.specification.loading import Scenario
 from tests.worlds import COMPUTE, NETWORK, TASK, constant, fitting, make_run, record
 
 CLUSTER = Cluster(workers=8, compute=COMPUTE, network=NETWORK, servers=2)
