@@ -77,37 +77,24 @@ def with_total(self, params, workers):
     return Server.init(self, params, workers).replace(total=jnp.int32(0))
 
 
+STEP_BACK = "returns a clock of 7 for a clock of 7; every update must advance it by one"
 SERVERS: dict[str, tuple[dict[str, Any], str]] = {  # name -> methods, and the refusal
-    "StandsStill": (
-        update(lambda self, state, grads: state.replace(params=grads)),
-        "`apply_update` of .*StandsStill` returns a clock of 7 for a clock of 7; every update must advance it by one",
-    ),
-    "Jumps": (
-        {"apply_round": lambda self, state, total, timestamp, count: self.step(self.step(state, total), total)},
-        "`apply_round` of .*Jumps` returns a clock of 9 for a clock of 7",
-    ),
+    "StandsStill": (update(lambda self, state, grads: state.replace(params=grads)), f"`apply_update` of .*StandsStill` {STEP_BACK}"),
+    "Jumps": ({"apply_round": lambda self, state, total, timestamp, count: self.step(self.step(state, total), total)},
+              "`apply_round` of .*Jumps` returns a clock of 9 for a clock of 7"),
     "Forgets": (update(lambda *_: None), "`apply_update` of .*Forgets` returns nothing; a `return` is missing"),
-    "ReturnsParameters": (
-        update(lambda self, state, grads: self.step(state, grads).params),
-        "returns dict; expected the new state, such as `self.step",
-    ),
-    "AddsAField": (
-        update(lambda self, state, grads: self.step(state, grads).replace(last=grads)),
-        r"returns a state with .*'last'.*; expected the fields that `init` made",
-    ),
-    "TakesTooLittle": (
-        {"apply_update": lambda self, state, grads, timestamp: self.step(state, grads)},
-        rf"must take \(self, state, message, timestamp, worker\): too many .* {HERE}",
-    ),
-    "AsksInPython": (
-        update(lambda self, state, grads: self.step(state, grads, scale=math.sqrt(state.clock))),
-        rf"the value of a traced array {HERE}; expected `jnp\.where` instead of `if`",
-    ),
+    "ReturnsParameters": (update(lambda self, state, grads: self.step(state, grads).params),
+                          "returns dict; expected the new state, such as `self.step"),
+    "AddsAField": (update(lambda self, state, grads: self.step(state, grads).replace(last=grads)),
+                   r"returns a state with .*'last'.*; expected the fields that `init` made"),
+    "TakesTooLittle": ({"apply_update": lambda self, state, grads, timestamp: self.step(state, grads)},
+                       rf"must take \(self, state, message, timestamp, worker\): too many .* {HERE}"),
+    "AsksInPython": (update(lambda self, state, grads: self.step(state, grads, scale=math.sqrt(state.clock))),
+                     rf"the value of a traced array {HERE}; expected `jnp\.where` instead of `if`"),
     "Widens": (  # makes fractions of a whole number
         {"init": with_total} | update(lambda self, state, grads: self.step(state, grads).replace(total=state.total + 0.5)),
-        "changes the shapes or types in `total`: .*int32.* became .*float32",
-    ),
-}
+        "changes the shapes or types in `total`: .*int32.* became .*float32"),
+}  # fmt: skip
 for name, (methods, _) in SERVERS.items():
     globals()[name] = type(name, (Server,), {"__module__": __name__, "__doc__": "Breaks the contract.", **methods})
 
