@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import fred
 from fred import batch_indices
 from fred.components import registry
-from fred.outcomes.outcome import Outcome
 from fred.replay import arithmetic
 from fred.results import experiment, folder
 from fred.running.execution import execute
@@ -59,24 +58,17 @@ def test_random_runs_are_what_their_schedule_says(cluster, seed, protocol):
     assert largest_relative_error(single.final, by_plain(single, [server])[0]) < 1e-4
 
 
-def anything(number: int, peers: bool, blocks: int, workers: int, algorithm: Any = "asgd") -> tuple[Outcome, Outcome]:
-    """Return the run of a random program of verbs, replayed and inline."""
-    registry.allow_import(["tests.users", "tests.successors"])
-    protocol = {"name": "tests.users:Anything", "number": number, "peers": peers}
-    cluster = {"workers": workers, "compute": COMPUTE, "servers": blocks}
-    run = make_run({"name": algorithm, "learning_rate": 0.1}, protocol=protocol, cluster=cluster, stop={"gradients": 20})
-    replayed, inline = (execute("run", run, 1, inline) for inline in (False, True))
-    assert same(replayed, inline)
-    return replayed, inline
-
-
 @pytest.mark.slow
 @settings(max_examples=3)
 @given(st.integers(0, 10_000), st.sampled_from([(False, 1), (False, 1), (False, 3), (True, 1), (True, 2)]), st.integers(1, 3))
 def test_a_random_program_of_verbs_is_what_its_schedule_says(number, world, workers):
     """Any number of messages in a round, of any workers, some used again; replayed and inline, against NumPy."""
-    peers, blocks = world
-    replayed, _ = anything(number, peers, blocks, workers)
+    registry.allow_import(["tests.users"])
+    (peers, blocks), cluster = world, {"workers": workers, "compute": COMPUTE, "servers": world[1]}
+    protocol = {"name": "tests.users:Anything", "number": number, "peers": peers}
+    run = make_run(protocol=protocol, cluster=cluster, stop={"gradients": 20})
+    replayed, inline = (execute("run", run, 1, inline) for inline in (False, True))
+    assert same(replayed, inline)
     initial = {k: v.astype(float) for k, v in replayed.initial.items()}
     replicas = workers if peers else 1
     cut = [PlainEqual(initial, 0.1, block, blocks) for _ in range(replicas) for block in range(blocks)]
@@ -86,26 +78,15 @@ def test_a_random_program_of_verbs_is_what_its_schedule_says(number, world, work
     assert largest_relative_error(replayed.final, params) < 1e-4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algorithm", "number"), [("TopK", 1), ("FedBuff", 2), ("Quantised", 2), ("BlockMomentum", 1), ("BlockMomentum", 2)]
-)
-def test_hooks_are_called_alike_inline_and_replayed_in_a_random_program(algorithm, number):
-    peers, blocks = [(False, 3), (True, 2)][number - 1]
-    anything(number, peers, blocks, 3, f"tests.successors:{algorithm}")
-
-
 class TestExpensiveRounds:
     """Sums in the order of workers."""
 
-    RUN = make_run("ssgd", task=LAYERS, protocol={"name": "synchronous", "backup_workers": 1})
-
     def test_only_rounds_of_expensive_gradients_have_other_bits(self, monkeypatch):
-        flat = execute("run", self.RUN, 1)
+        run = make_run("ssgd", task=LAYERS, protocol={"name": "synchronous", "backup_workers": 1})
+        flat = execute("run", run, 1)
         monkeypatch.setattr(arithmetic, "_EXPENSIVE", 0)
-        apart, inline = (execute("run", self.RUN, 1, inline) for inline in (False, True))
-        assert same(apart, inline)
-        assert flat.schedule.digest() == apart.schedule.digest()
+        apart, inline = (execute("run", run, 1, inline) for inline in (False, True))
+        assert same(apart, inline) and flat.schedule.digest() == apart.schedule.digest()
         assert flat.params_digest != apart.params_digest
         for name, array in flat.final.items():
             np.testing.assert_allclose(apart.final[name], array, rtol=1e-3, atol=1e-5)

@@ -13,30 +13,6 @@ from fred import batch_indices
 from reproductions import clipped, predictors
 from reproductions.asynchronous import by_numpy
 from reproductions.backup_workers import convergence
-from reproductions.fasgd import curves as fasgd
-from reproductions.fasgd import traffic
-from reproductions.verdicts import Verdict
-from reproductions.wagma import numbers
-
-
-def test_fasgds_figures_with_any_rate_and_variant():
-    for number, (rate, algorithm) in itertools.product(fasgd.FIGURES, zip((None, 0.25, None), fasgd.ALGORITHMS, strict=True)):
-        scenario, names = fasgd.figure(number, "scaled", algorithm, rate)
-        assert [name.split("-")[1] for name in names] == list(fasgd.FIGURES[number])
-        for name in names:
-            run: Any = scenario.runs[name]
-            workers, batch = name.split("-")[1].split("x")
-            assert (run.cluster.size, run.task.batch_size) == (int(workers), int(batch))
-            assert run.task.model.initialisation == "he_normal"
-            published = {"fasgd": 0.005, "sasgd": 0.04}[algorithm.split("-")[0]]
-            assert run.algorithm.learning_rate == (rate or published)
-            assert getattr(run.algorithm, "variant", None) == {"fasgd": "published-code", "fasgd-std": "std"}.get(algorithm)
-        assert scenario.seeds == ((1, 2, 3) if number == 1 else (1,))
-
-
-def test_a_speed_up_agrees_if_its_part_above_one_does():
-    assert numbers.ratio(1.30, 1.25) == Verdict.AGREES
-    assert numbers.ratio(1.06, 1.13) == numbers.ratio(1.0, 1.07) == Verdict.DISAGREES
 
 
 def test_gammas_are_chosen_on_other_seeds_than_those_that_are_reported():
@@ -54,17 +30,6 @@ def test_gammas_are_chosen_on_other_seeds_than_those_that_are_reported():
     assert end.seconds.tolist() == pytest.approx([30, np.nan, 30, 30, 30], nan_ok=True)
     assert end.epochs.tolist() == pytest.approx([30 / 53, np.nan, *[30 / 53] * 3], nan_ok=True)
     assert end.epoch.tolist() == [53.0] * 5
-
-
-def test_the_cost_of_a_tenth_of_the_fetches_is_between_those_of_runs_with_all_seeds():
-    gated = {f"published-fetch-{number}": share for number, share in enumerate(((0.04, 3.0), (0.25, 2.0), (0.1, 9.0)), 1)}
-    shares = {"open": (1.0, 1.0), **gated}
-    rows = [
-        {"run": run, "kind": run.rsplit("-", 1)[0], "seed": seed, "fetched": share, "cost": cost + seed}
-        for run, (share, cost) in shares.items()
-        for seed in ((1, 2) if not run.endswith("3") else (1,))
-    ]
-    assert traffic.costs_at(pd.DataFrame(rows), "published-fetch", 0.1).tolist() == pytest.approx([3.5, 4.5])
 
 
 def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):

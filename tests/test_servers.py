@@ -46,18 +46,6 @@ def test_these_are_the_same_to_the_last_bit():
         assert record(protocol, BUSY, 150).digest() == record(like, BUSY, 150).digest(), protocol
 
 
-def test_options_that_do_not_fit_are_refused():
-    for protocol, message in (
-        ({"name": "asynchronous", "overlap": True}, "`overlap` needs `clocks: each` and `cut: layers`"),
-        ({"name": "asynchronous", "overlap": True, "clocks": "each"}, "`overlap` needs `clocks: each` and `cut: layers`"),
-        ({"name": "softsync", "n": 9}, r"`n` \(9\) must not exceed the number of workers"),
-        ({"name": "gated", "c_push": 0.1, "k_push": 2}, "give `c_push` or `k_push`, not both"),
-        ({"name": "fixed-lag", "lag": 4, "drawn_from": 6}, r"`drawn_from` \(6\) must not exceed `lag` \+ 1 \(5\)"),
-    ):
-        with pytest.raises(FredError, match=message):
-            make_run("b-fasgd", protocol=protocol)
-
-
 class TestServersWithClocksOfTheirOwn:
     """A gradient takes 0.9 s: forward 3 x 0.1 s, backward 3 x 0.2 s."""
 

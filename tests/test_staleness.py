@@ -14,27 +14,19 @@ from fred.results.b_staleness import b_staleness, by_staleness
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE
 from fred.specification.loading import Scenario
+from tests.cases import options
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting, make_run, record
 
 
 def test_r_of_systems_is_known():
-    cases: list[tuple[str, dict[str, Any] | None, int | None]] = [
-        ("ssgd", None, 5),
-        ("ssgd", {"name": "synchronous", "backup_workers": 2}, 3),
-        ("rennala", {"batch": 4}, 3),
-        ("rennala", {"batch": 1}, 0),
-        ("ringmaster", {"threshold": 3}, 2),
-        ("asgd", {"name": "fixed-lag", "lag": 7}, 7),
-        *((name, None, None) for name in ("d-psgd", "local-sgd", "easgd", "diloco", "fedbuff")),
-        ("birch-local", {"total": 20}, 19),
-        ("async-batch", {"steps": 5, "bound": 3}, 4),
-        ("async-local", {"steps": 5, "bound": 3}, 4),
-        ("cycle", {"group_size": 6}, 5),
-    ]
-    options: dict[str, Any] = {"cluster": {"workers": 6, "compute": COMPUTE}, "stop": {"gradients": 200}, "task": None}
-    for algorithm, protocol, r in cases:
-        summary = execute("run", make_run(algorithm, protocol=protocol, **options), 3).summary
-        assert summary["staleness_in_gradients"] == r, (algorithm, protocol)
+    cases = """ssgd: 5; ssgd / backup_workers=2: 3; rennala / batch=4: 3; rennala / batch=1: 0; ringmaster / threshold=3: 2;
+     asgd / fixed-lag lag=7: 7; d-psgd: None; local-sgd: None; easgd: None; diloco: None; fedbuff: None; birch-local / total=20: 19;
+     async-batch / steps=5 bound=3: 4; async-local / steps=5 bound=3: 4; cycle / group_size=6: 5"""
+    cluster, stop = {"workers": 6, "compute": COMPUTE}, {"gradients": 200}
+    for text, r in (case.split(": ") for case in cases.split(";")):
+        algorithm, _, protocol = text.strip().partition(" / ")
+        run = make_run(algorithm, protocol=options(protocol) or None, cluster=cluster, stop=stop, task=None)
+        assert str(execute("run", run, 3).summary["staleness_in_gradients"]) == r, text
 
 
 def distance(schedule: Schedule) -> int | None:

@@ -1,7 +1,6 @@
 """The study of asynchrony: every system has as many points, theory keeps its bounds, the page shows the measured times."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 
 import fred
 from studies.asynchrony import measure, page, rows, theory
-from studies.asynchrony.cases import FIXED, Case, laws, main_cases, other_cases
-from studies.asynchrony.compared import CASE, Ratio, pooled, ratio, together
+from studies.asynchrony.cases import FIXED, Case, main_cases, other_cases
+from studies.asynchrony.compared import Ratio, pooled, ratio, together
 from studies.asynchrony.measure import TIMES, TUNING
 from studies.asynchrony.systems import POINTS, SYSTEMS, system
 from studies.asynchrony.units import Units
@@ -107,26 +106,12 @@ def _case(**systems):
     return pd.DataFrame(units, columns=["system", "tuning_seconds", "seed", "seconds"]).assign(budget=100.0)
 
 
-def test_groups_are_represented_by_the_fastest_on_the_seeds_that_chose():
+def test_groups_are_represented_by_the_fastest_on_the_seeds_that_chose_and_cases_averaged_seed_by_seed():
     times = _case(sync=(5.0, 8.0), rennala=(6.0, 4.0), asgd=(3.0, 2.0))  # rennala was faster afterwards
     assert ratio(times, ("sync", "rennala"), ("asgd",)).value == pytest.approx(4.0)
-
-
-def test_ratios_of_several_cases_are_averaged_seed_by_seed():
     cases = [_case(sync=(5.0, 8.0), asgd=(3.0, 2.0)), _case(sync=(5.0, 1.0), asgd=(3.0, 1.0))]
     mean = pooled(cases, ("sync",), ("asgd",))
     assert mean.value == pytest.approx(2.0) and mean.logarithm.seeds == 5
-
-
-@pytest.mark.skipif(not TUNING.is_file(), reason="the study has not been run: python -m studies.asynchrony")
-def test_choices_were_tuned_on_as_many_points_and_belong_to_the_grids():
-    tuning, times = pd.read_csv(TUNING), pd.read_csv(TIMES)
-    of_cases = tuning["tuned_for"] == measure.IN_THE_CASE
-    assert set(tuning.loc[of_cases, "points"]) == {POINTS} and tuning.loc[~of_cases, "points"].between(1, len(laws())).all()
-    for name, settings, workers in tuning[["system", "settings", "workers"]].itertuples(index=False):
-        knobs = system(name, workers).knobs(workers)
-        assert all(value in knobs[knob] for knob, value in json.loads(settings).items())
-    assert set(times.groupby([*CASE, "tuned_for", "system"])["seed"].apply(tuple)) == {REPORTED}
 
 
 @pytest.mark.nightly

@@ -20,7 +20,7 @@ from fred.prediction.empirical import Empirical, OfTheLastRounds
 from fred.systems.dbw import DBW
 from fred.systems.drop_compute import DropCompute, best_threshold
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
-from tests.worlds import CLUSTERS, COMPUTE, NETWORK, UNEQUAL, constant, outcome, record
+from tests.worlds import CLUSTERS, NETWORK, UNEQUAL, constant, outcome, record
 
 LINKED = UNEQUAL | {"workers": 5, "network": NETWORK | {"message_bytes": 200}}
 
@@ -277,9 +277,3 @@ class TestATA:
             for row in rows:
                 times[row.worker].append((row.end_ns - row.begin_ns) / 1e9)
         assert len(different) > 2
-
-    def test_in_the_end_slow_workers_compute_next_to_nothing(self):
-        cluster = {"workers": 4, "speeds": [1.0, 1.0, 0.01, 0.01], "compute": COMPUTE}
-        schedule = recorded(cluster, {"name": "bandit", "gradients": 4, "width": 0.2}, updates=300)
-        late = [row.worker for rows in rounds(schedule)[200:] for row in rows]
-        assert len(late) == 400 and sum(worker > 1 for worker in late) < 8

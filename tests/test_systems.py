@@ -209,6 +209,11 @@ REFUSED: list[tuple[str, str]] = [  # algorithm / protocol / cluster; what the m
     ("delayed-nesterov spread=0.51 / / workers=3", r"`spread` .*exceed 1 / \(N - 1\), 0.5 with N = 3 .*against the momentum"),
     ("halos spread=0.07", r"`spread` .*exceed 1 / \(N - 1\), 0.06667 with N = 16 .*against the momentum"),
     ("halos gathered=1 global_gathered=3 spread=0.6", r"`spread` .*exceed 1 / \(N - 1\), 0.5 with N = 3 .*against the"),
+    ("b-fasgd / asynchronous overlap=True", "`overlap` needs `clocks: each` and `cut: layers`"),
+    ("b-fasgd / asynchronous overlap=True clocks=each", "`overlap` needs `clocks: each` and `cut: layers`"),
+    ("b-fasgd / softsync n=9", r"`n` \(9\) must not exceed the number of workers"),
+    ("b-fasgd / gated c_push=0.1 k_push=2", "give `c_push` or `k_push`, not both"),
+    ("b-fasgd / fixed-lag lag=4 drawn_from=6", r"`drawn_from` \(6\) must not exceed `lag` \+ 1 \(5\)"),
     ("asgd / gated c_push=0.1", "a statistic that this algorithm does not have"),
     ("sgp / partial / workers=3 servers=3", "cannot be divided among"),
     ("wagma-sgd / / workers=6", r"number of workers \(6\) must be a power of two"),
@@ -238,7 +243,6 @@ def test_tasks_that_do_not_fit_are_refused():
     ):
         with pytest.raises(FredError, match=message):
             outcome(algorithm, protocol, task=task)
-
-
-def test_a_spread_at_its_limit_is_accepted():
-    make_run({"name": "delayed-nesterov", "learning_rate": 0.1, "gathered": 5, "spread": 0.25})
+    make_run(
+        {"name": "delayed-nesterov", "learning_rate": 0.1, "gathered": 5, "spread": 0.25}
+    )  # at its limit, which is accepted

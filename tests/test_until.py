@@ -67,13 +67,6 @@ def test_seeds_are_added_until_half_of_the_interval_is_narrow_and_no_longer(tmp_
     assert verify(tmp_path / "out")[0] == Verdict.SAME
 
 
-@pytest.mark.slow
-def test_the_limit_ends_it_and_is_reported():
-    result = fred.run(scenario(within=0.001, most=12))
-    assert len(result.scenario.seeds) == 12 and further_seeds(result) == 0
-    assert "With 12 seeds, the limit, intervals are not yet within 0.001 of the baseline." in answer(result)
-
-
 def test_runs_that_do_not_vary_stop_at_the_first_look_and_one_run_has_nothing_to_compare_with():
     assert len(fred.run(scenario(cluster=EVEN)).scenario.seeds) == FIRST_LOOK
     assert fred.run(scenario(), only="asgd").scenario.seeds == (3, 1)
@@ -91,10 +84,11 @@ def test_losses_are_compared_relative_to_the_baselines_and_a_missed_target_is_ne
 
 
 @pytest.mark.slow
-def test_a_smaller_limit_afterwards_leaves_fewer_seeds_and_a_larger_one_goes_on(tmp_path):
+def test_the_limit_ends_it_and_afterwards_a_smaller_one_leaves_fewer_seeds_and_a_larger_one_goes_on(tmp_path):
     first = fred.run(scenario(within=0.001, most=15), out=tmp_path / "out")
     fewer = fred.run(scenario(within=0.001, most=12), out=tmp_path / "out")
-    assert (len(first.scenario.seeds), len(fewer.scenario.seeds)) == (15, 12)
+    assert (len(first.scenario.seeds), len(fewer.scenario.seeds)) == (15, 12) and further_seeds(fewer) == 0
+    assert "With 12 seeds, the limit, intervals are not yet within 0.001 of the baseline." in answer(fewer)
     assert not (tmp_path / "out" / "asgd" / "seed-15").exists()
     more = fred.run(scenario(within=0.001, most=14), out=tmp_path / "out")
     assert more.reused == 24 and len(more.outcomes) == 28
@@ -108,8 +102,7 @@ def test_only_reported_seeds_of_a_sweep_are_added():
 
 
 def test_seeds_in_use_are_left_out_even_at_the_end():
-    last = 2**32 - 1
-    assert scenario(seeds=[last]).with_seeds(3).seeds == (last, 0, 1)
+    assert scenario(seeds=[2**32 - 1]).with_seeds(3).seeds == (2**32 - 1, 0, 1)
     assert scenario(seeds=[0, 7], report_seeds=[5]).with_seeds(3).report_seeds == (5, 8, 9)
     assert scenario(seeds=[2, 1]).with_seeds(1).seeds == (2, 1)
 
