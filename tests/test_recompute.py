@@ -108,6 +108,5 @@ class TestExpensiveRounds:
     def test_the_cost_of_a_gradient_counts_tokens(self):
         model = {"name": "transformer", "width": 64, "layers": 2, "heads": 4}
         run = make_run("ssgd", task={"data": {"name": "bigrams", "context": 64}, "model": model, "batch_size": 8})
-        assert run.task
-        assert Problem(run.task, run, 0).arithmetic.expensive
+        assert run.task and Problem(run.task, run, 0).arithmetic.expensive
         assert not Problem(run.task.model_copy(update={"batch_size": 1}), run, 0).arithmetic.expensive

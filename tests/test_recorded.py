@@ -125,8 +125,7 @@ def test_the_file_is_read_once_and_again_when_it_has_changed(trace, monkeypatch)
     monkeypatch.setattr(reading, "opened", reads := MagicMock(wraps=reading.opened))
     del trace["name"]
     first, again = (Recorded(**trace).digest for _ in range(2))
-    assert reads.call_count == 1
-    assert again == first
+    assert reads.call_count == 1 and again == first
     path = Path(trace["file"])
     path.write_text(path.read_text().replace("400", "401"))
     os.utime(path, ns=(1, 1))
@@ -141,10 +140,8 @@ def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives
         frame = run_times(first.schedule, first.run.cluster)
         frame.to_csv(tmp_path / name, index=False) if name.endswith("csv") else frame.to_parquet(tmp_path / name, index=False)
         exported = read(tmp_path / name)
-        assert exported.digest == example.digest
-        assert exported.workers == example.workers
-        assert exported.node_of is not None
-        assert exported.node_of.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+        assert exported.digest == example.digest and exported.workers == example.workers
+        assert exported.node_of is not None and exported.node_of.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
         cluster["compute"] = {"name": "trace", "file": str(tmp_path / name)}
         again = execute("run", make_run("ssgd", task=None, cluster=cluster, stop={"updates": 60}), 1)
         assert again.schedule.digest() == first.schedule.digest()
@@ -183,8 +180,7 @@ def test_a_result_tells_when_its_trace_is_another(tmp_path, trace, monkeypatch, 
     (folder / "a.yaml").write_text(SCENARIO)
     assert main(["run", "here/a.yaml", "--out", "out"]) == 0
     manifest = (tmp_path / "out" / "manifest.json").read_text()
-    assert '"file": "here/times/trace.csv"' in manifest
-    assert read(file, unit="s").digest in manifest
+    assert '"file": "here/times/trace.csv"' in manifest and read(file, unit="s").digest in manifest
     assert "300" not in re.sub(r"\b[0-9a-f]{64}\b", "", manifest), "beside digests"
     exported = pd.read_parquet("out/asgd/seed-0/run-times.parquet")
     assert exported.query("worker == 0")["seconds"].tolist()[:5] == [1, 2, 3, 4, 1]

@@ -60,8 +60,7 @@ def listed(*arguments: str) -> str:
 def test_examples_of_docstrings_run(module, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     failed, attempted = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
-    assert attempted
-    assert not failed
+    assert attempted and not failed
 
 
 def test_each_component_has_its_sentence_options_and_an_example_that_is_one():
@@ -162,8 +161,7 @@ def test_all_public_names_are_listed_with_what_they_take():
         assert " object at 0x" not in text, name
     central = listed("python", "Central")
     assert ".fetch(self, sim: Simulation, worker: int" in central
-    assert ".layout(self, cluster: Cluster) -> Layout" in central
-    assert "model_dump" not in central
+    assert ".layout(self, cluster: Cluster) -> Layout" in central and "model_dump" not in central
 
 
 def test_every_public_name_has_an_example_of_public_names_and_explains_its_parameters():
@@ -187,5 +185,4 @@ def test_whatever_a_scenario_can_name_can_be_made_of_public_names_that_type_chec
     assert {registry.base(kind) for kind in registry.BASES} <= {getattr(fred, name) for name in fred.__all__}
     tree = ast.parse(house.files()["fred"].read_text(encoding="utf-8"))
     aliases = {alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert aliases - {None, "__version__"} == set(fred.__all__)
-    assert set(fred.__all__) <= set(dir(fred))
+    assert aliases - {None, "__version__"} == set(fred.__all__) and set(fred.__all__) <= set(dir(fred))

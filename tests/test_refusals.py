@@ -178,12 +178,8 @@ def sends(sim, verb, name):
     yield gradient.finished
     if verb == "send":
         yield from sim.send(gradient, size=size)
-    if verb == "transfer":
-        yield sim.transfer(0, 1, size=size)
-    if verb == "allreduce":
-        sim.allreduce(2, size=size)
-    if verb == "publish":
-        sim.publish(0, copies=1, size=size)
+    if verb in (arguments := {"transfer": (0, 1), "allreduce": (2,), "publish": (0, 1)}):
+        getattr(sim, verb)(*arguments[verb], size=size)
     sim.push(gradient)
 
 
@@ -320,12 +316,9 @@ for name, base in {"NoProtocol": Protocol, "NoRule": CutoffRule, "NoRegime": Con
 
 
 def test_errors_of_own_classes_are_refusals_of_the_scenario_and_freds_own_stay_as_they_are(monkeypatch):
-    for options in (
-        {"protocol": f"{__name__}:NoProtocol"},
-        {"protocol": {"name": "cutoff", "rule": f"{__name__}:NoRule"}},
-        {"cluster": {"workers": 2, "contention": [f"{__name__}:NoRegime"]}},
-        {"cluster": {"workers": 2, "faults": [f"{__name__}:NoFault"]}},
-    ):
+    of_cluster = ({kind: [f"{__name__}:{name}"]} for kind, name in (("contention", "NoRegime"), ("faults", "NoFault")))
+    protocols = f"{__name__}:NoProtocol", {"name": "cutoff", "rule": f"{__name__}:NoRule"}
+    for options in (*({"protocol": each} for each in protocols), *({"cluster": {"workers": 2} | each} for each in of_cluster)):
         with pytest.raises(FredError, match=rf"KeyError: 'here' {HERE}$") as error:
             scenario(**options)
         assert "\n" not in str(error.value)

@@ -52,8 +52,7 @@ class TestRuns:
 
     def test_the_choice_is_that_without_them_and_the_reported_runs_are_those_of_any_other_scenario(self, result):
         without = fred.run(SCENARIO.replace({"report_seeds": None}))
-        assert result.sweep.equals(without.sweep)
-        assert result.best.equals(without.best)
+        assert result.sweep.equals(without.sweep) and result.best.equals(without.best)
         alone = fred.run(SCENARIO.replace({"report_seeds": None, "seeds": [12], "runs.ssgd.cluster.workers": 3}))
         for run in ("ssgd", "asgd,workers=4"):
             assert result.outcome(run, 12).schedule_digest == alone.outcome(run, 12).schedule_digest
@@ -71,11 +70,9 @@ class TestRuns:
         result = fred.run(fred.scenario(race, seeds=[one], report_seeds=[other]))
         assert {outcome.name for outcome in result.with_its_best().outcomes} == {best[one]} != {best[other]}
 
-    def test_a_swept_run_may_be_the_baseline(self):
+    def test_a_swept_run_may_be_the_baseline_and_one_run_alone_is_tuned_and_reported_too(self):
         pairs = fred.run(SCENARIO.replace({"baseline": "asgd", "report_seeds": [12], "stop.gradients": 30})).paired
         assert pairs[["run", "baseline"]].to_numpy().tolist() == [["ssgd", "asgd,workers=4"]]
-
-    def test_one_run_alone_is_tuned_and_reported_too(self):
         assert units(fred.run(SCENARIO, only="ssgd")) == REPORTED[:3]
         assert units(fred.run(SCENARIO, only="asgd")) == TUNED + REPORTED[3:]
 
@@ -90,16 +87,9 @@ class TestRuns:
 
 class TestFolder:
     @pytest.mark.slow
-    def test_it_holds_the_result_in_memory_and_is_verified(self, result, tmp_path):
-        stored = fred.run(SCENARIO, out=tmp_path / "out")
-        assert units(stored) == units(result) == units(fred.load_result(tmp_path / "out"))
-        assert stored.summary.equals(result.summary)
-        assert fred.load_result(tmp_path / "out").paired.equals(result.paired)
-        assert (tmp_path / "out" / "paired.csv").read_text().splitlines()[0] == ",".join(map(str, result.paired))
-        assert verify(tmp_path / "out")[0] == Verdict.SAME
-
-    @pytest.mark.slow
-    def test_wherever_it_is_interrupted_nothing_is_computed_twice(self, result, monkeypatch, tmp_path):
+    def test_wherever_it_is_interrupted_nothing_is_computed_twice_and_it_holds_the_result_in_memory(
+        self, result, monkeypatch, tmp_path
+    ):
         done = []
         for stopped_at in (4, 6, 1):  # while points are tuned, when one is chosen, then once more
             with monkeypatch.context() as patch:
@@ -108,11 +98,15 @@ class TestFolder:
                     fred.run(SCENARIO, out=tmp_path / "out")
             done += counted.units
             assert raised.value.__notes__ == [f"{len(done)} of 12 units are kept; the same command goes on from there"]
-        rest = Counted(monkeypatch)
-        resumed = fred.run(SCENARIO, out=tmp_path / "out")
+        with monkeypatch.context() as patch:
+            rest = Counted(patch)
+            resumed = fred.run(SCENARIO, out=tmp_path / "out")
         assert sorted(done + rest.units) == sorted(TUNED + REPORTED)
-        assert resumed.reused == len(done)
-        assert resumed.summary.equals(result.summary)
+        assert resumed.reused == len(done) and resumed.summary.equals(result.summary)
+        stored = fred.load_result(tmp_path / "out")
+        assert units(stored) == units(result) and stored.paired.equals(result.paired)
+        assert (tmp_path / "out" / "paired.csv").read_text().splitlines()[0] == ",".join(map(str, result.paired))
+        assert verify(tmp_path / "out")[0] == Verdict.SAME
 
     def test_more_seeds_to_report_are_added_and_those_no_longer_wanted_go(self, monkeypatch, tmp_path):
         fred.run(SCENARIO, out=tmp_path / "out")
@@ -126,8 +120,7 @@ class TestFolder:
     def test_a_result_of_other_runs_than_the_baseline_can_be_read(self, tmp_path):
         fred.run(SCENARIO, only="asgd", out=tmp_path / "out")
         result = fred.load_result(tmp_path / "out")
-        assert result.scenario.baseline is None
-        assert result.paired.empty
+        assert result.scenario.baseline is None and result.paired.empty
 
     @pytest.mark.slow
     def test_folders_are_compared_by_what_is_reported(self, tmp_path, capsys):
@@ -162,8 +155,7 @@ def test_wrong_seeds_and_baselines_are_refused_with_their_place(tmp_path):
     text = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 3}\nreport_seeds: [7]\n"
     (tmp_path / "x.yaml").write_text(text)
     line = refusal("run", tmp_path / "x.yaml", "--seed", "7", "--out", tmp_path / "out")
-    assert "x.yaml:4: report_seeds: 7 also in `seeds`" in line
-    assert not (tmp_path / "out").exists()
+    assert "x.yaml:4: report_seeds: 7 also in `seeds`" in line and not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -209,8 +209,7 @@ def test_metrics_are_those_of_each_run_and_seed_one_after_the_other(learned):
     for name, seed in itertools.product(("plain", "waiting", "peers"), (4, 2)):
         alone = execute(name, learned.scenario.runs[name], seed).metrics
         part = metrics.iloc[start : start + len(alone)].reset_index(drop=True)
-        assert (set(part["run"]), set(part["seed"])) == ({name}, {seed})
-        assert part[alone.columns].equals(alone)
+        assert (set(part["run"]), set(part["seed"])) == ({name}, {seed}) and part[alone.columns].equals(alone)
         assert part["disagreement"].notna().all() == (name == "peers")
         start += len(alone)
     assert start == len(metrics)
@@ -220,8 +219,7 @@ def test_outcomes_and_schedules_are_named_by_run_and_seed(learned):
     assert learned.outcome("waiting").seed == 4, "the first"
     assert learned.outcome("waiting", 2) is learned.outcomes[3]
     frame = learned.schedule("waiting", 2)
-    assert len(frame) == len(learned.outcomes[3].schedule)
-    assert set(frame["verb"]) == {"PULL", "ADD", "COMMIT"}
+    assert len(frame) == len(learned.outcomes[3].schedule) and set(frame["verb"]) == {"PULL", "ADD", "COMMIT"}
     assert not frame.equals(learned.schedule("waiting")), "another seed"
     for name, seed, message in (
         ("wating", 4, "no run `wating` here; did you mean `waiting`\\?; there are plain, waiting, peers$"),
@@ -236,12 +234,10 @@ def test_outcomes_and_schedules_are_named_by_run_and_seed(learned):
 class TestOnly:
     SCENARIO = Scenario(seeds=(1, 2), runs={name: make_run(task=None, evaluate={}) for name in ("one", "two", "three")})
 
-    def test_these_runs_are_executed_with_every_seed_in_this_order(self):
+    def test_these_runs_are_executed_with_every_seed_in_this_order_and_others_refused(self, monkeypatch):
         for only, names in (((), self.SCENARIO.runs), (["three", "one", "three"], ["three", "one"]), (iter(["two"]), ["two"])):
             outcomes = fred.run(self.SCENARIO, only).outcomes
             assert [(outcome.name, outcome.seed) for outcome in outcomes] == [(name, seed) for name in names for seed in (1, 2)]
-
-    def test_an_unknown_one_is_refused_before_anything_runs(self, monkeypatch):
         monkeypatch.setattr(experiment, "execute", None)
         with pytest.raises(FredError, match=r"^no run `thre`; did you mean `three`\?; there are one, two, three$"):
             fred.run(self.SCENARIO, ["one", "thre"])

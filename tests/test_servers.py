@@ -26,6 +26,7 @@ from fred.systems.ssp import StaleSynchronous
 from fred.timing.queued_links import QueuedLinks
 from tests.worlds import CLUSTERS, COMPUTE, constant, make_run, outcome, record
 
+DECISIVE = ["worker", "step", "timestamp", "staleness"]
 LAYERS: dict[str, Any] = {"clocks": "each", "cut": "layers", "overlap": True}
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5, "server_bandwidth": 2e5}
 BUSY = Cluster(workers=5, compute=COMPUTE, network=NETWORK)
@@ -84,15 +85,15 @@ class TestServersWithClocksOfTheirOwn:
         assert means[[17, 0]] == pytest.approx([14.54, 38.97], rel=0.03)
 
     def test_a_block_cannot_be_used_before_it_is_ready(self):
+        def work(protocol: Central, sim: Simulation) -> Process:
+            gradient = yield from protocol.compute(sim, 0, (yield from protocol.fetch(sim, 0)))
+            yield sim.env.after(gradient.ready_at(2) - sim.now)
+            sim.push(gradient, block=2)
+            sim.push(gradient, block=1)
+
         class Hasty(Central):
             def start(self, sim: Simulation) -> None:
-                sim.process(self._work(sim))
-
-            def _work(self, sim: Simulation) -> Process:
-                gradient = yield from self.compute(sim, 0, (yield from self.fetch(sim, 0)))
-                yield sim.env.after(gradient.ready_at(2) - sim.now)
-                sim.push(gradient, block=2)
-                sim.push(gradient, block=1)
+                sim.process(work(self, sim))
 
         with pytest.raises(FredError, match=r"used at 0.5 s, before it is finished at 0.7 s"):
             record(Hasty(**LAYERS), Cluster(**constant(0.9, servers=3)), gradients=2)
@@ -121,8 +122,7 @@ class TestSoftsync:
         cluster = Cluster(workers=30, compute={"name": "lognormal", "median": 0.1, "sigma": 0.1})
         for n in (1, 15):
             stale = of_gradients(record(Softsync(n=n), cluster, gradients=6000))[600:]
-            assert stale.mean() == pytest.approx(29 / (30 // n), rel=0.01)
-            assert stale.max() <= 2 * n
+            assert stale.mean() == pytest.approx(29 / (30 // n), rel=0.01) and stale.max() <= 2 * n
             assert n > 1 or set(stale.tolist()) == {0, 1, 2}
 
 
@@ -134,14 +134,11 @@ class TestPeriods:
         for unsent, weight in ((None, 1.0), ("mean", 1 / 3)):
             schedule = record(kind(k_push=3, unsent=unsent), self.CLUSTER, gradients=75)
             joined, commits = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
-            assert len(joined) == 3 * len(commits) > 0
-            assert (schedule["weight"][commits] == weight).all()
-            for at in joined.reshape(-1, 3):
-                steps = schedule["step"][at].tolist()
-                assert steps == list(range(steps[2] - 2, steps[2] + 1))
-                assert steps[2] % 3 == 0, "the first gradient, and then every third, is sent"
-                assert np.unique(schedule["worker"][at]).size == 1
-                assert schedule["messages"][at].tolist() == [0, 0, 1]
+            assert len(joined) == 3 * len(commits) > 0 and (schedule["weight"][commits] == weight).all()
+            steps, worker = (schedule[name][joined].reshape(-1, 3) for name in ("step", "worker"))
+            assert (np.diff(steps) == 1).all() and (worker == worker[:, :1]).all()
+            assert (steps[:, 2] % 3 == 0).all(), "the first gradient, and then every third, is sent"
+            assert (schedule["messages"][joined].reshape(-1, 3) == [0, 0, 1]).all()
             assert (schedule["step"][schedule.rows(Verb.PUSH)] == 0).all(), "the first one is sent alone"
 
     def test_parameters_are_fetched_before_every_kth_gradient_and_the_last_gradient_may_be_applied_again(self, kind):
@@ -165,9 +162,8 @@ class TestFixedLag:
         for workers in (1, 4):
             cluster = Cluster(**constant(*[0.1] * workers))
             lagged, plain = (record(protocol, cluster, 60) for protocol in (FixedLag(lag=workers - 1), Asynchronous()))
-            for column in ("worker", "step", "timestamp", "staleness"):
-                values, expected = (schedule[column][schedule.rows(Verb.PUSH)].tolist() for schedule in (lagged, plain))
-                assert values == expected
+            a, b = (schedule.frame().query("verb == 'PUSH'").reset_index() for schedule in (lagged, plain))
+            assert a[DECISIVE].equals(b[DECISIVE]) and len(a) >= 60
 
     def test_old_gradients_by_a_queue_of_models(self):
         """In every update the queue loses one of its oldest models, at which a gradient is computed."""
@@ -192,8 +188,7 @@ class TestFixedLag:
             schedule = record(protocol, Cluster(workers=workers), gradients=100, seed=5)
             pushes = schedule.rows(Verb.PUSH)
             assert not schedule["messages"].any()
-            columns = (schedule[name][pushes].tolist() for name in ("worker", "step", "timestamp", "staleness"))
-            assert list(zip(*columns, strict=True)) == expected
+            assert np.transpose([schedule[name][pushes] for name in DECISIVE]).tolist() == list(map(list, expected))
             assert len({age for *_, age in expected}) > (8 if oldest > 1 else lag)
 
 
@@ -216,8 +211,7 @@ class TestSSPCache:
 
     def test_it_saves_fetches_and_nothing_else(self):
         cached, fresh = (copies(record(StaleSynchronous(bound=3, cache=it), BUSY, 400)).iloc[-1] for it in (True, False))
-        assert cached["fetches"] < cached["potential"] / 2
-        assert fresh["fetches"] == fresh["potential"]
+        assert cached["fetches"] < cached["potential"] / 2 and fresh["fetches"] == fresh["potential"]
         assert cached["pushes"] == cached["potential"]
 
     def test_without_a_bound_it_is_asynchronous_on_the_first_parameters(self):
@@ -228,8 +222,7 @@ class TestSSPCache:
         assert all((cached[name][pushes] == plain[name][others]).all() for name in ("time_ns", "worker", "step", "begin_ns"))
 
 
-@pytest.mark.parametrize(("late", "oldest"), [("drop", 199), ("keep", 1)])
-def test_a_server_that_is_always_late_is_never_heard_by_who_drops_late_blocks(monkeypatch, late, oldest):
+def test_a_server_that_is_always_late_is_never_heard_by_who_drops_late_blocks(monkeypatch):
     download = QueuedLinks.download
 
     def delayed(links: QueuedLinks, worker: int, size: int, server: int | None = None) -> int:
@@ -237,8 +230,9 @@ def test_a_server_that_is_always_late_is_never_heard_by_who_drops_late_blocks(mo
 
     monkeypatch.setattr(QueuedLinks, "download", delayed)
     cluster = Cluster(workers=8, servers=8, compute=COMPUTE, network={"latency": {"name": "constant", "seconds": 0.002}})
-    schedule = record(Partial(blocks_percent=75, late_blocks=late), cluster, gradients=200 * 8)
-    assert by_block(schedule)["max"].tolist() == pytest.approx([0] * 7 + [oldest], abs=1)
+    for late, oldest in (("drop", 199), ("keep", 1)):
+        schedule = record(Partial(blocks_percent=75, late_blocks=late), cluster, gradients=200 * 8)
+        assert by_block(schedule)["max"].tolist() == pytest.approx([0] * 7 + [oldest], abs=1)
 
 
 class TestCopies:

@@ -68,7 +68,7 @@ class TestSessions:
         assert spot.sessions == (((0, 600),), ((300, 600),)) and spot.length == 900
         assert Sessions.model_validate(spot.model_dump()) == spot, "a manifest needs no file"
 
-    def test_bad_files_are_refused(self, tmp_path):
+    def test_mistakes_in_files_and_options_are_refused(self, tmp_path):
         for name, text, message in (
             ("a.csv", "member,begin\nx,1\n", "has no column `end`; it has member, begin; expected member, begin, end"),
             (
@@ -85,8 +85,6 @@ class TestSessions:
             (tmp_path / name).write_text(text)
             with pytest.raises(FredError, match=message):
                 self.scenario(file=str(tmp_path / name))
-
-    def test_mistakes_are_refused(self):
         for options, message in (
             ({}, "needs sessions"),
             ({"sessions": [[[5, 5]]]}, "a session ends at 5 s, which is not after its begin at 5 s"),

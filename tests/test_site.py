@@ -69,13 +69,6 @@ class TestReadme:
         assert printed[: len(shown)] == shown
 
 
-def test_paths_and_commands_of_the_readme_exist():
-    for path in re.findall(r"\]\(((?:docs|results|notebooks)[^)]*)\)", README):
-        assert (ROOT / path).exists(), path
-    for target in re.findall(r"make ([a-z]+)", README):
-        assert f"\n{target}:" in (ROOT / "Makefile").read_text()
-
-
 @pytest.mark.slow
 def test_commands_scenario_and_python_of_pypis_page_run(tmp_path):
     for command in re.findall(r"^fred ([^#\n]*)", PYPI, re.MULTILINE):

@@ -52,7 +52,6 @@ MOVING = {0: "computing 1, waiting collective 2, network collective 2.5, ...", 1
 WAITING = {0: "computing 1, waiting collective 2, ...", 1: "computing 2, ..."}
 TWICE = constant(4, 4, 4, faults=[outage(0, begin, begin + 1) for begin in (3, 7)])
 NO_PULLS = late(3, pull_latency={"name": "constant", "seconds": 0.0})
-BRIEF = "computing 1, waiting worker 1.5, away 1.75, waiting worker 1.9, network worker 3.2, computing 4.2, ..."
 # Statement -> runs: algorithm, protocol, cluster, limit; worker -> its account, or how that begins.
 ACCOUNTS: dict[str, list[tuple[str, Any, dict[str, Any], dict[str, float], dict[int, str]]]] = {
     "neighbours wait for the slow one, whose model is then on its way": [
@@ -64,7 +63,6 @@ ACCOUNTS: dict[str, list[tuple[str, Any, dict[str, Any], dict[str, float], dict[
     "in exchanges one after the other one waits first, and then models are moving": [
         ("sgp", TWELVE, LAST_IS_SLOW, {"updates": 7},
          {0: "computing 1, waiting worker 1.9, network worker 3.2, computing 4.2, ..."}),
-        ("sgp", TWELVE, {**LAST_IS_SLOW, "faults": [outage(0, 1.5, 1.75)]}, {"updates": 7}, {0: BRIEF}),
     ],
     # Of six in a ring the first begins 2 s late; two exchanges of 0.25 s bring it to its neighbours and theirs. Workers one or
     # two edges away wait 1.75 s: their own models are on their way for 0.25 s of those 2 s.
@@ -128,11 +126,6 @@ def test_accounts_by_hand(statement):
         for worker, words in accounts.items():
             prefix = words.removesuffix("...")
             assert account(run, worker)[: len(prefix) if prefix != words else None] == prefix, algorithm
-
-
-def test_messages_under_way_when_the_run_ends_are_stored_until_then():
-    trips = outcome("sgp", cluster=constant(1, 1, network=late(0.75)), task=None, stop={"seconds": 1.5}).schedule.intervals
-    assert np.transpose([trips.begin_ns, trips.end_ns])[trips.what == What.TRIP].tolist() == [[10**9, 1_500_000_000]] * 2
 
 
 def test_an_absence_without_an_end_is_stored_as_one():

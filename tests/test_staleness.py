@@ -152,8 +152,7 @@ def test_b_staleness_on_a_quadratic_is_the_hessian_times_the_change_of_the_param
     assert frame["b_staleness"].to_numpy() == pytest.approx(np.array(list(expected.values())), rel=1e-3, abs=1e-6)
     fresh = frame["staleness"] == 0
     assert fresh.any(), "the first one"
-    assert (frame["b_staleness"][fresh] == 0).all()
-    assert (frame["b_staleness"][~fresh] > 0).all()
+    assert (frame["b_staleness"][fresh] == 0).all() and (frame["b_staleness"][~fresh] > 0).all()
     for name in ("worker", "staleness"):
         assert (frame[name].to_numpy() == schedule[name][frame["row"]]).all()
     assert b_staleness(linear, every=3).equals(frame.iloc[::3].reset_index(drop=True))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fred
-from studies.asynchrony import measure, page, rows, theory
+from studies.asynchrony import page, rows, theory
 from studies.asynchrony.cases import FIXED, Case, main_cases, other_cases
 from studies.asynchrony.compared import Ratio, pooled, ratio, together
 from studies.asynchrony.measure import TIMES, TUNING
@@ -63,19 +63,6 @@ def test_runs_are_stored_and_a_shorter_run_finds_the_same_time(tmp_path):
     stored, again = path.read_text(), Units(ALL_TAKE_1_S, path)
     assert again.scores("sync", [settings, poor], [1]).tolist() == units.scores("sync", [settings, poor], [1]).tolist()
     assert path.read_text() == stored and len(stored.splitlines()) == 5
-
-
-@pytest.mark.slow
-def test_a_case_is_resumed_and_its_tables_hold_every_system(tmp_path, monkeypatch):
-    monkeypatch.setattr(measure, "DONE", tmp_path)
-    monkeypatch.setattr(measure, "POINTS", 2)
-    monkeypatch.setattr(measure, "IN_THEORY", ("sync", "rennala"))
-    times, tuning = measure.of_case(ALL_TAKE_1_S)
-    assert times.groupby("system")["seed"].apply(list).to_dict() == {name: list(REPORTED) for name in ("sync", "rennala")}
-    assert tuning["points"].tolist() == [2, 2]
-    monkeypatch.setattr(Units, "_run", None)
-    again, _ = measure.of_case(ALL_TAKE_1_S)
-    pd.testing.assert_frame_equal(times, again)
 
 
 def test_a_ratio_is_significant_only_where_its_interval_excludes_one_and_both_or_the_slower_reached_the_target():

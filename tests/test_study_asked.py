@@ -1,7 +1,6 @@
 """The study of client selection: valid points, equal tuning, data as described, a page that follows from the measurements."""
 
 import itertools
-import json
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,7 @@ import pytest
 
 import fred
 from fred.base.over_seeds import Verdict
-from studies.asked import page, rows
+from studies.asked import page
 from studies.asked.cases import CASES, CLIENTS, kinds
 from studies.asked.compared import MIXED, OTHERS, SORTED, as_good, fastest, less_fair, values
 from studies.asked.data import LAST, Owned
@@ -54,8 +53,7 @@ def test_scores_are_times_to_the_target_error_or_more_than_the_length_of_the_run
 def test_the_last_clients_have_the_last_digits_and_even_parts_have_all():
     skewed, even = (Owned(clients=CLIENTS, concentration=concentration).load(3) for concentration in (0.1, 0.0))
     for data in (skewed, even):
-        assert data.owners is not None
-        assert sorted(set(data.owners.tolist())) == list(range(CLIENTS))
+        assert data.owners is not None and sorted(set(data.owners.tolist())) == list(range(CLIENTS))
     shares = [float(np.mean(skewed.train.answers[skewed.owners == client] >= LAST)) for client in range(CLIENTS)]
     assert shares == sorted(shares) and shares[0] < 0.05 and shares[-1] > 0.8
     assert min(len(set(even.train.answers[even.owners == client].tolist())) for client in range(CLIENTS)) >= 8
@@ -80,24 +78,6 @@ def test_the_one_setting_is_the_best_of_those_tried_in_all_cases():
         return pd.DataFrame({"settings": list(score), "seed": TUNING[0], "score": list(score.values())})
 
     assert one_setting({"x": tried(a=10.0, b=20.0, c=1.0), "y": tried(a=30.0, b=10.0)}) == "b"
-
-
-@pytest.mark.slow
-def test_verdicts_follow_from_the_tables():
-    """FedBuff is fastest, a deadline unfair, and FedAsync misses the target."""
-    units = list[dict[str, object]]()
-    same = {"error": 0.2, "client_error": 0.1, "took_part": 1.0, "messages_to_servers": 500}
-    for case, system, way, seed in itertools.product(CASES, SYSTEMS, ("tuned", "one setting"), REPORTED):
-        time = {"FedBuff": 20.0, "FedAsync": np.nan}.get(system, 100.0) * (1 + seed / 1000)
-        worst = (0.9 if (case, system) == (SORTED, "deadline") else 0.3) + seed / 1000
-        unit = {"case": case, "system": system, "settings": json.dumps(MIDDLE[system]), "way": way, "seed": seed}
-        units.append(unit | same | {"target_seconds": time, "worst_error": worst})
-    results = pd.DataFrame(units)
-    answers = {question: cells for question, *cells in rows.verdicts(results)}
-    assert set(answers["Is FedBuff sooner than the fastest rounds?"]) == {"yes"}
-    assert set(answers["Is FedAsync sooner than the fastest rounds?"]) == {"no"}
-    assert set(answers["Is `spare` sooner than `uniform`?"]) == {"open"}
-    assert dict(zip(CASES, answers["Is `deadline` fairer than `uniform`?"], strict=True))[SORTED] == "no"
 
 
 @pytest.mark.slow

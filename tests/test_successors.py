@@ -25,12 +25,16 @@ def own(name: str) -> str:
     return f"tests.successors:{name}"
 
 
-class PlainAveraged(Plain):
-    """Keeps a moving average of the parameters, without the bias of its beginning."""
+class PlainZeros(Plain):
+    """Has an array of zeros for each array of the parameters."""
 
     def __init__(self, params: dict, given: Given):
         super().__init__(params, given)
         self.sum, self.weight = dict.fromkeys(params, 0.0), 0.0
+
+
+class PlainAveraged(PlainZeros):
+    """Keeps a moving average of the parameters, without the bias of its beginning."""
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
         super().update(grads, staleness, count)
@@ -38,30 +42,22 @@ class PlainAveraged(Plain):
         self.weight = 0.9 * self.weight + 0.1
 
 
-class PlainQuantised(Plain):
+class PlainQuantised(PlainZeros):
     """Publishes multiples of 0.05, and adds what rounding takes away to the next model."""
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
-        self.rest = dict.fromkeys(params, 0.0)
-
     def published(self) -> dict:
-        whole = {k: p + self.rest[k] for k, p in self.params.items()}
+        whole = {k: p + self.sum[k] for k, p in self.params.items()}
         rounded = {k: 0.05 * np.round(p / 0.05) for k, p in whole.items()}
-        self.rest = {k: p - rounded[k] for k, p in whole.items()}
+        self.sum = {k: p - rounded[k] for k, p in whole.items()}
         return rounded
 
 
-class PlainBlockMomentum(Plain):
+class PlainBlockMomentum(PlainZeros):
     """Steps towards a mailbox with momentum."""
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
-        self.speed = dict.fromkeys(params, 0.0)
-
     def meet(self, mixed: dict, keep: float, weight: float) -> None:
-        self.speed = {k: 0.5 * self.speed[k] + weight * (mixed[k] - p) for k, p in self.params.items()}
-        self.params = {k: p + self.speed[k] for k, p in self.params.items()}
+        self.sum = {k: 0.5 * self.sum[k] + weight * (mixed[k] - p) for k, p in self.params.items()}
+        self.params = {k: p + self.sum[k] for k, p in self.params.items()}
 
 
 def plain_top_k() -> type[Plain]:
@@ -126,18 +122,15 @@ def test_rounds_of_eager_sgd_are_empty_while_their_workers_are_away():
     assert {0, 1, 2} <= set(members.tolist())
 
 
-@pytest.mark.parametrize(
-    ("protocol", "servers", "expected"),
-    [
+def test_times_of_gradients_of_a_second_where_messages_take_half_of_one():
+    for protocol, servers, expected in (
         ({"name": "elastic", "period": 3}, 1, [1.5, 2.5, 3.5, 5.5, 6.5, 7.5, 9.5]),  # down and up again after three steps
         ({"name": "buffered", "period": 3}, 1, [1.5, 2.5, 3.5, 5.5, 6.5, 7.5, 9.5]),
         (own("Fragments"), 1, [1, 3, 5, 7, 9]),  # two phases around a ring of two
         (own("ShardedRounds"), 2, [1.5, 4, 6.5, 9]),  # up to one server after the other
-    ],
-)
-def test_times_of_gradients_of_a_second_where_messages_take_half_of_one(protocol, servers, expected):
-    cluster = constant(1.0, 1.0, servers=servers, network={"latency": {"name": "constant", "seconds": 0.5}})
-    schedule = outcome("asgd", protocol, cluster, stop={"seconds": 9.9}, task=None).schedule
-    pushes = schedule.rows(Verb.PUSH)
-    first = pushes[(schedule["replica"][pushes] == 0) & (schedule["block"][pushes] == 0)]
-    assert (schedule["time_ns"][first] / 1e9).tolist() == expected
+    ):
+        cluster = constant(1.0, 1.0, servers=servers, network={"latency": {"name": "constant", "seconds": 0.5}})
+        schedule = outcome("asgd", protocol, cluster, stop={"seconds": 9.9}, task=None).schedule
+        pushes = schedule.rows(Verb.PUSH)
+        first = pushes[(schedule["replica"][pushes] == 0) & (schedule["block"][pushes] == 0)]
+        assert (schedule["time_ns"][first] / 1e9).tolist() == expected, protocol

@@ -69,9 +69,6 @@ class TestRuns:
             ({"first": 0.001, "last": 1, "number": 5}, [10 ** (-3 + 0.75 * i) for i in range(5)]),
         ):
             assert Spaced(**spaced).values() == pytest.approx(values, rel=5e-3)
-            if spaced["first"]:
-                runs = fred.scenario({**ONE, "sweep": {"over": {"algorithm.learning_rate": spaced}}}).runs.values()
-                assert [run.algorithm.learning_rate for run in runs] == pytest.approx(values, rel=5e-3)
 
     @pytest.mark.parametrize(
         ("before", "after", "message"),
@@ -204,8 +201,7 @@ class TestStart:
         result = fred.run(scenario, out=out)
         whole = fred.run(scenario.replace({"title": "all"}), only=list(scenario.runs))
         some, everything = (frame.set_index("point")["mean"] for frame in (result.sweep, whole.sweep))
-        assert 3 < len(some) < len(everything) == 9
-        assert some.to_dict() == everything[some.index].to_dict()
+        assert 3 < len(some) < len(everything) == 9 and some.to_dict() == everything[some.index].to_dict()
         assert result.best["point"].tolist() == whole.best["point"].tolist() == ["asgd,workers=1"]
         assert set(result.summary[result.summary["seed"] == 7]["name"]) == {"asgd,workers=1", "plain"}
         assert fred.run(scenario, out=out).reused == len(result.outcomes)
@@ -224,8 +220,7 @@ class TestStart:
         assert fred_command("run", file, "--only", only, "--out", "here/out", "-q", *timed).code == 0
         assert fred_command("verify", "here/out", "-q").code == 0
         manifest = json.loads(Path("here/out/manifest.json").read_text())
-        assert manifest["file"] == "../sweep.yaml"
-        assert manifest["date"].startswith("20")
+        assert manifest["file"] == "../sweep.yaml" and manifest["date"].startswith("20")
         assert manifest["seconds"] > 0
 
 

@@ -28,8 +28,7 @@ class TestPSP:
         cluster = Cluster(**constant(0.1, 0.1, servers=servers, network={"bandwidth": 1000.0}))
         schedule = record(Partial(), cluster, seconds=20.5)
         rounds = schedule["time_ns"][schedule.rows(Verb.COMMIT)][servers - 1 :: servers]
-        assert len(rounds) >= 9
-        assert (np.diff(rounds) == round(seconds * 1e9)).all()
+        assert len(rounds) >= 9 and (np.diff(rounds) == round(seconds * 1e9)).all()
         whole = record(Synchronous(), cluster, seconds=20.5)
         assert (np.diff(whole["time_ns"][whole.rows(Verb.COMMIT)]) == 2.1e9).all(), "a whole model: as on one server"
 
@@ -51,8 +50,7 @@ class TestPSP:
         for timeout, seconds, number in ((0.0, 2.0, 2), (0.5, 2.5, 2), (1.5, 3.5, 3), (9.0, 4.0, 4)):
             schedule = record(Partial(gradients=2, push_timeout=timeout), cluster, gradients=4)
             first = schedule.rows(Verb.COMMIT)[0]
-            assert schedule["time_ns"][first] == seconds * 1e9
-            assert schedule["weight"][first] == 1 / number
+            assert schedule["time_ns"][first] == seconds * 1e9 and schedule["weight"][first] == 1 / number
 
 
 class TestSSP:
@@ -78,8 +76,7 @@ class TestGossip:
         )
         models = [{k: sgp.initial[f"replica-{number}/{k}"] for k in sgp.final} for number in range(5)]
         disagreement = sgp.metrics["disagreement"]
-        assert disagreement.iloc[0] > 1
-        assert disagreement.iloc[-1] < 1e-5
+        assert disagreement.iloc[0] > 1 and disagreement.iloc[-1] < 1e-5
         assert all(np.allclose(sgp.final[k], np.mean([model[k] for model in models], axis=0), atol=1e-6) for k in sgp.final)
         apart = plain.metrics["disagreement"].iloc[-1] > 0.1
         assert apart == (topology == "star"), "without the weights, models agree only where degrees are equal"
@@ -115,13 +112,11 @@ class TestWAGMA:
         schedule = record(GroupAveraging(group_size=2, period=4), cluster, seconds=10.5)
         syncs = schedule.rows(Verb.SYNC)
         late = syncs[schedule["keep"][syncs] > 0]
-        assert set(schedule["worker"][late].tolist()) == {3}
-        assert np.allclose(schedule["keep"][late], 1 / 3)
+        assert set(schedule["worker"][late].tolist()) == {3} and np.allclose(schedule["keep"][late], 1 / 3)
         assert np.allclose(schedule["weight"][late], 2 / 3)
         # Others never wait for worker 3, which needs 2.5 s a step, until all average after 4 steps of it.
         times = [schedule["time_ns"][syncs[schedule["worker"][syncs] == worker]] / 1e9 for worker in (0, 3)]
-        assert times[0].tolist() == [1, 2, 3, 10]
-        assert times[1].tolist() == [2.5, 5, 7.5, 10]
+        assert times[0].tolist() == [1, 2, 3, 10] and times[1].tolist() == [2.5, 5, 7.5, 10]
         # It enters the first three averagings with models 1, 2 and 2 steps old.
         assert [sorted(each) for each in of_models(schedule).reshape(-1, 4).tolist()] == [
             [0, 0, 0, age] for age in (1, 2, 2, 0)

@@ -69,8 +69,7 @@ def test_the_criterion_is_the_throughput_without_a_task_and_else_the_loss(swept,
     assert swept.scenario.criterion[1:3] == ("throughput", True)
     (tmp_path / "learned.yaml").write_text(LEARNED + TEXT)
     learned = load(tmp_path / "learned.yaml")
-    assert learned.criterion[1:3] == ("loss", False)
-    assert learned.criterion.way == "lowest"
+    assert learned.criterion[1:3] == ("loss", False) and learned.criterion.way == "lowest"
     assert learned.replace({"task": None}).criterion == swept.scenario.criterion
     seconds = learned.replace({"evaluate.target_loss": 0.1}).model_copy(update={"best": "seconds"})
     assert seconds.criterion.column == "target_seconds"

@@ -119,8 +119,7 @@ class TestOnce:
     def test_files_are_copied_where_they_can_have_one_name_only(self, monkeypatch, tmp_path):
         monkeypatch.setattr(os, "link", MagicMock(side_effect=OSError("not here")))
         fred.run(SCENARIO, out=tmp_path / "out")
-        assert len(inodes(tmp_path / "out")) == 24
-        assert verify(tmp_path / "out")[0] == Verdict.SAME
+        assert len(inodes(tmp_path / "out")) == 24 and verify(tmp_path / "out")[0] == Verdict.SAME
 
     def test_a_shared_schedule_is_read_only(self):
         schedule = fred.run(SCENARIO, only=ONE.name).outcomes[0].schedule
@@ -155,8 +154,7 @@ class TestDamage:
             if content is not None:
                 (place / name).write_bytes(content)
             work.do(other, tmp_path, timings=Timings(tmp_path / timings.FOLDER))
-            assert made["schedules"] == 1
-            assert (place / name).read_bytes() == there
+            assert made["schedules"] == 1 and (place / name).read_bytes() == there
             assert fred.Schedule.load(tmp_path / other.folder / "schedule.parquet").digest() == alone
             shutil.rmtree(tmp_path / other.folder)
 
@@ -242,5 +240,4 @@ class Moody(Asynchronous):
 def test_users_own_protocols_share_nothing(made):
     shared = Timings()
     schedules = [shared.schedule(Recording(make_run(protocol=Moody()), 1)) for _ in range(2)]
-    assert made["schedules"] == 2
-    assert schedules[0] is not schedules[1]
+    assert made["schedules"] == 2 and schedules[0] is not schedules[1]

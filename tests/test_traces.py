@@ -200,8 +200,7 @@ def test_what_is_mended_is_what_was_asked_for_and_is_told(tmp_path, content, opt
         read(path, **{word: option for word, option in options.items() if word == "longest"})
     assert refused.value.fix[0] == "--mend" and "mend" in refused.value.options
     trace = read(path, **options)
-    assert trace.seconds.tolist() == table
-    assert any(re.match(repair, line) for line in trace.repairs)
+    assert trace.seconds.tolist() == table and any(re.match(repair, line) for line in trace.repairs)
 
 
 def test_nodes_come_from_the_file_or_from_the_user(tmp_path):
@@ -218,8 +217,7 @@ def test_workers_of_different_nodes_may_have_the_same_numbers(tmp_path):
     lines = [f"{i},{host},{rank},{1 + i + rank}" for i in range(3) for host in ("x", "y") for rank in (0, 1)]
     for column in ("local_rank", "rank"):
         trace = read(written(tmp_path, f"step,host,{column},seconds\n" + "\n".join(lines)))
-        assert trace.workers == ("x/0", "x/1", "y/0", "y/1")
-        assert trace.nodes == ("x", "y")
+        assert trace.workers == ("x/0", "x/1", "y/0", "y/1") and trace.nodes == ("x", "y")
         assert trace.seconds.tolist() == [[1 + i, 2 + i] * 2 for i in range(3)]
 
 

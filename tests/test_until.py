@@ -128,8 +128,8 @@ def test_the_command_says_why_it_stopped_and_one_seed_stays_one(tmp_path, monkey
         "until: {within: 0.3, seeds: 12}\ncluster: {workers: 2, compute: {name: constant, seconds: 0.5}}\nstop: {updates: 4}\n"
         "algorithm: {learning_rate: 0.1}\nruns: {a: {algorithm: {name: asgd}}, b: {algorithm: {name: ssgd}}}\n"
     )
-    text = fred_command("run", "mine.yaml").out
-    assert "Seeds were added until intervals were within 0.3 of the baseline: 10." in " ".join(text.split())
+    words = " ".join(fred_command("run", "mine.yaml").out.split())
+    assert "Seeds were added until intervals were within 0.3 of the baseline: 10." in words
     answer = fred_command("run", "mine.yaml", "--seed", "4", "--out", "one")
     assert answer.code == 0 and "Seeds were added" not in answer.out
     assert fred.load_result("one").scenario.seeds == (4,)
