@@ -62,7 +62,6 @@ def test_random_runs_are_what_their_schedule_says(cluster, seed, protocol):
 @settings(max_examples=3)
 @given(st.integers(0, 10_000), st.sampled_from([(False, 1), (False, 1), (False, 3), (True, 1), (True, 2)]), st.integers(1, 3))
 def test_a_random_program_of_verbs_is_what_its_schedule_says(number, world, workers):
-    """Any number of messages in a round, of any workers, some used again; replayed and inline, against NumPy."""
     registry.allow_import(["tests.users"])
     (peers, blocks), cluster = world, {"workers": workers, "compute": COMPUTE, "servers": world[1]}
     protocol = {"name": "tests.users:Anything", "number": number, "peers": peers}
@@ -79,8 +78,6 @@ def test_a_random_program_of_verbs_is_what_its_schedule_says(number, world, work
 
 
 class TestExpensiveRounds:
-    """Sums in the order of workers."""
-
     def test_only_rounds_of_expensive_gradients_have_other_bits(self, monkeypatch):
         run = make_run("ssgd", task=LAYERS, protocol={"name": "synchronous", "backup_workers": 1})
         flat = execute("run", run, 1)

@@ -35,7 +35,6 @@ def trace(tmp_path) -> dict[str, str]:
 
 
 def drawn(cluster: Cluster, number: int, seed: int = 0) -> np.ndarray:
-    """The first durations of every worker, s: [gradients, workers]."""
     draws = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
     return np.array([[draw() for draw in draws] for _ in range(number)]) / 1e9
 
@@ -59,8 +58,7 @@ def test_rows_are_drawn_whole_and_all_as_often(trace):
     assert counts.max() < 1_650
     repeats = (np.diff(rows[:, 0]) == 0).mean()
     assert repeats == pytest.approx(0.25, abs=0.03), "independent of the row before"
-    assert np.array_equal(rows, drawn(cluster, 6_000))
-    assert not np.array_equal(rows, drawn(cluster, 6_000, seed=1))
+    assert np.array_equal(rows, drawn(cluster, 6_000)) and not np.array_equal(rows, drawn(cluster, 6_000, seed=1))
 
 
 def test_blocks_keep_the_order_within_them(trace):
@@ -183,8 +181,7 @@ def test_a_result_tells_when_its_trace_is_another(tmp_path, trace, monkeypatch, 
     assert '"file": "here/times/trace.csv"' in manifest and read(file, unit="s").digest in manifest
     assert "300" not in re.sub(r"\b[0-9a-f]{64}\b", "", manifest), "beside digests"
     exported = pd.read_parquet("out/asgd/seed-0/run-times.parquet")
-    assert exported.query("worker == 0")["seconds"].tolist()[:5] == [1, 2, 3, 4, 1]
-    assert main(["verify", "out"]) == 0
+    assert exported.query("worker == 0")["seconds"].tolist()[:5] == [1, 2, 3, 4, 1] and main(["verify", "out"]) == 0
     assert main(["run", "here/a.yaml", "--out", "out"]) == 0, "the new file is FRED's own"
     file.write_text(file.read_text().replace("300", "301"))
     capsys.readouterr()

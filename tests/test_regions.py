@@ -120,7 +120,6 @@ def test_rings_and_trees_have_their_closed_forms():
 
 @given(protocol=PROTOCOLS.filter(lambda name: name not in OTHERWISE), cluster=CLUSTERS, seed=st.integers(0, 99))
 def test_where_all_is_alike_it_is_the_usual_network(protocol, cluster, seed):
-    """The same times: links of 100 kB/s, and a latency of 50 ms."""
     common: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.05}, "message_bytes": 5000}
     regions = Regions(bandwidth=((1e5,) * 3,) * 3, latency=((0.05,) * 3,) * 3, servers=2)
     usual, alike = (

@@ -113,8 +113,7 @@ class TestFolder:
         counted = Counted(monkeypatch)
         result = fred.run(SCENARIO.replace({"report_seeds": [12, 14]}), out=tmp_path / "out")
         assert counted.units == ["ssgd/seed-14", "asgd,workers=4/seed-14"]
-        assert (result.reused, result.recomputed) == (8, ())
-        assert not (tmp_path / "out" / "ssgd" / "seed-11").exists()
+        assert (result.reused, result.recomputed) == (8, ()) and not (tmp_path / "out" / "ssgd" / "seed-11").exists()
 
     @pytest.mark.slow
     def test_a_result_of_other_runs_than_the_baseline_can_be_read(self, tmp_path):

@@ -55,7 +55,6 @@ def test_the_summary_is_what_the_schedules_rows_add_up_to(protocol, cluster, see
 
 
 def test_gradients_are_counted_once_however_a_protocol_uses_them():
-    """In several blocks, in several rounds, used here and dropped there."""
     registry.allow_import(["tests.users"])
     for number in range(12):
         protocol = {"name": "tests.users:Anything", "number": number}
@@ -105,7 +104,6 @@ def test_bytes_are_summed_beyond_64_bits():
 
 @pytest.fixture(scope="module")
 def learned() -> Result:
-    """Three runs, two seeds."""
     runs = {"plain": make_run("asgd"), "waiting": make_run("ssgd"), "peers": make_run("d-psgd")}
     return experiment.run(Scenario(title="three", seeds=(4, 2), runs=runs))
 
@@ -158,7 +156,6 @@ def test_a_run_diverged_where_its_last_finite_loss_was_followed_by_none(learned)
 
 
 def test_the_digest_of_a_schedule_is_the_sha_256_that_its_documentation_describes(learned):
-    """tests/test_outcomes.py has that of the parameters."""
     stands = execute("run", make_run("ssgd", cluster=STANDSTILL, task=None, stop={"seconds": 9}), 0)
     schedules = [*((each.schedule, each.schedule_digest) for each in (*learned.outcomes, stands))]
     assert [digest for _, digest in schedules[:-1]] == learned.summary[

@@ -209,11 +209,6 @@ class TestSSPCache:
                 assert cached[row.worker] >= row.step - bound
                 finished[row.worker] = row.step + 1
 
-    def test_it_saves_fetches_and_nothing_else(self):
-        cached, fresh = (copies(record(StaleSynchronous(bound=3, cache=it), BUSY, 400)).iloc[-1] for it in (True, False))
-        assert cached["fetches"] < cached["potential"] / 2 and fresh["fetches"] == fresh["potential"]
-        assert cached["pushes"] == cached["potential"]
-
     def test_without_a_bound_it_is_asynchronous_on_the_first_parameters(self):
         cluster = Cluster(workers=5, compute=COMPUTE)
         cached, plain = (record(protocol, cluster, 200) for protocol in (StaleSynchronous(bound=None), Asynchronous()))
@@ -273,6 +268,5 @@ class TestCopies:
         print_summary(both, tmp_path)
         means = by_block(both.outcome("sharded").schedule)["mean"]
         printed = capsys.readouterr().out.split("staleness by block")[1]
-        assert re.search(rf"sharded\D+{means[0]:.1f}\D+{means[1]:.1f}", printed)
-        assert "copies" in both.pictures()
+        assert re.search(rf"sharded\D+{means[0]:.1f}\D+{means[1]:.1f}", printed) and "copies" in both.pictures()
         assert "copies" not in experiment.run(validated({"runs": {"sharded": written["sharded"]}}, str)).pictures()

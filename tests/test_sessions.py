@@ -20,7 +20,6 @@ SECOND = {"name": "constant", "seconds": 1.0}
 
 
 def present(fault: fred.Fault, moments: Iterable[float], workers: int = 4, seed: int = 0) -> list[list[bool]]:
-    """Return whether each worker is available at some times, as the event loop asks."""
     faults = Faults([fault.start(seed, "fault 0", workers, 1)])
     times = [round(seconds * NANOSECONDS) for seconds in moments]
     return [[faults.back("worker", worker, now) == now for now in times] for worker in range(workers)]
@@ -131,7 +130,6 @@ class TestCrashes:
         return Cluster(workers=workers, faults=[{"name": "crashes", "up": up, "away": SECOND}]).fault_processes(0)[0]
 
     def test_up_times_have_the_given_distribution(self):
-        """Up for 3 s, away for 1 s, again and again."""
         process = self.crashes(1, {"name": "constant", "seconds": 3.0})
         assert [process.away("worker", 0, after * NANOSECONDS)[0] / NANOSECONDS for after in (0, 4, 8)] == [3, 7, 11]
 

@@ -110,7 +110,6 @@ runpy.run_module("fred", run_name="__main__")
 
 
 def struck(module: str, number: signal.Signals, *arguments: str, way: str = "heeded") -> tuple[int, str]:
-    """Run a command that receives a signal at an import, or at its end; return the exit code and the errors."""
     command = [sys.executable, "-c", _STRUCK, module, str(int(number)), way, *arguments]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     return done.returncode, done.stderr
@@ -231,7 +230,6 @@ class TestProgress:
 
     @pytest.fixture
     def now(self, monkeypatch) -> list[float]:
-        """The only item is the time, s."""
         now = [0.0]
         monkeypatch.setattr(time, "monotonic", lambda: now[0])
         return now

@@ -23,7 +23,6 @@ from tests.worlds import CLUSTERS, PROTOCOLS, constant, fitting, mostly_slow, ou
 
 
 def late(seconds: float, **options: Any) -> dict[str, Any]:
-    """A network whose messages take this time, s."""
     return {"latency": {"name": "constant", "seconds": seconds}, **options}
 
 
@@ -32,7 +31,6 @@ def outage(worker: int, begin: float, end: float | None = None) -> dict[str, Any
 
 
 def account(outcome: Outcome, worker: int) -> str:
-    """A worker's activities in words, with their ends in seconds."""
     span: Any
     words = []
     table = spans(outcome.schedule)
@@ -84,7 +82,6 @@ ACCOUNTS: dict[str, list[tuple[str, Any, dict[str, Any], dict[str, float], dict[
     "early workers wait for the collective": [
         ("allreduce-sgd", None, constant(1, 2, network=TREE), {"updates": 6}, MOVING),
         ("local-sgd", {"period": 1}, constant(1, 2, network=TREE), {"updates": 6}, MOVING),
-        ("allreduce-sgd", None, constant(1, 2), {"updates": 6}, WAITING),
         ("local-sgd", {"period": 1}, constant(1, 2), {"updates": 6}, WAITING),
         ("wagma-sgd", {"group_size": 2}, constant(1, 1, network=QUARTER), {"updates": 6},  # one message activates both
          {0: "computing 1, waiting collective 1.25, network collective 1.5, ..."}),

@@ -141,7 +141,6 @@ def closed_form(outcome: Outcome) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def linear() -> Outcome:
-    """A run of asynchronous SGD on a quadratic."""
     cluster = {"workers": 5, "compute": COMPUTE}
     return execute("a", make_run({"name": "asgd", "learning_rate": 0.05}, task=LINEAR, cluster=cluster), 3)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fred
 from studies.asynchrony import page, rows, theory
 from studies.asynchrony.cases import FIXED, Case, main_cases, other_cases
-from studies.asynchrony.compared import Ratio, pooled, ratio, together
+from studies.asynchrony.compared import Ratio, together
 from studies.asynchrony.measure import TIMES, TUNING
 from studies.asynchrony.systems import POINTS, SYSTEMS, system
 from studies.asynchrony.units import Units
@@ -86,19 +86,6 @@ def test_the_cases_of_a_column_are_judged_together():
     ratios = {mean: Ratio.between(np.exp(mean + spread), np.ones(5), 10.0) for mean in (0.1, 1.0, 0.0)}
     assert [ratio.faster for ratio in ratios.values()] == ["denominator", "denominator", ""]
     assert [ratio.faster for ratio in together(ratios).values()] == ["", "denominator", ""]
-
-
-def _case(**systems):
-    units = [(name, tuning, seed, time) for name, (tuning, time) in systems.items() for seed in range(5)]
-    return pd.DataFrame(units, columns=["system", "tuning_seconds", "seed", "seconds"]).assign(budget=100.0)
-
-
-def test_groups_are_represented_by_the_fastest_on_the_seeds_that_chose_and_cases_averaged_seed_by_seed():
-    times = _case(sync=(5.0, 8.0), rennala=(6.0, 4.0), asgd=(3.0, 2.0))  # rennala was faster afterwards
-    assert ratio(times, ("sync", "rennala"), ("asgd",)).value == pytest.approx(4.0)
-    cases = [_case(sync=(5.0, 8.0), asgd=(3.0, 2.0)), _case(sync=(5.0, 1.0), asgd=(3.0, 1.0))]
-    mean = pooled(cases, ("sync",), ("asgd",))
-    assert mean.value == pytest.approx(2.0) and mean.logarithm.seeds == 5
 
 
 @pytest.mark.nightly

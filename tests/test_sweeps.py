@@ -110,8 +110,7 @@ class TestBest:
         summary = pd.DataFrame({"name": list("aabbcc"), "seed": [1, 2] * 3, "loss": losses})
         table = sweeps.table(scenario.model_copy(update={"points": points}), summary)
         assert np.isinf(table["mean"]).tolist() == [True, False, True]
-        assert sweeps.best(table)["point"].tolist() == ["b"]
-        assert sweeps.best(table[table["point"] != "b"]).empty
+        assert sweeps.best(table)["point"].tolist() == ["b"] and sweeps.best(table[table["point"] != "b"]).empty
 
     def test_the_time_to_a_target_can_be_the_criterion(self, file):
         task = json.dumps(TASK)
@@ -147,8 +146,7 @@ class TestInPython:
         inputs, answers = rng.normal(size=(50, 3)), rng.integers(0, 4, 50)
         data = fred.arrays(tmp_path / "mine", train=(inputs, answers), evaluation=(inputs[:10], answers[:10]))
         result = fred.run(fred.scenario(ONE, task={"data": data, "model": "softmax"}), out=tmp_path / "out")
-        assert np.isfinite(result.summary["loss"]).all()
-        assert fred_command("verify", tmp_path / "out").code == 0
+        assert np.isfinite(result.summary["loss"]).all() and fred_command("verify", tmp_path / "out").code == 0
         fred.arrays(tmp_path / "mine", train=(inputs + 1, answers), evaluation=(inputs, answers))
         assert fred_command("verify", tmp_path / "out").code == 2
         with pytest.raises(FredError, match="training data: 50 inputs and 49 answers"):
@@ -205,8 +203,7 @@ class TestStart:
         assert result.best["point"].tolist() == whole.best["point"].tolist() == ["asgd,workers=1"]
         assert set(result.summary[result.summary["seed"] == 7]["name"]) == {"asgd,workers=1", "plain"}
         assert fred.run(scenario, out=out).reused == len(result.outcomes)
-        assert fred.load_result(out).sweep.equals(result.sweep)
-        assert fred_command("verify", out, "-q").code == 0
+        assert fred.load_result(out).sweep.equals(result.sweep) and fred_command("verify", out, "-q").code == 0
         alone = fred.run(scenario, only="asgd,workers=24")
         assert [outcome.name for outcome in alone.outcomes[:2]] == ["asgd,workers=24"] * 2
         assert set(alone.summary["name"]) == {"asgd,workers=24"}, "a named point is all that is tried"

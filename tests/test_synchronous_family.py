@@ -20,7 +20,7 @@ from fred.prediction.empirical import Empirical, OfTheLastRounds
 from fred.systems.dbw import DBW
 from fred.systems.drop_compute import DropCompute, best_threshold
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
-from tests.worlds import CLUSTERS, NETWORK, UNEQUAL, constant, outcome, record
+from tests.worlds import CLUSTERS, NETWORK, UNEQUAL, outcome, record
 
 LINKED = UNEQUAL | {"workers": 5, "network": NETWORK | {"message_bytes": 200}}
 
@@ -34,8 +34,6 @@ def rounds_of(schedule: Schedule) -> Any:
 
 
 class TestRounds:
-    """Acted out from each worker's durations alone."""
-
     @given(CLUSTERS, st.integers(1, 4), st.sampled_from([0.02, 0.1, 0.3, 1.0]), st.integers(0, 9))
     def test_all_that_is_done_in_time_is_used_and_nothing_else(self, cluster, micro_batches, threshold, seed):
         protocol = DropCompute(micro_batches=micro_batches, threshold=threshold)
@@ -51,14 +49,6 @@ class TestRounds:
             numbers = np.bincount(schedule["worker"][adds], minlength=schedule.workers)
             aborted = np.bincount(schedule["worker"][drops], minlength=schedule.workers)
             assert ((numbers == micro_batches) | (aborted == 1)).all() or (done > last).any()
-
-    def test_a_round_without_any_gradient_waits_for_the_first(self):
-        options = {"micro_batches": 2, "threshold": 0.1}
-        schedule = outcome("dropcompute", options, constant(2.0, 1.0, 4.0), stop={"updates": 3}, task=None).schedule
-        adds, drops = schedule.rows(Verb.ADD), schedule.rows(Verb.DROP)
-        assert schedule["worker"][adds].tolist() == [1, 1, 1]
-        assert schedule["time_ns"][adds].tolist() == [10**9, 2 * 10**9, 3 * 10**9]
-        assert schedule["worker"][drops].tolist() == [0, 2] * 3
 
     def test_each_worker_is_charged_with_one_message_a_round(self):
         run = outcome("dropcompute", {"micro_batches": 3, "threshold": 0.25}, LINKED, stop={"updates": 40}, task=None)

@@ -24,7 +24,6 @@ SETTINGS = ["--no-report", "--set", "evaluate.points=2"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with two results of half of the main example, with another task."""
     place = tmp_path_factory.mktemp("terminal")
     scenario = YAML(typ="safe").load(ROOT / "scenarios" / "quickstart.yaml")
     runs = {name: scenario["runs"][name] for name in ("sync", "backup-workers", "asgd")}

@@ -163,14 +163,12 @@ class TestPlace:
         process.kill()
         assert process.wait(timeout=60) in (-signal.SIGKILL, 0) and len(list(stage.glob("*/seed-*"))) >= 1
         finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        assert "were finished before and reused" in finished.stdout
-        assert names(tmp_path) == ["four.yaml", "out"]
+        assert "were finished before and reused" in finished.stdout and names(tmp_path) == ["four.yaml", "out"]
         for outcome in fred.run(fred.scenario(settings), only="ssgd").outcomes:
             assert digests(tmp_path / "out")[f"ssgd/seed-{outcome.seed}"]["schedule"] == outcome.schedule.digest()
 
 
 def from_a_file(checkpoint: Checkpoint, folder: Path) -> Checkpoint | None:
-    """Return the checkpoint as another process finds it."""
     checkpoints.save(folder, "unit", checkpoint)
     assert checkpoints.load(folder, "another") is None
     return checkpoints.load(folder, "unit")

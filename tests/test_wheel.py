@@ -19,11 +19,11 @@ pytest.importorskip(
     "setuptools", minversion="77", reason="builds the wheel with setuptools 77 or later: `make test` installs it"
 )
 pytestmark = pytest.mark.slow
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel, built from a copy of its sources."""
     copy = tmp_path_factory.mktemp("sources")
     for name in ("LICENSE", "docs/pypi.md", "pyproject.toml", "setup.cfg"):
         (copy / name).parent.mkdir(exist_ok=True)
@@ -44,21 +44,16 @@ def installed(wheel, tmp_path_factory) -> Path:
     venv.create(place)
     python = place / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
-    subprocess.run(pip, check=True, env=_environment())
+    subprocess.run(pip, check=True, env=ENVIRONMENT)
     (packages,) = place.glob("lib/python3*/site-packages")
     seen = [path for path in sys.path if path.endswith("-packages")]  # their own .pth files, FRED's too, do not count there
     (packages / "of_the_tests.pth").write_text("\n".join(seen))
     return place / "bin"
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
 def output(place: Path, folder: Path, *arguments: str) -> str:
-    """Return the output of a program of that environment, run in a folder."""
     command = [str(place / arguments[0]), *arguments[1:]]
-    finished = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
+    finished = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 
@@ -69,8 +64,7 @@ def test_it_has_every_file_of_the_package_and_of_the_scenarios_and_no_other(whee
     files = [path for folder in ("fred", "scenarios") for path in (ROOT / folder).rglob("*") if path.is_file()]
     names = [path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts]
     expected = {f"fred/{name.removeprefix('fred/')}": (ROOT / name).read_bytes() for name in names}
-    assert packed.keys() == expected.keys()
-    assert [name for name in expected if packed[name] != expected[name]] == []
+    assert packed.keys() == expected.keys() and [name for name in expected if packed[name] != expected[name]] == []
 
 
 def test_its_metadata_and_its_citation_are_those_of_this_version(wheel):
@@ -81,8 +75,7 @@ def test_its_metadata_and_its_citation_are_those_of_this_version(wheel):
     assert (about["Requires-Python"], about["License"]) == (">=3.11", "Apache-2.0")
     citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
     assert citation.keys() >= {"cff-version", "message", "title", "authors"}, "without which it is not valid"
-    assert wheel.name == f"fred_sim-{citation['version']}-py3-none-any.whl"
-    assert citation["license"] == "Apache-2.0"
+    assert wheel.name == f"fred_sim-{citation['version']}-py3-none-any.whl" and citation["license"] == "Apache-2.0"
 
 
 def test_every_scenario_and_the_example_of_a_trace_can_be_read_there(installed, tmp_path):
