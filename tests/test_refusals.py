@@ -316,9 +316,10 @@ for name, base in {"NoProtocol": Protocol, "NoRule": CutoffRule, "NoRegime": Con
 
 
 def test_errors_of_own_classes_are_refusals_of_the_scenario_and_freds_own_stay_as_they_are(monkeypatch):
-    of_cluster = ({kind: [f"{__name__}:{name}"]} for kind, name in (("contention", "NoRegime"), ("faults", "NoFault")))
-    protocols = f"{__name__}:NoProtocol", {"name": "cutoff", "rule": f"{__name__}:NoRule"}
-    for options in (*({"protocol": each} for each in protocols), *({"cluster": {"workers": 2} | each} for each in of_cluster)):
+    wrong: list[Any] = [{"protocol": f"{__name__}:NoProtocol"}, {"protocol": {"name": "cutoff", "rule": f"{__name__}:NoRule"}}]
+    of_cluster = {"contention": "NoRegime", "faults": "NoFault"}
+    wrong += [{"cluster": {"workers": 2, kind: [f"{__name__}:{name}"]}} for kind, name in of_cluster.items()]
+    for options in wrong:
         with pytest.raises(FredError, match=rf"KeyError: 'here' {HERE}$") as error:
             scenario(**options)
         assert "\n" not in str(error.value)

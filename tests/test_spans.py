@@ -51,7 +51,7 @@ WAITING = {0: "computing 1, waiting collective 2, ...", 1: "computing 2, ..."}
 TWICE = constant(4, 4, 4, faults=[outage(0, begin, begin + 1) for begin in (3, 7)])
 NO_PULLS = late(3, pull_latency={"name": "constant", "seconds": 0.0})
 # Statement -> runs: algorithm, protocol, cluster, limit; worker -> its account, or how that begins.
-ACCOUNTS: dict[str, list[tuple[str, Any, dict[str, Any], dict[str, float], dict[int, str]]]] = {
+ACCOUNTS: dict[str, list[Any]] = {
     "neighbours wait for the slow one, whose model is then on its way": [
         ("sgp", None, constant(1, 1, 2, network=QUARTER), {"updates": 5},
          {0: "computing 1, network worker 1 1.25, waiting worker 2 2, network worker 2 2.25, computing 3.25",
@@ -148,7 +148,7 @@ SLOW_DOWN = late(0.2, pull_latency={"name": "constant", "seconds": 0.4}, bandwid
 COUNT = {"rule": {"name": "count", "workers": 2}}
 ABSENCE, WHOLE = outage(1, 1.1, 8.0), 8.0 + 0.3 + 9 * 1.3
 JOB = {"contention": [{"regime": {"name": "job", "nodes": [1], "slowdown": 3.0}}]}
-SHARES: list[tuple[str, Any, dict[str, Any], dict[str, float], tuple[float, ...], float]] = [  # computing, wasted, network, waiting
+SHARES: list[Any] = [  # computing, wasted, network, waiting
     ("ssgd", None, constant(1, 2), {"seconds": 50}, (0.75, 0, 0, 0.25), 0.01),
     ("ssgd", BACKUP, constant(1, 2), {"seconds": 50}, (0.5, 0.5, 0, 0), 0.015),
     ("asgd", None, constant(1, network=SLOW_DOWN), {"updates": 20}, (1 / 1.8, 0, 0.8 / 1.8, 0), 1e-6),

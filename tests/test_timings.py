@@ -48,7 +48,7 @@ def made(monkeypatch) -> Counter[str]:
     counted: Counter[str] = Counter()
 
     def count(name: str, where: Any, attribute: str, function: Any) -> None:
-        monkeypatch.setattr(where, attribute, lambda *args, **options: counted.update([name]) or function(*args, **options))  # type: ignore[func-returns-value]
+        monkeypatch.setattr(where, attribute, lambda *args, **options: counted.update([name]) or function(*args, **options))
 
     count("schedules", Timing, "schedule", Timing.schedule)
     count("programs", timings, "lower", lower)
