@@ -8,6 +8,7 @@ from scipy import stats
 
 from fred import Cluster, FredError, Protocol
 from fred.cluster.network import Network
+from fred.components import registry
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff
@@ -19,13 +20,18 @@ from fred.systems.ad_psgd import Pairwise
 from fred.systems.birch import BatchSums
 from fred.systems.choco import ChocoGossip
 from fred.systems.eager_sgd import Eager
-from tests.worlds import CLUSTERS, PROTOCOLS, constant, fitting, make_run, record, rows_of
+from tests.worlds import CLUSTERS, constant, fitting, make_run, record, rows_of
 
 SECOND = {"name": "constant", "seconds": 1.0}
+ELSEWHERE = {  # protocols whose rows do not stand where things happen: `test_federated.py`, `test_diloco_family.py`
+    *("arrival-groups", "client-rounds"),  # local steps are rows when their sum arrives
+    "local-servers",  # servers have steps, too
+}
 
 
-@settings(max_examples=30)
-@given(name=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
+@pytest.mark.parametrize("name", sorted(registry.REGISTRY["protocol"].keys() - ELSEWHERE))
+@settings(max_examples=3)
+@given(cluster=CLUSTERS, seed=st.integers(0, 99))
 def test_every_schedule_is_consistent(name, cluster, seed):
     protocol = fitting(name, cluster)
     schedule = record(protocol, cluster, gradients=80, seed=seed)  # a standstill would raise
@@ -34,7 +40,8 @@ def test_every_schedule_is_consistent(name, cluster, seed):
     if schedule.blocks == 1 and not isinstance(protocol, Eager):  # else a worker may go on while gradients are under way
         together = protocol.steps if isinstance(protocol, BatchSums) else getattr(protocol, "k_push", 1)
         assert schedule.counts()["in_flight"] <= cluster.size * together
-    check_mailboxes(protocol, schedule)
+    if name != "straggler-tolerant":  # which drops gradients after their replica has changed
+        check_mailboxes(protocol, schedule)
     check_bytes_and_weights(protocol, cluster, schedule)
     assert record(protocol, cluster, gradients=80, seed=seed).digest() == schedule.digest()
     if cluster.compute.model_dump() != {"seconds": 0.1} and protocol.has_clock:

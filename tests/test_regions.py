@@ -23,7 +23,7 @@ GBIT = 1.25e8  # bytes/s
 HALOS = [[100, 0.537, 0.935, 0.202], [0.537, 100, 0.386, 0.117], [0.935, 0.386, 100, 0.127], [0.202, 0.117, 0.127, 100]]
 SPEEDS = [*(0.232, 0.907, 0.828, 0.347, 0.574, 0.531, 0.722, 0.194), *(0.852, 0.132, 0.896, 0.107, 0.827, 0.515, 0.527, 0.788)]
 OTHERWISE = {  # protocols that need not be the same
-    *("gossip", "pairwise"),  # a worker sends to one region while it sends to another
+    *("gossip", "pairwise", "choco"),  # a worker sends to one region while it sends to another
     "group-averaging",  # which asks for another collective
 }
 MB = 1_000_000
