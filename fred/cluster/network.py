@@ -147,7 +147,8 @@ class Network(Component):
         None,
         ge=1,
         le=MOST_BYTES,
-        description="size of every model and message, bytes, whatever it holds; absent: of its arrays, 4 per parameter",
+        description="size of the parameters on the network, bytes, in place of 4 per parameter; a message that is smaller or "
+        "larger than the parameters (codecs, control variates) keeps its ratio to them",
     )
     collective: Collective = Field(
         "ring", description="algorithm of allreduces, or a library whose allreduces were measured (`nccl`, `gloo`)"

@@ -3,6 +3,7 @@
 The bits of each result depend only on its operands (`portable/`, environment.py), not on the code compiled around it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
@@ -348,6 +349,7 @@ def _sizes(arithmetic: Arithmetic) -> Sizes:
         blocks.sizes(message, lambda sent: size_in_bytes(server.sent_bytes(sent), f"`sent_bytes` of `{name}`")),
         server.codec is None or server.codec.summable,
         tuple(size_in_bytes(size, f"`averaged_bytes` of `{name}`") for size in server.averaged_bytes(read)),
+        params=sum(4 * math.prod(leaf.shape) for leaf in jax.tree.leaves(blocks.like)),
     )
 
 

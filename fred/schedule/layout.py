@@ -106,6 +106,7 @@ class Sizes(NamedTuple):
     summable: bool = True  # messages can be summed on their way
     averages: tuple[int, ...] = ()  # of each average in turn; empty: those of a model
     examples: tuple[int, ...] = ()  # number of each worker's own examples, if the protocol asks; empty: all have as many
+    params: int = 0  # bytes of the parameters as arrays; 0: unknown, without a task
 
     def average(self, number: int) -> int | None:
         """Return the bytes of the average of models with this `number`, from 0; None for the usual size.
@@ -114,6 +115,28 @@ class Sizes(NamedTuple):
         300
         """
         return self.averages[number % len(self.averages)] if self.averages else None
+
+    def scaled(self, params: int) -> "Sizes":
+        """Return the sizes for parameters of `params` bytes: what a model and a message hold per parameter stays the same.
+
+        A codec that halves messages halves them at any size. Without a task, every message is as large as the parameters:
+            >>> half = Sizes((1.0,), Size(400, (400,)), Size(200, (200,)), params=400)
+            >>> half.scaled(1_000_000).message.whole, Sizes.alike(0, (1.0,)).scaled(1_000_000).message.whole
+            (500000, 1000000)
+        """
+        if not self.params:
+            return Sizes.alike(params, self.shares)._replace(examples=self.examples)
+
+        def scaled(size: int) -> int:
+            return -(-size * params // self.params)
+
+        def resized(size: Size) -> Size:
+            if size.whole == self.params:
+                return Size.cut(params, self.shares)
+            return Size(scaled(size.whole), tuple(map(scaled, size.blocks)))
+
+        averages = tuple(map(scaled, self.averages))
+        return self._replace(model=resized(self.model), message=resized(self.message), averages=averages, params=params)
 
     @classmethod
     def alike(cls, size: int, shares: Sequence[float]) -> "Sizes":

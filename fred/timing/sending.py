@@ -21,8 +21,8 @@ from fred.timing.world import Process, World
 class Sending(World):
     """The network of a run, and the costs of messages.
 
-    A message has the `size`, bytes, given to a verb, or else the usual one. That is the network's `message_bytes` if set, or
-    else the value in `sizes` for models, workers' messages and each block of them (a number applies to all).
+    A message has the `size`, bytes, given to a verb, or else the usual one: the value in `sizes` for models, workers' messages
+    and each block of them (a number applies to all), scaled to parameters of `message_bytes` if the network sets that.
     """
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int):
@@ -33,7 +33,7 @@ class Sending(World):
         self.links: Links | None = kind(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.blocks = blocks = recorder.layout.blocks  # number of blocks in each replica
         usual = Sizes.alike(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
-        self.sizes = Sizes.alike(network.message_bytes, usual.shares) if network and network.message_bytes else usual
+        self.sizes = usual.scaled(network.message_bytes) if network and network.message_bytes else usual
         self.shares = usual.shares  # each block's share of a model
         self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
         self._published = [(NONE, self.sizes.model.whole)] * self.workers  # row and bytes of each worker's last `publish`

@@ -22,8 +22,8 @@ from fred.timing.world import Process as Process  # protocols find it here
 class Simulation(Averaging):
     """The simulation of one run: gradients that workers compute at copies of the parameters, messages, effects on replicas.
 
-    A message has the `size`, bytes, given to a verb, or else the usual one. That is the network's `message_bytes` if set, or
-    else the value in `sizes` for models, workers' messages and each block of them (a number applies to all).
+    A message has the `size`, bytes, given to a verb, or else the usual one: the value in `sizes` for models, workers' messages
+    and each block of them (a number applies to all), scaled to parameters of `message_bytes` if the network sets that.
 
     Args:
         cluster: the machines.
