@@ -1,9 +1,10 @@
 """The simulated machines: the number of workers, the speed of each, and their links to the servers."""
 
 import math
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import count
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -241,6 +242,11 @@ class Cluster(Component):
             return [self.compute] * self.size
         return [group.compute or self.compute for group in self.groups for _ in range(group.workers)]
 
+    def distributions(self) -> list[Latency]:
+        """Return the distribution of each worker's compute time at speed 1: [workers]; under a trace, that of its own times."""
+        ranks: dict[int, Iterator[int]] = defaultdict(count)
+        return [latency.of_member(next(ranks[id(latency)])) for latency in self.latencies()]
+
     def worker_speeds(self) -> list[float]:
         """Return the speed of each worker: [workers]."""
         if self.devices is not None:
@@ -273,9 +279,10 @@ class Cluster(Component):
 
     def _rates(self, messages: float) -> list[float]:
         """Return each worker's gradients per second if it waits this long, s, for the messages of each gradient."""
-        seconds = {latency: _usual(latency) for latency in set(self.latencies())}
-        members = zip(self.latencies(), self.worker_speeds(), strict=True)
-        return [1 / max(seconds[latency] / speed + messages, 1 / NANOSECONDS) for latency, speed in members]
+        distributions = self.distributions()
+        seconds = {id(latency): _usual(latency) for latency in {id(latency): latency for latency in distributions}.values()}
+        members = zip(distributions, self.worker_speeds(), strict=True)
+        return [1 / max(seconds[id(latency)] / speed + messages, 1 / NANOSECONDS) for latency, speed in members]
 
     def loads(self, seed: int) -> list[Load]:
         """Start every contention regime, in the order of `contention`; `seed` is the run's."""

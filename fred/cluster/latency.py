@@ -83,6 +83,14 @@ class Latency(Component):
     def mean(self) -> float:
         """Return the expected duration, s (infinite if the distribution has none)."""
 
+    def of_member(self, rank: int) -> "Latency":
+        """Return the distribution of one member's durations, by default the same for all.
+
+        Args:
+            rank: index of the member among those with this latency.
+        """
+        return self
+
     def draws(self, seed: int, purpose: str, members: ArrayLike, ranks: ArrayLike, position: int, size: int) -> Seconds:
         """Return `size` durations of each member from a position on, s: shape of `members` + [size].
 

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.base.errors import FredError
 from fred.cluster.latency import Latency, Seconds, Uniforms
+from fred.cluster.measured import Empirical
 from fred.components.component import Count
 from fred.components.input_path import InputPath, UnreadError
 from fred.traces.columns import EXAMPLE
@@ -87,6 +88,14 @@ class Recorded(Reading, Latency):
         """Return, by rank, the worker's times in the rows at these positions, which are the same for all workers."""
         columns = np.asarray(ranks) % len(self.trace.workers)
         return self.trace.seconds[self._rows(seed, f"{purpose} rows", position, size), columns[..., None]]
+
+    def of_member(self, rank: int) -> Latency:
+        """Return the distribution of the times of the trace's worker with this rank, so that fast and slow ones differ."""
+        return self._of_workers[rank % len(self.trace.workers)]
+
+    @cached_property
+    def _of_workers(self) -> list[Empirical]:
+        return [Empirical.model_construct(values=tuple(column)) for column in self.trace.seconds.T.tolist()]
 
     def _rows(self, seed: int, purpose: str, position: int, size: int) -> NDArray[np.int64]:
         """Return the rows of the trace, in the order of use."""

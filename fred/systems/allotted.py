@@ -24,7 +24,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 import heapq
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -33,7 +33,8 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
-from fred.components.component import Count, Whole
+from fred.cluster.latency import Latency, Seconds, Uniforms
+from fred.components.component import Count, Duration, Whole
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
@@ -103,7 +104,7 @@ class TimeLimited(_Allotted):
     trials: Count | tuple[Whole, ...] = Field(
         1, description="B: gradients that each worker begins in a round; or a list with one number per worker", examples=[4]
     )
-    limit: Positive | tuple[Positive, ...] | None = Field(
+    limit: Duration | tuple[Duration, ...] | None = Field(
         None,
         description="time limit of a gradient, s; or a list with one limit per worker; absent: the worker's median time",
     )
@@ -125,19 +126,26 @@ class TimeLimited(_Allotted):
     def _limits(self, cluster: Cluster) -> list[int]:
         """Return the time limit of each worker, ns."""
         given = self.limit if isinstance(self.limit, tuple) else (self.limit,) * cluster.size
-        members = zip(given, cluster.latencies(), cluster.worker_speeds(), strict=True)
-        medians = {latency: float(latency.sample(np.array([0.5]))[0]) for latency in set(cluster.latencies())}
-        return [round((limit or medians[latency] / speed) * NANOSECONDS) for limit, latency, speed in members]
+        distributions = cluster.distributions()
+        members = zip(given, distributions, cluster.worker_speeds(), strict=True)
+        medians = _samples(distributions, np.array([0.5]))
+        return [round((limit or float(medians[id(latency)][0]) / speed) * NANOSECONDS) for limit, latency, speed in members]
 
     def _expected(self, cluster: Cluster) -> float:
         """Return the expected number of gradients that are ready in time in a round."""
         points = (np.arange(_POINTS) + 0.5) / _POINTS
-        seconds = {latency: latency.sample(points) for latency in set(cluster.latencies())}
-        members = zip(self._trials(cluster), self._limits(cluster), cluster.latencies(), cluster.worker_speeds(), strict=True)
+        distributions = cluster.distributions()
+        seconds = _samples(distributions, points)
+        members = zip(self._trials(cluster), self._limits(cluster), distributions, cluster.worker_speeds(), strict=True)
         return math.fsum(
-            trials * float(np.mean(np.rint(seconds[latency] / speed * NANOSECONDS) <= limit))
+            trials * float(np.mean(np.rint(seconds[id(latency)] / speed * NANOSECONDS) <= limit))
             for trials, limit, latency, speed in members
         )
+
+
+def _samples(distributions: Sequence[Latency], points: Uniforms) -> dict[int, Seconds]:
+    """Return the durations of each distribution at these uniform draws, by its `id`."""
+    return {number: latency.sample(points) for number, latency in {id(each): each for each in distributions}.items()}
 
 
 class Bandit(_Allotted):
@@ -154,7 +162,7 @@ class Bandit(_Allotted):
     width: Positive = Field(
         4 * math.e, description="width of the confidence bounds; the default is the paper's, which explores much"
     )
-    scale: Positive | None = Field(
+    scale: Duration | None = Field(
         None, description="c: spread of compute times, s; usually the longest mean; absent: twice the worker's own mean"
     )
 
