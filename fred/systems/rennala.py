@@ -23,6 +23,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 
 from abc import abstractmethod
 from collections import Counter
+from fractions import Fraction
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -125,7 +126,9 @@ class FreshFromAll(_Fresh):
     """
 
     batch: Whole = Field(
-        0, description="S: smallest number of gradients if all workers deliver equally many; 0: one per worker suffices"
+        0,
+        description="S: a round ends when the harmonic mean of the workers' numbers of gradients exceeds S / n; then equal "
+        "numbers sum to more than S; 0: one per worker suffices",
     )
 
     def _server(self, sim: Simulation) -> "_Server":
@@ -206,5 +209,9 @@ class _Means(_Server):
         return True
 
     def _are_enough(self) -> bool:
+        """Return True if the harmonic mean of the numbers exceeds S / n, in fractions: floats make 5 x 1/3 less than 5/3."""
         workers = self._sim.workers
-        return len(self._numbers) == workers and workers**2 > self._needed * sum(1 / each for each in self._numbers.values())
+        if len(self._numbers) < workers:
+            return False
+        inverses = sum(Fraction(times, number) for number, times in Counter(self._numbers.values()).items())
+        return workers**2 > self._needed * inverses
