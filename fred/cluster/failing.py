@@ -19,6 +19,7 @@ class Outage(NamedTuple):
     detected: int
     complete: int  # all workers have a machine; NEVER: there are not enough
     loaded: int
+    ready: tuple[int, ...] = ()  # when each of these workers has a machine again; empty: no machine is broken
 
 
 class _Failure(NamedTuple):
@@ -82,16 +83,18 @@ class Failing:
     def fail(self, now: int) -> Outage:
         """Let the next machines fail `now`, ns; return when the job goes on."""
         failure = self._strike(now)
-        detected = complete = now + self._detect()
+        detected = now + self._detect()
         if failure.repaired is None:
             return Outage(failure.workers, detected, detected, detected + self._load())
         self._send_to_repair(failure, detected)
-        for worker in failure.workers:
+        ready = [NEVER] * len(failure.workers)
+        for place, worker in enumerate(failure.workers):
             if not self._free:
-                return Outage(failure.workers, detected, NEVER, NEVER)
+                return Outage(failure.workers, detected, NEVER, NEVER, tuple(ready))
             free, self._machines[worker] = heappop(self._free)
-            complete = max(complete, free)
-        return Outage(failure.workers, detected, complete, complete + self._join() + self._load())
+            ready[place] = max(detected, free)
+        complete = max(ready)
+        return Outage(failure.workers, detected, complete, complete + self._join() + self._load(), tuple(ready))
 
     def _next_recorded(self) -> int:
         return max(self._recorded[-1][0], self._since) if self._recorded else NEVER

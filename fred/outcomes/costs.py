@@ -63,7 +63,7 @@ def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spen
 
 def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of workers, in the unit of prices x ns, and their energy, W ns, until some times: [times] each."""
-    away, cost, energy = schedule.intervals.only(What.AWAY), np.zeros(len(times)), np.zeros(len(times))
+    away, cost, energy = schedule.intervals.only(What.AWAY, What.BROKEN), np.zeros(len(times)), np.zeros(len(times))
     busy, chosen = _busy(schedule) if prices.have_power else None, prices.of_workers(cluster.workers_place)
     for number, some in enumerate(prices.workers):
         own = chosen == number

@@ -97,6 +97,7 @@ class What(IntEnum):
     REPAIRING = 11  # it waits until all workers have a machine
     LOADING = 12  # machines join and load the checkpoint
     SKIPPED = 13  # at this time, a failure made the worker skip minibatches that it had begun; `other`: their number
+    BROKEN = 14  # a worker has no machine: from a failure of the job until its own is repaired, or another one replaces it
 
 
 class Intervals(NamedTuple):
@@ -114,9 +115,9 @@ class Intervals(NamedTuple):
         """Return the intervals in a table with these columns: [intervals, 6]."""
         return cls(*np.ascontiguousarray(table.reshape(-1, len(cls._fields)).T))
 
-    def only(self, what: What) -> "Intervals":
-        """Return the intervals of one kind."""
-        return Intervals(*(column[self.what == what] for column in self))
+    def only(self, *kinds: What) -> "Intervals":
+        """Return the intervals of some kinds."""
+        return Intervals(*(column[np.isin(self.what, kinds)] for column in self))
 
 
 def exact_sum(numbers: Ints) -> int:

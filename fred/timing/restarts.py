@@ -113,6 +113,8 @@ class Restarts:
         if enough and self._last is not self._initial:
             loaded += self._saving.load(loaded)
         record.of_job(What.DETECTING, now, outage.detected, outage.workers[0])
+        for worker, ready in zip(outage.workers, outage.ready, strict=False):
+            record.of_job(What.BROKEN, now, ready, worker)
         record.of_job(What.REPAIRING, outage.detected, outage.complete)
         record.of_job(What.LOADING, outage.complete, loaded)
         self._sim.halt(self._end, {} if enough else {"the job": "a machine: too few are left"})

@@ -99,7 +99,9 @@ class Restorable(Recorder):
         while self._of_job and (self._of_job[-1][1] >= since or self._of_job[-1][2] > now):  # it may fail while it loads
             later.append(self._of_job.pop())
         for what, begin, end, worker, other in reversed(later):
-            if begin < since or what in (What.LOST, What.SKIPPED):
+            if what == What.BROKEN:
+                self._of_job.append([what, begin, end, worker, other])
+            elif begin < since or what in (What.LOST, What.SKIPPED):
                 self._of_job.append([what, begin, min(end, now), worker, other])
             elif what == What.DETECTING:
                 self._of_job.append([what, begin, begin, worker, other])
