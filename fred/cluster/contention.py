@@ -16,10 +16,9 @@ from fred.base import streams
 from fred.base.elementary import log
 from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS, durations
-from fred.cluster.latency import Constant, Latency, Mixture, Positive
+from fred.cluster.latency import Constant, Latency, Mixture
 from fred.components import own_code
-from fred.components.component import Component, Count, Whole
-from fred.components.limits import LONGEST
+from fred.components.component import Component, Count, Duration, Time, Whole
 
 FOREVER = 1 << 62  # ns
 _MOST_CHANGES = 100_000  # changes of the regimes during one gradient
@@ -27,7 +26,6 @@ _MOST_SWITCHES = 4_000_000  # switches of one entity
 NodeOf = NDArray[np.int64]  # node number of each worker
 Scope = Literal["worker", "node", "cluster"]
 Slowdown = Annotated[float, Field(ge=1)]
-Dwell = Annotated[float, Field(gt=0, le=LONGEST)]  # s
 
 
 class Load:
@@ -159,8 +157,8 @@ class MarkovSwitching(Contention):
     """Markov switching between a fast and a slow state, with exponential dwell times, started from stationarity."""
 
     slowdown: Slowdown = Field(description="factor on compute times in the slow state", examples=[3.0])
-    fast_seconds: Dwell = Field(description="mean time in the fast state, s", examples=[20.0])
-    slow_seconds: Dwell = Field(description="mean time in the slow state, s", examples=[10.0])
+    fast_seconds: Duration = Field(description="mean time in the fast state, s", examples=[20.0])
+    slow_seconds: Duration = Field(description="mean time in the slow state, s", examples=[10.0])
     of: Scope = Field("worker", description="unit that is slow or fast as a whole")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
@@ -206,8 +204,8 @@ class Job(Contention):
 
     nodes: tuple[Whole, ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
     slowdown: Slowdown = Field(description="factor on compute times", examples=[2.0])
-    begin: float = Field(0.0, ge=0, description="start of the job, s")
-    end: Positive | None = Field(None, description="end of the job, s; absent: it never ends")
+    begin: Time = Field(0.0, description="start of the job, s")
+    end: Duration | None = Field(None, description="end of the job, s; absent: it never ends")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Job":
@@ -246,7 +244,7 @@ class RandomDelays(Contention):
     workers: Count = Field(
         description="number of delayed workers per step; an average, exact or nearly, by `draw`", examples=[1]
     )
-    seconds: Positive = Field(description="delay, s", examples=[0.32])
+    seconds: Duration = Field(description="delay, s", examples=[0.32])
     draw: Literal["exact", "independent", "published"] = Field("exact", description="how the delayed workers are drawn")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:

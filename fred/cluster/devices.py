@@ -25,7 +25,7 @@ from fred.cluster.latency import AnyLatency, Positive
 from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component
 from fred.components.input_path import InputPath
-from fred.traces.columns import CSVFile
+from fred.traces.tables import read_table
 
 Way = Literal["upload", "download"]
 _COLUMNS = ("speed", "upload", "download")
@@ -126,12 +126,9 @@ def _drawn(what: str, law: Any, workers: int) -> list[float]:
 
 def _kinds(path: Path) -> list[dict[str, float]]:
     """Return the kinds in a CSV file. Raises FredError."""
-    file = CSVFile(path)
-    known = [name for name in _COLUMNS if name in file.header]
-    if not known:
-        raise FredError(f"{path} has the columns {listed(file.header)}; expected some of {', '.join(_COLUMNS)}")
-    _, numbers = file.columns([], known)
-    rows = [dict(zip(known, row, strict=True)) for row in zip(*(numbers[name].tolist() for name in known), strict=True)]
+    file, _, numbers = read_table(path, [], _COLUMNS, optional=_COLUMNS)
+    columns = (column.tolist() for column in numbers.values())
+    rows = [dict(zip(numbers, row, strict=True)) for row in zip(*columns, strict=True)]
     for place, row in enumerate(rows):
         if not all(0 < number < math.inf for number in row.values()):
             found = listed([f"{number:g}" for number in row.values()])

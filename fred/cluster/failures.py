@@ -15,6 +15,7 @@ Example: four workers, of which one fails every two hours; a checkpoint every te
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -22,21 +23,19 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, model_serializer, model_validator
 
 from fred.base.errors import FredError
-from fred.base.words import listed
-from fred.cluster.contention import Dwell
 from fred.cluster.durations import check_median
-from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency, NonNegative, Positive
+from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency
 from fred.cluster.speeds import Bandwidth
-from fred.components.component import Component, Count, Whole
+from fred.components.component import Component, Count, Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import MOST_BYTES
-from fred.traces.columns import CSVFile
+from fred.traces.tables import read_table
 
 _AT_ONCE = Constant(seconds=0.0)
 _MOST = 100_000  # recorded failures; all of them are stored in every manifest
 _COLUMNS = ("worker", "down", "up")
 _CARRIED = ("to", "bytes", "store_bandwidth", "blocking")  # options of checkpoints that the network carries
-_Recorded = tuple[Whole, NonNegative, NonNegative]  # worker, down and up, s
+_Recorded = tuple[Whole, Time, Time]  # worker, down and up, s
 
 
 class Cause(Component):
@@ -48,7 +47,7 @@ class Cause(Component):
 
     of: Literal["workers", "nodes", "regions"] = Field("workers", description="machines that fail")
     together: Count = Field(1, description="number of neighbours that fail as one, such as the nodes of a rack")
-    mean_up: Dwell | None = Field(None, description="mean of an exponential time until each fails, s", examples=[86400.0])
+    mean_up: Duration | None = Field(None, description="mean of an exponential time until each fails, s", examples=[86400.0])
     up: AnyLatency | None = Field(None, description="time until each fails, s, instead of `mean_up`")
     repair: AnyLatency | None = Field(
         None, description="time to repair, s; absent: nothing is broken, and the same machines start again at once"
@@ -84,9 +83,9 @@ class Checkpoint(Component):
     """Checkpoints of the parameters and of the whole state of the optimizer, to which a job returns after a failure."""
 
     every_updates: Count | None = Field(None, description="updates between two checkpoints", examples=[100])
-    every_seconds: Positive | None = Field(None, description="time between two checkpoints, s, instead of `every_updates`")
-    pause: NonNegative = Field(0.0, description="time for which the job stops to make one, s")
-    write: NonNegative = Field(0.0, description="further time until it can be used, s, during which the job goes on")
+    every_seconds: Duration | None = Field(None, description="time between two checkpoints, s, instead of `every_updates`")
+    pause: Time = Field(0.0, description="time for which the job stops to make one, s")
+    write: Time = Field(0.0, description="further time until it can be used, s, during which the job goes on")
     to: Literal["store", "peers"] | None = Field(
         None,
         description="where the network carries it: to a store, or each worker's share to the memory of the next worker; "
@@ -175,7 +174,7 @@ class Failures(Component):
             raise ValueError("give `recorded` or `file`, not both")
         path = InputPath.of(options["file"], info).located()
         try:
-            return {**{key: value for key, value in options.items() if key != "file"}, "recorded": _recorded(CSVFile(path))}
+            return {**{key: value for key, value in options.items() if key != "file"}, "recorded": _recorded(path)}
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -208,13 +207,9 @@ class Failures(Component):
             raise ValueError("`of: regions` needs `network.regions`")
 
 
-def _recorded(file: CSVFile) -> list[tuple[int, float, float]]:
+def _recorded(path: Path) -> list[tuple[int, float, float]]:
     """Return the failures in a file. Raises FredError."""
-    if missing := [column for column in _COLUMNS if column not in file.header]:
-        raise FredError(
-            f"{file.path} has no column `{missing[0]}`; it has {listed(file.header)}; expected {', '.join(_COLUMNS)}"
-        )
-    _, numbers = file.columns([], _COLUMNS)
+    file, _, numbers = read_table(path, [], _COLUMNS)
     found = list(zip(*(numbers[name].tolist() for name in _COLUMNS), strict=True))
     for row, (worker, down, up) in enumerate(found):
         if not (worker >= 0 and worker.is_integer() and 0 <= down < up < math.inf):

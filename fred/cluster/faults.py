@@ -14,10 +14,9 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.base.elementary import log
 from fred.base.errors import FredError
-from fred.cluster.contention import Dwell
 from fred.cluster.durations import NANOSECONDS, NEVER, check_median, durations
-from fred.cluster.latency import AnyLatency, Constant, Positive
-from fred.components.component import Component, Whole
+from fred.cluster.latency import AnyLatency, Constant
+from fred.components.component import Component, Duration, Time, Whole
 
 Who = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]
@@ -122,8 +121,8 @@ class Outage(Fault):
 
     workers: tuple[Whole, ...] = Field((), description="numbers of the workers, from 0", examples=[[0]])
     servers: tuple[Whole, ...] = Field((), description="numbers of the servers, from 0")
-    begin: float = Field(0.0, ge=0, description="start of the outage, s")
-    end: Positive | None = Field(None, description="end of the outage, s; absent: they never rejoin")
+    begin: Time = Field(0.0, description="start of the outage, s")
+    end: Duration | None = Field(None, description="end of the outage, s; absent: they never rejoin")
 
     @property
     def strikes_servers(self) -> bool:
@@ -156,7 +155,7 @@ class Crashes(Fault):
     """Random crashes of workers or servers: each is up for a random time, exponential or as given, and then offline for one."""
 
     of: Literal["workers", "servers"] = Field("workers", description="machines that crash")
-    mean_up: Dwell | None = Field(None, description="mean of an exponential time until the next crash, s", examples=[100.0])
+    mean_up: Duration | None = Field(None, description="mean of an exponential time until the next crash, s", examples=[100.0])
     up: AnyLatency | None = Field(None, description="time until the next crash, s, instead of `mean_up`")
     away: AnyLatency = Field(Constant(seconds=10.0), description="offline time after a crash, s")
 
@@ -232,7 +231,7 @@ class LostMessages(Fault):
     ways: tuple[Way, ...] = Field(
         ("to-servers", "to-workers", "between-workers"), description="directions in which messages are lost"
     )
-    again_after: Positive | None = Field(None, description="retransmission timeout, s; absent: no retransmission")
+    again_after: Duration | None = Field(None, description="retransmission timeout, s; absent: no retransmission")
 
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         return _Losing(self, seed, name)

@@ -26,21 +26,20 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, 
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.cluster.latency import NonNegative
-from fred.components.component import Component, Whole
+from fred.components.component import Component, Power, Price, Time, Whole
 from fred.components.input_path import InputPath
-from fred.traces.columns import CSVFile
+from fred.traces.tables import read_table
 
-Step = tuple[NonNegative, NonNegative]  # a time, s; the price per hour from then on
+Step = tuple[Time, Price]  # a time, s; the price per hour from then on
 _MOST = 100_000  # steps of a price; all of them are stored in every manifest
 _COLUMNS = ("begin", "per_hour")
 _by_form = Discriminator(
     lambda price: "[list]" if isinstance(price, list | tuple) else "[number]"
 )  # so that one error is reported
-_Number = Annotated[NonNegative, Tag("[number]")]
+_Number = Annotated[Price, Tag("[number]")]
 _TABLE = WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "number", "minimum": 0}}})
 _Steps = Annotated[tuple[Step, ...], Tag("[list]"), _TABLE]
-_Table = Annotated[tuple[tuple[NonNegative, ...], ...], Tag("[list]"), _TABLE]
+_Table = Annotated[tuple[tuple[Price, ...], ...], Tag("[list]"), _TABLE]
 
 
 def _or_a_file(schema: dict[str, Any]) -> None:
@@ -112,15 +111,15 @@ class PricedWorkers(Machines):
     groups: tuple[Whole, ...] = Field(
         (), description="only workers of these groups, by their place in `cluster.groups`, from 0"
     )
-    busy_watts: NonNegative = Field(0.0, description="power of a worker while it computes, W")
-    idle_watts: NonNegative = Field(0.0, description="power of a worker while it waits or sends, W; offline workers draw none")
+    busy_watts: Power = Field(0.0, description="power of a worker while it computes, W")
+    idle_watts: Power = Field(0.0, description="power of a worker while it waits or sends, W; offline workers draw none")
 
 
 class PricedServers(Machines):
     """The price of some servers, and their power."""
 
     servers: tuple[Whole, ...] = Field((), description="only these servers, by number; absent: all")
-    watts: NonNegative = Field(0.0, description="power of a server, W; offline servers draw none")
+    watts: Power = Field(0.0, description="power of a server, W; offline servers draw none")
 
 
 class Prices(Component):
@@ -139,7 +138,7 @@ class Prices(Component):
         description="price of a GB (10^9 bytes) sent over the network; with `network.regions`, only from one region to "
         "another; or a table of it from each region to each",
     )
-    per_kwh: NonNegative = Field(0.0, description="price of a kWh, for machines whose electricity is paid separately")
+    per_kwh: Price = Field(0.0, description="price of a kWh, for machines whose electricity is paid separately")
 
     @property
     def have_power(self) -> bool:
@@ -217,10 +216,7 @@ def _known(kind: str, of: str, numbers: Sequence[int], size: int) -> None:
 
 def _read(path: Path) -> list[Step]:
     """Return the steps of a price in a CSV file. Raises FredError."""
-    file = CSVFile(path)
-    if missing := [column for column in _COLUMNS if column not in file.header]:
-        raise FredError(f"{path} has no column `{missing[0]}`; it has {listed(file.header)}; expected {', '.join(_COLUMNS)}")
-    _, numbers = file.columns([], list(_COLUMNS))
+    file, _, numbers = read_table(path, [], _COLUMNS)
     begins, prices = (numbers[name] for name in _COLUMNS)
     for row, (begin, price) in enumerate(zip(begins.tolist(), prices.tolist(), strict=True)):
         if not (begin >= 0 and 0 <= price < np.inf):

@@ -34,9 +34,10 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.base.elementary import cos, exp
 from fred.base.errors import FredError
-from fred.cluster.contention import FOREVER, Contention, Drawn, Dwell, Load, NodeOf, Scope, Slowdown, entities
+from fred.cluster.contention import FOREVER, Contention, Drawn, Load, NodeOf, Scope, Slowdown, entities
 from fred.cluster.durations import NANOSECONDS, check_median
-from fred.cluster.latency import AnyLatency, NonNegative, Positive
+from fred.cluster.latency import AnyLatency, Positive
+from fred.components.component import Duration, Time
 
 _MOST_STEPS = 4_000_000  # steps of one entity's noise
 Persistence = Annotated[float, Field(ge=0, lt=1)]
@@ -51,7 +52,7 @@ class PersistentNoise(Contention):
 
     deviation: Positive = Field(description="standard deviation of the logarithm of the factor", examples=[0.1])
     persistence: Persistence = Field(description="correlation of the logarithm with that of the next step", examples=[0.9])
-    every: Dwell = Field(1.0, description="length of a step, s")
+    every: Duration = Field(1.0, description="length of a step, s")
     of: Scope = Field("worker", description="unit that is slow or fast as a whole")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
@@ -96,8 +97,8 @@ class Diurnal(Contention):
     """
 
     slowdown: Slowdown = Field(description="factor on compute times at the worst time of the day", examples=[1.5])
-    period: Dwell = Field(86400.0, description="length of a day, s")
-    peak: NonNegative = Field(0.0, description="worst time of the first day, s")
+    period: Duration = Field(86400.0, description="length of a day, s")
+    peak: Time = Field(0.0, description="worst time of the first day, s")
     steps: int = Field(96, ge=2, le=100_000, description="number of steps of constant speed in a day")
     shape: Literal["cosine", "linear"] = Field("cosine", description="shape of the cycle between full speed and the peak")
 
@@ -138,8 +139,8 @@ class MovingJob(Contention):
     """A competing job that slows one node after another down; after the last node it pauses and starts again."""
 
     slowdown: Slowdown = Field(description="factor on compute times of the node", examples=[2.0])
-    dwell: Dwell = Field(description="time on each node, s", examples=[6.0])
-    rest: NonNegative = Field(0.0, description="pause after each round over the nodes, s")
+    dwell: Duration = Field(description="time on each node, s", examples=[6.0])
+    rest: Time = Field(0.0, description="pause after each round over the nodes, s")
     order: Literal["numbers", "random"] = Field(
         "numbers", description="order of the nodes in a round; `random`: drawn for each round"
     )

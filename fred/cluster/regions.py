@@ -13,13 +13,12 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.cluster.collectives import one_way
-from fred.components.component import Component, Whole
+from fred.components.component import Component, Time, Whole
 from fred.components.input_path import InputPath
-from fred.components.limits import LONGEST
 
 MOST_REGIONS = 12  # the search for the best ring is exponential in their number
 _Widths = tuple[tuple[Annotated[float, Field(gt=0)], ...], ...]
-_Seconds = tuple[tuple[Annotated[float, Field(ge=0, le=LONGEST)], ...], ...]
+_Seconds = tuple[tuple[Time, ...], ...]
 
 
 class Regions(Component):

@@ -11,6 +11,7 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,17 +19,15 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from fred.base import inputs, streams
 from fred.base.errors import FredError
-from fred.base.words import listed
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, Span, Who
-from fred.cluster.latency import NonNegative, Positive
-from fred.components.component import Whole
+from fred.components.component import Duration, Time, Whole
 from fred.components.input_path import InputPath
-from fred.traces.columns import CSVFile
+from fred.components.limits import LONGEST
+from fred.traces.tables import read_table
 
 _MOST = 100_000  # sessions; all of them are stored in every manifest
-_COLUMNS = ("member", "begin", "end")
-_Session = tuple[NonNegative, NonNegative]  # begin and end, s
+_Session = tuple[Time, Time]  # begin and end, s
 _OfMember = Annotated[tuple[_Session, ...], Field(min_length=1)]
 
 
@@ -46,7 +45,7 @@ class Sessions(Fault):
         (), description="begin and end of each session, s, for each member; or give `file`", examples=[[[[0, 60]], [[30, 90]]]]
     )
     file: InputPath | None = Field(None, description="CSV or JSON file of the sessions, relative to the scenario file")
-    length: Positive | None = Field(None, description="time after which the record begins again, s; absent: its last end")
+    length: Duration | None = Field(None, description="time after which the record begins again, s; absent: its last end")
     assignment: Literal["in-order", "drawn"] = Field(
         "in-order",
         description="`in-order`: worker i has the sessions of the i-th member, further ones start over with the first; "
@@ -76,8 +75,8 @@ class Sessions(Fault):
             raise ValueError(f"{number:,} sessions; expected at most {_MOST:,}: take some of the members")
         for own in self.sessions:
             for begin, end in own:
-                if end <= begin:
-                    raise ValueError(f"a session ends at {end:g} s, which is not after its begin at {begin:g} s")
+                if round(end * NANOSECONDS) <= round(begin * NANOSECONDS):
+                    raise ValueError(f"a session ends at {end:g} s, which is not 1 ns or more after its begin at {begin:g} s")
         if self.length is not None and self.length < self._last:
             raise ValueError(f"`length` ({self.length:g} s) is before the end of the last session ({self._last:g} s)")
         return self
@@ -99,10 +98,10 @@ class Sessions(Fault):
 class Periodic(Fault):
     """Workers that are available for a part of each day, or of any other period, such as phones that charge at night."""
 
-    available: Positive = Field(description="time in each period in which a worker is available, s", examples=[28800.0])
-    period: Positive = Field(86400.0, description="length of a period, s")
-    begin: float = Field(0.0, ge=0, description="begin of the available time, s from the begin of a period")
-    shifts: tuple[NonNegative, ...] = Field(
+    available: Duration = Field(description="time in each period in which a worker is available, s", examples=[28800.0])
+    period: Duration = Field(86400.0, description="length of a period, s")
+    begin: Time = Field(0.0, description="begin of the available time, s from the begin of a period")
+    shifts: tuple[Time, ...] = Field(
         (0.0,),
         min_length=1,
         description="how much later each worker's periods begin, s, such as time zones; further ones start over",
@@ -111,7 +110,7 @@ class Periodic(Fault):
 
     @model_validator(mode="after")
     def _parts(self) -> "Periodic":
-        if not self.available < self.period:
+        if not round(self.available * NANOSECONDS) < round(self.period * NANOSECONDS):
             raise ValueError(f"`available` ({self.available:g} s) must be less than the `period` ({self.period:g} s)")
         return self
 
@@ -155,16 +154,15 @@ def spans_of_counts(counts: Sequence[int], gap: float) -> list[list[tuple[float,
     >>> spans_of_counts([1, 2, 0, 1], gap=10.0)
     [[(0.0, 20.0), (30.0, 40.0)], [(10.0, 20.0)]]
     """
-    found: list[list[tuple[float, float]]] = [[] for _ in range(max(counts, default=0))]
-    for number, own in enumerate(found):
-        there = [count > number for count in counts] + [False]
-        for place, now in enumerate(there):
-            before = place > 0 and there[place - 1]
-            if now and not before:
-                own.append((place * gap, 0.0))
-            elif before and not now:
-                own[-1] = own[-1][0], place * gap
-    return found
+    sessions: list[list[tuple[float, float]]] = [[] for _ in range(max(counts, default=0))]
+    begins: list[float] = []  # of the machines that are available now
+    for place, count in enumerate([*counts, 0]):
+        time = place * gap
+        while len(begins) > count:
+            begin = begins.pop()
+            sessions[len(begins)].append((begin, time))
+        begins += [time] * (count - len(begins))
+    return sessions
 
 
 def _of(workers: Sequence[int], number: int) -> Sequence[int]:
@@ -194,21 +192,22 @@ def _read_counts(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(inputs.text(path))
         gap, counts = content["metadata"]["gap_seconds"], content["data"]
-        right = isinstance(gap, int | float) and gap > 0 and all(type(each) is int and each >= 0 for each in counts)
-    except (ValueError, TypeError, KeyError):
+        right = type(gap) in (int, float) and all(type(count) is int and count >= 0 for count in counts)
+        right = right and gap >= 1 / NANOSECONDS and gap * len(counts) <= LONGEST
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         right = False
     if not right:
         raise FredError(f"{path}: {expected}")
     if not any(counts):
         raise FredError(f"{path}: no machine is ever available")
+    number = sum(max(0, later - count) for count, later in pairwise([0, *counts]))
+    if number > _MOST:  # before lists of them are built
+        raise FredError(f"{path}: {number:,} sessions; expected at most {_MOST:,}: take a part of the record")
     return {"sessions": spans_of_counts(counts, gap), "length": float(gap * len(counts))}
 
 
 def _read_sessions(path: Path) -> list[list[tuple[float, float]]]:
-    file = CSVFile(path)
-    if missing := [column for column in _COLUMNS if column not in file.header]:
-        raise FredError(f"{path} has no column `{missing[0]}`; it has {listed(file.header)}; expected {', '.join(_COLUMNS)}")
-    labels, numbers = file.columns(["member"], ["begin", "end"])
+    file, labels, numbers = read_table(path, ["member"], ["begin", "end"])
     found: dict[int, list[tuple[float, float]]] = {}
     for row, member in enumerate(labels["member"].codes.tolist()):
         begin, end = float(numbers["begin"][row]), float(numbers["end"][row])

@@ -19,11 +19,16 @@ from pydantic_core import PydanticCustomError
 from fred.base.errors import FredError
 from fred.components import own_code, registry
 from fred.components.input_path import InputPath, UnreadError
+from fred.components.limits import LONGEST
 
 C = TypeVar("C", bound="Component")
 _MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # the last valid component of each class
 Count = Annotated[int, Field(ge=1, lt=2**31)]  # all numbers of things in scenarios are below 2^31
 Whole = Annotated[int, Field(ge=0, lt=2**31)]  # the same, or 0
+Time = Annotated[float, Field(ge=0, le=LONGEST)]  # a time of the clock, s
+Duration = Annotated[float, Field(ge=1e-9, le=LONGEST)]  # s, at least 1 ns, the clock's unit
+Price = Annotated[float, Field(ge=0, le=1e12)]  # of a machine for an hour, of a GB, of a kWh, in any currency
+Power = Annotated[float, Field(ge=0, le=1e12)]  # W
 
 
 def without_example(docstring: str) -> str:

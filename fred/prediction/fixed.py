@@ -9,8 +9,7 @@ from pydantic import Field
 
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
-from fred.components.component import Count
-from fred.components.limits import LONGEST
+from fred.components.component import Count, Duration
 from fred.prediction.contract import Always, Chooser, CutoffRule, Deadline, Objective, Progress, Times, UntrainedError
 from fred.prediction.lognormal import Floats
 
@@ -64,8 +63,8 @@ class FixedDeadline(CutoffRule):
         1.2
     """
 
-    seconds: float | None = Field(
-        None, gt=0, le=LONGEST, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
+    seconds: Duration | None = Field(
+        None, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -96,8 +95,8 @@ class FixedCountOrDeadline(CutoffRule):
     """
 
     workers: Count | None = Field(None, description="workers that end a round, c; absent: found in training", examples=[1])
-    seconds: float | None = Field(
-        None, gt=0, le=LONGEST, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
+    seconds: Duration | None = Field(
+        None, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
     )
 
     def start(self, node_of: NodeOf) -> Chooser:

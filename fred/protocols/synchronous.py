@@ -26,8 +26,7 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
-from fred.cluster.latency import NonNegative
-from fred.components.component import Whole
+from fred.components.component import Time, Whole
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
@@ -49,7 +48,7 @@ class Synchronous(Protocol):
 
     backup_workers: Whole = Field(0, description="b: number of workers for which a round does not wait")
     late: Literal["finish", "interrupt"] = Field("finish", description="what a late worker does with its gradient")
-    timeout: NonNegative | None = Field(
+    timeout: Time | None = Field(
         None, description="time after which rounds go on without a worker that has gone offline, s; absent: they wait for it"
     )
 

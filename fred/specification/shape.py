@@ -11,8 +11,8 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
 from fred.components import registry
-from fred.components.component import Component, Count, checked_as
-from fred.components.limits import LONGEST, MOST_GRADIENTS, MOST_POINTS
+from fred.components.component import Component, Count, Duration, checked_as
+from fred.components.limits import MOST_GRADIENTS, MOST_POINTS
 from fred.components.one_of import OneOf
 from fred.protocols.protocol import Protocol
 from fred.schedule.allowed import check_layout
@@ -76,7 +76,7 @@ class Stop(Component):
     tokens: Count | None = Field(
         None, description="tokens in the minibatches of these gradients, for sequence data; converted to `gradients`"
     )
-    seconds: Positive | None = Field(None, le=LONGEST, description="virtual time, s")
+    seconds: Duration | None = Field(None, description="virtual time, s")
     target_loss: Positive | None = Field(None, description="evaluation loss, checked at every evaluation")
 
     @model_validator(mode="after")
@@ -114,7 +114,7 @@ class Evaluate(Component):
     )
     every_updates: Count | None = Field(None, description="evaluate after every such number of updates")
     every_gradients: Count | None = Field(None, description="evaluate after every such number of gradients used")
-    every_seconds: Positive | None = Field(None, description="evaluate at this interval of virtual time, s")
+    every_seconds: Duration | None = Field(None, description="evaluate at this interval of virtual time, s")
     target_loss: Positive | None = Field(None, description="report when the loss first reached this value")
     target_error: Positive | None = Field(None, description="report when the error first reached this value")
     gradient_norm: bool = Field(

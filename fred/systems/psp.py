@@ -24,7 +24,7 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
-from fred.components.component import Count
+from fred.components.component import Count, Time
 from fred.learning.server import Scaling, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
@@ -40,8 +40,6 @@ ALGORITHMS = {
     },
 }
 PROTOCOLS = {"partial": "Partial"}
-
-Seconds = Annotated[float, Field(ge=0)]
 
 
 class PSPSGD(Server):
@@ -74,8 +72,8 @@ class Partial(Protocol):
     gradients: Count | None = Field(None, description="c: number of gradients that a server waits for; absent: all workers'")
     blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(100.0, description="b: share of blocks a worker waits for, %")
     late_blocks: Literal["drop", "keep"] = Field("drop", description="what a worker does with blocks of an older version")
-    push_timeout: Seconds = Field(0.0, description="tau_1: time that a server waits for further gradients, s")
-    pull_timeout: Seconds = Field(0.0, description="tau_2: time that a worker waits for further blocks, s")
+    push_timeout: Time = Field(0.0, description="tau_1: time that a server waits for further gradients, s")
+    pull_timeout: Time = Field(0.0, description="tau_2: time that a worker waits for further blocks, s")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.central(cluster.servers)

@@ -14,15 +14,14 @@ by number if their names are numbers or differ in one, and otherwise stay in ord
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from fred.base.errors import FredError
-from fred.components.component import Component
-from fred.components.limits import LONGEST
+from fred.components.component import Component, Duration
 from fred.traces import kineto, long_tables
 from fred.traces.cells import Cells, joined, short_names
 from fred.traces.columns import opened
@@ -46,7 +45,7 @@ class Reading(Component):
         "refuse",
         description="repair of gaps and duplicates: use the first duplicate, and drop iterations with gaps or fill them",
     )
-    longest: Annotated[float, Field(gt=0, le=LONGEST)] | None = Field(None, description="times above this count as gaps, s")
+    longest: Duration | None = Field(None, description="times above this count as gaps, s")
 
     def read(self, paths: Sequence[Path], nodes: Nodes | None = None) -> Trace:
         """Return the trace in some files.
