@@ -20,21 +20,25 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fred.base.errors import FredError
+from fred.base import inputs
+from fred.base.errors import FredError, quoted
 from fred.base.words import listed
 from fred.cluster.libraries import LIBRARIES
+from fred.components.registry import nearest
 
 _MEBIBYTE = 2**20
 _BYTES_OF_A_RATE = 64 * _MEBIBYTE  # sent to measure a rate
-_MOST = 1e15  # of any number
+_LEAST, _MOST = 1e-9, 1e15  # of any number
 _ALIASES = {"bcast": "broadcast", "p2p": "point-to-point", "sendrecv": "point-to-point", "send": "point-to-point"}
 _UNITS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6}
 _LIBRARIES = tuple(name for name in LIBRARIES if name != "in use")
 _MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # names of the column with their number
+_QUANTITIES = ((*_UNITS, "mbit_per_s"), _MEMBERS, ("megabytes", "bytes"), ("delay_ms", "round_trip_ms"))  # one column each
+_NAMES = ("library", "operation", "how", "source", "sender", "receiver")  # columns of text; the last two are for people
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,7 @@ def read(path: Path) -> tuple[Measurement, ...]:
 
     Raises FredError for a file that is neither, and for a column, library, operation or number that is missing or unknown.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    text = inputs.text(path)
     rows = _logged(path, text) if re.search(r"^#.*(nThread|out-of-place)", text, re.MULTILINE) else _tabled(path, text)
     found = tuple(rows)
     if not found:
@@ -98,6 +99,7 @@ def _tabled(path: Path, text: str) -> Iterator[Measurement]:
         columns = [name.strip().lower() for name in next(table, [])]
         if twice := [name for name in columns if columns.count(name) > 1]:
             raise FredError(f"{path}: there are two columns `{twice[0]}`")
+        _check_columns(path, columns)
         results = [name for name in (*_UNITS, "mbit_per_s") if name in columns]
         if not results:
             said = "`seconds`, `milliseconds` or `microseconds`"
@@ -112,6 +114,17 @@ def _tabled(path: Path, text: str) -> Iterator[Measurement]:
             yield _measurement(row, results[0], path, where)
     except csv.Error as error:
         raise FredError(f"{path}: not a CSV table: {error}") from None
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    """Raise FredError for a column that is not read, and for two columns of one quantity, which may contradict each other."""
+    expected = ["gbit_per_s", *_NAMES, *(name for names in _QUANTITIES for name in names)]
+    for name in columns:
+        if name not in expected:
+            raise FredError(f"{path}: unknown column `{name}`{nearest(name, expected)}; expected some of {', '.join(expected)}")
+    for names in _QUANTITIES:
+        if len(given := [name for name in columns if name in names]) > 1:
+            raise FredError(f"{path}: the columns {listed(given)} say the same thing; leave one of them out")
 
 
 def _measurement(row: Mapping[str, str], result: str, path: Path, where: str) -> Measurement:
@@ -146,8 +159,10 @@ def _number(text: str, name: str, where: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value < _MOST or (value == 0 and name not in ("delay_ms", "round_trip_ms")):
-        raise FredError(f"{where}: `{name}` is `{text}`; expected a positive number")
+    least = 0.0 if name in ("delay_ms", "round_trip_ms") else _LEAST
+    if not least <= value < _MOST:
+        shown = quoted(text if len(text) < 40 else f"{text[:36]}...")
+        raise FredError(f"{where}: `{name}` is {shown}; expected a number between {least:g} and {_MOST:g}")
     return value
 
 
@@ -165,7 +180,7 @@ def _named(row: Mapping[str, str], path: Path, where: str) -> tuple[str, str]:
 
 
 def _operation(library: str, text: str, where: str) -> str:
-    """Return the name by which FRED knows an operation: the longest that the text holds. Raises FredError if there is none."""
+    """Return the name by which FRED knows an operation: the one that the text holds. Raises FredError for none or several."""
     letters = re.sub("[^a-z0-9]", "", text.lower())
     names = {name.replace("-", ""): name for name in LIBRARIES[library]}
     names |= {alias: name for alias, name in _ALIASES.items() if name in LIBRARIES[library]}
@@ -175,7 +190,10 @@ def _operation(library: str, text: str, where: str) -> str:
             f"{where}: unknown operation `{text}`; name one in a column `operation` or in the file's name, such as "
             f"{library}-allreduce.csv: {listed(tuple(LIBRARIES[library]))}"
         )
-    return names[max(held, key=len)]
+    longest = [each for each in held if not any(each != other and each in other for other in held)]
+    if len(longest) > 1:
+        raise FredError(f"{where}: `{text}` names several operations: {listed([names[each] for each in longest])}")
+    return names[longest[0]]
 
 
 def _logged(path: Path, text: str) -> Iterator[Measurement]:
@@ -195,6 +213,7 @@ def _logged(path: Path, text: str) -> Iterator[Measurement]:
     place = header[1].split().index("time")
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
-        if len(words) > place and words[0].isdecimal() and words[1].isdecimal() and int(words[0]):
-            microseconds = _number(words[place], "time", f"{path}:{number}")
-            yield Measurement("nccl", operation, len(hosts), float(words[0]), microseconds * 1e-6)
+        if len(words) > place and words[0].isdecimal() and words[1].isdecimal() and words[0].strip("0"):
+            where = f"{path}:{number}"
+            size, microseconds = _number(words[0], "size", where), _number(words[place], "time", where)
+            yield Measurement("nccl", operation, len(hosts), size, microseconds * 1e-6)
