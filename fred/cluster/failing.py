@@ -72,8 +72,6 @@ class Failing:
     def resume(self, now: int) -> None:
         """Let machines fail again from `now` on, ns."""
         self._since = now
-        while self._recorded and self._recorded[-1][1] <= now:  # it failed and came back while the job waited
-            self._recorded.pop()
 
     def next(self) -> int:
         """Return when the job fails next, ns; NEVER if it does not."""

@@ -85,7 +85,10 @@ class Checkpoint(Component):
     every_updates: Count | None = Field(None, description="updates between two checkpoints", examples=[100])
     every_seconds: Duration | None = Field(None, description="time between two checkpoints, s, instead of `every_updates`")
     pause: Time = Field(0.0, description="time for which the job stops to make one, s")
-    write: Time = Field(0.0, description="further time until it can be used, s, during which the job goes on")
+    write: Time = Field(
+        0.0,
+        description="further time until it can be used, s, during which the job goes on; the next one waits for it",
+    )
     to: Literal["store", "peers"] | None = Field(
         None,
         description="where the network carries it: to a store, or each worker's share to the memory of the next worker; "
