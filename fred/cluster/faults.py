@@ -49,6 +49,8 @@ class FaultProcess:
         (0, 0)
     """
 
+    cure: str = "give longer times between absences"  # in messages about workers that get nothing done
+
     def away(self, kind: Who, number: int, after: int) -> Span:
         """Return the first offline interval of this worker or server that ends after `after`, ns.
 
@@ -177,6 +179,8 @@ class Crashes(Fault):
 
 
 class _AtRandom(FaultProcess):
+    cure = "give a longer `mean_up` or `up` of `crashes`"
+
     def __init__(self, crashes: Crashes, seed: int, name: str, number: int):
         self._kind, self._mean = crashes.of[:-1], crashes.mean_up
         self._up = durations(seed, f"{name} up times", [crashes.up] * number, [1.0] * number) if crashes.up else []
@@ -270,7 +274,9 @@ class Faults:
     """All fault processes of one run."""
 
     def __init__(self, processes: Sequence[FaultProcess]):
-        self._away = [each.away for each in processes if type(each).away is not FaultProcess.away]
+        absent = [process for process in processes if type(process).away is not FaultProcess.away]
+        self._away = [process.away for process in absent]
+        self.cure = ", or ".join(dict.fromkeys(process.cure for process in absent))
         self._lateness = [each.lateness for each in processes if type(each).lateness is not FaultProcess.lateness]
         self._lost: list[str] = []  # messages lost for good
 
@@ -302,7 +308,7 @@ class Faults:
             if not ends:
                 return now
             now = max(ends)
-        raise FredError(f"`cluster.faults`: {kind} {number} is offline {MOST_TRIES:,} times in a row: give a longer `mean_up`")
+        raise FredError(f"`cluster.faults`: {kind} {number} is offline {MOST_TRIES:,} times in a row: {self.cure}")
 
     def lateness(self, way: Way, worker: int, now: int) -> tuple[int, int]:
         """Return the delay of a message sent now, ns (NEVER: lost for good), and the number of retransmissions."""
@@ -332,11 +338,13 @@ class Faults:
                 return begin, end
             lost((begin, away))
             begin = max(begin, away)
-        lasting = f"{lasts(begin) / NANOSECONDS:g} s: give longer times between crashes"
+        lasting = f"{lasts(begin) / NANOSECONDS:g} s: {self.cure}"
         if len(workers) == 1:
             who = f"worker {min(workers)} is offline {MOST_TRIES:,} times"
             raise FredError(f"`cluster.faults`: {who} before it can compute one gradient of {lasting}")
-        raise FredError(f"`cluster.faults`: a worker crashes in each of {MOST_TRIES:,} attempts at an average of {lasting}")
+        raise FredError(
+            f"`cluster.faults`: a worker goes offline in each of {MOST_TRIES:,} attempts at an average of {lasting}"
+        )
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:
         """Describe workers and servers that never come back, now or after their next uptime, and the last lost messages."""

@@ -26,6 +26,7 @@ from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST
 from fred.traces.tables import read_table
 
+_LONGER = "give longer `sessions`"
 _MOST = 100_000  # sessions; all of them are stored in every manifest
 _Session = tuple[Time, Time]  # begin and end, s
 _OfMember = Annotated[tuple[_Session, ...], Field(min_length=1)]
@@ -90,9 +91,11 @@ class Sessions(Fault):
         length = round((self.length or self._last) * NANOSECONDS)
         away = [_gaps(own, length) for own in self.sessions]
         if self.assignment == "in-order":
-            return _AwayAgain(length, {worker: (away[place % len(away)], 0) for place, worker in enumerate(chosen)})
+            return _AwayAgain(_LONGER, length, {worker: (away[place % len(away)], 0) for place, worker in enumerate(chosen)})
         drawn = {worker: streams.uniforms(seed, f"{name} member", worker, 0, 2).tolist() for worker in chosen}
-        return _AwayAgain(length, {worker: (away[int(u * len(away))], int(v * length)) for worker, (u, v) in drawn.items()})
+        return _AwayAgain(
+            _LONGER, length, {worker: (away[int(u * len(away))], int(v * length)) for worker, (u, v) in drawn.items()}
+        )
 
 
 class Periodic(Fault):
@@ -118,19 +121,24 @@ class Periodic(Fault):
         period, up = round(self.period * NANOSECONDS), round(self.available * NANOSECONDS)
         chosen = list(enumerate(_of(self.workers, workers)))
         begins = {worker: round((self.begin + self.shifts[place % len(self.shifts)]) * NANOSECONDS) for place, worker in chosen}
-        return _AwayAgain(period, {worker: ([(up, period)], -begin % period) for worker, begin in begins.items()})
+        return _AwayAgain(
+            "give a longer `available` of `periodic`",
+            period,
+            {worker: ([(up, period)], -begin % period) for worker, begin in begins.items()},
+        )
 
 
 class _AwayAgain(FaultProcess):
     """Offline intervals that are repeated.
 
     Args:
+        cure: what makes them shorter, for messages.
         length: time after which they begin again, ns.
         of: by worker, the intervals within that time, in order, and the place in it at which the run begins, ns.
     """
 
-    def __init__(self, length: int, of: dict[int, tuple[list[Span], int]]):
-        self._length, self._of = length, of
+    def __init__(self, cure: str, length: int, of: dict[int, tuple[list[Span], int]]):
+        self.cure, self._length, self._of = cure, length, of
 
     def away(self, kind: Who, number: int, after: int) -> Span:
         spans, shift = self._of.get(number, ([], 0)) if kind == "worker" else ([], 0)

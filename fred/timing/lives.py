@@ -90,8 +90,8 @@ class Lives:
         self._wasted[worker] = updates, crashes
         if crashes > MOST_TRIES:
             raise FredError(
-                f"`cluster.faults`: worker {worker} has crashed {MOST_TRIES:,} times since the last update: give a longer "
-                "`mean_up`, several times what a gradient takes"
+                f"`cluster.faults`: worker {worker} has gone offline {MOST_TRIES:,} times since the last update: "
+                f"{self._faults.cure}, several times what a gradient takes"
             )
 
     def _at(self, when: int, action: Callable[[], None]) -> None:
