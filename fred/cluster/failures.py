@@ -208,6 +208,8 @@ class Failures(Component):
             raise ValueError(f"there are {workers} workers, numbered from 0; `recorded` names {worker}")
         if not region_of and any(cause.of == "regions" for cause in self.causes):
             raise ValueError("`of: regions` needs `network.regions`")
+        if node_of.max(initial=0) == 0 and any(cause.of == "nodes" for cause in self.causes):
+            raise ValueError("`of: nodes` needs more than one node: give `cluster.nodes`, such as `nodes: 2`")
 
 
 def _recorded(path: Path) -> list[tuple[int, float, float]]:

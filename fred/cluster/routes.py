@@ -52,6 +52,10 @@ def _in(members: Members, member: Member) -> bool:
     return kind == members if isinstance(members, str) else kind == "workers" and number in members
 
 
+def _named(members: Members) -> str:
+    return f"`{members}`" if isinstance(members, str) else f"worker {members[0]}"
+
+
 def check_routes(routes: Collection[Route], links: Collection[str]) -> None:
     """Raise ValueError for a route through a link that is not there, or a link that no route passes.
 
@@ -60,6 +64,9 @@ def check_routes(routes: Collection[Route], links: Collection[str]) -> None:
         links: names of all links.
     """
     for number, route in enumerate(routes):
+        first, second = route.between
+        if first == second and (first == "servers" or len(first) == 1):
+            raise ValueError(f"`routes[{number}]` is from {_named(first)} to itself: no message goes there")
         if unknown := [name for name in route.through if name.removeprefix("-") not in links]:
             known = ", ".join(f"`{name}`" for name in links) or "none"
             raise ValueError(f"`routes[{number}]` goes through `{unknown[0]}`, which is not in `links`: {known}")

@@ -123,6 +123,12 @@ def _one_takes_rate(parts: tuple[Transformation, ...]) -> tuple[Transformation, 
 Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL, AfterValidator(_one_takes_rate)]
 
 
+def is_plain(optimizer: Optimizer) -> bool:
+    """Return True for SGD without momentum, whose steps sum to the learning rate times the sum of the gradients."""
+    (first, *others) = optimizer
+    return not others and first.name == "sgd" and not first.given.get("momentum")
+
+
 def _transforms(factory: Any) -> bool:
     """Return True if a function of optax returns a gradient transformation."""
     if not inspect.isfunction(factory.func if isinstance(factory, partial) else factory):  # nadam is adam with an option

@@ -144,6 +144,11 @@ class Server(Component):
         None, description="codec of workers' gradients and pseudo-gradients; absent: 4 bytes for each number"
     )
 
+    @property
+    def has_plain_steps(self) -> bool:
+        """Return True for steps of SGD without momentum, which sum to the learning rate times the sum of the gradients."""
+        return optimizers.is_plain(self.optimizer)
+
     def check(self, workers: int) -> None:
         """Raise ValueError if the options do not fit the number of workers.
 

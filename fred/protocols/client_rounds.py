@@ -24,7 +24,7 @@ Example: ten minutes of a hundred clients; every round asks ten, and with `spare
 """
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import simpy
@@ -35,7 +35,7 @@ from fred.base.elementary import log
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Duration, Whole
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
@@ -78,7 +78,7 @@ class ClientRounds(Protocol):
     normalized: bool = Field(
         False, description="whether each pseudo-gradient counts per local step, and the mean times the mean number of steps"
     )
-    deadline: Annotated[float, Field(gt=0)] | None = Field(
+    deadline: Duration | None = Field(
         None, description="seconds after which a round ends with those that have arrived; absent: it waits"
     )
     minimum: Count = Field(1, description="pseudo-gradients that a round needs at its deadline, and clients to begin with")
@@ -87,6 +87,15 @@ class ClientRounds(Protocol):
     @property
     def needs_examples(self) -> bool:
         return "size" in (self.sampling, self.weights, self.work)
+
+    @property
+    def needs_division(self) -> str:
+        options = {"work": self.work, "sampling": self.sampling}  # weights of clients without data of their own are equal
+        return next((f"`{name}: size`" for name, measure in options.items() if measure == "size"), "")
+
+    @property
+    def needs_plain_steps(self) -> str:
+        return "`normalized: true`" if self.normalized else ""
 
     def check(self, cluster: Cluster) -> None:
         wanted = self.clients or cluster.size

@@ -66,6 +66,16 @@ class Protocol(Component):
         """Return True if the protocol depends on the number of each worker's examples (`sim.sizes.examples`)."""
         return False
 
+    @property
+    def needs_division(self) -> str:
+        """Return the option, as messages name it, by which the protocol needs data divided among the workers; else nothing."""
+        return ""
+
+    @property
+    def needs_plain_steps(self) -> str:
+        """Return the option, as messages name it, by which local steps must be plain SGD; else nothing."""
+        return ""
+
     def check(self, cluster: Cluster) -> None:
         """Raise ValueError for a `cluster` on which the protocol cannot run."""
 

@@ -210,8 +210,17 @@ class Run(Component):
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
         if self.protocol.needs_values and self.protocol.asks_for == "statistic" and not self.algorithm.has_statistic:
             raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have")
+        self._has_sizes()
+        if (option := self.protocol.needs_plain_steps) and not self.algorithm.has_plain_steps:
+            raise ValueError(
+                f"{option} divides by the number of local steps, which is right for plain SGD only: use `optimizer: sgd` "
+                "without momentum, or `normalized: false`"
+            )
         layout = self.protocol.layout(self.cluster)
         check_layout(layout)
+        routes = self.cluster.network.routes if self.cluster.network else ()
+        if not layout.on_servers and any("servers" in route.between for route in routes):
+            raise ValueError("this protocol has no servers: leave `servers` out of `cluster.network.routes`")
         if layout.blocks > 1 and not self.algorithm.divisible:
             raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
         self._codes(layout)
@@ -252,6 +261,11 @@ class Run(Component):
     def has_target(self) -> bool:
         """Return True if the run has a target."""
         return bool(self.targets)
+
+    def _has_sizes(self) -> None:
+        """Raise ValueError if the protocol asks for sizes of clients, and they have none."""
+        if (option := self.protocol.needs_division) and (self.task is None or self.task.division == "shared"):
+            raise ValueError(f"{option} needs clients with data of their own: give `task.division`, such as `by-quantity`")
 
     def _fails(self, layout: Layout) -> None:
         """Raise ValueError if the job may fail and cannot go back to a checkpoint."""

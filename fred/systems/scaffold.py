@@ -49,6 +49,13 @@ class SCAFFOLD(FedAvg):
 
     divisible: ClassVar[bool] = False
 
+    def check(self, workers: int) -> None:
+        if not self.has_plain_steps:
+            raise ValueError(
+                "SCAFFOLD's control variates are mean gradients, (w - w_i) / (H rate), of plain SGD only: use "
+                "`optimizer: sgd` without momentum"
+            )
+
     def init(self, params: Params, workers: int) -> State:
         state = super().init(params, workers)
         zeros = jax.tree.map(jnp.zeros_like, params)
