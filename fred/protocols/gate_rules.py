@@ -23,7 +23,7 @@ class Offer(NamedTuple):
     Args:
         worker: its number, from 0.
         number: number of messages that the worker offered before, from 1; of pushes, since its last crash.
-        withheld: number of messages in a row, up to this one, that did not pass.
+        withheld: number of messages in a row, before this one, that did not pass.
         seconds: virtual time; 0 if the protocol has no clock.
         updates: number of updates that the servers have made.
         staleness: number of updates since the worker's parameters were read, by their timestamp; the largest of all blocks.

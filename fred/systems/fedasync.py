@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fred.base.later import jax, jnp
+from fred.components.component import Whole
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
 
@@ -19,8 +20,9 @@ ALGORITHMS = {
     "fedasync": {
         "family": "answered",
         "rule": """\
-w_i <- w_i - step(g_i)    (H times, from w on)
-w <- (1 - a) w + a w_i,  a = mixing x (1 + tau)^-exponent""",
+w_i <- w_i - step(g_i + mu (w_i - w))    (H times, from w on)
+w <- (1 - a) w + a w_i,  a = mixing x s(tau)
+s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))""",
         "server": "FedAsync",
         "protocol": {"name": "buffered", "buffer": 1},
     },
@@ -48,6 +50,30 @@ class FedAsync(Server):
     exponent: Annotated[float, Field(ge=0)] = Field(
         0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
     )
+    hinge: tuple[Annotated[float, Field(gt=0)], Whole] | None = Field(
+        None,
+        description="c and b: the weight is whole up to a staleness of b updates, and then 1 / (1 + c (tau - b)) of it; "
+        "instead of `exponent`",
+        examples=[[10.0, 4]],
+    )
+    mu: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="rho: strength of the pull of local steps towards the server model; 0: none"
+    )
+
+    @model_validator(mode="after")
+    def _one_decay(self) -> FedAsync:
+        if self.hinge is not None and self.exponent != type(self).model_fields["exponent"].default:
+            raise ValueError("`hinge` and `exponent` both set: leave one of them out")
+        return self
+
+    def init(self, params: Params, workers: int) -> State:
+        state = super().init(params, workers)
+        return state.replace(start=params) if self.mu else state
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """Begin a worker's local steps at the server model, towards which they are drawn."""
+        state = super().synchronize(state, mixed, keep, weight)
+        return state.replace(start=mixed) if self.mu else state
 
     def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
         """Return a worker's model and its gradients; only the model is sent."""
@@ -58,12 +84,20 @@ class FedAsync(Server):
         return super().sent_bytes(message["model"])
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """Make a local step."""
-        return self.step(state, message["gradient"])
+        """Make a local step, drawn towards the server model."""
+        gradient = message["gradient"]
+        if self.mu:
+            gradient = jax.tree.map(lambda g, own, start: g + self.mu * (own - start), gradient, state.params, state.start)
+        return self.step(state, gradient)
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the step towards the model in the `message`, weighted by its staleness."""
-        share = self.mixing * (1.0 + state.clock - timestamp) ** -self.exponent
+        staleness = state.clock - timestamp
+        if self.hinge is not None:
+            slope, fresh = self.hinge
+            share = self.mixing / (1.0 + slope * jnp.maximum(0, staleness - fresh))
+        else:
+            share = self.mixing * (1.0 + staleness) ** -self.exponent
         return jax.tree.map(lambda own, other: share * (own - other), state.params, message["model"])
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
