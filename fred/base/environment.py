@@ -32,6 +32,9 @@ _CPU_MODEL = (  # constant fields of Linux's CPU information, of x86-64 and of a
     *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
 )
+_WRONG = {  # versions of jax, which `setup.cfg` excludes
+    "0.10.2": "miscompiles products of matrices and vectors on the CPU (https://github.com/jax-ml/jax/issues/39103)",
+}
 _PORTABLE = "x86-64-v3 or arm64"  # both give the same bits
 
 
@@ -59,6 +62,8 @@ def check() -> None:
     """Raise FredError if an environment variable or an option of jax does not allow FRED to compute. Imports jax."""
     import jax
 
+    if reason := _WRONG.get(jax.__version__):
+        raise FredError(f"jax {jax.__version__} {reason}; install another version: pip install 'jax!={jax.__version__}'")
     _check_threads()
     options.check()
     try:

@@ -142,11 +142,6 @@ _RECORDED: dict[str, dict[str, tuple[Any, ...]]] = {
         "jax_xla_profile_version": (0,),
     },
 }
-_ALWAYS = (  # recorded even at their defaults, as in manifests of all versions
-    *("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_exec_time_optimization_effort"),
-    *("jax_optimization_level", "jax_random_seed_offset", "jax_threefry_partitionable"),
-)
-
 harmless = frozenset(option for options in _HARMLESS.values() for option in options.split())
 fixed, refused, recorded = (
     {option: values for options in group.values() for option, values in options.items()}
@@ -180,12 +175,15 @@ def _check(option: str, value: Any) -> None:
 
 
 def telling() -> dict[str, str]:
-    """Return the options that distinguish numeric environments, including unknown ones of a newer jax."""
+    """Return the options that are not at their defaults and can change bits, and those of a newer jax, which may do so.
+
+    Defaults are left out: a version of jax that lacks an option computes as one that has it at its default.
+    """
     if are_usual():
-        return {option: str((fixed | recorded)[option][0]) for option in _ALWAYS}
+        return {}
     found = _values()
     usual = {option for option, values in recorded.items() if found.get(option) in values}
-    silent = harmless | ((usual | fixed.keys() | refused.keys()) - {*_ALWAYS})
+    silent = harmless | usual | fixed.keys() | refused.keys()
     return {option: str(found[option]) for option in sorted(_at_first() - silent) if option in found}
 
 

@@ -3,7 +3,7 @@
 import itertools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -43,8 +43,9 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
     """Run a result folder's manifest again, write everything again, and compare; return the verdict and its explanation.
 
     DIFFERENT: the explanation names the first run that differs, in timing or arithmetic, and the first differing row; or
-    the first file that the runs do not reproduce. CANNOT: a file has changed, or the numeric environment or the data are
-    not the recorded ones. Raises FredError if there is no readable result.
+    the first file that the runs do not reproduce. CANNOT: a file has changed, or the data are not the recorded ones. In
+    another numeric environment the runs are compared all the same, and the explanation lists what differs in it. Raises
+    FredError if there is no readable result.
 
     Args:
         path: the result folder, which stays unchanged.
@@ -56,18 +57,22 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
     altered = folder.changed(path, manifest)
     if altered:
         return Verdict.CANNOT, f"{path / altered} is not the file that was written (its digest differs); was it changed?"
-    here, recorded = environment.describe(), manifest.environment
-    differing = [name for name in sorted(here.keys() | recorded.keys()) if here.get(name) != recorded.get(name)]
-    if differing:
-        lines = [f"  {name}: recorded {recorded.get(name)!r}, here {here.get(name)!r}" for name in differing]
-        return Verdict.CANNOT, "the numeric environment differs from the recorded one:\n" + "\n".join(lines)
+    elsewhere = _other_environment(manifest.environment)
     with TemporaryDirectory() as scratch:
         verdict, difference = _again(path, manifest, Path(scratch), progress)
     if difference:
-        return verdict, difference
+        return verdict, difference + (f"\nThis may be due to another numeric environment:\n{elsewhere}" if elsewhere else "")
     others = {name: version for name, version in manifest.written_by.items() if folder.written_by().get(name) != version}
     untold = f"; tables and figures, written by {', '.join(map(' '.join, others.items()))}, not compared" if others else ""
-    return verdict, f"{path}: {len(rows)} runs, all digests the same{untold}"
+    same = f"{path}: {len(rows)} runs, all digests the same{untold}"
+    return verdict, same + (f"; in another numeric environment:\n{elsewhere}" if elsewhere else "")
+
+
+def _other_environment(recorded: Mapping[str, str]) -> str:
+    """Return what differs from the recorded numeric environment, a line each."""
+    here = environment.describe()
+    differing = [name for name in sorted(here.keys() | recorded.keys()) if here.get(name) != recorded.get(name)]
+    return "\n".join(f"  {name}: recorded {recorded.get(name)!r}, here {here.get(name)!r}" for name in differing)
 
 
 def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> tuple[Verdict, str]:
