@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -33,21 +34,33 @@ def number() -> int:
 def submit(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Future[Any]]:
     """Call a function in worker processes, one for each tuple of arguments, and return the futures.
 
+    Without shared memory no process can start. Then this warns, and returns no future: the caller goes on alone.
+
     Args:
         do: a function that other processes can import.
         arguments: the arguments of each call.
     """
     if not arguments:
         return []
-    with _ignoring_ctrl_c():
-        executor = _executor(len(arguments))
-        return [executor.submit(do, *each) for each in arguments]
+    try:
+        with _ignoring_ctrl_c():
+            executor = _executor(len(arguments))
+            return [executor.submit(do, *each) for each in arguments]
+    except (OSError, ImportError) as error:  # of the semaphores, before any process has started
+        end()
+        reason = getattr(error, "strerror", None) or error
+        warnings.warn(f"no worker process starts, as /dev/shm is not usable ({reason}); FRED goes on alone", stacklevel=2)
+        return []
 
 
 def _executor(number: int) -> Any:
     """Return loky's executor. It never shrinks, because loky would wait for running tasks first."""
-    from joblib.externals.loky import get_reusable_executor
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # joblib would announce a serial mode, which FRED does not use
+        from joblib.externals.loky import get_reusable_executor
 
+    # An idle process ends after `_IDLE` s, and loky starts another: no news for a user.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
     number = max([number, *(executor._max_workers for executor in _EXECUTORS)])
     executor = get_reusable_executor(max_workers=number, timeout=_IDLE, initializer=_ready, initargs=(os.getpid(),))
     _EXECUTORS[:] = [executor]
