@@ -4,7 +4,9 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, more = parser.parse_known_args(arguments)
         if more:
             options.asked.refuse(more)
-        with signals.heeded(), pool.ended():
+        with signals.heeded(), pool.ended(), _warnings_in_one_line():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -105,6 +107,24 @@ def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
     from fred.commands.suggestion import command
 
     return [f"fred: {'this works' if getattr(error, 'works', False) else 'next'}: {command(arguments, fix)}"]
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print FRED's warnings without the place in its code."""
+    show = warnings.showwarning
+
+    def show_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if category is UserWarning:
+            print(f"fred: {message}", file=sys.stderr)
+        else:
+            show(message, category, *place, **more)
+
+    warnings.showwarning = show_line
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 class _Parser(argparse.ArgumentParser):

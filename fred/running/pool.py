@@ -49,15 +49,13 @@ def submit(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list
     except (OSError, ImportError) as error:  # of the semaphores, before any process has started
         end()
         reason = getattr(error, "strerror", None) or error
-        warnings.warn(f"no worker process starts, as /dev/shm is not usable ({reason}); FRED goes on alone", stacklevel=2)
+        warnings.warn(f"no worker process starts, as /dev/shm is not usable ({reason}); FRED goes on alone", stacklevel=1)
         return []
 
 
 def _executor(number: int) -> Any:
     """Return loky's executor. It never shrinks, because loky would wait for running tasks first."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # joblib would announce a serial mode, which FRED does not use
-        from joblib.externals.loky import get_reusable_executor
+    from joblib.externals.loky import get_reusable_executor
 
     # An idle process ends after `_IDLE` s, and loky starts another: no news for a user.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
@@ -110,7 +108,9 @@ def _ignoring_ctrl_c() -> Iterator[None]:
 
     A terminal sends it to all processes, but the parent process ends its worker processes itself.
     """
-    from joblib.externals.loky.backend import resource_tracker as of_loky
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # joblib would announce a serial mode, which FRED does not use
+        from joblib.externals.loky.backend import resource_tracker as of_loky
 
     with _mute():
         for tracker in (resource_tracker, of_loky):
