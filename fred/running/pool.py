@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -48,9 +49,13 @@ def submit(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list
             return [executor.submit(do, *each) for each in arguments]
     except (OSError, ImportError) as error:  # of the semaphores, before any process has started
         end()
-        reason = getattr(error, "strerror", None) or error
-        warnings.warn(f"no worker process starts, as /dev/shm is not usable ({reason}); FRED goes on alone", stacklevel=1)
+        _warn_once(str(getattr(error, "strerror", None) or error))
         return []
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(f"no worker process starts, as /dev/shm is not usable ({reason}); FRED goes on alone", stacklevel=2)
 
 
 def _executor(number: int) -> Any:
