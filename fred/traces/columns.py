@@ -289,7 +289,7 @@ def _all_different(names: Sequence[str]) -> list[str]:
 
 
 def _is_row(fields: Sequence[str], columns: int) -> bool:
-    numbers = [_is_number(text) or text in MISSING for text in fields]
+    numbers = [_is_number(text) or text in MISSING or _MOMENT.fullmatch(text.strip()) is not None for text in fields]
     return all(numbers) or (any(numbers) and len(fields) == columns)
 
 

@@ -1,0 +1,298 @@
+"""What a scenario says has its effect, or is refused: options that were once accepted and did nothing, or something else."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fred
+from fred.base.errors import FredError
+from fred.schedule.schedule import Verb, What
+from fred.specification.loading import load
+from tests.program import refusal
+from tests.worlds import TASK, constant, make_run, outcome
+
+SIZES = TASK | {"division": "by-quantity", "concentration": 0.3}
+SLOW_FIRST = [[10.0, 1.0, 1.0, 1.0]] * 5  # s, of four workers
+
+
+def weights(found: Any) -> list[float]:
+    """Return the weights of the first round."""
+    schedule = found.schedule
+    return schedule["weight"][schedule.rows(Verb.ADD)][:4].round(3).tolist()
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedcompass"])
+def test_message_bytes_leave_weights_by_size_as_they_are(algorithm):
+    cluster = {
+        "workers": 4,
+        "compute": {"name": "constant", "seconds": 1.0},
+        "network": {"latency": {"name": "constant", "seconds": 0.1}},
+    }
+    with_bytes = cluster | {"network": cluster["network"] | {"message_bytes": 12345}}
+    plain, sized = (outcome(algorithm, cluster=some, task=SIZES, stop={"seconds": 60.0}) for some in (cluster, with_bytes))
+    assert len(set(weights(plain))) > 1
+    assert weights(sized) == weights(plain)
+    assert sized.params_digest == plain.params_digest
+
+
+def test_message_bytes_scale_what_a_codec_sends():
+    """A tenth of the numbers at 8 bytes each is a fifth of the parameters, whatever their size."""
+    codec = {"name": "top-k", "share": 0.1}
+    network = {"bandwidth": 1e6}
+    bytes_of = {}
+    for size in (None, 10**6):
+        cluster = {
+            "workers": 2,
+            "compute": {"name": "constant", "seconds": 1.0},
+            "network": network | ({"message_bytes": size} if size else {}),
+        }
+        schedule = outcome({"name": "asgd", "codec": codec}, cluster=cluster, stop={"updates": 2}).schedule
+        parameters = size or 4 * sum(array.size for array in outcome(cluster=cluster, stop={"updates": 2}).initial.values())
+        bytes_of[size] = schedule["bytes"][schedule.rows(Verb.PUSH)][0] / parameters
+    assert bytes_of[None] < 0.5
+    assert bytes_of[10**6] == pytest.approx(bytes_of[None], rel=1e-5)
+
+
+class TestSpeedsUnderATrace:
+    """A cluster whose first worker takes 10 s, described by speeds and by a trace of these times."""
+
+    @pytest.fixture
+    def clusters(self, tmp_path) -> list[dict[str, Any]]:
+        path = tmp_path / "trace.csv"
+        rows = [f"{i},{worker},{seconds}" for i, row in enumerate(SLOW_FIRST) for worker, seconds in enumerate(row)]
+        path.write_text("\n".join(["iteration,worker,seconds", *rows]))
+        return [
+            {"workers": 4, "compute": {"name": "trace", "file": str(path)}},
+            {"workers": 4, "compute": {"name": "constant", "seconds": 1.0}, "speeds": [0.1, 1, 1, 1]},
+        ]
+
+    @pytest.mark.parametrize(
+        ("algorithm", "protocol"),
+        [
+            ("fednova", {"period": 10}),
+            ("diloco", {"period": 10, "paced": True}),
+            ("fedavg", {"sampling": "speed", "clients": 1, "period": 2}),
+            ("fedcompass", {"period": 10, "speeds": "known"}),
+            ("mindflayer", {"trials": 2}),
+        ],
+    )
+    def test_are_those_of_each_workers_own_times(self, clusters, algorithm, protocol):
+        by_trace, by_speeds = (
+            outcome(algorithm, protocol, cluster, task=None, stop={"seconds": 200.0}).schedule for cluster in clusters
+        )
+        assert by_trace.digest() == by_speeds.digest()
+
+
+class TestPaidWhileAway:
+    """Two machines at 1 per s, of which both are down from 10 to 60 s of 100 s."""
+
+    @pytest.mark.parametrize(
+        "absence",
+        [
+            {"failures": {"recorded": [[0, 10, 60], [1, 10, 60]], "checkpoint": {"every_updates": 1}}},
+            {"faults": [{"name": "outage", "workers": [0, 1], "begin": 10, "end": 60}]},
+        ],
+    )
+    @pytest.mark.parametrize(("paid", "cost"), [(False, 100.0), (True, 200.0)])
+    def test_decides_whether_broken_machines_cost(self, absence, paid, cost):
+        prices = {"workers": [{"per_hour": 3600.0, "paid_while_away": paid, "busy_watts": 1000.0, "idle_watts": 1000.0}]}
+        found = outcome("ssgd", cluster=constant(1.0, 1.0, prices=prices, **absence), task=None, stop={"seconds": 100.0})
+        assert found.summary["cost"]["workers"] == pytest.approx(cost)
+        assert found.summary["energy_kwh"] * 3600 == pytest.approx(100.0)
+
+    def test_counts_the_broken_machine_alone(self):
+        """Machine 0 is broken for 50 s; the other waits for it, and is paid."""
+        failures = {"recorded": [[0, 10, 60]], "checkpoint": {"every_updates": 1}}
+        cluster = constant(1.0, 1.0, prices={"workers": [{"per_hour": 3600.0}]}, failures=failures)
+        found = outcome("ssgd", cluster=cluster, task=None, stop={"seconds": 100.0})
+        assert found.summary["cost"]["workers"] == pytest.approx(150.0)
+        broken = found.schedule.intervals.only(What.BROKEN)
+        assert (broken.worker.tolist(), broken.begin_ns.tolist(), broken.end_ns.tolist()) == ([0], [10**10], [6 * 10**10])
+
+
+def test_recorded_failures_that_a_waiting_job_misses_count_when_it_goes_on():
+    """The job waits from 98.6 s to 264.5 s; machines 1 and 3 fail and come back meanwhile."""
+    recorded = [[0, 98.6, 264.5], [1, 100, 156.8], [3, 226.6, 238.6]]
+    cluster = constant(*[1.0] * 4, failures={"recorded": recorded, "checkpoint": {"every_updates": 1}})
+    found = outcome("ssgd", cluster=cluster, task=None, stop={"seconds": 400.0})
+    assert found.summary["failures"]["number"] == 3
+    detected = found.schedule.intervals.only(What.DETECTING)
+    assert (detected.begin_ns / 1e9).tolist() == [98.6, 264.5, 264.5]
+
+
+@pytest.mark.parametrize("numbers", [5, 7, 10, 15, 30, 60])
+def test_a_round_of_malenia_of_equal_numbers_needs_one_gradient_more_than_s(numbers):
+    """Five workers of the same constant time; in floats, 5 x 1/3 is less than 5/3."""
+    found = outcome("malenia", {"batch": numbers}, constant(*[1.0] * 5), task=None, stop={"updates": 1})
+    assert len(found.schedule.rows(Verb.ADD)) == numbers + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": {"name": "fednova", "optimizer": {"name": "sgd", "momentum": 0.9}}}, "`normalized: true` divides by"),
+        ({"algorithm": {"name": "scaffold", "optimizer": "adam"}}, "control variates are mean gradients.* of plain SGD only"),
+        ({"algorithm": "fedavg", "protocol": {"work": "size"}}, "`work: size` needs clients with data of their own"),
+        ({"algorithm": "fedavg", "protocol": {"sampling": "size"}, "task": None}, "`sampling: size` needs clients"),
+        (
+            {"network": {"sharing": "fair", "links": {"up": 1e6}, "routes": [{"between": [[0], [0]], "through": ["up"]}]}},
+            "from worker 0 to itself",
+        ),
+        (
+            {
+                "network": {
+                    "sharing": "fair",
+                    "links": {"up": 1e6},
+                    "routes": [{"between": ["servers", "servers"], "through": ["up"]}],
+                }
+            },
+            "from `servers` to itself",
+        ),
+        (
+            {
+                "algorithm": "allreduce-sgd",
+                "network": {
+                    "sharing": "fair",
+                    "links": {"up": 1e6},
+                    "routes": [{"between": [[0], "servers"], "through": ["up"]}],
+                },
+            },
+            "this protocol has no servers",
+        ),
+        (
+            {"failures": {"causes": [{"of": "nodes", "mean_up": 100.0}], "checkpoint": {"every_updates": 1}}},
+            "`of: nodes` needs more than one node",
+        ),
+        ({"algorithm": {"name": "fedasync", "hinge": [10.0, 4], "exponent": 0.3}}, "`hinge` and `exponent` both set"),
+    ],
+)
+def test_what_cannot_have_its_effect_is_refused(options, message):
+    cluster = {"workers": 4} | {name: options.pop(name) for name in ("network", "failures") if name in options}
+    with pytest.raises(FredError, match=message):
+        make_run(
+            **{"algorithm": "ssgd"}
+            | {name: _with_rate(value) if name == "algorithm" else value for name, value in options.items()},
+            cluster=cluster,
+        )
+
+
+def _with_rate(algorithm: Any) -> dict[str, Any]:
+    return {"learning_rate": 0.1} | ({"name": algorithm} if isinstance(algorithm, str) else algorithm)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            "failures: {file: FILE, checkpoint: {every_updates: 1}}",
+            "worker,down,up\n0,2024-01-01 00:00:10,2024-01-01 00:00:20\n",
+        ),
+        ("faults: [{name: sessions, file: FILE}]", "member,begin,end\na,2024-01-01 00:00:10,2024-01-01 00:00:20\n"),
+        ("prices: {workers: [{per_hour: FILE}]}", "begin,per_hour\n2024-01-01 00:00:10,3\n"),
+    ],
+)
+def test_dates_in_tables_of_seconds_are_refused(kind, text, tmp_path):
+    (tmp_path / "table.csv").write_text(text)
+    (tmp_path / "dated.yaml").write_text(
+        f"cluster: {{workers: 1, {kind.replace('FILE', 'table.csv')}}}\n"
+        "algorithm: {name: asgd, learning_rate: 0.1}\nstop: {updates: 1}\n"
+    )
+    with pytest.raises(FredError, match="holds dates; expected s from the begin of the run"):
+        load(tmp_path / "dated.yaml")
+
+
+def test_a_column_that_nothing_reads_is_refused_with_the_nearest_name(tmp_path):
+    (tmp_path / "devices.csv").write_text("speed,uplaod\n1,2\n")
+    with pytest.raises(ValueError, match="has a column `uplaod`; did you mean `upload`"):
+        fred.Cluster(workers=1, network={}, devices={"file": str(tmp_path / "devices.csv")})
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ('{"metadata": {"gap_seconds": 300}, "data": [100000000]}', "100,000,000 sessions; expected at most 100,000"),
+        (f'{{"metadata": {{"gap_seconds": {10**400}}}, "data": [1]}}', "expected {"),
+        ("[" * 20000, "expected {"),
+        ('{"metadata": {"gap_seconds": true}, "data": [1]}', "expected {"),
+        ('{"metadata": {"gap_seconds": 1e-320}, "data": [1]}', "expected {"),
+    ],
+)
+def test_counts_of_machines_are_checked_before_lists_are_built(data, message, tmp_path):
+    (tmp_path / "counts.json").write_text(data)
+    with pytest.raises(ValueError, match=message):
+        fred.Cluster(workers=1, faults=[{"name": "sessions", "file": str(tmp_path / "counts.json")}])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"faults": [{"name": "sessions", "sessions": [[[0, 1e300]]]}]},
+        {"faults": [{"name": "sessions", "sessions": [[[0, 1e-10]]]}]},
+        {"faults": [{"name": "periodic", "available": 1.0, "period": 1e300}]},
+        {"faults": [{"name": "periodic", "available": 1e-10, "period": 2e-10}]},
+        {"faults": [{"name": "periodic", "available": 1.0, "begin": 1e300}]},
+        {"faults": [{"name": "outage", "workers": [0], "begin": 1e299, "end": 1e300}]},
+        {"prices": {"workers": [{"per_hour": 1e300}]}},
+        {"prices": {"workers": [{"busy_watts": 1e308}]}},
+    ],
+)
+def test_numbers_beyond_the_clock_and_beyond_prices_are_refused(options):
+    with pytest.raises(ValueError, match=r"less than or equal to|greater than or equal to|1 ns or more"):
+        fred.Cluster(workers=2, **options)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cure"),
+    [
+        ({"name": "sessions", "sessions": [[[0, 0.5]]], "length": 1.0}, "give longer `sessions`"),
+        ({"name": "periodic", "available": 0.5, "period": 1.0}, "give a longer `available` of `periodic`"),
+        (
+            {"name": "crashes", "mean_up": 0.001, "away": {"name": "constant", "seconds": 0.1}},
+            "give a longer `mean_up` or `up` of",
+        ),
+    ],
+)
+def test_the_fault_that_lets_a_worker_finish_nothing_is_named(fault, cure):
+    with pytest.raises(FredError, match=cure):
+        outcome("asgd", cluster=constant(1.0, faults=[fault]), task=None, stop={"updates": 10})
+
+
+class TestMeasuredNetworks:
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            ("nodes,megabytes,milliseconds,seconds", "the columns milliseconds, seconds say the same thing"),
+            ("nodes,ranks,megabytes,seconds", "the columns nodes, ranks say the same thing"),
+            ("nodes,megabytes,delay_us,seconds", "unknown column `delay_us`; did you mean `delay_ms`"),
+        ],
+    )
+    def test_contradictions_and_unknown_columns_are_refused(self, columns, message, tmp_path):
+        path = tmp_path / "gloo-allreduce.csv"
+        path.write_text(f"{columns}\n" + ",".join("4" for _ in columns.split(",")))
+        assert message in refusal("fit-network", path)
+
+    def test_a_pipe_and_a_device_are_refused(self):
+        assert "it is not a file" in refusal("fit-network", "/dev/zero")
+
+    @pytest.mark.parametrize("operation", ["my-allreduce-then-broadcast", "allreduce_reduce_scatter"])
+    def test_a_name_of_two_operations_is_refused(self, operation, tmp_path):
+        (tmp_path / "gloo.csv").write_text(f"operation,nodes,megabytes,seconds\n{operation},4,1,1\n")
+        assert "names several operations" in refusal("fit-network", tmp_path / "gloo.csv")
+
+    def test_a_size_of_thousands_of_digits_is_refused(self, tmp_path):
+        path = tmp_path / "nccl.log"
+        ranks = "".join(f"#  Rank  {i} Group  0 Pid 1 on host{i} device 0\n" for i in range(2))
+        path.write_text(
+            f"# nThread 1\n{ranks}# all_reduce_perf\n#  size count type redop root time algbw\n{'9' * 5000} 1 float sum -1 5.0 1\n"
+        )
+        assert "`size` is '999" in refusal("fit-network", path)
+
+
+def test_fedasync_has_hinge_weights_and_a_regulariser():
+    """Fresh models alone have the whole weight; a strong pull keeps local models near the server's."""
+    plain = outcome("fedasync", {"period": 3})
+    assert outcome({"name": "fedasync", "hinge": [0.5, 1]}, {"period": 3}).params_digest != plain.params_digest
+    pulled = outcome({"name": "fedasync", "mu": 1.0}, {"period": 3})
+    moves = [np.sqrt(sum(((run.final[name] - run.initial[name]) ** 2).sum() for name in run.final)) for run in (plain, pulled)]
+    assert moves[1] < moves[0]
