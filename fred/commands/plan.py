@@ -2,6 +2,7 @@
 
 import argparse
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from fred.base.errors import FredError
@@ -14,6 +15,7 @@ from fred.diagnosis.backup_workers import mean_arrivals, plan
 from fred.diagnosis.criteria import CRITERIA, TIME
 from fred.diagnosis.result_rounds import iterations_of, rounds_of
 from fred.results.folder import load_result
+from fred.views.figures import save_or_note
 
 _MOST = 1 << 31  # upper bound on N, the number of averaged gradients
 
@@ -90,7 +92,7 @@ def _of_result(options: argparse.Namespace) -> int:
         raise FredError(f"{options.source}: {error}") from error
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        picture(found).save(options.out)
+        save_or_note(partial(picture, found), options.out)
     if options.json:
         print(found.json())
     elif options.out and options.quiet:

@@ -3,6 +3,7 @@
 import argparse
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,7 +217,9 @@ def _draw(ranking: Ranking, asking: Question, file: Path) -> None:
     from fred.diagnosis.trade_off_figure import picture  # imports matplotlib
 
     if ranking.front:
-        picture(ranking, asking.aim).save(file)
+        from fred.views.figures import save_or_note
+
+        save_or_note(partial(picture, ranking, asking.aim), file)
 
 
 def _lost(result: Tables, cluster: Cluster) -> Attribution | None:

@@ -206,6 +206,8 @@ def save_comparison(compared: Compared, out: Path) -> None:
     """Write the tables and the figures of all runs together into a new or empty folder. Raises FredError."""
     if out.exists() and any(out.iterdir()):
         raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
+    from fred.views.figures import save_or_note
+
     pictures = compared.together().pictures()
     pictures.pop("paired", None)  # replaced below by the one that compares folders
     if len(pairs := _named_pairs(compared)):
@@ -220,7 +222,7 @@ def save_comparison(compared: Compared, out: Path) -> None:
             if len(pairs):
                 compared.paired().to_csv(new / PAIRED, index=False)
             for name, draw in pictures.items():
-                draw().save(new / f"{name}.svg")
+                save_or_note(draw, new / f"{name}.svg")
             for file in sorted(new.iterdir()):
                 file.rename(out / file.name)
 

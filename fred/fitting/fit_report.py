@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from fred.base import places
@@ -92,12 +93,13 @@ def check_free(out: Path) -> None:
 def save(fitted: Fitted, out: Path) -> None:
     """Write `cluster.yaml`, `fit.json` and `trace.svg` to a folder, which is created if necessary."""
     from fred.fitting.fit_figure import picture
+    from fred.views.figures import save_or_note
 
     cluster, numbers, drawing = (out / name for name in FILES)
-    drawn, counted = picture(fitted), as_json(fitted)
+    counted = as_json(fitted)
     places.write(cluster, fitted.text.encode())  # first, as it identifies the other files
     places.write(numbers, f"{counted}\n".encode())
-    drawn.save(drawing)
+    save_or_note(partial(picture, fitted), drawing)
 
 
 def _lines(look: Description, told: bool) -> Iterator[tuple[str, str]]:

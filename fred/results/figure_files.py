@@ -1,14 +1,18 @@
 """A result's figures as files, each drawn by the first process that takes it: this one, or a worker process."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fred.components.component import own_classes
 from fred.results.result import Result
 from fred.running import pool
+
+if TYPE_CHECKING:
+    from fred.views.figures import Picture
 
 
 @contextmanager
@@ -48,7 +52,7 @@ def _finish(result: Result, folder: Path, others: Sequence[Future[list[str]]]) -
         with suppress(Exception):  # figures that it has taken are drawn here
             drawn |= {*other.result()}
     for name in pictures.keys() - drawn:
-        pictures[name]().save(_file(folder, name))
+        _save(pictures[name], _file(folder, name))
 
 
 def _taken(result: Result, folder: Path, share: float) -> list[str]:
@@ -60,9 +64,15 @@ def _taken(result: Result, folder: Path, share: float) -> list[str]:
             _file(folder, name).touch(exist_ok=False)
         except FileExistsError:
             continue
-        draw().save(_file(folder, name))
+        _save(draw, _file(folder, name))
         taken.append(name)
     return taken
+
+
+def _save(draw: "Callable[[], Picture]", file: Path) -> None:
+    from fred.views.figures import save_or_note  # loads matplotlib
+
+    save_or_note(draw, file)
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -3,17 +3,19 @@
 import io
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from fred.base.errors import FredError
 from fred.base.inputs import replaced
 from fred.views.view import COLOURS as COLOURS
 from fred.views.view import OF_TIME as OF_TIME
@@ -80,6 +82,19 @@ class Picture(Figure):
         with style(), replaced(path) as new:
             self.savefig(new, metadata=_UNDATED.get(path.suffix))
 
+    def savefig(self, *target: Any, **options: Any) -> None:
+        """Write the figure as matplotlib does, with linear axes where no value is above 0.
+
+        Args:
+            target: file or buffer, as in matplotlib.
+            options: matplotlib's options.
+        """
+        for axis in self.axes:
+            for which, least in (("x", axis.dataLim.minposx), ("y", axis.dataLim.minposy)):
+                if getattr(axis, f"get_{which}scale")() == "log" and not np.isfinite(least):
+                    getattr(axis, f"set_{which}scale")("linear")  # matplotlib refuses to find ticks
+        super().savefig(*target, **options)
+
     def draw(self, renderer: Any) -> None:
         """Draw the figure. The extra drawing that matplotlib does before saving only computes the layout, to save time.
 
@@ -98,6 +113,28 @@ class Picture(Figure):
         with style():
             self.savefig(buffer, format="svg", metadata=_UNDATED[".svg"])
         return buffer.getvalue()
+
+
+def save_or_note(draw: Callable[[], Picture], path: Path) -> None:
+    """Draw a figure and save it; if it cannot be drawn, warn, and save a note. So a figure never costs a result.
+
+    Args:
+        draw: makes the figure.
+        path: the file.
+
+    Raises FredError and OSError for a file that cannot be written.
+    """
+    try:
+        draw().save(path)
+    except (FredError, OSError, MemoryError):
+        raise
+    except Exception as error:  # of matplotlib
+        reason = f"{path.name} cannot be drawn: {type(error).__name__}: {error}"
+        warnings.warn(reason, stacklevel=2)
+        with style():
+            note = Picture(figsize=(6, 1.2))
+            note.text(0.02, 0.5, textwrap.fill(reason, 80), va="center", parse_math=False)
+            note.save(path)
 
 
 def panels(count: int, each: tuple[float, float], view: View, most: int = 3, share: str = "") -> tuple[Picture, list[Axes]]:
