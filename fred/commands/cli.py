@@ -285,12 +285,13 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     settings = _settings(options)
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
-    for line in (*doubts_of(scenario, only), *replaced(scenario, out)):
-        print(f"fred: {line}", file=sys.stderr)
     if all_to_do:
         pool.begin(min(jobs, number_at_first(scenario, only)) - 1)
     from fred.results import experiment  # takes about as long as the processes take to start
 
+    experiment.check_place(out, file)
+    for line in (*doubts_of(scenario, only), *replaced(scenario, out)):
+        print(f"fred: {line}", file=sys.stderr)
     with of_runs(number_of_units(scenario, only), options.quiet) as progress:
         return experiment.run(
             scenario, only, options.inline, progress, out, jobs, options.dask, options.fresh, file, options.report

@@ -100,10 +100,9 @@ def run(
         known: dict[Unit, Outcome] = {}
         scenario, units = _completed(scenario, only, inline, partial(_in_memory, known=known, progress=progress))
         return Result(scenario, [known[unit] for unit in units])
-    staging.check_free(Path(out))
+    check_place(out, file)
     path = Path(os.path.realpath(out))
     about = folder.AboutResult(path.parent, _seen_from(path, file), inline, report)
-    _check_same(path, about)
     plan = _Plan(scenario, only, about)
     scenario, units, reused, recomputed = _into(path, plan, _Manner(progress, jobs, dask, fresh))
     return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], reused, recomputed)
@@ -258,10 +257,18 @@ def _seen_from(path: Path, file: str | Path) -> str:
         return Path(file).name
 
 
-def _check_same(path: Path, about: folder.AboutResult) -> None:
-    file, title = staging.title_of(path)
-    if about.file and file and file != about.file:
+def check_place(out: str | Path, file: Path | str | None) -> None:
+    """Raise FredError for a folder that cannot be written, or that holds the result of another scenario.
+
+    Args:
+        out: the folder of the result.
+        file: file of the scenario, if it has one.
+    """
+    staging.check_free(Path(out))
+    path = Path(os.path.realpath(out))
+    other, title = staging.title_of(path)
+    if (mine := _seen_from(path, file)) and other and other != mine:
         named = f", {title!r}" if title else ""
         raise FredError(
-            f"{path} holds the result of another scenario ({file}{named}); choose another folder with --out, or remove it"
+            f"{path} holds the result of another scenario ({other}{named}); choose another folder with --out, or remove it"
         )
