@@ -132,7 +132,7 @@ class Source:
             point = self._points[str(keys[1])]
             swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
             keys = ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:] or ("sweep",)))
-        for own, _, text in self._settings:
+        for own, _, text in reversed(self._settings):  # of two for one key, the last one counts
             if _overlap(keys, self._made(own)) or (keys[:1] == ("runs",) and _overlap(keys[2:], self._made(own, keys[:2]))):
                 return f"{text}"
         candidates = [keys[2:], keys] if keys[:1] == ("runs",) else [keys]
