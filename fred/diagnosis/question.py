@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fred.base import inputs
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.diagnosis.candidates import Candidate
@@ -13,7 +14,7 @@ from fred.specification import shipped
 from fred.specification.loading import load, validated
 from fred.specification.shape import Run
 from fred.specification.source import Source
-from fred.specification.text import parse
+from fred.specification.text import parse, read_yaml
 
 TASKS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {  # name -> task and target
     "digits": ({"data": "digits", "model": {"name": "mlp", "hidden": [32]}, "batch_size": 8}, {"target_error": 0.12}),
@@ -26,6 +27,7 @@ _STUB: dict[str, Any] = {  # completes a file that has only a task
     "cluster": {"workers": 1},
     "stop": {"updates": 1},
 }
+_ANYTHING = ("algorithm={name: ssgd, learning_rate: 0.1}", "stop={updates: 1}")  # completes a file of a cluster alone
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,11 @@ def of_run(run: Run, path: str) -> tuple[dict[str, Any], dict[str, float]]:
 def runs_of(path: Path) -> list[Run]:
     """Return the runs of a scenario. Raises FredError.
 
+    A file of a cluster alone, as `fred diagnose` and `fred fit` write it, is a scenario, too: a plan chooses the rest.
+
     Args:
         path: absolute path of the file, which also resolves paths in it.
     """
-    return list(load(path).runs.values())
+    document, _ = read_yaml(inputs.text(path), lambda line: f"{path}:{line}")
+    alone = isinstance(document, dict) and "cluster" in document and not {"algorithm", "runs", "stop"} & document.keys()
+    return list(load(path, _ANYTHING if alone else ()).runs.values())
