@@ -10,7 +10,7 @@ BINS = 250  # steps of excess over the usual time
 _LOWEST, _STEP = -1.0, 0.02  # of log time relative to the usual one: e^-1 to e^4 times as long
 _EDGES = _LOWEST + _STEP * np.arange(BINS + 1)
 _FORGOTTEN = 0.99  # share of a count that remains after each round
-_ARRIVE, _PRIOR = 0.3, 5.0  # prior: share that arrives per step, and its weight in workers' times
+_ARRIVE, _PRIOR, _LEAST_PRIOR = 0.3, 5.0, 0.5  # prior: share that arrives per step, and its weight in workers' times
 _FURTHER, _POINTS = 1.6, 160  # grid beyond the round's end: reach in log time, and number of points
 _RATE, _SPREAD_RATE = 0.2, 0.05  # weight of the newest round in a usual time and in its deviation
 _JUMP, _LEAST_JUMP = 2.5, 0.1  # an error beyond this many mean deviations, and this log time, is a change of the usual time
@@ -42,12 +42,17 @@ class Completion:
     def __init__(self, workers: int, excesses: Floats | None = None):
         self._usual, self._deviation, self._rounds = np.zeros(workers), np.zeros(workers), 0
         self.excesses = np.zeros(BINS) if excesses is None else excesses
+        self.prior = _PRIOR  # weight of the belief that missing workers come soon
         self._lasted = np.zeros(BINS)  # histogram of dropped workers' excess over their usual time when the round ended
 
     @property
     def usual(self) -> Floats:
         """Return each worker's usual time, s [workers]."""
         return exp(self._usual)
+
+    def hope(self, came: bool) -> None:
+        """Believe less, each time that a worker was waited for in vain, that missing workers come soon; until one comes."""
+        self.prior = _PRIOR if came else max(self.prior / 2, _LEAST_PRIOR)
 
     def completed(self, seconds: Floats, finished: NDArray[np.bool_]) -> Floats:
         """Return the times of all workers, ascending, s [workers], and learn from the round.
@@ -93,7 +98,7 @@ class Completion:
         """Return the share of times that exceed the usual one by more than each edge [bins + 1]."""
         ended_here = self.excesses + self._lasted
         at_risk = np.cumsum(ended_here[::-1])[::-1]
-        hazard = (self.excesses + _PRIOR * _ARRIVE) / (at_risk + _PRIOR)
+        hazard = (self.excesses + self.prior * _ARRIVE) / (at_risk + self.prior)
         return np.concatenate(([1.0], np.cumprod(1 - np.minimum(hazard, 0.95))))
 
     def _count(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
