@@ -23,15 +23,16 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 
 from functools import partial
 from itertools import count
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import simpy
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
-from fred.components.component import Count
+from fred.components.component import Count, Whole
 from fred.protocols.pacing import Paced
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
@@ -70,9 +71,12 @@ class Centred(Protocol):
 class Buffered(Centred, Paced):
     """A worker makes H steps from the server model and sends their pseudo-gradient; the mean of M of these moves that model.
 
-    No worker waits: a worker that has sent its pseudo-gradient starts again from the current server model. All workers are
-    always at work. `paced` is DyLU of Liu et al. 2024: the fastest worker makes H steps, slower ones fewer, so that all take
-    about as long. It uses mean speeds, without contention.
+    No worker waits: a worker that has sent its pseudo-gradient starts again from the current server model. `paced` is DyLU
+    of Liu et al. 2024: the fastest worker makes H steps, slower ones fewer, so that all take about as long. It uses mean
+    speeds, without contention.
+
+    FedBuff's server lets only some clients work at once, its `concurrency`. When one of them is done, the server draws the
+    next one from all that do not work, uniformly.
 
     With `grace`, workers whose pseudo-gradients arrive within that time of the first one start again together. As in that
     paper's simulator this is an oracle: the members' first steps count as begun when the last member arrived. So a worker
@@ -84,16 +88,42 @@ class Buffered(Centred, Paced):
     grace: Annotated[float, Field(gt=0)] | None = Field(
         None, description="seconds to wait for others after a pseudo-gradient arrives; those workers start together"
     )
+    concurrency: Count | None = Field(None, description="largest number of workers at work at once; absent: all")
+    max_staleness: Whole | None = Field(
+        None, description="updates of the server model after which a pseudo-gradient is dropped; absent: none is dropped"
+    )
+
+    @model_validator(mode="after")
+    def _start_together_or_in_turn(self) -> Self:
+        if self.grace is not None and self.concurrency is not None:
+            raise ValueError("`grace` lets workers start together, `concurrency` in turn: give one of them")
+        return self
+
+    def check(self, cluster: Cluster) -> None:
+        if (self.concurrency or 0) > cluster.size:
+            raise ValueError(f"`concurrency` ({self.concurrency}) must be at most the number of workers ({cluster.size})")
 
     def start(self, sim: Simulation) -> None:
         arrived = count(1)
         company = None if self.grace is None else _Company(sim, round(self.grace * NANOSECONDS))
+        places = None if self.concurrency is None else _Places(sim, self.concurrency)
         for worker, steps in enumerate(self.updates(sim.cluster)):
-            sim.work(worker, partial(self._turns, sim, worker, steps, arrived, company))
+            turns = partial(self._turns, sim, worker, steps, arrived, company, places)
+            sim.work(worker, turns, *([partial(places.leave, worker)] if places else []))
 
-    def _turns(self, sim: Simulation, worker: int, steps: int, arrived: "count[int]", company: "_Company | None") -> Process:
+    def _turns(
+        self,
+        sim: Simulation,
+        worker: int,
+        steps: int,
+        arrived: "count[int]",
+        company: "_Company | None",
+        places: "_Places | None",
+    ) -> Process:
         waited = 0
         while True:
+            if places:
+                yield from places.take(worker)
             before: Copy = yield from self._fetch(sim, worker)
             for step in range(steps):
                 if step == 0 and company:
@@ -102,11 +132,16 @@ class Buffered(Centred, Paced):
                     yield from self._step(sim, worker, sim.own(worker))
             pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
             yield from sim.send(pseudo_gradient)
-            sim.add(pseudo_gradient, sim.workers)
-            if next(arrived) % self.buffer == 0:
-                sim.commit(sim.workers)
+            if self.max_staleness is not None and sim.clock(sim.workers) - before.timestamp > self.max_staleness:
+                sim.drop(pseudo_gradient, sim.workers)
+            else:
+                sim.add(pseudo_gradient, sim.workers)
+                if next(arrived) % self.buffer == 0:
+                    sim.commit(sim.workers)
             if company:
                 waited = yield from company.join(worker)
+            if places:
+                places.leave(worker)
 
     def _step_begun(self, sim: Simulation, worker: int, done: int) -> Process:
         """Make an update that began `done` ns ago; one that takes no longer than that ends at once."""
@@ -114,6 +149,35 @@ class Buffered(Centred, Paced):
         gradient = sim.begin(worker, sim.own(worker), duration, min(done, duration))
         yield gradient.end - sim.now
         sim.push(gradient, worker, NOTHING)
+
+
+class _Places:
+    """The places of the workers that may work at once. A free one goes to a worker drawn from those that wait."""
+
+    def __init__(self, sim: Simulation, number: int):
+        self._sim, self._number, self._draws = sim, number, count()
+        self._at_work = set[int]()
+        self._waiting = dict[int, simpy.Event]()
+
+    def take(self, worker: int) -> Process:
+        """Wait for a place."""
+        self._waiting[worker] = self._sim.env.event()
+        self._sim.later(0, self._fill)  # once all that begin to wait now do so
+        yield from self._sim.wait(worker, self._waiting[worker], "a place among the workers at work")
+
+    def leave(self, worker: int) -> None:
+        """Give the place back, or no longer wait for one."""
+        self._waiting.pop(worker, None)
+        if worker in self._at_work:
+            self._at_work.remove(worker)
+            self._sim.later(0, self._fill)
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._at_work) < self._number:
+            draw = streams.uniforms(self._sim.seed, "clients at work", 0, start=next(self._draws), count=1)
+            worker = sorted(self._waiting)[int(float(draw[0]) * len(self._waiting))]
+            self._at_work.add(worker)
+            self._waiting.pop(worker).succeed()
 
 
 class _Company:
