@@ -87,6 +87,7 @@ def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
     """Return each worker's part of the examples, if they are divided."""
     if task.division == "shared":
         return None
+    seed = seed if task.division_seed is None else task.division_seed
     if task.division == "dirichlet":
         return divide_by_shares(seed, data.train.answers, workers, task.concentration)
     if task.division == "by-owner":

@@ -11,7 +11,7 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
 from fred.components import registry
-from fred.components.component import Component, Count, Duration, checked_as
+from fred.components.component import Component, Count, Duration, Whole, checked_as
 from fred.components.limits import MOST_GRADIENTS, MOST_POINTS
 from fred.components.one_of import OneOf
 from fred.protocols.protocol import Protocol
@@ -46,6 +46,9 @@ class Task(Component):
         description="alpha of `division: dirichlet` and `by-quantity`: the smaller it is, the fewer workers hold most of a "
         "class, or of all examples",
     )
+    division_seed: Whole | None = Field(
+        None, description="seed of the division, the same in all runs; absent: each run divides the examples by its own seed"
+    )
     replicas_start: Literal["equal", "apart"] = Field(
         "equal", description="whether workers' own models start from equal or different parameters"
     )
@@ -54,6 +57,8 @@ class Task(Component):
     def _parts_are_drawn_from(self) -> "Task":
         if self.division != "shared" and self.sampling == "sequential":
             raise ValueError("`sampling: sequential` goes through all examples in file order: `division` must be `shared`")
+        if self.division_seed is not None and self.division in ("shared", "by-owner"):
+            raise ValueError(f"`division_seed` needs a division that is drawn; `division` is `{self.division}`")
         return self
 
     @property
