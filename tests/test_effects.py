@@ -296,3 +296,76 @@ def test_fedasync_has_hinge_weights_and_a_regulariser():
     pulled = outcome({"name": "fedasync", "mu": 1.0}, {"period": 3})
     moves = [np.sqrt(sum(((run.final[name] - run.initial[name]) ** 2).sum() for name in run.final)) for run in (plain, pulled)]
     assert moves[1] < moves[0]
+
+
+class TestWhatCanBeSaid:
+    TIMES = constant(1.0, 0.7, 0.9, 3.0)
+
+    def buffered(self, **protocol: Any) -> Any:
+        options = {"name": "buffered", "period": 2, "buffer": 2, **protocol}
+        return outcome("fedbuff", options, self.TIMES, task=None, stop={"seconds": 60.0}).schedule
+
+    @pytest.mark.parametrize("most", [1, 2, 3])
+    def test_at_most_so_many_clients_of_a_buffer_are_at_work_and_all_get_their_turn(self, most):
+        schedule = self.buffered(concurrency=most)
+        pulls, adds = schedule.rows(Verb.PULL), schedule.rows(Verb.ADD)
+        pulls = pulls[schedule["replica"][pulls] == 4]  # of the server model
+        changes = sorted(
+            [*((time, 1) for time in schedule["time_ns"][pulls]), *((time, -1) for time in schedule["time_ns"][adds])]
+        )
+        at_work = np.cumsum([change for _, change in changes])
+        assert at_work.max() == most
+        turns = np.bincount(schedule["worker"][pulls], minlength=4)
+        assert turns.min() > 0.4 * turns.mean()  # drawn uniformly, not by speed
+
+    def test_as_many_places_as_workers_are_none(self):
+        assert self.buffered(concurrency=4)["time_ns"].tolist() == self.buffered()["time_ns"].tolist()
+
+    def test_a_worker_that_goes_offline_leaves_its_place_to_another(self):
+        cluster = self.TIMES | {"faults": [{"name": "outage", "workers": [0, 1, 2], "begin": 10.0}]}
+        protocol = {"name": "buffered", "period": 2, "buffer": 1, "concurrency": 1}
+        schedule = outcome("fedbuff", protocol, cluster, task=None, stop={"seconds": 60.0}).schedule
+        late = schedule.rows(Verb.ADD)[schedule["time_ns"][schedule.rows(Verb.ADD)] > 12e9]
+        assert set(schedule["worker"][late].tolist()) == {3}
+        assert len(late) == 8  # one after the other, 6 s each
+
+    def test_pseudo_gradients_that_are_too_old_are_dropped(self):
+        usual, bounded = self.buffered(buffer=1), self.buffered(buffer=1, max_staleness=3)
+        assert usual["staleness"][usual.rows(Verb.ADD)].max() > 3
+        assert bounded["staleness"][bounded.rows(Verb.ADD)].max() == 3
+        assert 3 in bounded["worker"][bounded.rows(Verb.DROP)]  # the slowest client
+
+    def test_jobs_fail_after_a_number_of_updates_once(self):
+        """Two workers, two updates a second: the fifth is made at 3 s; the checkpoint of the fourth, at 2 s, is loaded at 6 s."""
+        job = {"at_updates": [[5, 0, 3.0], [7, 1, 2.0]], "checkpoint": {"every_updates": 2}}
+        found = outcome("asgd", cluster=constant(1, 1, failures=job), task=None, stop={"updates": 12})
+        begin, end = found.schedule.intervals.only(What.BROKEN)[1:3]
+        assert (begin / 1e9).tolist() == [3.0, 8.0]
+        assert (end / 1e9).tolist() == [6.0, 10.0]
+        assert found.summary["failures"]["number"] == 2
+
+    def test_a_cause_may_strike_some_machines_only(self):
+        often = {
+            "of": "nodes",
+            "only": [1],
+            "up": {"name": "constant", "seconds": 5.0},
+            "repair": {"name": "constant", "seconds": 1.0},
+        }
+        cluster = {"workers": 6, "nodes": 3, "compute": {"name": "constant", "seconds": 1.0}}
+        job = {"causes": [often], "checkpoint": {"every_updates": 1}}
+        broken = outcome("ssgd", cluster=cluster | {"failures": job}, task=None, stop={"updates": 30}).schedule.intervals
+        workers = broken.only(What.BROKEN)[4]
+        assert set(workers.tolist()) == {2, 3}
+        with pytest.raises(FredError, match="`only` names nodes 3; their numbers are 0 to 2"):
+            wrong = {**job, "causes": [often | {"only": [3]}]}
+            outcome("ssgd", cluster=cluster | {"failures": wrong}, task=None)
+
+    def test_a_division_may_be_the_same_under_other_seeds(self):
+        from fred.running.problem import Problem
+
+        def parts(seed: int, **options: Any) -> list[list[int]]:
+            run = make_run(task=TASK | {"division": "by-label", **options}, cluster={"workers": 3})
+            return [part.tolist() for part in Problem(run.task, run, seed).parts]
+
+        assert parts(1) != parts(2)
+        assert parts(1, division_seed=5) == parts(2, division_seed=5) == parts(5)

@@ -29,7 +29,7 @@ from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component, Count, Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import MOST_BYTES
-from fred.traces.tables import read_table
+from fred.traces.small_tables import read_table
 
 _AT_ONCE = Constant(seconds=0.0)
 _MOST = 100_000  # recorded failures; all of them are stored in every manifest
@@ -47,6 +47,9 @@ class Cause(Component):
 
     of: Literal["workers", "nodes", "regions"] = Field("workers", description="machines that fail")
     together: Count = Field(1, description="number of neighbours that fail as one, such as the nodes of a rack")
+    only: tuple[Whole, ...] = Field(
+        (), description="numbers of the machines, or of the groups of `together`, that this cause strikes; empty: all"
+    )
     mean_up: Duration | None = Field(None, description="mean of an exponential time until each fails, s", examples=[86400.0])
     up: AnyLatency | None = Field(None, description="time until each fails, s, instead of `mean_up`")
     repair: AnyLatency | None = Field(
@@ -73,10 +76,15 @@ class Cause(Component):
         Args:
             node_of: node of each worker.
             region_of: region of each worker; empty: there are none.
+
+        Raises ValueError if `only` names others.
         """
         owners = {"workers": np.arange(len(node_of)), "nodes": node_of, "regions": np.asarray(region_of, np.int64)}[self.of]
         group = np.unique(owners, return_inverse=True)[1] // self.together
-        return [np.flatnonzero(group == number) for number in range(int(group.max(initial=-1)) + 1)]
+        number = int(group.max(initial=-1)) + 1
+        if self.only and max(self.only) >= number:
+            raise ValueError(f"`failures`: `only` names {self.of} {max(self.only)}; their numbers are 0 to {number - 1}")
+        return [np.flatnonzero(group == one) for one in sorted(set(self.only)) or range(number)]
 
 
 class Checkpoint(Component):
@@ -146,6 +154,11 @@ class Failures(Component):
     recorded: tuple[_Recorded, ...] = Field(
         (), description="recorded failures: worker, down and up, s", examples=[[[0, 60, 90]]]
     )
+    at_updates: tuple[tuple[Count, Whole, Duration], ...] = Field(
+        (),
+        description="failures right after a number of updates: that number, the worker, and the time to repair its machine, s",
+        examples=[[[100, 0, 30.0]]],
+    )
     checkpoint: Checkpoint = Field(description="when checkpoints are made", examples=[{"every_updates": 100}])
     minibatches: Literal["same", "next"] = Field(
         "same",
@@ -165,8 +178,9 @@ class Failures(Component):
 
     @model_serializer(mode="wrap")
     def _without_usual(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `minibatches` out if it is the default, so that files of such jobs do not mention it."""
-        return {name: option for name, option in written(self).items() if name != "minibatches" or option != "same"}
+        """Leave `minibatches` and `at_updates` out if they are the default, so that files of such jobs do not mention them."""
+        usual = {"minibatches": "same", "at_updates": ()}
+        return {name: option for name, option in written(self).items() if name not in usual or option != usual[name]}
 
     @model_validator(mode="before")
     @classmethod
@@ -183,10 +197,10 @@ class Failures(Component):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Failures":
-        if not self.causes and not self.recorded:
-            raise ValueError("needs `causes` of failures, or a `file` of recorded ones")
-        if len(self.recorded) > _MOST:
-            raise ValueError(f"{len(self.recorded):,} recorded failures; expected at most {_MOST:,}")
+        if not self.causes and not self.recorded and not self.at_updates:
+            raise ValueError("needs `causes` of failures, a `file` of recorded ones, or `at_updates`")
+        if (number := len(self.recorded) + len(self.at_updates)) > _MOST:
+            raise ValueError(f"{number:,} recorded failures; expected at most {_MOST:,}")
         for worker, down, up in self.recorded:
             if up <= down:
                 raise ValueError(f"worker {worker} is up at {up:g} s, which is not after it was down at {down:g} s")
@@ -194,7 +208,7 @@ class Failures(Component):
             check_median(latency, 1.0)
         usual = type(self).model_fields  # a manifest names these, too
         given = [name for name in ("spares", "crews", "retire_after", "join") if getattr(self, name) != usual[name].default]
-        if given and not any(cause.repair for cause in self.causes) and not self.recorded:
+        if given and not any(cause.repair for cause in self.causes) and not self.recorded and not self.at_updates:
             raise ValueError(f"`{given[0]}` needs a cause with `repair`: without it, the same machines start again at once")
         return self
 
@@ -204,12 +218,15 @@ class Failures(Component):
             raise ValueError("`checkpoint.to: peers` needs 2 workers or more")
         if self.checkpoint.to == "store" and region_of:
             raise ValueError("`checkpoint.to: store` has no place in `network.regions`: use `to: peers`, or leave regions out")
-        if self.recorded and (worker := max(worker for worker, _, _ in self.recorded)) >= workers:
-            raise ValueError(f"there are {workers} workers, numbered from 0; `recorded` names {worker}")
+        for name, named in (("recorded", self.recorded), ("at_updates", [row[1:] for row in self.at_updates])):
+            if (worker := max((row[0] for row in named), default=-1)) >= workers:
+                raise ValueError(f"there are {workers} workers, numbered from 0; `{name}` names {worker}")
         if not region_of and any(cause.of == "regions" for cause in self.causes):
             raise ValueError("`of: regions` needs `network.regions`")
         if node_of.max(initial=0) == 0 and any(cause.of == "nodes" for cause in self.causes):
             raise ValueError("`of: nodes` needs more than one node: give `cluster.nodes`, such as `nodes: 2`")
+        for cause in self.causes:
+            cause.domains(node_of, region_of)
 
 
 def _recorded(path: Path) -> list[tuple[int, float, float]]:

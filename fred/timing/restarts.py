@@ -1,6 +1,7 @@
 """A job that fails and starts again: checkpoints, failures, and the way back to the last checkpoint."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
@@ -34,6 +35,7 @@ class Restarts:
         self._updates, self._seconds = (checkpoint.every_updates or 0) * sim.blocks, checkpoint.every_seconds or 0.0
         self._saving, self._skips = Saving(sim, checkpoint), failures.minibatches == "next"
         self._failing = Failing(failures, sim.cluster, sim.seed)
+        self._at_updates = sorted(failures.at_updates, reverse=True)  # failures at numbers of updates, last first
         self._initial = self._last = record.checkpoint(0, 0)  # checkpoint: the initial parameters
         self._furthest = self._last  # the last checkpoint with more updates than all before
         self._writing = False
@@ -73,10 +75,24 @@ class Restarts:
 
     def _updated(self) -> None:
         """Make a checkpoint if it is due; it waits while a round is open, or the last one cannot be used yet."""
+        if self._at_updates and self._record.changes >= self._at_updates[-1][0] * self._sim.blocks:
+            self._strike(self._sim.now)
+            return
         changes, time = self._due
         due = self._record.changes >= changes and self._sim.now >= time
         if due and self._record.between_rounds and not self._writing:
             self._checkpoint(self._sim.now)
+
+    def _strike(self, now: int) -> None:
+        """Let all machines fail that do so after this number of updates; those with the same time to repair fail as one."""
+        first = self._at_updates[-1][0]
+        workers = defaultdict[float, list[int]](list)
+        while self._at_updates and self._at_updates[-1][0] == first:
+            _, worker, seconds = self._at_updates.pop()
+            workers[seconds].append(worker)
+        for seconds, some in workers.items():
+            self._failing.strike(now, some, round(seconds * NANOSECONDS))
+        self._sim.env.at(now, self._fail)
 
     def _checkpoint(self, now: int) -> None:
         over = now + self._saving.stops(now)
