@@ -156,7 +156,7 @@ def test_in_the_long_run_the_throughput_oracle_does_more_gradients_per_time():
 def test_rules_that_cannot_work_are_refused():
     for rule, message in (
         ({"name": "count", "workers": 9}, r"`workers` \(9\) must not exceed the cluster's 4"),
-        ({"name": "deadline", "seconds": 0}, "greater than 0"),
+        ({"name": "deadline", "seconds": 0}, "greater than or equal to 0.000000001"),
         ("deadline", "`deadline` needs `seconds`, or training on recorded rounds"),
         ({"name": "count-or-deadline", "workers": 3}, "`count-or-deadline` needs `seconds`"),
         ({"name": "count-or-deadline", "workers": 9, "seconds": 1.0}, r"`workers` \(9\) must not exceed the cluster's 4"),

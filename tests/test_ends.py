@@ -75,7 +75,7 @@ BY_HAND: list[tuple[Any, Any, tuple[float, int]]] = [  # an update each second, 
     ({"every_seconds": 1.0}, {"updates": 1}, (1.0, 1)),  # the end itself, after its update
     ({"every_seconds": 1.0}, {"seconds": 1.0}, (1.0, 0)),
     ({"every_updates": 9}, {"seconds": 2.5}, (2.5, 2)),
-    ({"every_seconds": 1e-10}, {"seconds": 1e-6}, (0.0, 0)),  # a moment that is rounded to the start
+    ({"every_seconds": 1e-9}, {"seconds": 1e-6}, (1e-9, 0)),  # each moment
 ]
 
 

@@ -522,4 +522,4 @@ class TestOnTheNetwork:
         monkeypatch.setattr(restarts, "MOST_TRIES", 50)
         causes = [{"of": "nodes", "up": {"name": "constant", "seconds": 2.5}}]
         with pytest.raises(FredError, match="50 failures since the checkpoint at 2 s"):
-            record("allreduce", {"causes": causes, "checkpoint": sent("peers", 1, 1)}, {"updates": 3}, network={})
+            record("allreduce", {"causes": causes, "checkpoint": sent("peers", 1, 1)}, {"updates": 3}, network={}, nodes=2)

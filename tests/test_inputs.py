@@ -283,7 +283,7 @@ class TestFaults:
     def test_a_worker_that_only_crashes_is_named(self, limit, monkeypatch):
         monkeypatch.setattr("fred.timing.lives.MOST_TRIES", 100)
         run = make_run("asgd", task=None, cluster={"workers": 3, "compute": self.LONG, "faults": [self.CRASHES]}, stop=limit)
-        with pytest.raises(FredError, match=r"`cluster.faults`: worker . has crashed 100 times since .* longer `mean_up`"):
+        with pytest.raises(FredError, match=r"`cluster.faults`: worker . has gone offline 100 times since .* longer `mean_up`"):
             execute("run", run, 0)
 
     def test_crashes_are_counted_from_the_last_update(self, monkeypatch):

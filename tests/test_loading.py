@@ -231,7 +231,7 @@ def test_the_schema_for_editors_is_current_short_and_finds_mistakes(schema, vali
     committed = json.loads((ROOT / "scenarios" / "schema.json").read_text())
     assert committed == json.loads(json.dumps(schema)), "run: python -m fred schema > scenarios/schema.json"
     text = json.dumps(schema, indent=2)
-    assert text.count("\n") < 11_500
+    assert text.count("\n") < 12_000
     assert set(re.findall(r'"\$ref": "#/\$defs/(.*)"', text)) == schema["$defs"].keys()
     own = "algorithm: {name: 'my:Own', x: 1}"
     readme = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)

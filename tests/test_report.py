@@ -282,8 +282,9 @@ class TestVerify:
             del manifest["environment"]["numpy"]
             manifest["environment"]["abacus"] = "wood"
         lines = ("  abacus: recorded 'wood', here None", f"  numpy: recorded None, here {np.__version__!r}")
-        head = "the numeric environment differs from the recorded one:"
-        assert verify.verify(copy) == (verify.Verdict.CANNOT, "\n".join([head, *lines]))
+        verdict, text = verify.verify(copy)
+        assert verdict == verify.Verdict.SAME  # the bits are, whatever the environment is called
+        assert "\n".join(lines) in text
 
     def test_a_scenario_in_the_manifest_is_checked_like_any_other(self, copy):
         with self.manifest(copy) as manifest:

@@ -86,7 +86,7 @@ class TestSessions:
                 self.scenario(file=str(tmp_path / name))
         for options, message in (
             ({}, "needs sessions"),
-            ({"sessions": [[[5, 5]]]}, "a session ends at 5 s, which is not after its begin at 5 s"),
+            ({"sessions": [[[5, 5]]]}, "a session ends at 5 s, which is not 1 ns or more after its begin at 5 s"),
             ({"sessions": [[[0, 5]]], "length": 4}, "is before the end of the last session"),
             ({"sessions": [[[0, 5]]], "file": "x.csv"}, "not both"),
             ({"sessions": [[[0, 5]]], "workers": [2]}, "there are 2 workers, numbered from 0; `workers` names 2"),

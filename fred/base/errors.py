@@ -1,5 +1,11 @@
 """FredError, the error for everything that a user can correct."""
 
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 _LONGEST_LINE = 1000  # characters
 
 
@@ -50,3 +56,21 @@ def _printable(text: str) -> str:
 
 
 FredError.__module__ = "fred"  # users import it from `fred`, and tracebacks show that name
+
+
+@contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Print FRED's warnings without the place in its code."""
+    show = warnings.showwarning
+
+    def show_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if category is UserWarning:
+            print(f"fred: {message}", file=sys.stderr)
+        else:
+            show(message, category, *place, **more)
+
+    warnings.showwarning = show_line
+    try:
+        yield
+    finally:
+        warnings.showwarning = show

@@ -4,16 +4,14 @@ import argparse
 import importlib
 import os
 import sys
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fred import __version__
 from fred.base import signals
 from fred.base.cores import cores
-from fred.base.errors import FredError
+from fred.base.errors import FredError, warnings_in_one_line
 from fred.commands import shared_options
 from fred.components import registry
 from fred.running import pool
@@ -77,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, more = parser.parse_known_args(arguments)
         if more:
             options.asked.refuse(more)
-        with signals.heeded(), pool.ended(), _warnings_in_one_line():
+        with signals.heeded(), pool.ended(), warnings_in_one_line():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -107,24 +105,6 @@ def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
     from fred.commands.suggestion import command
 
     return [f"fred: {'this works' if getattr(error, 'works', False) else 'next'}: {command(arguments, fix)}"]
-
-
-@contextmanager
-def _warnings_in_one_line() -> Iterator[None]:
-    """Print FRED's warnings without the place in its code."""
-    show = warnings.showwarning
-
-    def show_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if category is UserWarning:
-            print(f"fred: {message}", file=sys.stderr)
-        else:
-            show(message, category, *place, **more)
-
-    warnings.showwarning = show_line
-    try:
-        yield
-    finally:
-        warnings.showwarning = show
 
 
 class _Parser(argparse.ArgumentParser):
