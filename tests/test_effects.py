@@ -24,7 +24,7 @@ def weights(found: Any) -> list[float]:
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedcompass"])
 def test_message_bytes_leave_weights_by_size_as_they_are(algorithm):
-    cluster = {
+    cluster: dict[str, Any] = {
         "workers": 4,
         "compute": {"name": "constant", "seconds": 1.0},
         "network": {"latency": {"name": "constant", "seconds": 0.1}},
@@ -365,7 +365,10 @@ class TestWhatCanBeSaid:
 
         def parts(seed: int, **options: Any) -> list[list[int]]:
             run = make_run(task=TASK | {"division": "by-label", **options}, cluster={"workers": 3})
-            return [part.tolist() for part in Problem(run.task, run, seed).parts]
+            assert run.task is not None
+            divided = Problem(run.task, run, seed).parts
+            assert divided is not None
+            return [part.tolist() for part in divided]
 
         assert parts(1) != parts(2)
         assert parts(1, division_seed=5) == parts(2, division_seed=5) == parts(5)

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +119,9 @@ def test_messages_arrive_when_simgrid_says(seeds, latency, gamma):
     worlds = [world(seed, plain=True) for seed in seeds]
     for (messages, capacities), arrived in zip(worlds, simulated(worlds, latency / 1e9, gamma), strict=True):
         waits = [latency * sum(link + 1 for link in message.path) for message in messages]
-        changes = [{"weight": 1 / (wait or 1), "limit": gamma / (2 * wait) if gamma else math.inf} for wait in waits]
+        changes: list[dict[str, Any]] = [
+            {"weight": 1 / (wait or 1), "limit": gamma / (2 * wait) if gamma else math.inf} for wait in waits
+        ]
         begins = [message._replace(begin=message.begin + wait) for message, wait in zip(messages, waits, strict=True)]
         delayed = [message._replace(**change) for message, change in zip(begins, changes, strict=True)]
         times = np.array(sent(delayed, capacities)) / 1e9

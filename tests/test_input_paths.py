@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -212,7 +212,7 @@ def test_every_option_that_is_a_path_is_an_input_path():
 
 
 def test_what_is_no_path_is_refused():
-    listed = ((Recorded, {"file": "example", "more": [value]}) for value in NO_PATHS)
+    listed: Iterator[tuple[Any, Any]] = ((Recorded, {"file": "example", "more": [value]}) for value in NO_PATHS)
     single = (
         (cls, {option: value})
         for cls, option in WITH_PATHS

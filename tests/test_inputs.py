@@ -67,7 +67,8 @@ class TestArrays:
             ("evaluation_answers", np.full(4, 1e300), r"evaluation data: answers are \[4, 1\] float32"),
             ("evaluation_answers", np.full(4, None), "holds object; expected numbers"),
         ):
-            np.savez(tmp_path / "a.npz", **{**dict(zip(NAMES, (X, Y, X, Y), strict=True)), name: array})
+            stored: dict[str, Any] = {**dict(zip(NAMES, (X, Y, X, Y), strict=True)), name: array}
+            np.savez(tmp_path / "a.npz", **stored)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 assert f"{tmp_path}/" in refused(lambda: arrays(tmp_path / "a.npz").load(0), message), "which file it is"

@@ -142,10 +142,11 @@ def test_impossible_durations_are_refused_early_or_when_they_come_up():
     ):
         with pytest.raises(FredError, match=message):
             make_run(cluster={"workers": 4, "compute": COMPUTE, **cluster})
-    for cluster, message in (
+    endless: tuple[tuple[dict[str, Any], str], ...] = (
         ({"compute": {"name": "lognormal", "median": 0.1, "sigma": 100}}, "latency `lognormal` gives durations"),
         ({"compute": COMPUTE, "network": network}, "virtual time passes 9e"),
-    ):
+    )
+    for cluster, message in endless:
         run = make_run(cluster={"workers": 4, **cluster}, task=None)
         with pytest.raises(FredError, match=message):
             execute("run", run, 0)

@@ -247,7 +247,7 @@ def _files_of(units: Iterable[Unit], stage: Path) -> list[str]:
     return [f"{unit.folder}/{name}" for unit, about in abouts for name in (*about.files, stored.ABOUT)]
 
 
-def _seen_from(path: Path, file: str | Path) -> str:
+def _seen_from(path: Path, file: str | Path | None) -> str:
     """Return a scenario's file relative to the folder's location, so that both can move; for FRED's own files, the name."""
     if not file:
         return ""
