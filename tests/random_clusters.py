@@ -47,7 +47,7 @@ def failures(draws: Draws, cluster: Options) -> Options:
 
 
 def _cause(draws: Draws, cluster: Options, broken: bool) -> Options:
-    nodes = ["nodes"] if cluster.get("nodes", 1) > 1 else []
+    nodes = ["nodes"] if _nodes(cluster) > 1 else []
     of = draws.one("workers", *nodes, *(["regions"] if cluster.get("network", {}).get("regions") else []))
     up = draws.one({"mean_up": draws.one(3.0, 10.0)}, {"up": {"name": "weibull", "scale": 5.0, "shape": 0.7}})
     return {"of": of, "together": draws.one(1, 1, 2), **up, **({"repair": latency(draws, 0.2)} if broken else {})}

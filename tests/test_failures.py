@@ -355,7 +355,7 @@ class TestEveryProtocol:
 
 def test_impossible_failures_are_refused():
     for options, message in (
-        ({"checkpoint": EVERY}, "needs `causes` of failures, or a `file` of recorded ones"),
+        ({"checkpoint": EVERY}, "needs `causes` of failures, a `file` of recorded ones, or `at_updates`"),
         (drawn(1.0) | {"checkpoint": {}}, "give `every_updates` or `every_seconds`"),
         (drawn(1.0, spares=1), "`spares` needs a cause with `repair`"),
         (failures((0, 2, 1)), "worker 0 is up at 1 s, which is not after it was down at 2 s"),

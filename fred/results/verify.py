@@ -118,8 +118,10 @@ def _with_inputs(scenario: Scenario) -> Scenario:
 
 def _unlike(path: Path, manifest: Manifest, scratch: Path) -> str:
     """Return the first file that the runs do not reproduce; dates, durations and identities in unit.json may differ."""
-    names = folder.written(scratch)
-    for name in sorted({*names, *manifest.files} - {MANIFEST}):
+    names, apart = folder.written(scratch), {MANIFEST}
+    if _other_environment(manifest.environment):
+        apart.add(REPORT)  # which names the environment
+    for name in sorted({*names, *manifest.files} - apart):
         old, new = path / name, scratch / name
         if not new.is_file() or name not in manifest.files:
             return f"{name}: {'is missing' if new.is_file() else 'these runs write no such file'}"
