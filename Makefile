@@ -4,11 +4,11 @@
 # make golden: write again what tests compare with (the editors' schema, the page of algorithms, the picture of rooms, pinned digests), after
 #   an intended change.
 # make slow: the other tests that CI runs. `.ci/run` runs quickstart, lint, test, slow and docs, each with a limit of time.
-# make nightly: what takes longer: the tests of minutes, fuzz, kills, mutants, pythons and portable, each with its time (hours).
+# make nightly: what takes longer: the tests of minutes, fuzz, kills, mutants, pythons, newest and portable, each with its time (hours).
 # make mutants: how many of the mistakes in tests/mutants.yaml the tests catch (hours).
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 300 kill signals.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
-# make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.
+# make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here. make newest: with the newest packages that setup.cfg allows.
 # make house: the structure and the writing in numbers.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 # make study: is asynchrony needed? Do claims made for local updates hold? Which low-communication system where? Do the intervals of
@@ -23,7 +23,7 @@ DOCS := .venv/docs.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test docs images slow nightly minutes mutants bench fuzz kills portable pythons golden house reproduce \
+.PHONY: install quickstart lint format test docs images slow nightly minutes mutants bench fuzz kills portable pythons newest golden house reproduce \
 	study lock clean
 
 install: $(RUNTIME)
@@ -48,7 +48,7 @@ slow: $(TEST)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 10 -m "slow and not nightly"
 
 nightly:
-	@failed=; for part in minutes:60 fuzz:240 kills:60 mutants:120 pythons:120 portable:600; do \
+	@failed=; for part in minutes:60 fuzz:240 kills:60 mutants:120 pythons:120 newest:60 portable:600; do \
 		.ci/part $${part%:*} $${part#*:} || failed="$$failed $${part%:*}"; done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 minutes: $(TEST)
@@ -82,6 +82,9 @@ portable: $(TEST)
 
 pythons: $(TEST)
 	$(BIN)/python -m tests.pythons
+
+newest: $(TEST)
+	$(BIN)/python -m tests.pythons newest -- -n 2 --dist worksteal
 
 house: $(TEST)
 	$(BIN)/python -m tests.house

@@ -2,6 +2,9 @@
 
 Each has an environment of its own, .venv/python3.12 and so on, from requirements-test.lock. A version that is not on the PATH, nor
 uv's, nor pyenv's, is left out with a word; none is downloaded.
+
+`make newest`, or python -m tests.pythons newest ..., tests what pip installs today: the newest packages that setup.cfg allows, with the
+oldest and the newest of these Pythons. It also runs README's ten commands in an empty folder.
 """
 
 import configparser
@@ -10,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parent.parent
 _LOCK = ROOT / "requirements-test.lock"
@@ -35,6 +39,37 @@ def interpreter(version: str) -> str:
     return next((each for each in candidates if each and _output(each, "-c", program) == version), "")
 
 
+def _newest(version: str, program: str) -> Path:
+    """The Python of a fresh environment, installed as a user would."""
+    place = ROOT / ".venv" / f"newest{version}"
+    subprocess.run([program, "-m", "venv", "--clear", place], check=True)
+    for options in (["--upgrade", "pip"], [".[test]"]):
+        subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet", *options], cwd=ROOT, check=True)
+    listed = _output(str(place / "bin" / "python"), "-m", "pip", "list", "--format", "freeze").splitlines()
+    print(*(line for line in listed if line.partition("==")[0] in ("jax", "numpy", "numpyro", "optax", "pandas", "pydantic")))
+    return place / "bin" / "python"
+
+
+def _commands() -> list[str]:
+    """README's ten commands."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = text.split("## Ten commands")[1].split("```sh\n")[1].split("```")[0]
+    return [line.partition("#")[0].strip() for line in block.splitlines()]
+
+
+def _run_commands(python: Path) -> int:
+    """Run README's commands in an empty folder, after its quickstart; return the number of failures."""
+    failed = 0
+    with TemporaryDirectory() as folder:
+        for command in ["fred quickstart", *_commands()]:
+            program, *rest = command.split()
+            done = subprocess.run([python.parent / program, *rest], cwd=folder, capture_output=True, text=True, check=False)
+            if done.returncode:
+                failed += 1
+                print(f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return failed
+
+
 def _installed(version: str, program: str) -> Path:
     """The Python of an environment with all that the tests need; made again when that has changed."""
     place = ROOT / ".venv" / f"python{version}"
@@ -49,12 +84,16 @@ def _installed(version: str, program: str) -> Path:
 
 def main(arguments: list[str]) -> int:
     """Test under each; return the number of failures."""
+    newest = arguments[:1] == ["newest"]
+    arguments = arguments[newest:]
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     failed = 0
-    for version in arguments[:cut] or versions():
+    for version in arguments[:cut] or ((versions()[0], versions()[-1]) if newest else versions()):
         if program := interpreter(version):
             print(f"Python {version}: {program}", flush=True)
-            command = [str(_installed(version, program)), "-m", "pytest", *arguments[cut + 1 :]]
+            python = (_newest if newest else _installed)(version, program)
+            failed += _run_commands(python) if newest else 0
+            command = [str(python), "-m", "pytest", *arguments[cut + 1 :]]
             failed += subprocess.run(command, cwd=ROOT, check=False).returncode != 0
         else:
             print(f"Python {version}: not here, so nothing is known of it")
