@@ -2,8 +2,10 @@
 
 import bisect
 import dataclasses
+import io
 import math
 import statistics
+import warnings
 from collections import Counter
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -18,12 +20,28 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, Rectangle, StepPatch
 
+import fred
 from fred import FredError, Result
 from fred.views import pictures
 from fred.views.figures import Picture
 from fred.views.view import FIGURES
 from tests.laws import stretches
-from tests.pages import BLUE, COLOURS_OF_TIME, DARK, NETWORKED, RED, TIMINGS, run_all
+from tests.pages import (
+    ASGD,
+    BLUE,
+    BOTH,
+    CLUSTER,
+    COLOURS_OF_TIME,
+    DARK,
+    KINDS,
+    LEARNED,
+    NETWORKED,
+    RED,
+    TIMED,
+    TIMINGS,
+    result_of,
+    run_all,
+)
 from tests.worlds import COMPUTE, rows_of, stale_gradients
 
 SECOND = {"name": "constant", "seconds": 1.0}
@@ -443,3 +461,29 @@ def test_where_updates_are_many_their_number_is_drawn():
     counts = [sum(low <= time < high for time in times) for low, high in pairwise(edges)]
     assert len(times) > 250
     np.testing.assert_allclose((base - heights) / (base - heights).max(), np.array(counts) / max(counts))
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "nothing happens": {**TIMED, "algorithm": ASGD, "stop": {"seconds": 1e-9}},
+    "one update": {**LEARNED, "stop": {"updates": 1}},
+    "nothing costs anything": {**TIMED, "algorithm": ASGD, "cluster": {**CLUSTER, "prices": {"workers": [{"per_hour": 0.0}]}}},
+    "all at once": {
+        "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.0}},
+        "stop": {"updates": 5},
+        "algorithm": ASGD,
+    },
+    "a sweep of one point": {**TIMED, "runs": BOTH, "sweep": {"over": {"cluster.workers": [2]}}},
+    "a sweep of nothing": {**TIMED, "runs": BOTH, "stop": {"seconds": 1e-9}, "sweep": {"over": {"cluster.workers": [2, 3]}}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*KINDS, *ODD])
+def test_every_figure_of_every_kind_of_result_is_drawn_without_a_warning(kind):
+    result = result_of(kind) if kind in KINDS else fred.run(fred.scenario(ODD[kind]))
+    pictures = result.pictures()
+    assert pictures
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for draw in pictures.values():
+            draw().savefig(io.BytesIO(), format="svg")
