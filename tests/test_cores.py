@@ -142,15 +142,15 @@ def test_helper_processes_compute_the_same_and_leave_nothing(at_once):
 
 
 @needs_proc
-@pytest.mark.parametrize("point", mostly_slow([1, 3], [1]))
+@pytest.mark.parametrize(("point", "sent"), [(1, signal.SIGKILL), (3, signal.SIGKILL), (1, signal.SIGSTOP)])
 @pytest.mark.slow
-def test_a_run_goes_on_without_a_helper_that_is_killed(at_once, point):
+def test_a_run_goes_on_without_a_helper_that_is_killed_or_stopped(at_once, point, sent):
     evaluations = itertools.count()
 
     def kill(running):
         if next(evaluations) == point:
             for helper in running:
-                os.kill(helper, signal.SIGKILL)
+                os.kill(helper, sent)
 
     with_helpers(progress=kill)
 
@@ -189,12 +189,13 @@ def end():
     os.kill(os.getpid(), 9)
 """
 AT_WORK = "progress = lambda share: share > 0.3 and end()\n"
+STOPPED = "progress = lambda share: share > 0.3 and [*(os.kill(each, 19) for each in children(os.getpid())), end()]\n"
 STARTING = "progress, start = None, helpers.Helpers.start\nhelpers.Helpers.start = lambda self: (start(self), end())\n"
 
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("when", [AT_WORK, STARTING], ids=["at work", "starting"])
+@pytest.mark.parametrize("when", [AT_WORK, STARTING, STOPPED], ids=["at work", "starting", "stopped"])
 def test_helpers_end_with_their_parent(when):
     program = KILLED + when + 'execute("run", RUN, 1, following=Following(progress=progress), cores=3)'
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -1,8 +1,8 @@
 """One replay on several cores: helper processes compute gradients, or the replicas of some workers, with the same bits.
 
 The replay starts alone. If its first gradients take long enough, helper processes start next to it, each with its compiled
-functions. Once all are ready, `division.py` divides the rest among them. If one of them ends, the replay goes on alone from
-its last mark.
+functions. Once all are ready, `division.py` divides the rest among them. If one of them ends, or is stopped, the replay goes
+on alone from its last mark.
 """
 
 import mmap
@@ -11,6 +11,7 @@ import pickle
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
@@ -42,7 +43,9 @@ AT_ONCE = False  # True to wait for helpers before the first instruction, for te
 STRETCH = 20_000  # instructions that are planned at a time
 _SLICE = 0.3  # seconds between two looks at helpers that start
 _PROGRAM = """
-import os, sys, threading, time
+import ctypes, os, sys, threading, time
+if {main}:  # the system ends this process with the thread that has started it, even if this process is stopped
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
 def end_with_the_run():  # even while this process imports, compiles or computes
     while os.getppid() == {run}:
         time.sleep(0.3)
@@ -55,7 +58,7 @@ help_out{numbers}
 
 
 class LostError(Exception):
-    """An error: another process of the replay has ended."""
+    """An error: another process of the replay has ended, or is stopped."""
 
 
 def replay(
@@ -177,7 +180,8 @@ class Helpers:
         with open(run, "wb", closefd=False) as file:
             file.write(packed)
         for number in range(1, self.number + 1):
-            program = _PROGRAM.format(run=os.getpid(), path=sys.path, numbers=(memory, run, number))
+            main = threading.current_thread() is threading.main_thread()
+            program = _PROGRAM.format(run=os.getpid(), main=main, path=sys.path, numbers=(memory, run, number))
             self.running.append(_Helper([sys.executable, "-c", program], self._files))
 
     def ready(self) -> bool:
@@ -204,6 +208,7 @@ class Helpers:
             yield from marks
             while not self.ready() and self.running:
                 time.sleep(0.001)
+                self._check()
         except LostError:
             self.end()
 
@@ -216,7 +221,7 @@ class Helpers:
         self.number, self.running, self._files = 0, [], []
 
     def _check(self) -> None:
-        if any(helper.process.poll() is not None for helper in self.running):
+        if any(helper.has_ended or helper.is_stopped for helper in self.running):
             raise LostError
 
 
@@ -228,6 +233,15 @@ class _Helper:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, pass_fds=files, start_new_session=True)
         assert self.process.stdin and self.process.stdout
         self._orders, self._reports = self.process.stdin, self.process.stdout
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return True if a signal has stopped the process: nobody knows when it will go on."""
+        return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def answered(self) -> bool:
         """Return True if the process has reported that it is ready, and take its report."""
