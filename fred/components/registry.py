@@ -315,12 +315,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     ('; did you mean `learning_rate`?', '')
     >>> registry.nearest("workers:8", ["workers"])
     '; write a space after the colon: `workers: 8`'
+    >>> registry.nearest("psp", ["ssp", "psp-sgd"])
+    '; did you mean `psp-sgd`?'
     """
     known = list(known)
     key, colon, value = word.partition(":")
     if colon and value and key in known:
         return f"; write a space after the colon: `{key}: {value}`"
-    match = difflib.get_close_matches(word, known, n=1)
+    match = [name for name in known if name.startswith(f"{word}-")] or difflib.get_close_matches(word, known, n=1)
     return f"; did you mean `{match[0]}`?" if match else ""
 
 

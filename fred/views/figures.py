@@ -93,7 +93,8 @@ class Picture(Figure):
             for which, least in (("x", axis.dataLim.minposx), ("y", axis.dataLim.minposy)):
                 if getattr(axis, f"get_{which}scale")() == "log" and not np.isfinite(least):
                     getattr(axis, f"set_{which}scale")("linear")  # matplotlib refuses to find ticks
-        super().savefig(*target, **options)
+        with matplotlib.rc_context({"pdf.fonttype": 42}):  # as in `save`
+            super().savefig(*target, **options)
 
     def draw(self, renderer: Any) -> None:
         """Draw the figure. The extra drawing that matplotlib does before saving only computes the layout, to save time.
