@@ -41,6 +41,7 @@ NETWORKED = {"network": NETWORK | {"message_bytes": 144}}
 ALONE: World = {"cluster": {"workers": 1, "compute": COMPUTE}}
 BYTES: World = {"cluster": UNEQUAL | {"network": NETWORK}}  # of the algorithms' messages
 LINKED, FOUR = linked(4), equal(4)
+LATE: World = {"cluster": UNEQUAL | {"workers": 5, "network": {"latency": NETWORK["latency"]}}}
 ONE = equal(1) | until(3.0625)  # 24 updates
 HALVING = {"cluster": constant(0.25, 0.5, 1.0)} | until(8.1)  # 2 s are eight, four and two updates
 _DROPS = "dropcompute / micro_batches=1 average=done threshold"
@@ -112,7 +113,7 @@ CLOSE: list[tuple[str, World]] = [  # the same but for rounding, and rounds at t
     ("ia2sgd == asgd", ALONE),  # its mean changes by differences
     ("dbw == allreduce-sgd", equal(4, **NETWORKED)),
     ("psp-sgd learning_rate=0.03125 == ssgd", {"cluster": UNEQUAL | {"servers": 3}, "stop": {"updates": 15}}),
-    ("sgp / topology=ring order=update-first == d-psgd / topology=ring order=update-first", linked(5)),
+    ("sgp / topology=ring order=update-first == d-psgd / topology=ring order=update-first", LATE),  # weights are sent, too
     ("wagma-sgd / group_size=4 == allreduce-sgd", FOUR | until(2.05)),
     (f"choco-sgd / topology=ring consensus=1.0 == d-psgd / topology=ring {_MEETING}", BYTES),
     ("async-local / steps=1 == asgd", LINKED | until(5.0)),

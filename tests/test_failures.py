@@ -285,7 +285,7 @@ class TestEveryProtocol:
     @pytest.mark.slow
     @pytest.mark.parametrize("case", ONE_MODEL.values(), ids=list(ONE_MODEL))
     def test_failures_keep_the_laws_and_minibatches_do_not_change_timing(self, case: Case):
-        jobs = [(3, JOB), *((seed, random_failures(Draws(seed), {"workers": case.run.cluster.size})) for seed in range(4))]
+        jobs = [(3, JOB), *((seed, random_failures(Draws(seed), {"workers": case.run.cluster.size})) for seed in (0, 2, 5, 7))]
         numbers = []
         for seed, job in jobs:
             runs = (failing_run(case.run, job | {"minibatches": minibatches}, task=None) for minibatches in ("same", "next"))
