@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fred
+from fred.base import environment
 from fred.base.errors import FredError
 from fred.schedule.schedule import Verb, What
 from fred.specification.loading import load
@@ -372,3 +373,9 @@ class TestWhatCanBeSaid:
 
         assert parts(1) != parts(2)
         assert parts(1, division_seed=5) == parts(2, division_seed=5) == parts(5)
+
+
+def test_too_little_memory_is_refused_before_jax_ends_the_process(monkeypatch):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1_500_000_000, 1_500_000_000))
+    with pytest.raises(FredError, match=r"`ulimit -v` allows each process 1.5 GB; expected .*: ulimit -v 2100000"):
+        environment.check()

@@ -6,6 +6,7 @@ FRED sets it before jax loads, and records it with every result. docs/numerics.m
 import itertools
 import os
 import platform
+import resource
 import sys
 import warnings
 from functools import cache
@@ -32,6 +33,7 @@ _CPU_MODEL = (  # constant fields of Linux's CPU information, of x86-64 and of a
     *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
 )
+_LEAST_MEMORY = 2_150_400_000  # bytes of address space of a process
 _WRONG = {  # versions of jax, which `setup.cfg` excludes
     "0.10.2": "miscompiles products of matrices and vectors on the CPU (https://github.com/jax-ml/jax/issues/39103)",
 }
@@ -59,7 +61,8 @@ def prepare() -> None:
 
 
 def check() -> None:
-    """Raise FredError if an environment variable or an option of jax does not allow FRED to compute. Imports jax."""
+    """Raise FredError if a limit, an environment variable or an option of jax does not allow FRED to compute. Imports jax."""
+    _check_memory()
     import jax
 
     if reason := _WRONG.get(jax.__version__):
@@ -75,6 +78,16 @@ def check() -> None:
         raise FredError(f"jax computes on {backend}: {options.ON_CPU}; import fred before jax, or set JAX_PLATFORMS=cpu")
     if os.environ.get("PJRT_NPROC") == "1":
         _keep_programs()
+
+
+def _check_memory() -> None:
+    """Raise FredError if a process may have less address space than jax needs: its C++ would end the process."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if resource.RLIM_INFINITY != allowed < _LEAST_MEMORY:
+        raise FredError(
+            f"`ulimit -v` allows each process {allowed / 1e9:.1f} GB; expected {_LEAST_MEMORY / 1e9:g} GB or more: "
+            f"ulimit -v {_LEAST_MEMORY // 1024}, or ulimit -v unlimited"
+        )
 
 
 def _check_threads() -> None:

@@ -60,6 +60,9 @@ _EXIT_CODES = (
 )
 
 
+_NO_MEMORY = ("failed to map segment", "can't start new thread")  # said where a library or a thread finds no memory
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments, run the command, and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -88,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FredError as error:
         print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()), *_remedy(error, arguments))), file=sys.stderr)
         return _CANNOT
-    except MemoryError as error:
+    except (MemoryError, ImportError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(said in str(error) for said in _NO_MEMORY):
+            raise
         print(f"fred: not enough memory: {error}", file=sys.stderr)
         return _CANNOT
     except KeyboardInterrupt as error:
