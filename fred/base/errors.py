@@ -58,6 +58,13 @@ def _printable(text: str) -> str:
 FredError.__module__ = "fred"  # users import it from `fred`, and tracebacks show that name
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Return True if an error means that there is not enough memory, as libraries and threads that cannot start say it."""
+    return isinstance(error, MemoryError) or any(
+        words in str(error) for words in ("failed to map segment", "can't start new thread")
+    )
+
+
 @contextmanager
 def warnings_in_one_line() -> Iterator[None]:
     """Print FRED's warnings without the place in its code."""

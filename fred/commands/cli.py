@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fred import __version__
 from fred.base import signals
 from fred.base.cores import cores
-from fred.base.errors import FredError, warnings_in_one_line
+from fred.base.errors import FredError, lacks_memory, warnings_in_one_line
 from fred.commands import shared_options
 from fred.components import registry
 from fred.running import pool
@@ -60,9 +60,6 @@ _EXIT_CODES = (
 )
 
 
-_NO_MEMORY = ("failed to map segment", "can't start new thread")  # said where a library or a thread finds no memory
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments, run the command, and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -92,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()), *_remedy(error, arguments))), file=sys.stderr)
         return _CANNOT
     except (MemoryError, ImportError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(said in str(error) for said in _NO_MEMORY):
+        if not lacks_memory(error):
             raise
         print(f"fred: not enough memory: {error}", file=sys.stderr)
         return _CANNOT
