@@ -14,6 +14,7 @@ from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.faults import Faults, Outage
 from fred.components import registry
 from fred.running.execution import execute
+from fred.schedule.schedule import What
 from tests.cases import options
 from tests.worlds import CLUSTERS, constant, fitting, make_run, mostly_slow, record
 
@@ -151,7 +152,10 @@ class TestByHand:
     @pytest.mark.slow
     def test_random_crashes_come_as_often_as_stated(self):
         crashes = {"name": "crashes", "mean_up": 20.0, "away": {"name": "constant", "seconds": 5.0}}
-        counts = record(use("asynchronous"), cluster(crashes, workers=50), seconds=400).counts()
+        schedule = record(use("asynchronous"), cluster(crashes, workers=50), seconds=400)
+        counts, away = schedule.counts(), schedule.intervals.only(What.AWAY)
+        begins, ends = (np.array(column)[np.array(away.worker) == 0] for column in (away.begin_ns, away.end_ns))
+        assert len(set((begins[1:] - ends[:-1]).tolist())) == len(begins) - 1 > 5, "each time up is drawn anew"
         expected = 50 * 400 / 25  # a crash each 20 s of being up and 5 s of being away
         assert abs(counts["dropped"] - expected) < 4 * math.sqrt(expected)
 

@@ -261,8 +261,8 @@ class TestBehindTheBackwardPass:
 
 
 def test_cards_have_names_which_say_gbit_per_second():
-    network = Network(bandwidth="25GbE", server_bandwidth="HDR", node_bandwidth="1e6")
-    assert (network.bandwidth, network.server_bandwidth, network.node_bandwidth) == (25e9 / 8, 200e9 / 8, 1e6)
+    network = Network(bandwidth="25GbE", server_bandwidth="HDR", node_bandwidth="10GbE")
+    assert (network.bandwidth, network.server_bandwidth, network.node_bandwidth) == (25e9 / 8, 200e9 / 8, 10e9 / 8)
 
 
 SECOND, LAW = {"name": "constant", "seconds": 1.0}, {"name": "lognormal", "median": 2.0, "sigma": 1.0}

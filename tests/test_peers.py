@@ -16,7 +16,7 @@ from fred.cluster.faults import Faults
 from fred.cluster.network import Network
 from fred.outcomes import staleness
 from fred.protocols.allreduce import Allreduce
-from fred.protocols.gossip import Gossip
+from fred.protocols.gossip import Gossip, weights_of
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.topology import Bipartite, Complete, Edges, Exponential, Hypercube, Ring, Star, Topology
 from fred.systems.ad_psgd import Pairwise
@@ -71,11 +71,18 @@ class TestTopology:
 
     def test_graphs_that_can_be_written_down(self):
         assert self.linked(Exponential(), 8)[0] == [1, 2, 4, 6, 7], "it sends to 1, 2, 4; 7, 6, 4 send to it"
+        assert [Exponential().receivers(0, iteration, 5) for iteration in range(4)] == [[1], [2], [4], [1]]
         assert self.linked(Hypercube(), 8)[5] == [1, 4, 7]
         assert self.linked(Hypercube(), 6)[2] == [0, 3], "there is no 6"
         assert self.linked(Edges(edges=[[0, 1], [2, 1], [1, 2]]), 4) == [[1], [0, 2], [1], []]
         ring = Edges(edges=[[worker, (worker + 1) % 6] for worker in range(6)])
         assert all({*ring.receivers(worker, 0, 6)} == {*Ring().receivers(worker, 0, 6)} for worker in range(6))
+
+    def test_metropolis_weights_of_a_path_are_those_of_the_larger_degree(self):
+        path = [[1], [0, 2], [1]]
+        assert [[weights.get(sender, 0.0) for sender in range(3)] for weights in weights_of(path, "metropolis")] == [
+            pytest.approx(row) for row in ([2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 2 / 3])
+        ]
 
     def test_impossible_edges_are_refused(self):
         for edges, message in (([[0, 4]], "names worker 4; there are 4"), ([[2, 2]], "joins worker 2 with itself")):

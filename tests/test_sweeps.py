@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 import fred
 from fred import FredError, load
 from fred.outcomes import sweeps
-from fred.specification.sweep import Point, Spaced, Sweep
+from fred.specification.sweep import Criterion, Point, Spaced, Sweep
 from studies.tuning import Tuned, tuned
 from tests.program import fred_command
 from tests.worlds import TASK, make_run
@@ -231,3 +231,11 @@ class TestTuningOfStudies:
         assert tuned(measure, {"a": [1, 2, 3]}, kept=3) == Tuned({"a": 3}, 2 / 3, 3, ("a",))
         assert tuned(measure, {"a": [1, 2, 3]}, kept=2) == Tuned({"a": 2}, 1.0, 3, ())
         assert tuned(measure, {"a": [4, 1, 2]}, kept=3).settings == {"a": 2}
+
+
+def test_a_way_that_is_named_counts_for_columns_of_either_kind():
+    ways = {
+        name: Criterion.of(name, learned=False, targeted=False).way
+        for name in ("throughput", "lowest throughput", "highest seconds")
+    }
+    assert ways == {"throughput": "highest", "lowest throughput": "lowest", "highest seconds": "highest"}
