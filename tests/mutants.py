@@ -145,9 +145,17 @@ def measure_reach(listed: list[Mutant], ring: str) -> dict[str, Any]:
     return {"seconds": passed, "failed": seconds["failed"], "tests": tests}
 
 
+def _case_of(test: str) -> tuple[str, str]:
+    """Return the file and the case of a test; tests of one case share what one of them has computed."""
+    file, case = test.partition("::")[0], test.rpartition("[")[2]
+    return (file, case) if test.endswith("]") else ("", "")
+
+
 def order(tests: list[str], reach: dict[str, Any], most: float) -> list[str]:
     """Return tests up to `most` seconds in all: first those that are quick and execute few other mutants' lines."""
     seconds, total, chosen = reach["seconds"], 0.0, list[str]()
+    cases = {_case_of(test) for test in tests} - {("", "")}
+    tests = [*tests, *(test for test in sorted(seconds.keys() - {*tests}) if _case_of(test) in cases)]
     lines = Counter(test for others in reach["tests"] for test in others)
     for test in sorted(tests, key=lambda test: lines[test] * (0.1 + seconds[test])):
         total += seconds[test]
