@@ -152,7 +152,7 @@ def _case_of(test: str) -> tuple[str, str]:
 
 
 def order(tests: list[str], reach: dict[str, Any], most: float) -> list[str]:
-    """Return tests up to `most` seconds in all: first those that are quick and execute few other mutants' lines."""
+    """Return tests of these cases, up to `most` seconds in all: first the quick ones that execute few other mutants' lines."""
     seconds, total, chosen = reach["seconds"], 0.0, list[str]()
     cases = {_case_of(test) for test in tests} - {("", "")}
     tests = [*tests, *(test for test in sorted(seconds.keys() - {*tests}) if _case_of(test) in cases)]

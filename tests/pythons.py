@@ -39,15 +39,21 @@ def interpreter(version: str) -> str:
     return next((each for each in candidates if each and _output(each, "-c", program) == version), "")
 
 
+def _environment(place: Path, program: str, *installs: list[str]) -> Path:
+    """Make an environment with these installations by pip, one after the other; return its Python."""
+    subprocess.run([program, "-m", "venv", "--clear", place], check=True)
+    python = place / "bin" / "python"
+    for options in (["--upgrade", "pip"], *installs):
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *options], cwd=ROOT, check=True)
+    return python
+
+
 def _newest(version: str, program: str) -> Path:
     """The Python of a fresh environment, installed as a user would."""
-    place = ROOT / ".venv" / f"newest{version}"
-    subprocess.run([program, "-m", "venv", "--clear", place], check=True)
-    for options in (["--upgrade", "pip"], [".[test]"]):
-        subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet", *options], cwd=ROOT, check=True)
-    listed = _output(str(place / "bin" / "python"), "-m", "pip", "list", "--format", "freeze").splitlines()
+    python = _environment(ROOT / ".venv" / f"newest{version}", program, [".[test]"])
+    listed = _output(str(python), "-m", "pip", "list", "--format", "freeze").splitlines()
     print(*(line for line in listed if line.partition("==")[0] in ("jax", "numpy", "numpyro", "optax", "pandas", "pydantic")))
-    return place / "bin" / "python"
+    return python
 
 
 def _commands() -> list[str]:
@@ -75,9 +81,7 @@ def _installed(version: str, program: str) -> Path:
     place = ROOT / ".venv" / f"python{version}"
     done, python = place / "tests.lock", place / "bin" / "python"
     if not (done.exists() and done.read_bytes() == _LOCK.read_bytes()):
-        subprocess.run([program, "-m", "venv", "--clear", place], check=True)
-        for options in (["--upgrade", "pip"], ["--require-hashes", "-r", str(_LOCK)], ["--no-deps", "--editable", "."]):
-            subprocess.run([str(python), "-m", "pip", "install", "--quiet", *options], cwd=ROOT, check=True)
+        _environment(place, program, ["--require-hashes", "-r", str(_LOCK)], ["--no-deps", "--editable", "."])
         shutil.copyfile(_LOCK, done)
     return python
 

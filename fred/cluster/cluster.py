@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import count
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -23,6 +23,7 @@ from fred.components.component import Component, Count
 from fred.components.one_of import OneOf
 from fred.traces.nodes import spread
 
+T = TypeVar("T")
 MOST_WORKERS = 10_000_000
 MOST_SERVERS = 10_000
 
@@ -247,6 +248,16 @@ class Cluster(Component):
         ranks: dict[int, Iterator[int]] = defaultdict(count)
         return [latency.of_member(next(ranks[id(latency)])) for latency in self.latencies()]
 
+    def of_distributions(self, compute: Callable[[Latency], T]) -> list[T]:
+        """Return what a function gives for each worker's distribution: [workers].
+
+        Args:
+            compute: the function, which is called once for workers with the same distribution.
+        """
+        distributions = self.distributions()
+        results = {key: compute(latency) for key, latency in {id(each): each for each in distributions}.items()}
+        return [results[id(latency)] for latency in distributions]
+
     def worker_speeds(self) -> list[float]:
         """Return the speed of each worker: [workers]."""
         if self.devices is not None:
@@ -279,10 +290,8 @@ class Cluster(Component):
 
     def _rates(self, messages: float) -> list[float]:
         """Return each worker's gradients per second if it waits this long, s, for the messages of each gradient."""
-        distributions = self.distributions()
-        seconds = {id(latency): _usual(latency) for latency in {id(latency): latency for latency in distributions}.values()}
-        members = zip(distributions, self.worker_speeds(), strict=True)
-        return [1 / max(seconds[id(latency)] / speed + messages, 1 / NANOSECONDS) for latency, speed in members]
+        members = zip(self.of_distributions(_usual), self.worker_speeds(), strict=True)
+        return [1 / max(seconds / speed + messages, 1 / NANOSECONDS) for seconds, speed in members]
 
     def loads(self, seed: int) -> list[Load]:
         """Start every contention regime, in the order of `contention`; `seed` is the run's."""

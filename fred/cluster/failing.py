@@ -78,7 +78,7 @@ class Failing:
         drawn = self._since + self._coming[0][0] - self._exposed if self._coming else NEVER
         return min(drawn, self._next_recorded())
 
-    def strike(self, now: int, workers: list[int], repair: int) -> None:
+    def add(self, now: int, workers: list[int], repair: int) -> None:
         """Let these workers' machines fail `now`, and be repaired `repair` ns later."""
         self._recorded.append((now, now + repair, workers))
 

@@ -197,10 +197,11 @@ class Failures(Component):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Failures":
-        if not self.causes and not self.recorded and not self.at_updates:
+        listed = (*self.recorded, *self.at_updates)
+        if not self.causes and not listed:
             raise ValueError("needs `causes` of failures, a `file` of recorded ones, or `at_updates`")
-        if (number := len(self.recorded) + len(self.at_updates)) > _MOST:
-            raise ValueError(f"{number:,} recorded failures; expected at most {_MOST:,}")
+        if len(listed) > _MOST:
+            raise ValueError(f"{len(listed):,} recorded failures; expected at most {_MOST:,}")
         for worker, down, up in self.recorded:
             if up <= down:
                 raise ValueError(f"worker {worker} is up at {up:g} s, which is not after it was down at {down:g} s")
@@ -208,7 +209,7 @@ class Failures(Component):
             check_median(latency, 1.0)
         usual = type(self).model_fields  # a manifest names these, too
         given = [name for name in ("spares", "crews", "retire_after", "join") if getattr(self, name) != usual[name].default]
-        if given and not any(cause.repair for cause in self.causes) and not self.recorded and not self.at_updates:
+        if given and not any(cause.repair for cause in self.causes) and not listed:
             raise ValueError(f"`{given[0]}` needs a cause with `repair`: without it, the same machines start again at once")
         return self
 
@@ -218,8 +219,9 @@ class Failures(Component):
             raise ValueError("`checkpoint.to: peers` needs 2 workers or more")
         if self.checkpoint.to == "store" and region_of:
             raise ValueError("`checkpoint.to: store` has no place in `network.regions`: use `to: peers`, or leave regions out")
-        for name, named in (("recorded", self.recorded), ("at_updates", [row[1:] for row in self.at_updates])):
-            if (worker := max((row[0] for row in named), default=-1)) >= workers:
+        failing = {"recorded": [row[0] for row in self.recorded], "at_updates": [row[1] for row in self.at_updates]}
+        for name, numbers in failing.items():
+            if (worker := max(numbers, default=-1)) >= workers:
                 raise ValueError(f"there are {workers} workers, numbered from 0; `{name}` names {worker}")
         if not region_of and any(cause.of == "regions" for cause in self.causes):
             raise ValueError("`of: regions` needs `network.regions`")

@@ -214,9 +214,8 @@ def _write(out: Path, text: str) -> None:
 
 def _draw(ranking: Ranking, asking: Question, file: Path) -> None:
     """Write the figure of time against cost, if the cluster has prices and a system reached the target."""
-    from fred.diagnosis.trade_off_figure import picture  # imports matplotlib
-
     if ranking.front:
+        from fred.diagnosis.trade_off_figure import picture  # imports matplotlib
         from fred.views.figures import save_or_note
 
         save_or_note(partial(picture, ranking, asking.aim), file)

@@ -21,10 +21,10 @@ With unequal initial weights w, -ln w replaces the first ln N.
 The bound assumes that the gains are right. They are exact for a candidate that would have waited no longer than the round
 lasted. For the others they are right on average if workers are as late as in the last hundred rounds. A lateness that was
 never observed is assumed to be small. Workers dropped in 30 rounds in a row are waited for once, for as long as all of them
-together could be worth, and again after 60, 120, ... rounds, at most 480, as long as they do not come. Each time that
-this is in vain, missing workers are also expected less to come soon. So the rule notices workers that recover, at a cost of
-at most one per cent of the time of any hundred rounds. The bound compares with a candidate's choices in these rounds, not
-with a run of that candidate alone.
+together could be worth, and again after 60, 120, ... rounds, at most 480, as long as they do not come. After each wait
+without success, the prior by which missing workers arrive soon has half the weight. So the rule notices workers that
+recover, at a cost of at most one per cent of the time of any hundred rounds. The bound compares with a candidate's choices
+in these rounds, not with a run of that candidate alone.
 
 After the first round, no round lasts longer than twice the best time for a round of usual times, whichever candidate is
 followed. The exception is that every round waits for its first worker.

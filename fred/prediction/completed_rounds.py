@@ -42,7 +42,7 @@ class Completion:
     def __init__(self, workers: int, excesses: Floats | None = None):
         self._usual, self._deviation, self._rounds = np.zeros(workers), np.zeros(workers), 0
         self.excesses = np.zeros(BINS) if excesses is None else excesses
-        self.prior = _PRIOR  # weight of the belief that missing workers come soon
+        self.prior = _PRIOR  # weight of the prior, by which missing workers arrive soon
         self._lasted = np.zeros(BINS)  # histogram of dropped workers' excess over their usual time when the round ended
 
     @property
@@ -50,9 +50,9 @@ class Completion:
         """Return each worker's usual time, s [workers]."""
         return exp(self._usual)
 
-    def hope(self, came: bool) -> None:
-        """Believe less, each time that a worker was waited for in vain, that missing workers come soon; until one comes."""
-        self.prior = _PRIOR if came else max(self.prior / 2, _LEAST_PRIOR)
+    def adapt_prior(self, arrived: bool) -> None:
+        """Restore the prior's weight when a missing worker has arrived; halve it after a wait in which none did."""
+        self.prior = _PRIOR if arrived else max(self.prior / 2, _LEAST_PRIOR)
 
     def completed(self, seconds: Floats, finished: NDArray[np.bool_]) -> Floats:
         """Return the times of all workers, ascending, s [workers], and learn from the round.

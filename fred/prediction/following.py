@@ -25,7 +25,7 @@ _LONGEST = 2.0  # longest round, relative to the best time of a round
 _PACE = 1 / 20  # weight of the newest round in the recent gradients per time
 _LATELY, _ABOVE = 2, 1.25  # no pace exceeds this multiple of the best rate of these last rounds
 _UNSEEN, _MOST_UNSEEN = 30, 480  # rounds until a worker that was never in time is waited for: doubled while it does not come
-_VAIN = 1.3  # a round that lasts this many times as long as its last worker in time waited in vain
+_IDLE = 1.3  # a round that lasts this many times as long as its last worker in time waited for others, without success
 _BLOCK = 120  # rounds whose draws are made at once; waiting for unseen workers costs at most one round in as many
 _MODEL = np.array([0.99, 0.01])  # initial weights of a watched model, and of the averages
 _FOREVER = 1e9  # s: upper bound of all times
@@ -79,7 +79,7 @@ class Following(Chooser):
         self._possible: deque[float] = deque(maxlen=_LATELY)  # best gradients per time of each of the last rounds
         self._block = -1  # block of rounds whose draws are made
         self._seen = np.zeros(workers, np.int64)  # last round in which each worker was in time, or was waited for
-        self._seen_in_time = np.zeros(workers, np.int64)
+        self._in_time = np.zeros(workers, np.int64)  # last round in which each worker was in time
         self._distance = np.full(workers, _UNSEEN)  # rounds from then until it is waited for
         self._explored = -_BLOCK  # last round that waited longer for unseen workers
         self._cost = 0.0  # cost of that wait, as a share of a round
@@ -134,7 +134,8 @@ class Following(Chooser):
         """Compute what every candidate would have gained, update the weights, and pass the round on to the candidates."""
         self._look_back(times, finished)
         self._round += 1
-        self._seen[finished], self._distance[finished] = self._round, _UNSEEN
+        self._seen[finished] = self._in_time[finished] = self._round
+        self._distance[finished] = _UNSEEN
         whole = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
         self._possible.append(float((np.arange(1, len(whole) + 1) / whole).max()))
         if self._round > 1:
@@ -143,13 +144,12 @@ class Following(Chooser):
             chooser.observe(times, finished)
 
     def _look_back(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        """Tell the completion whether workers that have been missing for long came, or were waited for in vain."""
-        missing = self._round - self._seen_in_time >= _UNSEEN
-        self._seen_in_time[finished] = self._round + 1
+        """Adapt the completion's prior: a worker that was missing for long has come, or the round waited without success."""
+        missing = self._round - self._in_time >= _UNSEEN
         if (missing & finished).any():
-            self._completion.hope(came=True)
-        elif missing.any() and finished.any() and times.max() > _VAIN * times[finished].max():
-            self._completion.hope(came=False)
+            self._completion.adapt_prior(arrived=True)
+        elif missing.any() and finished.any() and times.max() > _IDLE * times[finished].max():
+            self._completion.adapt_prior(arrived=False)
 
     def _weigh(self, outcome: Outcome) -> None:
         """Update the weights by the candidates' gains per worker, and record the outcome of the followed choice."""

@@ -109,7 +109,10 @@ class Buffered(Centred, Paced):
         places = None if self.concurrency is None else _Places(sim, self.concurrency)
         for worker, steps in enumerate(self.updates(sim.cluster)):
             turns = partial(self._turns, sim, worker, steps, arrived, company, places)
-            sim.work(worker, turns, *([partial(places.leave, worker)] if places else []))
+            if places:
+                sim.work(worker, turns, partial(places.leave, worker))
+            else:
+                sim.work(worker, turns)
 
     def _turns(
         self,

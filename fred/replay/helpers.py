@@ -240,7 +240,7 @@ class _Helper:
 
     @property
     def is_stopped(self) -> bool:
-        """Return True if a signal has stopped the process: nobody knows when it will go on."""
+        """Return True if a signal has stopped the process; it may never continue."""
         return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def answered(self) -> bool:

@@ -24,7 +24,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 import heapq
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -33,7 +33,6 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
-from fred.cluster.latency import Latency, Seconds, Uniforms
 from fred.components.component import Count, Duration, Whole
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
@@ -126,26 +125,19 @@ class TimeLimited(_Allotted):
     def _limits(self, cluster: Cluster) -> list[int]:
         """Return the time limit of each worker, ns."""
         given = self.limit if isinstance(self.limit, tuple) else (self.limit,) * cluster.size
-        distributions = cluster.distributions()
-        members = zip(given, distributions, cluster.worker_speeds(), strict=True)
-        medians = _samples(distributions, np.array([0.5]))
-        return [round((limit or float(medians[id(latency)][0]) / speed) * NANOSECONDS) for limit, latency, speed in members]
+        medians = cluster.of_distributions(lambda latency: float(latency.sample(np.array([0.5]))[0]))
+        members = zip(given, medians, cluster.worker_speeds(), strict=True)
+        return [round((limit or median / speed) * NANOSECONDS) for limit, median, speed in members]
 
     def _expected(self, cluster: Cluster) -> float:
         """Return the expected number of gradients that are ready in time in a round."""
         points = (np.arange(_POINTS) + 0.5) / _POINTS
-        distributions = cluster.distributions()
-        seconds = _samples(distributions, points)
-        members = zip(self._trials(cluster), self._limits(cluster), distributions, cluster.worker_speeds(), strict=True)
+        samples = cluster.of_distributions(lambda latency: latency.sample(points))
+        members = zip(self._trials(cluster), self._limits(cluster), samples, cluster.worker_speeds(), strict=True)
         return math.fsum(
-            trials * float(np.mean(np.rint(seconds[id(latency)] / speed * NANOSECONDS) <= limit))
-            for trials, limit, latency, speed in members
+            trials * float(np.mean(np.rint(seconds / speed * NANOSECONDS) <= limit))
+            for trials, limit, seconds, speed in members
         )
-
-
-def _samples(distributions: Sequence[Latency], points: Uniforms) -> dict[int, Seconds]:
-    """Return the durations of each distribution at these uniform draws, by its `id`."""
-    return {number: latency.sample(points) for number, latency in {id(each): each for each in distributions}.items()}
 
 
 class Bandit(_Allotted):

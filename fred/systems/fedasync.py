@@ -15,6 +15,7 @@ from fred.base.later import jax, jnp
 from fred.components.component import Whole
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
+from fred.systems.fedavg import pulled
 
 ALGORITHMS = {
     "fedasync": {
@@ -86,9 +87,7 @@ class FedAsync(Server):
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """Make a local step, drawn towards the server model."""
         gradient = message["gradient"]
-        if self.mu:
-            gradient = jax.tree.map(lambda g, own, start: g + self.mu * (own - start), gradient, state.params, state.start)
-        return self.step(state, gradient)
+        return self.step(state, pulled(gradient, state, self.mu) if self.mu else gradient)
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the step towards the model in the `message`, weighted by its staleness."""

@@ -73,6 +73,11 @@ class FedAvg(Moved):
         return super().apply_round(state, jax.tree.map(lambda leaf: self.server_rate * leaf, total), timestamp, count)
 
 
+def pulled(gradient: Params, state: State, mu: float) -> Params:
+    """Return the gradient of the loss plus mu / 2 times the squared distance from the model where local steps began."""
+    return jax.tree.map(lambda g, own, start: g + mu * (own - start), gradient, state.params, state.start)
+
+
 class FedProx(FedAvg):
     """FedAvg whose local steps are drawn towards the server model, with strength mu.
 
@@ -98,5 +103,4 @@ class FedProx(FedAvg):
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the gradient plus mu times the distance from the server model."""
-        pulled = jax.tree.map(lambda g, own, start: g + self.mu * (own - start), message, state.params, state.start)
-        return self.step(state, pulled)
+        return self.step(state, pulled(message, state, self.mu))

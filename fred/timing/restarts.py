@@ -91,7 +91,7 @@ class Restarts:
             _, worker, seconds = self._at_updates.pop()
             workers[seconds].append(worker)
         for seconds, some in workers.items():
-            self._failing.strike(now, some, round(seconds * NANOSECONDS))
+            self._failing.add(now, some, round(seconds * NANOSECONDS))
         self._sim.env.at(now, self._fail)
 
     def _checkpoint(self, now: int) -> None:
