@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import optax
 import pytest
-from pydantic import ValidationError
 
 import fred
 from fred.base.errors import FredError
@@ -88,7 +87,7 @@ def test_names_and_options_are_checked():
         ({"name": "contrib.prodigy", "learning_rate": 0.5}, "the learning rate is the algorithm's own"),
         ({"name": "contrib.adam"}, r"no gradient transformation `contrib\.adam`"),
     ):
-        with pytest.raises(ValidationError, match=message):
+        with pytest.raises(FredError, match=message):
             Transformation(**options)
 
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import pytest
-from pydantic import ValidationError
 
 import fred
 from fred import Cluster, FredError, Layout, Schedule, Verb, spans
@@ -376,7 +375,7 @@ def test_impossible_failures_are_refused():
     ):
         cluster = {"workers": 2, **{name: options[name] for name in ("workers", "network", "faults") if name in options}}
         job = {name: value for name, value in options.items() if name not in cluster}
-        with pytest.raises(ValidationError, match=message):
+        with pytest.raises(FredError, match=message):
             Cluster(**cluster, failures=job)
 
 

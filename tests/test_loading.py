@@ -181,7 +181,7 @@ def test_text_that_controls_how_it_is_shown_is_refused_and_text_of_any_language_
         for key in ("title", "comment"):
             with pytest.raises(FredError, match=rf"^{key}: .*control character U\+{ord(character):04X}"):
                 fred.scenario({key: f"a{character}b"}, **WHOLE)
-        with pytest.raises(ValueError, match="has no `/` or control characters"):
+        with pytest.raises(FredError, match="has no `/` or control characters"):
             Scenario(runs={f"a{character}b": run})
     for text in ("naïve – «π» 東京", "a\tb\nc", "नी\u200cला", "👩\u200d🔬", "1\u202f000\u00a0s"):
         assert fred.scenario(WHOLE, title=text, comment=text).title == text

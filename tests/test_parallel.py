@@ -160,7 +160,7 @@ class TestCommand:
         assert len(begun) == 1 and begun[0] not in children(os.getpid())
 
     def test_the_main_example_takes_two_processes_by_default(self, tmp_path, monkeypatch):
-        def run(scenario: Any, only: Any, inline: Any, progress: Any, out: Any, jobs: int, *_: Any) -> None:
+        def run(*_: Any, jobs: int, **__: Any) -> None:
             asked.append(jobs)
             raise FredError("enough")
 
@@ -287,9 +287,15 @@ class TestDask:
         assert [record.message for record in caplog.records] == ["heard"], "Dask logs again, but only afterwards"
 
 
-def test_processes_need_a_folder_and_not_a_cluster_as_well(tmp_path):
-    with pytest.raises(FredError, match="need `out`"):
-        fred.run(fred.scenario(TIMED), jobs=2)
+def test_processes_without_a_folder_write_to_one_that_the_result_names_and_other_seeds_continue(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = fred.run(TIMED, jobs=2, seeds=[1, 2])
+    assert fred.load_result(result.folder).summary.equals(result.summary)
+    assert fred.run(TIMED, jobs=2, seeds=[1, 2, 3]).reused == result.summary.shape[0]
+    assert not fred.run(fred.scenario(TIMED)).folder
+
+
+def test_processes_are_not_combined_with_a_cluster(tmp_path):
     with pytest.raises(FredError, match="use only one of them"):
         fred.run(fred.scenario(TIMED), out=tmp_path / "out", jobs=2, dask="tcp://nowhere:1")
     assert not (tmp_path / "out").exists()

@@ -275,9 +275,8 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     for line in (*doubts_of(scenario, only), *replaced(scenario, out)):
         print(f"fred: {line}", file=sys.stderr)
     with of_runs(number_of_units(scenario, only), options.quiet) as progress:
-        return experiment.run(
-            scenario, only, options.inline, progress, out, jobs, options.dask, options.fresh, file, options.report
-        )
+        settled = {"fresh": options.fresh, "inline": options.inline, "file": file, "report": options.report}
+        return experiment.run(scenario, only, out=out, jobs=jobs, dask=options.dask, progress=progress, **settled)
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import optax
-from pydantic import ValidationError
 
+from fred.base.errors import FredError
 from fred.learning import beyond_optax
 from fred.learning.from_optax import found
 from fred.learning.optimizer import Transformation
@@ -44,7 +44,7 @@ def named(module: Any) -> Iterator[str]:
         if callable(found(name)) and not inspect.isclass(found(name)) and not name.startswith("_"):
             try:
                 Transformation(name=name, **dict.fromkeys(_needed(name), 1.0))
-            except (ValidationError, ValueError):
+            except (FredError, ValueError):
                 continue
             yield name
 

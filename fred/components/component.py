@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    ValidationError,
     WrapValidator,
     model_validator,
 )
@@ -20,6 +21,7 @@ from fred.base.errors import FredError
 from fred.components import own_code, registry
 from fred.components.input_path import InputPath, UnreadError
 from fred.components.limits import LONGEST
+from fred.components.problems import problems
 
 C = TypeVar("C", bound="Component")
 _MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # the last valid component of each class
@@ -29,6 +31,16 @@ Time = Annotated[float, Field(ge=0, le=LONGEST)]  # a time of the clock, s
 Duration = Annotated[float, Field(ge=1e-9, le=LONGEST)]  # s, at least 1 ns, the clock's unit
 Price = Annotated[float, Field(ge=0, le=1e12)]  # of a machine for an hour, of a GB, of a kWh, in any currency
 Power = Annotated[float, Field(ge=0, le=1e12)]  # W
+
+
+def _remember(component: Any) -> None:
+    """Keep a valid component for `checked`.
+
+    cloudpickle copies a class of a notebook or program together with the functions that pydantic keeps in it, and with their
+    globals. It cannot copy a ContextVar. So `Component._refused` names this function, which is copied as a reference, instead.
+    """
+    if (waiting := _MADE.get()) is not None:
+        waiting[type(component)] = component
 
 
 def without_example(docstring: str) -> str:
@@ -61,11 +73,20 @@ class Component(BaseModel):
         >>> Backoff(first=0.5, facter=3)
         Traceback (most recent call last):
             ...
-        pydantic_core._pydantic_core.ValidationError: 1 validation error for Backoff
-          unknown key `facter`; did you mean `factor`?; expected first, factor ...
+        fred.FredError: Backoff.facter: unknown key `facter`; did you mean `factor`?; expected first, factor
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False)
+
+    def __init__(self, /, **options: Any):
+        """Validate the options. Raises FredError."""
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            lines = [f"{'.'.join((type(self).__name__, *map(str, keys)))}: {line}" for keys, line in problems(error.errors())]
+            raise FredError(*dict.fromkeys(lines)) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # pydantic need not call it for nested components
 
     def __eq__(self, other: object) -> bool:
         """Compare class and options. Cached properties do not count."""
@@ -84,8 +105,7 @@ class Component(BaseModel):
         """Validate options, and turn errors of the user's own code into ValueErrors. Errors of FRED's code are not changed."""
         try:
             made = validate(options)
-            if (waiting := _MADE.get()) is not None:
-                waiting[cls] = made
+            _remember(made)
             return made
         except (FredError, ValueError, AssertionError):
             raise
@@ -98,6 +118,8 @@ class Component(BaseModel):
     @classmethod
     def _known_keys(cls, options: Any) -> Any:
         if isinstance(options, dict) and cls.model_config["extra"] == "forbid":
+            if options.get("name") is cls:  # a class instead of its name, as from `settings_of`
+                options = {key: option for key, option in options.items() if key != "name"}
             for key in options:
                 if key not in cls.model_fields:
                     raise PydanticCustomError(
@@ -141,6 +163,26 @@ def options_of(component: Component) -> dict[str, Any]:
     {'low': 1.0, 'high': 2.0}
     """
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
+
+
+def settings_of(value: Any) -> Any:
+    """Return a component as settings, all the way down: mappings and lists that can be changed and validated again.
+
+    A class of the user's stands for its own name, so that it need not be imported again.
+
+    >>> from fred.cluster.latency import Constant
+    >>> settings_of([Constant(seconds=2)])
+    [{'name': 'constant', 'seconds': 2.0}]
+    """
+    if isinstance(value, Component):
+        bases = {f"{base.__module__}:{base.__qualname__}" for base in type(value).__mro__}
+        kind = next((kind for kind, base in registry.BASES.items() if base in bases), None)
+        name = registry.name_of(kind, value) if kind else ""
+        named = {"name": type(value) if ":" in name else name} if name else {}
+        return {**named, **settings_of(options_of(value))}
+    if isinstance(value, Mapping):
+        return {key: settings_of(option) for key, option in value.items()}
+    return [settings_of(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def checked(cls: type[C], validate: Callable[[], C]) -> C:

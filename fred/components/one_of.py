@@ -81,21 +81,28 @@ class OneOf:
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
         if isinstance(value, Component):
             return value
-        if isinstance(value, str):
+        if isinstance(value, str | type):
             value = {"name": value}
-        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str | type):
             raise PydanticCustomError("component", "expected a name or a mapping with the key `name`")
         options = {key: option for key, option in value.items() if key != "name"}
         try:
-            unimported = _is_recorded(info) and registry.is_unimported(value["name"])
-            cls = _unimported(value["name"]) if unimported else registry.lookup(self.kind, value["name"])
+            cls = self._class_of(value["name"], info)
             return checked(cls, lambda: cls.model_validate(options, context=info.context))
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
         except ValidationError as error:
             nested = [self._with_protocols(each, getattr(cls, "protocol", "")) for each in error.errors()]
-            said = "; ".join(f"{'.'.join(map(str, line['loc'])) or value['name']}: {line['msg']}" for line in nested)
+            said = "; ".join(f"{'.'.join(map(str, line['loc'])) or cls.__name__}: {line['msg']}" for line in nested)
             raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error
+
+    def _class_of(self, name: Any, info: ValidationInfo) -> type[Any]:
+        """Return the class with this name, or the class that a program gives instead of a name. Raises FredError."""
+        if isinstance(name, type):
+            return registry.complete(self.kind, name, name.__qualname__)
+        if _is_recorded(info) and registry.is_unimported(name):
+            return _unimported(name)
+        return registry.lookup(self.kind, name)
 
 
 def _same(value: Any, default: Any) -> bool:

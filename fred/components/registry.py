@@ -315,14 +315,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
     ('; did you mean `learning_rate`?', '')
     >>> registry.nearest("workers:8", ["workers"])
     '; write a space after the colon: `workers: 8`'
-    >>> registry.nearest("psp", ["ssp", "psp-sgd"])
-    '; did you mean `psp-sgd`?'
+    >>> registry.nearest("psp", ["ssp", "psp-sgd"]), registry.nearest("lr", ["momentum", "learning_rate"])
+    ('; did you mean `psp-sgd`?', '; did you mean `learning_rate`?')
     """
     known = list(known)
     key, colon, value = word.partition(":")
     if colon and value and key in known:
         return f"; write a space after the colon: `{key}: {value}`"
-    match = [name for name in known if name.startswith(f"{word}-")] or difflib.get_close_matches(word, known, n=1)
+    initials = {"".join(part[:1] for part in re.split("[-_]", name)): name for name in known}
+    match = [name for name in known if name.startswith(f"{word}-")] or [initials[key] for key in [word] if key in initials]
+    match = match or difflib.get_close_matches(word, known, n=1)
     return f"; did you mean `{match[0]}`?" if match else ""
 
 
@@ -360,13 +362,24 @@ def _docstrings(module: str) -> dict[str, str]:
 
 
 def _own(kind: str, name: str) -> type[Any]:
-    """Return a user's class. Raises FredError if it is not a complete class of this kind."""
+    """Return a user's class by its name. Raises FredError."""
     prefix, own = name.split(":")
     module = _importable[prefix]
     known = vars(importlib.import_module(module))
     if own not in known:
         raise FredError(f"cannot load `{name}`: `{module}` has no `{own}`{nearest(own, known)}")
-    cls, wanted = known[own], base(kind)
+    return complete(kind, known[own], name)
+
+
+def complete(kind: str, cls: Any, name: str) -> type[Any]:
+    """Return a user's class. Raises FredError if it is not a complete class of this kind.
+
+    Args:
+        kind: a table of the registry.
+        cls: the class.
+        name: its name in messages.
+    """
+    wanted = base(kind)
     if not isinstance(cls, type) or not issubclass(cls, wanted):
         raise FredError(f"`{name}` is not a class derived from {wanted.__module__}.{wanted.__name__}, as every {kind} is")
     if inspect.isabstract(cls):

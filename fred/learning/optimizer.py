@@ -37,8 +37,7 @@ class Transformation(FromOptax):
         >>> Transformation(name="sgd", momentun=0.9)
         Traceback (most recent call last):
             ...
-        pydantic_core._pydantic_core.ValidationError: 1 validation error for Transformation
-          Value error, `sgd` has no option `momentun` here; did you mean `momentum`? ...
+        fred.FredError: Transformation: `sgd` has no option `momentun` here; did you mean `momentum`?
     """
 
     reserved: ClassVar[str] = "learning_rate"

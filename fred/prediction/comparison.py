@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from fred.base.errors import FredError
 from fred.base.intervals import Ratio
@@ -232,7 +231,7 @@ def rule_named(name: str) -> CutoffRule:
         raise FredError(f"no rule `{name}`; expected some of {among}{registry.nearest(name, known)}")
     try:
         rule = registry.lookup("cutoff", name)()
-    except ValidationError as error:
+    except FredError as error:
         raise FredError(f"rule `{name}` has options without defaults; give them in a scenario") from error
     assert isinstance(rule, CutoffRule)
     return rule

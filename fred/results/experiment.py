@@ -1,16 +1,19 @@
 """Execution of scenarios: in memory, or into a folder that stores every unit as it finishes."""
 
+import hashlib
+import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fred.base import compiled, ownership, staging
-from fred.base.errors import FredError
+from fred.base.cores import cores
+from fred.base.errors import FredError, quoted
 from fred.base.progress import OfRuns, in_notebook, of_runs
 from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
@@ -36,35 +39,43 @@ from fred.running.units import (
     widest,
 )
 from fred.specification import shipped
-from fred.specification.loading import Scenario, revalidated
+from fred.specification.loading import Scenario, load, revalidated
+from fred.specification.loading import scenario as scenario_of
+
+_INTERRUPTED: dict[Unit, Outcome] = {}  # finished before an interrupt, in memory
 
 
 def run(
-    scenario: Scenario,
+    scenario: Scenario | Mapping[str, Any] | str | Path,
     only: str | Iterable[str] = (),
-    inline: bool = False,
-    progress: OfRuns | None = None,
+    *,
+    seeds: Iterable[int] | None = None,
     out: str | Path | None = None,
-    jobs: int = 1,
+    jobs: int | Literal["all"] = 1,
     dask: str = "",
     fresh: bool = False,
+    inline: bool = False,
+    progress: OfRuns | None = None,
     file: str | Path = "",
     report: bool = True,
 ) -> Result:
     """Execute a scenario's runs with every seed. Raises FredError for an unknown run.
 
     Args:
-        scenario: the runs and their seeds.
+        scenario: the runs and their seeds: what `fred.load` or `fred.scenario` return, the name or path of a scenario file, or
+            a mapping of settings.
         only: name of one run, or several; for a swept run, all its points are meant. Default: all runs.
+        seeds: other seeds than the scenario's.
+        out: folder to which units are written as they finish; units finished there before, even by an interrupted run, are
+            not computed again. By default results stay in memory; with `jobs` or `dask`, they go to a folder in `results/`
+            that is named after the runs, `Result.folder`.
+        jobs: number of processes, of which each computes units, or `all`, one for each processor; with fewer units than
+            processes, several may share the gradients of one.
+        dask: address of the scheduler of a Dask cluster that computes the units.
+        fresh: True to compute everything again, without cached results and compiled programs.
         inline: compute during the simulation of timing, instead of recording first and replaying afterwards; the result is
             the same.
         progress: called with run, seed and the fraction done.
-        out: folder to which units are written as they finish; units finished there before, even by an interrupted run, are
-            not computed again. By default results stay in memory.
-        jobs: number of processes, of which each computes units; with fewer units than processes, several may share the
-            gradients of one; needs `out`.
-        dask: address of the scheduler of a Dask cluster that computes the units; needs `out`.
-        fresh: True to compute everything again, without cached results and compiled programs.
         file: file of the scenario, recorded in the folder, which then refuses results of other scenarios.
         report: True to write `report.html`, a page for the browser, to the folder.
 
@@ -78,34 +89,91 @@ def run(
        name  updates  gradients_computed  virtual_seconds
     0  asgd        4                   4              1.0
     1  ssgd        4                   8              2.0
-    >>> fred.run(scenario, only="ssgd").summary["name"].tolist()
-    ['ssgd']
+    >>> fred.run(scenario, only="ssgd", seeds=[1, 2]).summary["name"].tolist()
+    ['ssgd', 'ssgd']
     """
-    scenario = revalidated(scenario)
-    only = (only,) if isinstance(only, str) else tuple(only)
-    if progress is None:
-        with _shown(scenario, only) as shown:
-            result = run(scenario, only, inline, shown, out, jobs, dask, fresh, file, report)
-        for line in (*result.recomputed, *doubts_of(scenario, only)):
-            warnings.warn(line, stacklevel=2)
-        return result
-    if fresh and compiled.folder():
-        with compiled.unused():
-            return run(scenario, only, inline, progress, out, jobs, dask, fresh, file, report)
+    if isinstance(scenario, str | Path):
+        file = file or shipped.located(Path(scenario))
+    checked = revalidated(as_scenario(scenario))
+    if seeds is not None:
+        checked = checked.replace(seeds=[*seeds] if isinstance(seeds, Iterable) else seeds, until=None)
+    only, jobs = (only,) if isinstance(only, str) else tuple(only), _number_of_jobs(jobs)
     if jobs > 1 and dask:
         raise FredError("`jobs` are processes on this machine, `dask` is a cluster: use only one of them")
-    if out is None:
-        if jobs > 1 or dask:
-            raise FredError("`jobs` and `dask` need `out`, a folder to which processes write their results")
-        known: dict[Unit, Outcome] = {}
-        scenario, units = _completed(scenario, only, inline, partial(_in_memory, known=known, progress=progress))
-        return Result(scenario, [known[unit] for unit in units])
+    if out is None and (jobs > 1 or dask):
+        out = _usual_folder(checked, only)
+    shown = nullcontext(progress) if progress else _shown(checked, only)
+    with shown as shown_progress, compiled.unused() if fresh and compiled.folder() else nullcontext():
+        how = _Manner(shown_progress, jobs, dask, fresh)
+        if out is None:
+            result = _into_memory(checked, only, inline, how)
+        else:
+            result = _stored(out, checked, only, inline, file, report, how)
+    for line in () if progress else (*result.recomputed, *doubts_of(checked, only)):
+        warnings.warn(line, stacklevel=2)
+    return result
+
+
+def as_scenario(value: Any) -> Scenario:
+    """Return a scenario that is given as such, by the name or path of its file, or by its settings. Raises FredError.
+
+    Args:
+        value: what `fred.run` received.
+    """
+    if isinstance(value, Scenario):
+        return value
+    if isinstance(value, str | Path):
+        return load(value)
+    if isinstance(value, Mapping):
+        return scenario_of(value)
+    raise FredError(
+        f"found {quoted(value)[:80]}; expected a scenario: what `fred.scenario` or `fred.load` returns, a name such as "
+        "'quickstart', the path of a file, or a mapping of settings"
+    )
+
+
+def _number_of_jobs(jobs: Any) -> int:
+    if jobs == "all":
+        return cores()
+    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
+        raise FredError(f"jobs={quoted(jobs)}: expected a number of processes, or 'all'")
+    return jobs
+
+
+def _usual_folder(scenario: Scenario, only: tuple[str, ...]) -> Path:
+    """Return a folder for results without a place: one for each scenario, whatever its seeds, so that it can be continued."""
+    names = list(dict.fromkeys(scenario.points[name].of if name in scenario.points else name for name in scenario.runs))
+    settings = scenario.model_dump_json(exclude={"seeds", "report_seeds", "until"})
+    digest = hashlib.sha256(json.dumps([settings, only]).encode()).hexdigest()
+    return Path("results") / f"{'-'.join(names)[:40]}-{digest[:8]}"
+
+
+def _into_memory(scenario: Scenario, only: tuple[str, ...], inline: bool, how: "_Manner") -> Result:
+    known: dict[Unit, Outcome] = {} if how.fresh else _INTERRUPTED
+    for unit in [unit for unit in known if unit.own]:
+        del known[unit]  # a notebook can change what its classes do
+    try:
+        scenario, units = _completed(scenario, only, inline, partial(_in_memory, known=known, progress=how.progress))
+    except KeyboardInterrupt as error:
+        done, number = len(known), number_of_units(scenario, only)
+        error.add_note(
+            f"{done} of {number} units are done; the same call continues after them" if done else "nothing is stored"
+        )
+        raise
+    result = Result(scenario, [known[unit] for unit in units])
+    known.clear()
+    return result
+
+
+def _stored(
+    out: str | Path, scenario: Scenario, only: tuple[str, ...], inline: bool, file: str | Path, report: bool, how: "_Manner"
+) -> Result:
     check_place(out, file)
     path = Path(os.path.realpath(out))
     about = folder.AboutResult(path.parent, _seen_from(path, file), inline, report)
-    plan = _Plan(scenario, only, about)
-    scenario, units, reused, recomputed = _into(path, plan, _Manner(progress, jobs, dask, fresh))
-    return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], reused, recomputed)
+    scenario, units, reused, recomputed = _into(path, _Plan(scenario, only, about), how)
+    outcomes = [stored.read(path / unit.folder, unit.run) for unit in units]
+    return Result(scenario, outcomes, reused, recomputed, str(out))
 
 
 class _Plan(NamedTuple):

@@ -26,6 +26,7 @@ class Result(Tables):
         outcomes: outcome of each run with each seed.
         reused: number of cached outcomes, which were not computed again.
         recomputed: reasons for computing cached outcomes again, a sentence each.
+        folder: path of the folder in which the result is stored; empty: it is in memory only.
 
     `fred.run` and `fred.load_result` return one. Tables are pandas data frames. Pictures are matplotlib figures, which
     notebooks show; `picture.save(path)` writes them.
@@ -55,6 +56,7 @@ class Result(Tables):
 
     reused: int = 0  # cached outcomes, which were not computed again
     recomputed: tuple[str, ...] = ()  # reasons for computing cached outcomes again
+    folder: str = ""  # in which it is stored
 
     def __repr__(self) -> str:
         reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, quoted
 from fred.components import registry
-from fred.components.component import Component, checked_as, options_of
+from fred.components.component import Component, checked_as, options_of, settings_of
+from fred.components.problems import problems
 from fred.specification import shipped
 from fred.specification.run_names import Name
 from fred.specification.shape import Run
-from fred.specification.source import Setting, Source, keys_of, problems, setting
+from fred.specification.source import Setting, Source, keys_of, setting
 from fred.specification.sweep import Best, Criterion, Point
 from fred.specification.text import Keys, parse
 from fred.specification.until import Until
@@ -77,28 +78,29 @@ class Scenario(Component):
         more = (*known, *itertools.islice(unused, max(0, number - len(known))))
         return self.model_copy(update={"report_seeds" if self.report_seeds else "seeds": more})
 
-    def replace(self, settings: Mapping[str, Any]) -> "Scenario":
+    def replace(self, settings: Mapping[str, Any] | None = None, /, **more: Any) -> "Scenario":
         """Return a copy with some settings replaced. Raises FredError.
 
         Args:
             settings: values by path, as in a file: `key.path` for all runs or `runs.NAME.key.path` for one. A path may also
                 lead to a whole part, such as `cluster`.
+            more: the same as keyword arguments; they take precedence over `settings`.
         >>> import fred
         >>> scenario = fred.scenario(
         ...     algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 4}, stop={"updates": 8}
         ... )
-        >>> changed = scenario.replace({"cluster.workers": 16, "seeds": [1, 2]})
+        >>> changed = scenario.replace({"cluster.workers": 16}, seeds=[1, 2])
         >>> changed.runs["asgd"].cluster.workers, changed.seeds
         (16, (1, 2))
         >>> scenario.runs["asgd"].cluster.workers
         4
         """
-        document = self.model_dump(mode="json", exclude={"points", "best"})
+        document = settings_of(self)
+        del document["points"], document["best"]
         for name, run in self.runs.items():
             if run.has_usual_protocol:
                 del document["runs"][name]["protocol"]  # so that another algorithm gets its own protocol
-        changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
-        source = Source(None, document, {}, changes, points=self.points)
+        source = Source(None, document, {}, _changes({**(settings or {}), **more}), points=self.points)
         changed = source.specification() | {"points": self.points, "best": self.best}
         return _measurable(validated(changed, source.locate), source)
 
@@ -174,13 +176,13 @@ class Scenario(Component):
         return until
 
 
-def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
+def load(path: str | Path, settings: Iterable[str] | Mapping[str, Any] = (), imports: Iterable[str] = ()) -> Scenario:
     r"""Read a scenario file and return its scenario.
 
     Args:
         path: the YAML file, or the name of a scenario that comes with FRED. Paths in the file are relative to its folder.
         settings: overrides as after `--set` on the command line: `key.path=value` for all runs, or
-            `runs.NAME.key.path=value` for one.
+            `runs.NAME.key.path=value` for one; or a mapping of these paths to values.
         imports: names of the user's modules; the file can name their classes as `module:Class`.
 
     Raises FredError that lists every mistake with its file, line, key, value and the expected value.
@@ -196,11 +198,16 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     ...
     fred.FredError: --set cluster.worker=16: unknown key `worker`; did you mean `workers`?...
     """
+    changes = [setting(text) for text in settings] if not isinstance(settings, Mapping) else _changes(settings)
     registry.allow_import(imports)
     path = shipped.located(Path(path))
     document, lines, comment = parse(path)
-    source = Source(path, document, lines, [setting(text) for text in settings], comment)
+    source = Source(path, document, lines, changes, comment)
     return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
+
+
+def _changes(settings: Mapping[str, Any]) -> list[Setting]:
+    return [(keys_of(path), settings_of(value), f"{path}={value}") for path, value in settings.items()]
 
 
 def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path(), recorded: bool = False) -> Scenario:
@@ -247,7 +254,7 @@ def revalidated(part: Any, keys: Keys = ()) -> Any:
         raise FredError(*dict.fromkeys(lines)) from None
 
 
-def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario:
+def scenario(settings: "Mapping[str, Any] | Scenario | None" = None, **more: Any) -> Scenario:
     """Make a scenario from Python values: `fred.scenario(algorithm="asgd", cluster={"workers": 4}, ...)`.
 
     Parts can be mappings, as in a file, or objects of FRED's classes. Raises FredError that lists every mistake with its key,
@@ -255,7 +262,7 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
 
     Args:
         settings: the top-level keys of a file (`title`, `seeds`, `runs`, `sweep`, and the parts that all runs share) with
-            their values.
+            their values; or a scenario, of which `more` replaces settings.
         more: the same as keyword arguments; they take precedence over `settings`.
     >>> import fred
     >>> both = fred.scenario(
@@ -268,7 +275,11 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
     >>> fred.scenario(both.model_dump(mode="json", exclude={"points", "best"})) == both
     True
     """
-    document = {key: _as_in_a_file(value) for key, value in {**(settings or {}), **more}.items()}
+    if isinstance(settings, Scenario):
+        return settings.replace(more)
+    if not isinstance(settings, Mapping | None):
+        raise FredError(f"found {quoted(settings)[:80]}; expected a mapping of settings; `fred.load` reads a file")
+    document = {key: settings_of(value) for key, value in {**(settings or {}), **more}.items()}
     source = Source(None, document, {}, [])
     return _measurable(validated(source.specification(), source.locate), source)
 
@@ -282,11 +293,3 @@ def _measurable(scenario: Scenario, source: Source) -> Scenario:
             "workers_time_waiting and other columns of the summary"
         )
     return scenario
-
-
-def _as_in_a_file(value: Any) -> Any:
-    if isinstance(value, Run):
-        value = options_of(value)
-    if isinstance(value, Mapping):
-        return {key: _as_in_a_file(each) for key, each in value.items()}
-    return [_as_in_a_file(each) for each in value] if isinstance(value, list | tuple) else value

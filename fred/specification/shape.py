@@ -4,7 +4,7 @@ import contextlib
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from fred.base.errors import FredError
@@ -248,7 +248,7 @@ class Run(Component):
     def has_usual_protocol(self) -> bool:
         """Return True if the run has its algorithm's usual protocol with the usual options."""
         name, usual = _usual_protocol(self.algorithm)
-        with contextlib.suppress(ValidationError):  # an option without a default
+        with contextlib.suppress(FredError):  # an option without a default
             return bool(self.protocol == registry.lookup("protocol", name)(**usual))
         return False
 
@@ -331,7 +331,7 @@ def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(algorithm, Component):
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
         try:
-            algorithm = registry.lookup("algorithm", str(name))
+            algorithm = name if hasattr(name, "protocol_options") else registry.lookup("algorithm", str(name))
         except FredError:
             return "asynchronous", {}  # the field's own check reports the algorithm
     return str(algorithm.protocol), algorithm.protocol_options

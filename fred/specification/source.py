@@ -3,13 +3,14 @@
 import copy
 import itertools
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from fred.base.errors import FredError, quoted
+from fred.components.problems import problems
 from fred.components.registry import nearest
 from fred.specification.run_names import is_usual
 from fred.specification.shape import Run
@@ -21,7 +22,6 @@ OF_ALL = ("title", "comment", "seeds", "report_seeds", "until", "baseline")  # k
 _OF_THE_FILE = (*OF_ALL, "runs")
 _PLACE = re.compile("[0-9]{1,9}")  # index in a list
 _MOST_BITS = 4096
-_SUCH_AS = {"stop": "{seconds: 30}", "cluster": "{workers: 8}", "evaluate": "{points: 40}"}
 
 
 class Source:
@@ -162,7 +162,7 @@ class Source:
         if "runs" not in self.document:
             algorithm = self.document.get("algorithm")
             name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
-            name = str(name or "run").split(":")[-1]
+            name = name.__name__ if isinstance(name, type) else str(name or "run").split(":")[-1]
             return {name if is_usual(name) else "run": {}}
         if not isinstance(runs, dict) or not runs:
             raise FredError(f"{self.locate(('runs',))}: found {quoted(runs)}; expected run names, each with what it overrides")
@@ -206,9 +206,9 @@ def merged(base: Any, override: Any) -> Any:
 
     Mappings merge key by key, unless the override names another component. Any other override replaces the base.
     """
-    if isinstance(base, str) and isinstance(override, dict):
+    if isinstance(base, str | type) and isinstance(override, dict):
         base = {"name": base}
-    elif isinstance(base, dict) and isinstance(override, str) and base.get("name", override) == override:
+    elif isinstance(base, dict) and isinstance(override, str | type) and base.get("name", override) == override:
         override = {"name": override}
     if not isinstance(base, dict) or not isinstance(override, dict):
         return copy.deepcopy(override)
@@ -251,7 +251,7 @@ def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
     place: Any = run
     for key, following in itertools.pairwise(keys):
         inner = place.get(key) if isinstance(place, dict) else place[key] if _in_list(place, key) else None
-        if isinstance(inner, str):
+        if isinstance(inner, str | type):
             inner = {"name": inner}  # a bare name gets options
         elif inner is None and not isinstance(following, int):
             inner = {}
@@ -270,40 +270,3 @@ def _put(place: Any, key: str | int, value: Any, text: str) -> None:
 
 def _in_list(place: Any, key: str | int) -> bool:
     return isinstance(place, list) and isinstance(key, int) and key < len(place)
-
-
-def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, str]]:
-    """Yield the keys and the message of each pydantic error; errors inside a component are yielded one by one."""
-    for error in errors:
-        context = error.get("ctx", {})
-        place = (key for key in error["loc"] if not _of_pydantic(key))
-        keys = (*prefix, *place, *([context["key"]] if "key" in context else []))
-        if "nested" in context:
-            yield from problems(context["nested"], keys)
-        elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
-            continue  # invalid items were not counted; each has an error of its own
-        elif error["type"] == "missing":
-            yield keys, f"missing key `{keys[-1]}`"
-        elif error["type"] in ("unknown_key", "component"):
-            yield keys, error["msg"]
-        else:
-            expectation = (
-                error["msg"]
-                .removeprefix("Value error, ")
-                .replace("Input should be", "expected")
-                .replace("a valid tuple", "a list")
-            )
-            if error["type"] == "model_type":
-                expectation = f"expected settings, such as `{keys[-1]}: {_SUCH_AS.get(str(keys[-1]), '{key: value}')}`"
-            if error["type"] == "int_parsing_size":
-                expectation = "expected a smaller number"
-            found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
-            yield keys, found + expectation
-
-
-def _of_pydantic(key: str | int) -> bool:
-    """Return True if pydantic added this key to name the type that it tried, so that the user did not write it.
-    >>> [key for key in ("times", "literal['i']", "tuple[float, ...]", 1, "[key]") if not _of_pydantic(key)]
-    ['times', 1]
-    """
-    return isinstance(key, str) and key.endswith("]") and key.startswith(("[", "literal[", "tuple[", "list[", "function-"))
