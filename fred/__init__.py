@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from fred.protocols.protocol import Protocol as Protocol
     from fred.protocols.selection import Selection as Selection
     from fred.protocols.topology import Topology as Topology
+    from fred.results.compare import compare as compare
     from fred.results.experiment import run as run
     from fred.results.folder import load_result as load_result
     from fred.results.result import Result as Result
@@ -84,6 +85,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.specification.loading": ("load", "scenario"),
     "fred.results.experiment": ("run",),
     "fred.results.folder": ("load_result",),
+    "fred.results.compare": ("compare",),
     "fred.results.result": ("Result",),
     "fred.schedule.schedule": ("Schedule", "Verb"),
     "fred.outcomes.spans": ("spans",),

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from fred.base.errors import FredError
 
-_MAIN = ("__main__", "__mp_main__")  # names of the main program, in its own and in its worker processes
+MAIN = ("__main__", "__mp_main__")  # names of the main program, in its own and in its worker processes
 _FRED = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages in all environments
 _AT_START = ("sitecustomize", "usercustomize")  # Python imports them itself, and users can rarely change them
@@ -90,7 +90,7 @@ def line_of(error: BaseException | None) -> str:
     while error is not None:
         for frame, line in traceback.walk_tb(error.__traceback__):
             file = frame.f_code.co_filename
-            if is_own(file) or frame.f_globals.get("__name__") in _MAIN:
+            if is_own(file) or frame.f_globals.get("__name__") in MAIN:
                 place = f"{file}, line {line}"
         error = error.__cause__
     return place
@@ -99,7 +99,7 @@ def line_of(error: BaseException | None) -> str:
 def place_of(function: Any) -> str:
     """Return the file and first line of a function in the user's code; empty for other functions."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    own = code is not None and (is_own(code.co_filename) or function.__module__ in _MAIN)
+    own = code is not None and (is_own(code.co_filename) or function.__module__ in MAIN)
     return f"{code.co_filename}, line {code.co_firstlineno}" if code and own else ""
 
 
@@ -122,7 +122,7 @@ def _places() -> tuple[str, ...]:
 def _modules() -> Iterator[tuple[str, ModuleType]]:
     """Yield the names and objects of the user's modules that are loaded. A package without a file has no code."""
     for name, module in sorted(sys.modules.items()):
-        if name not in _MAIN and (file := getattr(module, "__file__", None)) and is_own(file):
+        if name not in MAIN and (file := getattr(module, "__file__", None)) and is_own(file):
             yield name, module
 
 

@@ -10,6 +10,7 @@ from fred.base import cached, streams
 from fred.learning.data.dataset import Dataset, loaded
 from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_device
 from fred.learning.loss_functions import CrossEntropy
+from fred.learning.models.named import plain
 from fred.learning.server import State
 from fred.replay.arithmetic import Arithmetic
 from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_owner, divide_by_quantity, divide_by_shares
@@ -102,15 +103,6 @@ def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
     """Return the seeds of the replicas' initial parameters: the run's seed for all, unless replicas start apart."""
     replicas = run.protocol.layout(run.cluster).replicas if task.replicas_start == "apart" else 1
     return [seed, *(streams.stream_key(seed, f"replica {number}")[0] for number in range(1, replicas))]
-
-
-def plain(array: jax.Array) -> NDArray:
-    """Return an array as NumPy has it, with one NaN for all: their signs and payloads depend on the order of operands.
-
-    Args:
-        array: a JAX array of any shape.
-    """
-    return np.where(np.isnan(array), np.float32(np.nan), array)
 
 
 @cached.data(4)

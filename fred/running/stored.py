@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.components import own_code
+from fred.outcomes.model_of_run import ModelOfRun
 from fred.outcomes.outcome import Named, Outcome
 from fred.running import unit_checks
 from fred.running.unit import Unit
@@ -55,7 +56,7 @@ class AboutUnit(BaseModel):
 
 
 @dataclass(frozen=True)
-class Stored:
+class Stored(ModelOfRun):
     """The outcome of one run with one seed on disk, an `Outcome`; each part is read on demand."""
 
     folder: Path
