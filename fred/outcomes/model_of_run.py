@@ -25,7 +25,7 @@ class ModelOfRun:
         ... )
         >>> import jax
         >>> jax.tree.map(lambda array: array.shape, fred.run(scenario)["asgd"].params)["layer0"]
-        {'bias': (4,), 'weights': (64, 4)}
+        {'biases': (4,), 'weights': (64, 4)}
         """
         from fred.learning.models.named import to_pytree
 

@@ -39,9 +39,9 @@ def compare(*results: Result | str | Path, **named: Result | str | Path) -> "Com
     ... )
     >>> compared = fred.compare(two=fred.run(scenario), four=fred.run(scenario.replace({"cluster.workers": 4})))
     >>> print(compared.table().to_string(index=False))
-    folder  run  updates  gradients_applied  virtual_seconds
-       two asgd        4                  4              1.0
-      four asgd        4                  4              0.5
+     run folder  updates  gradients_applied  virtual_seconds
+    asgd    two      4.0                4.0              1.0
+    asgd   four      4.0                4.0              0.5
     >>> compared.settings()
     ['two and four have runs of the same name with other settings: cluster.workers 2 and 4']
     """
