@@ -56,7 +56,7 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
     registry.allow_import(imports)
     altered = folder.changed(path, manifest)
     if altered:
-        return Verdict.CANNOT, f"{path / altered} is not the file that was written (its digest differs); was it changed?"
+        return Verdict.CANNOT, f"{path / altered} is not the file that was written (its digest differs): {stored.RESTORE}"
     elsewhere = _other_environment(manifest.environment)
     with TemporaryDirectory() as scratch:
         verdict, difference = _again(path, manifest, Path(scratch), progress)

@@ -28,6 +28,7 @@ from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]  # in the unit's own folder
+RESTORE = "restore it, or run the scenario again into this folder with `--fresh`"
 ABOUT = "unit.json"  # written last, so that a folder with this file is complete
 SCHEDULE, RUN_TIMES = "schedule.parquet", "run-times.parquet"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
@@ -211,7 +212,7 @@ def read(folder: Path, run: Run) -> Stored:
     if (about.summary["name"], about.summary["seed"]) != (about.name, about.seed):
         raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: `summary` is that of another run")
     if about != about.signed():
-        raise FredError(f"{folder / ABOUT} is not what was written (its digest differs); was it changed?")
+        raise FredError(f"{folder / ABOUT} is not what was written (its digest differs): {RESTORE}")
     return Stored(folder, run, about)
 
 
