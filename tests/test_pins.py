@@ -92,7 +92,10 @@ def test_a_difference_in_timing_names_the_rows_among_which_verify_finds_the_firs
         assert begin * (1 - 1e-5) <= time <= end * (1 + 1e-5)
         assert text.splitlines()[-2:] == ["numeric environment: the same", "If this is intended: UPDATE"]
     later = dataclasses.replace(schedule, end_ns=schedule.end_ns + 1)
-    assert "rows are the same, intervals or the end differ" in compared(file, changed(result, schedule=later)).text
+    assert (
+        "rows are the same, intervals or the end differ\n  virtual time: "
+        in compared(file, changed(result, schedule=later)).text
+    )
 
 
 def test_short_and_long_schedules_are_compared_as_far_as_they_go(file):
@@ -115,12 +118,14 @@ def test_a_difference_in_arithmetic_names_the_first_evaluation_and_the_losses_be
     for first in (0, 1, 14, len(metrics) - 1):
         other = metrics.assign(loss=metrics["loss"] + (np.arange(len(metrics)) >= first))
         is_same, text = compared(file, changed(result, metrics=other, final=final))
-        found = re.search(r"arithmetic differs, timing is the same: first at evaluation (\d+)(?: to (\d+))?; after (\d+)", text)
+        found = re.search(
+            r"arithmetic differs, timing is the same: first at evaluation (\d+)(?: to (\d+))?\n  after (\d+)", text
+        )
         assert not is_same and found
         low, high = int(found[1]), int(found[2] or found[1])
         assert low <= first <= high < low + 4 and int(found[3]) == metrics["updates"].iloc[high]
         ends = [float(np.float32(table["loss"].iloc[-1])) for table in (metrics, other)]
-        shown = re.search(r"at the end loss (\S+) -> (\S+)\n", text)
+        shown = re.search(r"at the end: loss (\S+) -> (\S+)\n", text)
         assert shown and [np.float32(loss) for loss in shown.groups()] == ends
     assert "all pinned losses are the same" in compared(file, changed(result, final=final)).text
     assert "recorded 31 evaluations, now 30" in compared(file, changed(result, metrics=metrics[:-1], final=final)).text
@@ -361,7 +366,8 @@ class TestPlugin:
         (folder / "one.yaml").write_text(SCENARIO.replace("4}", "5}"))
         output = project.tests("scenarios", failed=1)
         assert (
-            "seed-0: timing differs: recorded 9 rows, now 11;" in output and "pytest --fred-update scenarios/one.yaml" in output
+            "seed-0: timing differs: recorded 9 rows, now 11; the first" in output
+            and "pytest --fred-update scenarios/one.yaml" in output
         )
         (folder / "one.yaml").unlink()
         assert "scenarios/one.pin.json has no scenario: restore that, or remove the pin" in project.tests("scenarios", failed=1)

@@ -54,6 +54,7 @@ def compare_with_pin(file: Path, result: Result, words: Words, tolerance: float)
     >>> print(compare_with_pin(file, fred.run(scenario.replace({"stop.updates": 2})), words, 0.01).text)
     1 of 1 runs differs from asgd.pin.json:
     asgd/seed-0: timing differs: recorded 9 rows, now 5; the first 5 are the same
+      virtual time: 1 s -> 0.5 s
     numeric environment: the same
     If this is intended: make pins
     """
@@ -97,13 +98,14 @@ class _Pair(NamedTuple):
 
 
 def _difference(pair: _Pair) -> str:
-    """Return in which of timing and arithmetic a run differs from its pin, where first, and its losses at the end."""
+    """Return in which of timing and arithmetic a run differs from its pin, where first, and its time and loss at the end."""
     pinned, now, outcome = pair
     name = label(outcome)
     before, after = ((run.losses.split() or [""])[-1] for run in (pinned, now))
-    ends = f"; at the end loss {before} -> {after}" if before != after else ""
+    ends = f"\n  at the end: loss {before} -> {after}" if before != after else ""
     if pinned.schedule != now.schedule:
-        return f"{name}: timing differs: {_first_rows(pinned, outcome)}{ends}"
+        times = f"\n  virtual time: {pinned.seconds:.9g} s -> {now.seconds:.9g} s" if pinned.seconds != now.seconds else ""
+        return f"{name}: timing differs: {_first_rows(pinned, outcome)}{times}{ends}"
     if pinned.params != now.params:
         return f"{name}: arithmetic differs, timing is the same: {_first_evaluation(pair)}{ends}"
     return f"{name}: metrics differ, digests are the same: {_first_evaluation(pair)}{ends}"
@@ -134,7 +136,8 @@ def _first_evaluation(pair: _Pair) -> str:
     for position, old, new in zip(evaluations_of(pinned.evaluations), pinned.losses.split(), now.losses.split(), strict=True):
         if old != new:
             at = f"{position}" if position == before + 1 else f"{before + 1} to {position}"
-            return f"first at evaluation {at}; after {outcome.metrics['updates'].iloc[position]:,} updates loss {old} -> {new}"
+            updates = int(outcome.metrics["updates"].iloc[position])
+            return f"first at evaluation {at}\n  after {updates:,} update{'s' * (updates != 1)}: loss {old} -> {new}"
         before = position
     return "all pinned losses are the same"
 
