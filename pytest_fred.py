@@ -15,7 +15,6 @@ from urllib.parse import quote
 import pytest
 
 _PIN = ".pin.json"  # ending of the pin of a scenario file
-_TOLERANCE = 0.01  # relative, of losses in another numeric environment
 _LONGEST = 150  # characters of a pin's name
 _SECTIONS = {"setup.cfg": "tool:pytest", "pyproject.toml": "tool.pytest.ini_options"}  # of other files: pytest
 
@@ -25,6 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fred", "FRED: pins of simulated runs")
     group.addoption("--fred-update", action="store_true", help="write the pins of the tests that run")
     parser.addini("fred_first", "import FRED before all tests, because it sets options of jax", type="bool", default=False)
+    tolerance = "relative difference that losses may have in another numeric environment"
+    parser.addini("fred_tolerance", tolerance, default="0.001")
     parser.addini("fred_import", "modules of your own that scenario files may name", type="args", default=[])
 
 
@@ -35,16 +36,25 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         import fred  # noqa: F401
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Raise UsageError if `fred_tolerance` is not a number."""
+    try:
+        float(config.getini("fred_tolerance"))
+    except ValueError as error:
+        raise pytest.UsageError(f"fred_tolerance: {error}; expected a number, such as 0.001") from None
+
+
 @pytest.fixture
 def fred_pin(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Return a function that compares a result of FRED with its pin, in the folder `pins` next to the test.
 
-    `fred_pin(result, name="", tolerance=0.01)`: `name` distinguishes several pins of one test; `tolerance` is the relative
-    difference that losses may have in another numeric environment. Without a pin the test fails; `--fred-update` writes it.
+    `fred_pin(result, name="", tolerance=None)`: `name` distinguishes several pins of one test; `tolerance` is the relative
+    difference that losses may have in another numeric environment, by default the setting `fred_tolerance`. Without a pin the
+    test fails; `--fred-update` writes it.
     """
     files = set[Path]()
 
-    def compare_with_pin(result: Any, name: str = "", tolerance: float = _TOLERANCE) -> None:
+    def compare_with_pin(result: Any, name: str = "", tolerance: float | None = None) -> None:
         names = [node.name for node in request.node.listchain() if isinstance(node, (pytest.Class, pytest.Function))]
         file = _pin_of(request.path, [*names, name] if name else names)
         if file in files:
@@ -83,21 +93,24 @@ class ScenarioTest(pytest.Item):
 
         if self.path.name.endswith(_PIN):
             pytest.fail(f"{_shown(self.config, self.path)} has no scenario: restore that, or remove the pin", pytrace=False)
-        problem = ""
-        try:
-            result = fred.run(fred.load(self.path, imports=self.config.getini("fred_import")))
-        except fred.FredError as error:
-            problem = str(error).replace("`--import ", "pytest's setting `fred_import = ")
-        if problem:  # outside the handler, so that pytest does not print the error twice
-            pytest.fail(problem, pytrace=False)
-        _check(self, self.path.with_suffix(_PIN), _shown(self.config, self.path), result, _TOLERANCE)
+        result = fred.run(fred.load(self.path, imports=self.config.getini("fred_import")))
+        _check(self, self.path.with_suffix(_PIN), _shown(self.config, self.path), result)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return the message of FRED's errors, and the traceback of others from FRED on."""
+        from fred import FredError
+
+        if isinstance(excinfo.value, FredError):
+            return str(excinfo.value).replace("`--import ", "pytest's setting `fred_import = ")
+        excinfo.traceback = excinfo.traceback.cut(path=__file__)
+        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return the place of the test, and its name."""
         return self.path, None, f"scenario {self.path.name}"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Print which pins were written, and which were compared in another environment."""
     reports = [report for group in terminalreporter.stats.values() for report in group if getattr(report, "when", "") == "call"]
     remarks = [text for report in reports for name, text in report.user_properties if name == "fred"]
@@ -106,7 +119,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("\n".join(remarks))
 
 
-def _check(node: pytest.Item, file: Path, test: str, result: Any, tolerance: float) -> None:
+def _check(node: pytest.Item, file: Path, test: str, result: Any, tolerance: float | None = None) -> None:
     """Compare a result with its pin, or write it; fail the test, or leave a remark for the summary."""
     from fred import FredError
     from fred.results import pin_comparison, pins
@@ -116,6 +129,7 @@ def _check(node: pytest.Item, file: Path, test: str, result: Any, tolerance: flo
         if node.config.getoption("fred_update"):
             is_same, remark = True, f"wrote {words.file}" if pins.write_pin(file, result, words) else ""
         else:
+            tolerance = float(node.config.getini("fred_tolerance")) if tolerance is None else tolerance
             is_same, remark = pin_comparison.compare_with_pin(file, result, words, tolerance)
     except FredError as error:
         is_same, remark = False, str(error)

@@ -369,5 +369,14 @@ class TestPlugin:
             "seed-0: timing differs: recorded 9 rows, now 11; the first" in output
             and "pytest --fred-update scenarios/one.yaml" in output
         )
+        (folder / "one.yaml").write_text(SCENARIO)
+        edit(folder / "one.pin.json", "environment", "numpy", value="1.0")
+        (name,) = json.loads((folder / "one.pin.json").read_text())["runs"]
+        edit(folder / "one.pin.json", "runs", name, "seconds", value=1.02)
+        assert "virtual time at the end 1.02 -> 1, a relative difference of 0.02 (tolerance 0.001)" in project.tests(failed=1)
+        output = project.tests("-o", "fred_tolerance=0.03", passed=1)
+        assert "= FRED =" in output and "scenarios/one.pin.json is of another numeric environment, where 1 of 1 runs" in output
+        refused = project.pytester.runpytest_subprocess("-p", "pytest_fred", "-o", "fred_tolerance=x")
+        assert refused.ret == pytest.ExitCode.USAGE_ERROR and "expected a number, such as 0.001" in refused.stderr.str()
         (folder / "one.yaml").unlink()
         assert "scenarios/one.pin.json has no scenario: restore that, or remove the pin" in project.tests("scenarios", failed=1)
