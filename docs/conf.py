@@ -37,7 +37,9 @@ suppress_warnings = ["misc.highlighting_failure"]  # of rules, which are no lang
 
 # examples: executed when their page or FRED has changed, each page in a folder of its own
 SOURCES = sorted(path for path in Path(fred.__file__).parent.rglob("*") if path.suffix in (".py", ".yaml", ".npz", ".csv"))
-DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in [HERE / "examples.py", *SOURCES])).hexdigest()
+DIGEST = hashlib.sha256(
+    b"".join(path.read_bytes() for path in [HERE / "examples.py", HERE.parent / "pytest_fred.py", *SOURCES])
+).hexdigest()
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "executed" / DIGEST[:16])
 nb_execution_in_temp = True
