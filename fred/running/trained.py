@@ -21,7 +21,8 @@ from fred.running.problem import Problem, plain
 from fred.running.recording import Recording
 from fred.running.timings import Timings
 from fred.schedule.schedule import Schedule
-from fred.specification.shape import Run, Task
+from fred.specification.shape import Run
+from fred.specification.task import Task
 
 
 class Trained(NamedTuple):
