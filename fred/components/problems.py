@@ -63,7 +63,9 @@ def _without_unit(value: object) -> str:
 
 def _of_pydantic(key: str | int) -> bool:
     """Return True if pydantic added this key to name the type that it tried, so that the user did not write it.
-    >>> [key for key in ("times", "literal['i']", "tuple[float, ...]", 1, "[key]") if not _of_pydantic(key)]
+    >>> [key for key in ("times", "literal['i']", "tuple[float, ...]", 1, "[key]", "constrained-int") if not _of_pydantic(key)]
     ['times', 1]
     """
+    if key in ("constrained-int", "constrained-float"):
+        return True
     return isinstance(key, str) and key.endswith("]") and key.startswith(("[", "literal[", "tuple[", "list[", "function-"))

@@ -14,7 +14,8 @@ from fred.learning.models.named import plain
 from fred.learning.server import State
 from fred.replay.arithmetic import Arithmetic
 from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_owner, divide_by_quantity, divide_by_shares
-from fred.specification.shape import Run, Task
+from fred.specification.shape import Run
+from fred.specification.task import Task
 
 _JUDGEMENTS = 1 << 15  # examples at each point, summed over replicas
 
@@ -34,7 +35,7 @@ class Problem:
         self.layout = run.protocol.layout(run.cluster)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
-        shapes = self.params, self.layout, run.cluster.size, task.batch_size, task.tokens
+        shapes = self.params, self.layout, run.cluster.size, task.batch_size, task.context or 1
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, *shapes)
         self.parts = parts = _parts(task, self.data, seed, run.cluster.size)
         self.sizes = self.arithmetic.sizes  # bytes of models and messages

@@ -20,7 +20,8 @@ from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.running.timings import Timings
 from fred.schedule.schedule import Schedule
-from fred.specification.shape import Run, Task
+from fred.specification.shape import Run
+from fred.specification.task import Task
 
 
 class Trained(NamedTuple):

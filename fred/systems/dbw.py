@@ -50,6 +50,7 @@ class DBW(Server):
 
     divisible: ClassVar[bool] = False  # lengths are those of whole gradients
     has_statistic: ClassVar[bool] = True
+    weights_examples: ClassVar[bool] = False  # the variance is that of equally noisy gradients
 
     smoothness: Annotated[float, Field(gt=0)] | None = Field(
         None, description="L: smoothness of the loss; absent: 1 / learning rate, for which that rate is optimal"
