@@ -16,6 +16,8 @@ from fred.commands.cli import main
 from fred.diagnosis import finding_tables, next_steps, remedies, spells
 from fred.diagnosis.findings import CANNOT_TELL, SAVES, Diagnosis, diagnose
 from fred.diagnosis.sentences import sections
+from fred.fitting import behaviour
+from fred.fitting.description import describe
 from fred.specification.loading import load
 from fred.traces.reading import read
 from fred.traces.trace import Trace
@@ -63,6 +65,17 @@ class TestOneWorkerThatIsAlwaysSlow:
         }.items():
             assert gains[name] == pytest.approx(expected), name
         assert one_slow.bound.ratio.value == pytest.approx(TIMES * rest / WORKERS)
+
+    def test_fit_reports_the_same_quantities_by_the_same_names(self, one_slow):
+        alone = np.zeros(WORKERS, np.int64)
+        fitted = describe(ONE_SLOW, alone).cost
+        for sentence in sections(one_slow)["What is lost"][:2]:
+            assert sentence.replace(f"Waiting for all {WORKERS} workers", "waiting for all") in fitted
+        assert f"Always waiting for {WORKERS - 1} of {WORKERS}: +150 % gradients per second" in fitted
+        known, gains = behaviour.known(ONE_SLOW, alone), {each.remedy.name: each.ratio.value for each in one_slow.gains}
+        measured = dict(zip(known.names, known.values, strict=True))
+        for name in ("1 backup worker", "2 backup workers"):
+            assert measured[f"the gain of {name}"] == pytest.approx(gains[name])
 
     def test_it_saves_time_and_says_whose_data_are_excluded(self, one_slow):
         assert one_slow.verdict == SAVES

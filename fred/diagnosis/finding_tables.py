@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator
 
+from fred.base.numbers import percent
 from fred.diagnosis.findings import Diagnosis, Gain
-from fred.diagnosis.sentences import percent
 from fred.views.table import NONE, Table
 
 
