@@ -156,7 +156,18 @@ def test_the_sentence_says_that_a_sweep_has_no_best_point():
     runs = {"swept": {"sweep": swept}, "plain": {"algorithm": {**ASGD, "name": "ssgd"}}}
     never = {**LEARNED, "evaluate": {**GOAL, "target_error": 1e-6}, "algorithm": {"name": "asgd"}, "runs": runs, "seeds": [1]}
     sentence = answer(fred.run(fred.scenario(never)))
-    assert sentence.startswith("No point of swept has a finite target seconds. plain did not reach"), sentence
+    assert sentence.startswith("plain did not reach"), sentence
+    assert sentence.endswith("No point of swept has a finite target seconds."), sentence
+
+
+def test_the_sentence_of_a_sweep_first_answers_and_then_names_the_best_points():
+    first, second = answer(result_of("sweep")).split(". ", 1)
+    assert re.match(r"asgd,workers=5,servers=\d computed the most gradients per second", first)
+    assert re.fullmatch(
+        r"The best of each run's points, 12 in all, by the highest throughput: "
+        r"asgd with workers \d, servers \d; ssgd with workers \d, servers \d\.",
+        second,
+    ), second
 
 
 def test_parameters_that_are_no_numbers_have_no_error():
