@@ -55,7 +55,8 @@ def _section(heading: str, lines: Sequence[str]) -> str:
 
 
 def _table(table: Table) -> str:
-    return f"<section><h2>{escape(table.title)}</h2>{html(table, sorts=False)}</section>"
+    title = table.title.split("\n")[-1]
+    return f"<section><h2>{escape(title[:1].upper() + title[1:])}</h2>{html(table, sorts=False)}</section>"
 
 
 def _figure(figure: Figure) -> str:
