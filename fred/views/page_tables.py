@@ -86,7 +86,8 @@ def pairs(tables: Tables) -> str:
     if found.empty:
         return ""
     shown = paired_table(found)
-    return html(replace(shown, caption=f"{shown.title.capitalize()}. {shown.caption}."))
+    title = f"{shown.title[:1].upper()}{shown.title[1:]}"
+    return f"<h3>{escape(title)}</h3>{html(replace(shown, caption=f'{shown.caption}.'))}"
 
 
 def of_sweep(tables: Tables) -> str:
