@@ -406,6 +406,16 @@ def test_timelines_show_what_the_first_seeds_schedule_says():
     assert {axis.get_xlim() for axis in axes} == {(0, max(ends))}, "one scale of time"
 
 
+def test_a_timeline_marks_workers_that_are_slower_by_themselves():
+    cluster = {"workers": 5, "compute": {"name": "constant", "seconds": 1.0}, "speeds": [1.0, 0.9, 1.0, 0.25, 0.25]}
+    picture = timing_of(cluster, seconds=30).plot("timeline")
+    marks = [line.get_ydata() for line in picture.axes[0].get_lines()]
+    assert [np.asarray(ends, float).mean() for ends in marks] == [3.0, 4.0]
+    assert "line at the right: slow workers" in caption_of(picture)
+    (alone,) = timing_of({**cluster, "speeds": []}, seconds=30).plot("timeline").axes
+    assert not alone.get_lines()
+
+
 def test_a_timeline_shows_the_first_fault_unless_a_run_ends_before():
     """Of six seconds, two before worker 1 crashes at 10.5 s; it is back at 12 s. Another run ends before."""
     cluster = crashing(2, 1, 10.5, 12.0)
