@@ -24,7 +24,7 @@ import fred
 from fred import FredError, Result
 from fred.views import pictures
 from fred.views.figures import Picture
-from fred.views.view import FIGURES
+from fred.views.view import FIGURES, View
 from tests.laws import stretches
 from tests.pages import (
     ASGD,
@@ -33,6 +33,7 @@ from tests.pages import (
     CLUSTER,
     COLOURS_OF_TIME,
     DARK,
+    GOAL,
     KINDS,
     LEARNED,
     NETWORKED,
@@ -184,6 +185,20 @@ def test_learning_is_shown_against_the_quantities_that_are_chosen(learned):
         assert data_of(line)[0][-1] == min(points_of(learned.metrics, run, seed, "gradients")[0][-1] for seed in (3, 1, 2))
     (axis,) = some(learned, "no-clock").plot("error").axes
     assert axis.get_xlabel() == "updates", "without a clock there is no curve against time"
+
+
+def test_the_line_of_the_target_is_labelled_and_titles_name_the_first_and_the_last_to_reach_it():
+    result = result_of("learned")
+    axes = result.plot("error").axes
+    assert texts_of(axes[0].texts)[0] == f"target {GOAL['target_error']}"
+    for axis, column in zip(axes, ("target_updates", "target_seconds"), strict=True):
+        means = result.summary.groupby("name")[column].mean().sort_values()
+        expected = f"target reached by {means.index[0]} first, {means.index[-1]} last" if means.is_unique else ""
+        assert axis.get_title(loc="left") == expected, column
+    assert axes[1].get_title(loc="left") == "target reached by asgd first, ssgd last"
+    in_a_paper = pictures.drawable(result, View(width="one"))["error"]()
+    for picture in (in_a_paper, result.plot("loss")):
+        assert {axis.get_title(loc="left") for axis in picture.axes} == {""}
 
 
 def test_captions_tell_means_from_ranges(learned, untrained):
