@@ -42,4 +42,4 @@ def unbroken(text: str) -> str:
     >>> unbroken("16 workers, 4 of them slow").replace("\\N{NO-BREAK SPACE}", "_")
     '16_workers, 4_of_them slow'
     """
-    return re.sub(r"\b(\d[\d,.]*) (of )?(?=\w)", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    return re.sub(r"\b(\d[\d,.]*) (of )?(?=\w)", lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)

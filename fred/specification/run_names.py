@@ -28,8 +28,8 @@ def name_of_only_run(algorithm: Any) -> str:
     >>> import fred
     >>> class MyServer(fred.Server):
     ...     "Does nothing."
-    >>> options = {"learning_rate": 0.1}
-    >>> [name_of_only_run(each) for each in ("asgd", {"name": "my:Own"}, fred.ASGD(**options), MyServer(**options), None)]
+    >>> objects = fred.ASGD(learning_rate=0.1), MyServer(learning_rate=0.1)
+    >>> [name_of_only_run(algorithm) for algorithm in ("asgd", {"name": "my:Own"}, *objects, None)]
     ['asgd', 'Own', 'asgd', 'my-server', 'run']
     """
     name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm

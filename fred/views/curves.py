@@ -73,7 +73,7 @@ def learning(
             if target is not None:
                 axis.axhline(target, color=FAINT, linestyle=":", linewidth=1, label=TARGET)
                 if view.width is None:
-                    places = {name: [_first(own, column, quantity, target) for own in rows] for name, rows in runs.items()}
+                    places = {name: [_first(rows, column, quantity, target) for rows in seeds] for name, seeds in runs.items()}
                     axis.set_title(_order(places), loc="left", fontweight="normal", color=FAINT, parse_math=False)
         if target is not None:
             _label(axes[0], target)
@@ -117,7 +117,7 @@ def _order(places: Mapping[str, Sequence[float]]) -> str:
     >>> _order({"a": [3.0], "b": [2.0], "c": [math.inf], "d": [2.0]}), _order({"a": [3.0], "b": [3.0]})
     ('target reached by b, d first, a last', '')
     """
-    means = {name: mean for name, own in places.items() if (mean := float(np.mean(own))) < math.inf}
+    means = {name: mean for name, seeds in places.items() if (mean := float(np.mean(seeds))) < math.inf}
     ends = [end(means.values(), default=0.0) for end in (min, max)]
     first, last = ([name for name in means if means[name] == end] for end in ends)
     if first == last:

@@ -86,15 +86,15 @@ def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
 def _with_largest(table: Table, columns: Sequence[str]) -> Table:
     """Return the table with each mean and the largest value in one column; `columns` are its columns in the summary."""
     largest = {columns.index(mean): columns.index(other) for mean, other in _WITH_LARGEST.items() if mean in columns}
-    kept = [place for place in range(len(columns)) if place not in largest.values()]
+    places = [place for place in range(len(columns)) if place not in largest.values()]
 
     def joined(row: Sequence[Cell], place: int) -> Cell:
         if place not in largest or row[place].text == NONE:
             return row[place]
         return Cell(f"{row[place].text} / {row[largest[place]].text}", row[place].value)
 
-    headings = [f"{table.columns[place]} / largest" if place in largest else table.columns[place] for place in kept]
-    return replace(table, columns=headings, rows=[[joined(row, place) for place in kept] for row in table.cells])
+    headings = [f"{table.columns[place]} / largest" if place in largest else table.columns[place] for place in places]
+    return replace(table, columns=headings, rows=[[joined(row, place) for place in places] for row in table.cells])
 
 
 def cell(rows: pd.DataFrame, shown: Column) -> Cell:

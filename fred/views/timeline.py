@@ -50,19 +50,19 @@ def timeline(
     when, struck = _first_fault(schedules, view)
     shown = _window(schedules, view, when)
     rows = {names: _workers(schedule, view, struck) for names, schedule in schedules.items()}
-    marked = {names: np.flatnonzero(np.isin(own, list(slow.get(names, ())))) for names, own in rows.items()}
+    slow_rows = {names: np.flatnonzero(np.isin(own, list(slow.get(names, ())))) for names, own in rows.items()}
     heights = [min(5.0, 0.4 + max(0.1 * len(own), 0.16 * len(_labelled(own)), 0.5)) for own in rows.values()]
     with style(view):
         figure = Picture(figsize=(view.inches or 9.2, 0.4 + sum(heights)), layout="constrained")
         axes = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for axis, (names, own) in zip(axes, rows.items(), strict=True):
             _draw(axis, schedules[names], own, shown)
-            _mark_slow(axis, marked[names])
+            _mark_slow(axis, slow_rows[names])
             titled(axis, names, width=int(10.5 * figure.get_figwidth()))
         axes[-1].set_xlabel("virtual time, s")
         colours = {**OF_TIME, **_states(schedules), "update": _UPDATE}
         on_top(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
-        line = "line at the right: slow workers" if any(map(len, marked.values())) else ""
+        line = "line at the right: slow workers" if any(map(len, slow_rows.values())) else ""
         more = f"{left_out} more timings are not shown" if left_out > 0 else ""
         caption(figure, said, line, _sampled(schedules, view), more)
     return figure
