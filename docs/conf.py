@@ -16,6 +16,7 @@ from fred.components import registry
 from fred.components.component import Component
 
 HERE = Path(__file__).parent
+_GENERATED = re.compile(r"reference/index\.md#([a-z-]+)(?:\.([\w-]+))?(?=\))")
 _STAR = re.compile(r"(?<![\\*])\*(?!\*)(?=[^`]*(?:`[^`]*`[^`]*)*$)")  # not within `code`
 
 project = "FRED"
@@ -112,6 +113,11 @@ def _no_emphasis(app, what, name, thing, options, lines):
     lines[:] = [line if line.lstrip().startswith((">>>", "...")) else _STAR.sub(r"\*", line) for line in lines]
 
 
+def _to_generated_pages(app, name, source):
+    """Links to `reference/index.md#PAGE.HEADING` lead to generated pages here, and to the index where these are missing."""
+    source[0] = _GENERATED.sub(lambda link: f"reference/{link[1]}.md" + (f"#{link[2]}" if link[2] else ""), source[0])
+
+
 def setup(app) -> None:
     """Write the generated pages before Sphinx looks for pages."""
     for kind in registry.REGISTRY:
@@ -119,5 +125,6 @@ def setup(app) -> None:
     _write("optimizers", optimizers.page())
     _write("command-line", _command_line())
     _write("python", _python())
+    app.connect("source-read", _to_generated_pages)
     app.connect("autodoc-process-signature", _no_signature)
     app.connect("autodoc-process-docstring", _no_emphasis, priority=1000)  # after napoleon

@@ -168,7 +168,8 @@ def _gains(fitted: Fitted) -> list[dict[str, float]]:
     rows = []
     for backups in numbers:
         measure = fitted.behaviour.gains[backups - 1]
-        ends = {"trace": measure.trace, "low": measure.low, "high": measure.high}
+        used = 1 - backups / cluster.size  # share of gradients; the table is about rounds
+        ends = {"trace": measure.trace / used, "low": measure.low / used, "high": measure.high / used}
         rows.append(
             {
                 "backups": backups,

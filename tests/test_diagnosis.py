@@ -1,7 +1,9 @@
 """One answer from a trace: losses and gains against closed forms, intervals that know spells, files that run."""
 
+import base64
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,16 @@ from hypothesis import strategies as st
 from fred.base.errors import FredError
 from fred.base.intervals import Played, spell_ratio
 from fred.commands.cli import main
-from fred.diagnosis import finding_tables, next_steps, remedies, spells
+from fred.diagnosis import diagnosis_figures, finding_tables, next_steps, remedies, spells
 from fred.diagnosis.findings import CANNOT_TELL, SAVES, Diagnosis, diagnose
-from fred.diagnosis.sentences import sections
+from fred.diagnosis.sentences import gain, sections
+from fred.fitting import behaviour
+from fred.fitting.description import describe
 from fred.specification.loading import load
 from fred.traces.reading import read
 from fred.traces.trace import Trace
 from studies.diagnosis import measure, page
-from tests.program import refusal
+from tests.program import fred_command, refusal
 from tests.worlds import TASK
 
 WORKERS, TIMES = 6, 3.0
@@ -63,6 +67,17 @@ class TestOneWorkerThatIsAlwaysSlow:
         }.items():
             assert gains[name] == pytest.approx(expected), name
         assert one_slow.bound.ratio.value == pytest.approx(TIMES * rest / WORKERS)
+
+    def test_fit_reports_the_same_quantities_by_the_same_names(self, one_slow):
+        alone = np.zeros(WORKERS, np.int64)
+        fitted = describe(ONE_SLOW, alone).cost
+        for sentence in sections(one_slow)["What is lost"][:2]:
+            assert sentence.replace(f"Waiting for all {WORKERS} workers", "waiting for all") in fitted
+        assert f"Always waiting for {WORKERS - 1} of {WORKERS}: +150 % gradients per second" in fitted
+        known, gains = behaviour.known(ONE_SLOW, alone), {each.remedy.name: each.ratio.value for each in one_slow.gains}
+        measured = dict(zip(known.names, known.values, strict=True))
+        for name in ("1 backup worker", "2 backup workers"):
+            assert measured[f"the gain of {name}"] == pytest.approx(gains[name])
 
     def test_it_saves_time_and_says_whose_data_are_excluded(self, one_slow):
         assert one_slow.verdict == SAVES
@@ -226,19 +241,52 @@ def written(tmp_path_factory) -> tuple[Path, dict]:
     return out, json.loads((out / "diagnosis.json").read_text())
 
 
+class TestTheFigures:
+    def test_rows_of_the_image_have_their_workers_in_the_middle(self, one_slow, in_spells):
+        for found, names in (one_slow, [f"m{i}" for i in range(6)]), (in_spells, [f"m{i}" for i in range(12)]):
+            axis = diagnosis_figures.slow_when(found).axes[0]
+            assert [label.get_text() for label in axis.get_yticklabels()] == names
+            assert axis.get_yticks().tolist() == [0.5 + row for row in range(len(names))]
+        many = diagnosis_figures.slow_when(diagnose(trace(np.tile(ONE_SLOW, 7)))).axes[0]
+        assert [label.get_text() for label in many.get_yticklabels()] == [f"m{i}" for i in range(0, 42, 3)]
+
+    def test_gains_have_the_unit_of_the_sentences(self, one_slow):
+        axis = diagnosis_figures.gains(one_slow).axes[0]
+        assert axis.xaxis.get_major_formatter()(1.4, 0) == "+40 %"
+        assert gain(one_slow.recommended.ratio).startswith("+") and "%" in gain(one_slow.recommended.ratio)
+
+
 class TestTheCommand:
     def test_tables_show_the_numbers_of_the_json(self, written):
         out, told = written
         found = diagnose(read(out / "trace.csv"))
         slow, helps = finding_tables.of(found)
-        assert [row[0].text for row in helps.cells] == [*(each["name"] for each in told["remedies"]), found.bound.remedy.name]
+        assert [" ".join(row[0].text.split()) for row in helps.cells] == [
+            *(each["name"] for each in told["remedies"]),
+            found.bound.remedy.name,
+        ]
         for row, each in zip(helps.cells, told["remedies"], strict=False):
             assert float(row[1].text.removesuffix(" %")) == pytest.approx(100 * (each["gain"] - 1), abs=0.5)
-            assert float(row[4].text) == pytest.approx(each["effective_workers"], abs=0.05)
-        assert [row[0].text for row in slow.cells[:-1]] == [each["name"] for each in told["lost"]["slow"]]
+            workers, *excluded = re.findall(r"[\d.]+", row[4].text)
+            assert float(workers) == pytest.approx(each["effective_workers"], abs=0.05)
+            assert len(each["excludes"]) == int(*excluded)
+        assert [" ".join(row[0].text.split()) for row in slow.cells[:-1]] == [each["name"] for each in told["lost"]["slow"]]
         page = (out / "report.html").read_text()
         assert all(line.split("`")[0] in page for lines in sections(found).values() for line in lines)
         assert "<script" not in page and "http" not in page.replace("http-equiv", "")
+
+    def test_its_tables_fit_a_terminal_of_80_columns_in_one_part(self, written):
+        answer = fred_command("diagnose", written[0].parent / "mine.csv", columns=80)
+        assert answer.code == 0 and max(map(len, answer.out.splitlines())) <= 80
+        assert len(re.findall(r"^─+$", answer.out, re.M)) == 2, "a line below the heading of each table"
+        assert re.search(r"^remove node 2 .*4\.0, 2 excluded$", answer.out, re.M)
+
+    def test_the_page_has_code_and_no_backticks(self, written):
+        page = (written[0] / "report.html").read_text()
+        words = re.sub(r"<style>.*?</style>|<img[^>]*>", "", page, flags=re.S)
+        assert "<code>auto</code>" in words and "`" not in words
+        for image in re.findall(r"base64,([^\"]*)", page):
+            assert "`" not in re.sub(r"<!--.*?-->", "", base64.b64decode(image).decode(), flags=re.S)
 
     @pytest.mark.slow
     def test_the_scenario_runs_and_comes_to_the_same_gains(self, written, tmp_path):

@@ -24,7 +24,7 @@ import fred
 from fred import FredError, Result
 from fred.views import pictures
 from fred.views.figures import Picture
-from fred.views.view import FIGURES
+from fred.views.view import FIGURES, View
 from tests.laws import stretches
 from tests.pages import (
     ASGD,
@@ -33,6 +33,7 @@ from tests.pages import (
     CLUSTER,
     COLOURS_OF_TIME,
     DARK,
+    GOAL,
     KINDS,
     LEARNED,
     NETWORKED,
@@ -184,6 +185,20 @@ def test_learning_is_shown_against_the_quantities_that_are_chosen(learned):
         assert data_of(line)[0][-1] == min(points_of(learned.metrics, run, seed, "gradients")[0][-1] for seed in (3, 1, 2))
     (axis,) = some(learned, "no-clock").plot("error").axes
     assert axis.get_xlabel() == "updates", "without a clock there is no curve against time"
+
+
+def test_the_line_of_the_target_is_labelled_and_titles_name_the_first_and_the_last_to_reach_it():
+    result = result_of("learned")
+    axes = result.plot("error").axes
+    assert texts_of(axes[0].texts)[0] == f"target {GOAL['target_error']}"
+    for axis, column in zip(axes, ("target_updates", "target_seconds"), strict=True):
+        means = result.summary.groupby("name")[column].mean().sort_values()
+        expected = f"target reached by {means.index[0]} first, {means.index[-1]} last" if means.is_unique else ""
+        assert axis.get_title(loc="left") == expected, column
+    assert axes[1].get_title(loc="left") == "target reached by asgd first, ssgd last"
+    in_a_paper = pictures.drawable(result, View(width="one"))["error"]()
+    for picture in (in_a_paper, result.plot("loss")):
+        assert {axis.get_title(loc="left") for axis in picture.axes} == {""}
 
 
 def test_captions_tell_means_from_ranges(learned, untrained):
@@ -404,6 +419,16 @@ def test_timelines_show_what_the_first_seeds_schedule_says():
         assert {worker for _, worker, *_ in bars} == {0, 1, 2, 3}
         assert any(colour == RED for colour, *_ in bars) == (run == "backup")
     assert {axis.get_xlim() for axis in axes} == {(0, max(ends))}, "one scale of time"
+
+
+def test_a_timeline_marks_workers_that_are_slower_by_themselves():
+    cluster = {"workers": 5, "compute": {"name": "constant", "seconds": 1.0}, "speeds": [1.0, 0.9, 1.0, 0.25, 0.25]}
+    picture = timing_of(cluster, seconds=30).plot("timeline")
+    marks = [line.get_ydata() for line in picture.axes[0].get_lines()]
+    assert [np.asarray(ends, float).mean() for ends in marks] == [3.0, 4.0]
+    assert "line at the right: slow workers" in caption_of(picture)
+    (alone,) = timing_of({**cluster, "speeds": []}, seconds=30).plot("timeline").axes
+    assert not alone.get_lines()
 
 
 def test_a_timeline_shows_the_first_fault_unless_a_run_ends_before():

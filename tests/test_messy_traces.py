@@ -15,6 +15,7 @@ import pytest
 from fred.base.errors import FredError
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
+from tests.conftest import ROOT
 from tests.program import fred_command, refusal
 
 STEPS, RANKS, PER_NODE = 40, 6, 2
@@ -156,12 +157,23 @@ def test_what_no_profiler_wrote_is_refused(tmp_path):
     for content, message in (
         ("{", "it is not JSON"),
         ('{"a": 1}', "expected what `torch.profiler` exports, with a list `traceEvents`"),
-        ('[{"ph": "X", "name": "aten::mul", "ts": 1, "dur": 2}, 7]', r"no step is marked \(`ProfilerStep#1`\); call"),
+        ('[{"ph": "X", "name": "aten::mul", "ts": 1, "dur": 2}, 7]', r"no step is marked \(`ProfilerStep#1`\);"),
         (f'[{{"ph": "X", "name": "ProfilerStep#1", "ts": 1, "dur": {"9" * 400}}}]', "no step is marked"),
     ):
         (tmp_path / "a.json").write_text(content)
         with pytest.raises(FredError, match=message):
             read(tmp_path / "a.json")
+
+
+def test_the_recipe_for_marked_steps_is_the_same_in_the_message_and_on_the_page(tmp_path):
+    """PyTorch marks steps only with a schedule."""
+    (tmp_path / "a.json").write_text("[]")
+    with pytest.raises(FredError) as refused:
+        read(tmp_path / "a.json")
+    page = (ROOT / "docs" / "how-to" / "trace-files.md").read_text()
+    for text in (str(refused.value), page):
+        assert "profiler.step()" in text
+        assert re.search(r"schedule=[\w.]+\.schedule\(wait=1, warmup=1, active=100, repeat=1\)", text)
 
 
 def test_files_that_may_be_nodes_or_days_are_read_as_the_user_says(tmp_path):

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
+import fred
 from fred.base.errors import FredError
 from fred.commands import reference
 from fred.components import registry
@@ -147,6 +148,16 @@ FAILS = {"name": "own:Fails", "learning_rate": 0.1}
 
 def line_of(text: str) -> int:
     return 1 + [line.strip() for line in OWN.splitlines()].index(text)
+
+
+@pytest.mark.parametrize(
+    "cls, name",
+    [("ASGD", "asgd"), ("Own", "own"), ("OwnSGDServer", "own-sgd-server"), ("own_server2", "own_server2"), ("_", "_")],
+)
+def test_a_run_whose_algorithm_is_an_object_has_its_registered_name_or_that_of_its_class(cls, name):
+    made = fred.ASGD if cls == "ASGD" else type(cls, (fred.Server,), {"__module__": "mine"})
+    settings = {"cluster": {"workers": 1}, "stop": {"updates": 1}}
+    assert list(fred.scenario(settings, algorithm=made(learning_rate=0.1)).runs) == [name]
 
 
 @pytest.mark.usefixtures("own")

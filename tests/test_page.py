@@ -156,7 +156,42 @@ def test_the_sentence_says_that_a_sweep_has_no_best_point():
     runs = {"swept": {"sweep": swept}, "plain": {"algorithm": {**ASGD, "name": "ssgd"}}}
     never = {**LEARNED, "evaluate": {**GOAL, "target_error": 1e-6}, "algorithm": {"name": "asgd"}, "runs": runs, "seeds": [1]}
     sentence = answer(fred.run(fred.scenario(never)))
-    assert sentence.startswith("No point of swept has a finite target seconds. plain did not reach"), sentence
+    assert sentence.startswith("plain did not reach"), sentence
+    assert sentence.endswith("No point of swept has a finite target seconds."), sentence
+
+
+def test_the_sentence_of_a_sweep_first_answers_and_then_names_the_best_points():
+    first, second = answer(result_of("sweep")).split(". ", 1)
+    assert re.match(r"asgd,workers=5,servers=\d computed the most gradients per second", first)
+    assert re.fullmatch(
+        r"The best of each run's points, 12 in all, by the highest throughput: "
+        r"asgd with workers \d, servers \d; ssgd with workers \d, servers \d\.",
+        second,
+    ), second
+
+
+def test_the_page_of_a_sweep_shows_the_best_points_and_folds_the_others(monkeypatch):
+    result = result_of("sweep")
+    tables = page_of("sweep").split('id="h-tables"')[1]
+    first, folded = tables.split("<details><summary>All points</summary>")
+    assert re.findall(r'<th scope="row">(.*?)</th>', first.replace("<wbr>", "")) == result.best["point"].tolist()
+    assert folded.split("</details>")[0].count('<th scope="row">') == len(result.sweep) == 12
+    assert page_of("sweep").index("<summary>All points") > page_of("sweep").index("servers")
+    assert "All 12 points" not in page_of("sweep")
+    monkeypatch.setattr("fred.views.page._FOLDED", 11)
+    assert "<details><summary>All 12 points</summary><div" in written(result)
+
+
+def test_the_lines_of_a_sweep_are_named_by_the_settings_that_they_have():
+    runs = {"plain": {"sweep": {"over": {"cluster.workers": [2, 3]}}}, "two": {"sweep": {"over": {"cluster.servers": [1, 2]}}}}
+    drawn = page_curves.sweep(fred.run(fred.scenario({**TIMED, "algorithm": ASGD, "runs": runs})))
+    assert drawn is not None and list(drawn["runs"]) == ["plain"]
+
+
+def test_the_table_of_differences_has_a_heading_and_a_title_breaks_before_numbers():
+    assert re.search(r"<h3>Compared with asgd, seed by seed</h3>\s*<div", page_of("learned"))
+    text = written(fred.run(fred.scenario({**TIMED, "algorithm": ASGD, "title": "16 workers, 4 of them slow"})))
+    assert "<h1>16\N{NO-BREAK SPACE}workers, 4\N{NO-BREAK SPACE}of\N{NO-BREAK SPACE}them slow</h1>" in text
 
 
 def test_parameters_that_are_no_numbers_have_no_error():

@@ -95,6 +95,30 @@ def test_axes_quantities_timings_colours_and_zoom_change_the_pictures(opened):
     assert (len(set(curves)), len(set(replays))) == (6, 4)
 
 
+def test_the_target_has_a_label_and_a_synchronous_run_no_row_for_staleness(opened):
+    view = opened("learned")
+    view.evaluate("""() => {
+        const write = CanvasRenderingContext2D.prototype.fillText;
+        window.written = [];
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...more) { written.push(text); write.call(this, text, ...more); };
+    }""")
+    y = view.locator(f"{CURVES} select").first
+    for quantity in ("loss", "error"):
+        y.select_option(quantity)
+        picture(view)
+        assert ("target 0.7" in view.evaluate("written")) == (quantity == "error")
+    heights, notes = {}, {}
+    for run in ("asgd", "ssgd"):
+        view.evaluate("written.length = 0")
+        view.locator("#replay select").select_option(label=run)
+        picture(view, "#replay canvas")
+        heights[run] = view.locator("#replay canvas").bounding_box()["height"]
+        notes[run] = view.locator("#replay").inner_text()
+        assert ("staleness" in view.evaluate("written")) == (run == "asgd")
+    assert heights["ssgd"] < heights["asgd"]
+    assert "No gradient in it is stale." in notes["ssgd"] and "with staleness" not in notes["ssgd"]
+
+
 def test_curves_zoom_by_dragging_and_by_buttons_and_tell_their_values(opened):
     view = opened("learned")
     over = view.locator(f"{PLOT} .u-over")

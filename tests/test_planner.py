@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +190,14 @@ class TestCommand:
         answer = fred_command("plan", mine, *options, columns=80)
         for words in ("reached an error of 0.5 first, after", "Not considered: ad-psgd", "all workers"):
             assert words in answer.out
+        words = " ".join(answer.out.split())
+        (sentence,) = re.findall(r"\w+ \([^)]*\) reached an error of 0.5 first, after [\d.]+ s \(median of 2 seeds\)", words)
+        page = (out / "report.html").read_text()
+        assert page.index(">Answer<") < page.index(sentence) < page.index("<table")
+        assert page.index(">Doubts<") < page.index("<table") and "Time to an error of 0.5, within 20 s</h2>" in page
+        result = (out / "result" / "report.html").read_text()
+        answered = result.split('id="answer">')[1]
+        assert re.match(r"\w+,learning_rate=[\d.]+ reached 50 % error", answered), answered[:200]
         assert {point.of for point in load(out / "scenario.yaml").points.values()} == {"sync", "asgd"}
 
     def test_mistakes_are_refused_in_a_line_and_leave_nothing(self, tmp_path, monkeypatch):
@@ -212,7 +221,10 @@ class TestCommand:
             assert words in refusal("plan", *command.split()), command
         assert not Path("results").exists()
 
-    @pytest.mark.parametrize(("file", "command"), [("scenario.yaml", "quickstart"), ("trade-off.svg", "cost --by cost")])
+    @pytest.mark.parametrize(
+        ("file", "command"),
+        [("scenario.yaml", "quickstart"), ("report.html", "quickstart"), ("trade-off.svg", "cost --by cost")],
+    )
     def test_a_file_that_somebody_else_wrote_is_not_overwritten(self, file, command, tmp_path, monkeypatch):
         few(monkeypatch)
         (tmp_path / file).write_text("title: mine\n")

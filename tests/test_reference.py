@@ -95,10 +95,24 @@ def test_limits_units_and_defaults_are_listed():
     assert re.findall(r"^  (\S+) ", listed("topology"), re.M) == list(registry.REGISTRY["topology"])
 
 
+def test_algorithms_are_listed_by_family_and_in_it_by_name():
+    parts = re.split(r"^algorithm, (.*):$", listed("algorithm"), flags=re.M)
+    assert {each.casefold() for each in parts[1::2]} == {each.casefold() for each in Family if each is not Family.OWN}
+    for family, text in zip(parts[1::2], parts[2::2], strict=True):
+        names = re.findall(r"^  (\S+) ", text, re.M)
+        members = [
+            name
+            for name in registry.REGISTRY["algorithm"]
+            if registry.lookup("algorithm", name).family.casefold() == family.casefold()
+        ]
+        assert names == sorted(members)
+
+
 def test_what_is_missing_is_refused_with_what_may_be_meant():
     for arguments, message in (
         ("latencies", "did you mean `latency`?"),
         ("fasdg", "did you mean `fasgd`?"),
+        ("psp", "did you mean `psp-sgd`?"),
         ("exponential", "`exponential` is an algorithm and a topology and a latency; choose one"),
         ("latncy uniform", "there is no kind `latncy`; did you mean `latency`?"),
         ("latency unifrom", "did you mean `uniform`?"),

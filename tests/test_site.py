@@ -14,6 +14,7 @@ import pytest
 
 import fred
 from fred.commands import cli
+from fred.components import registry
 from fred.specification.loading import load
 from fred.views.view import FIGURES
 from tests import browsers
@@ -82,6 +83,25 @@ def test_commands_scenario_and_python_of_pypis_page_run(tmp_path):
     assert len(names["result"].schedule("asgd")) > 0
     (drawn,) = re.findall(r"# or (.*), \.\.\.", text)
     assert {each.strip('"') for each in drawn.split(", ")} <= set(FIGURES)
+
+
+def test_links_lead_to_files_of_the_repository_or_to_parts_of_the_reference():
+    """The pages of the reference that `make docs` makes are not in git: links to them go by way of its index."""
+    pages = [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if not {"_build", ".ipynb_checkpoints"} & {*page.parts})]
+    index = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
+    generated = {*re.findall(r"^[a-z-]+$", index, re.M)} - {"results"}
+    assert {*registry.REGISTRY, "python"} < generated
+    for page in pages:
+        if page.parent.name == "reference" and page.stem in generated:
+            continue
+        for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path, _, part = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), f"{page}: {link}"
+            assert target.parent.name != "reference" or target.stem not in generated, f"{page}: {link}"
+            assert target != DOCS / "reference" / "index.md" or not part or part.partition(".")[0] in generated, (
+                f"{page}: {link}"
+            )
 
 
 class TestGallery:

@@ -1,5 +1,6 @@
-"""Lists of names in messages, such as columns, workers and operations."""
+"""Words in messages and titles: lists of names, such as columns, workers and operations; numbers and their nouns."""
 
+import re
 from collections.abc import Sequence
 
 
@@ -30,3 +31,15 @@ def briefly(names: Sequence[str], most: int = 4, between: str = ", ", number: in
     more = max(len(names), number) - most
     others = f"{between.rstrip(', ')} and {more:,} more" if more > 0 else ""
     return between.join(names[:most]) + others
+
+
+def unbroken(text: str) -> str:
+    """Return text whose lines break before a number, not between the number and its noun.
+
+    Args:
+        text: such as a title.
+
+    >>> unbroken("16 workers, 4 of them slow").replace("\\N{NO-BREAK SPACE}", "_")
+    '16_workers, 4_of_them slow'
+    """
+    return re.sub(r"\b(\d[\d,.]*) (of )?(?=\w)", lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)

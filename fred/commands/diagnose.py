@@ -12,7 +12,7 @@ from fred.commands import plan_for, shared_options, trace_options
 from fred.diagnosis import next_steps
 from fred.diagnosis.findings import Diagnosis, diagnose
 from fred.diagnosis.printed import print_diagnosis
-from fred.diagnosis.ranking_tables import Answer, ranking_json, sentences
+from fred.diagnosis.ranking_tables import Answer, ranking_json, ranking_table, sentences
 
 _FILES = (next_steps.SCENARIO, next_steps.CLUSTER, next_steps.TRACE, next_steps.NUMBERS, next_steps.PAGE)
 _OUT = Path("results") / "diagnosis"
@@ -57,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
 
         places.write(out / next_steps.NUMBERS, f"{numbers}\n".encode())
         more = {"How soon": sentences(answer)} if answer else {}
-        places.write(out / next_steps.PAGE, page(found, more).encode())
+        tables = [ranking_table(answer)] if answer and answer.ranking.places else []
+        places.write(out / next_steps.PAGE, page(found, more, tables).encode())
     if options.json:
         print(numbers)
     elif out and options.quiet:

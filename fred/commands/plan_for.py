@@ -19,7 +19,7 @@ from fred.diagnosis.candidates import SYNC, not_considered, that_apply
 from fred.diagnosis.criteria import By
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Ranking, doubts, ranked
-from fred.diagnosis.ranking_tables import FIGURE, Answer, Names, as_json, print_answer
+from fred.diagnosis.ranking_tables import FIGURE, PAGE, Answer, Names, as_json, print_answer
 from fred.outcomes.tables import Tables
 from fred.running.units import number_of_units
 from fred.specification import shipped
@@ -103,6 +103,9 @@ def run(options: argparse.Namespace, by: By) -> int:
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
     lost = _lost(result, asking.cluster)
     answer = Answer(given.about, asking, ranking, said, lost, cannot, not_considered(asking.cluster), given.names)
+    from fred.diagnosis import plan_page  # imports matplotlib
+
+    places.write(out / PAGE, plan_page.page(answer).encode())
     if options.json:
         print(as_json(answer))
     elif options.quiet:
@@ -207,9 +210,11 @@ def check(options: argparse.Namespace) -> None:
 
 def _write(out: Path, text: str) -> None:
     """Write the scenario. Raises FredError instead of overwriting a file that `fred plan` did not write."""
-    places.check_together(out / _FILE, [out / FIGURE], _FIRST)
+    earlier = [out / FIGURE, out / PAGE]
+    places.check_together(out / _FILE, earlier, _FIRST)
     places.write(out / _FILE, text.encode())
-    (out / FIGURE).unlink(missing_ok=True)  # of an earlier plan
+    for file in earlier:
+        file.unlink(missing_ok=True)
 
 
 def _draw(ranking: Ranking, asking: Question, file: Path) -> None:

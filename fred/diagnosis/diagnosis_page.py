@@ -1,18 +1,13 @@
-"""A diagnosis as one HTML page of sentences, figures and tables: a single file without scripts or links."""
+"""The HTML page of a diagnosis."""
 
-import base64
-import io
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
-from importlib.resources import files
-from string import Template
 
 from fred.base.version import __version__
 from fred.diagnosis import diagnosis_figures, finding_tables
+from fred.diagnosis.answer_page import Figure, answer_page
 from fred.diagnosis.findings import Diagnosis
 from fred.diagnosis.sentences import sections
 from fred.views.figures import Picture
-from fred.views.page_tables import html
 from fred.views.table import Table
 
 _PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
@@ -32,37 +27,18 @@ _PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
 }
 
 
-def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}) -> str:
+def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}, tables: Sequence[Table] = ()) -> str:
     """Return a complete HTML file; the same trace gives the same text.
 
     Args:
         found: findings about a trace.
         more: sentences for further headings.
+        tables: further tables, which come first.
     """
-    said = {**sections(found), **more}
-    parts = {
-        "title": escape(f"Diagnosis of {found.trace.source}"),
-        "style": (files("fred.views") / "page.css").read_text(encoding="utf-8"),
-        "answer": "".join(_section(heading, lines) for heading, lines in said.items()),
-        "pictures": "".join(_figure(name, draw(found), words) for name, (draw, words) in _PICTURES.items()),
-        "tables": "".join(_section_of(each) for each in finding_tables.of(found)),
-        "version": escape(__version__),
-        "digest": escape(found.trace.digest),
-    }
-    return Template((files("fred.diagnosis") / "diagnosis.html").read_text(encoding="utf-8")).substitute(parts)
-
-
-def _section_of(table: Table) -> str:
-    return f"<section><h2>{escape(table.title)}</h2>{html(table, sorts=False)}</section>"
-
-
-def _section(heading: str, lines: Sequence[str]) -> str:
-    return f"<h2>{escape(heading)}</h2>" + "".join(f"<p>{escape(line)}</p>" for line in lines)
-
-
-def _figure(name: str, picture: Picture, words: str) -> str:
-    drawn = io.BytesIO()
-    picture.savefig(drawn, format="svg", metadata={"Date": None})
-    source = base64.b64encode(drawn.getvalue()).decode()
-    image = f'<img alt="{escape(name)}" src="data:image/svg+xml;base64,{source}">'
-    return f"<section><h2>{escape(name)}</h2>{image}<p class='note'>{escape(words)}</p></section>"
+    return answer_page(
+        f"Diagnosis of {found.trace.source}",
+        {**sections(found), **more},
+        [Figure(heading, draw(found), note) for heading, (draw, note) in _PICTURES.items()],
+        [*tables, *finding_tables.of(found)],
+        [f"Written by `fred diagnose`, FRED {__version__}; digest of the times {found.trace.digest}."],
+    )

@@ -1,11 +1,14 @@
 """The tables of a diagnosis for the terminal and the page: the numbers of its JSON, rounded."""
 
 import math
+import textwrap
 from collections.abc import Iterator
 
+from fred.base.numbers import percent
 from fred.diagnosis.findings import Diagnosis, Gain
-from fred.diagnosis.sentences import percent
 from fred.views.table import NONE, Table
+
+_NAME = 28  # letters of a line of a remedy's name
 
 
 def of(found: Diagnosis) -> Iterator[Table]:
@@ -22,7 +25,7 @@ def of(found: Diagnosis) -> Iterator[Table]:
 def _slow(found: Diagnosis) -> Table:
     rows: list[tuple[str, ...]] = [
         (
-            each.name,
+            _wrapped(each.name),
             each.pattern,
             f"{each.times:.2f}",
             _share(each.share),
@@ -47,21 +50,26 @@ def _slow(found: Diagnosis) -> Table:
 def _remedies(found: Diagnosis) -> Table:
     rows = [_row(each, found) for each in found.gains]
     bound = found.bound
-    rows.append((bound.remedy.name, _gain(bound), _interval(bound), "", "", ""))
+    rows.append((_wrapped(bound.remedy.name), _gain(bound), _interval(bound), "", ""))
     return Table(
-        ("remedy", "gain", "95 % interval", "dropped", "data of", "excludes"),
+        ("remedy", "gain", "95 % interval", "dropped", "data of"),
         rows,
         "What helps",
         f"gain: gradients per second, relative to waiting for all ({found.every.played.throughput():,.4g}), in the same "
-        f"{found.rounds} rounds; data of: effective number of workers whose data are used; excludes: workers with fewer than "
-        "5 % of their gradients used",
+        f"{found.rounds} rounds; data of: effective number of workers whose data are used, and how many are excluded: fewer "
+        "than 5 % of their gradients are used",
     )
 
 
 def _row(each: Gain, found: Diagnosis) -> tuple[str, ...]:
     fair = each.fairness
-    excluded = str(len(fair.excluded)) if fair.excluded else NONE
-    return each.remedy.name, _gain(each), _interval(each), _share(fair.dropped), f"{fair.effective:.1f}", excluded
+    excluded = f", {len(fair.excluded)} excluded" if fair.excluded else ""
+    return _wrapped(each.remedy.name), _gain(each), _interval(each), _share(fair.dropped), f"{fair.effective:.1f}{excluded}"
+
+
+def _wrapped(name: str) -> str:
+    """Return a name in lines that leave room for the other columns in a terminal of 80."""
+    return "\n".join(textwrap.wrap(name, _NAME))
 
 
 def _gain(each: Gain) -> str:

@@ -20,7 +20,7 @@ from fred.views.paired_table import said
 from fred.views.table import NONE, Cell, Table, say, show, terminal
 
 _COMPARED = ("mean", "low", "high", "higher")
-FIGURE = "trade-off.svg"  # of time against cost, in the folder of a plan
+FIGURE, PAGE = "trade-off.svg", "report.html"  # of time against cost; of the answer: files in the folder of a plan
 _SHOWN = 4  # number of workers, and of nodes, shown
 _OF_THE_LOST = (
     "slowdown: time of rounds relative to rounds in which all are as fast as the median worker; for one worker, node or phase: "
@@ -68,7 +68,9 @@ class Answer:
         if not self.ranking.places or self.ranking.places[0].median == math.inf:
             return f"No system reached {aim} within {self.question.budget:,.4g} s."
         (first, *others), by = self.ranking.places, self.ranking.by
-        words = f"{first.run} ({_settings(first)}) reached {aim} {by.reached.format(by.said(first.median_of(by)))}"
+        seeds = f" (median of {len(first.seconds)} seeds)" if len(first.seconds) > 1 else ""
+        value = f"{by.said(first.median_of(by))}{seeds}"
+        words = f"{first.run} ({_settings(first)}) reached {aim} {by.reached.format(value)}"
         later = next((place for place in others if place.told_apart), None)
         if later and later.against and math.isfinite(later.against["mean"]):
             mean, low, high = (later.against[name] for name in ("mean", "low", "high"))
@@ -87,18 +89,13 @@ def print_answer(answer: Answer, out: Path) -> None:
     if answer.lost is None:
         console.print("No round that waits for all was complete, so the lost time is unknown.")
     else:
-        show(_lost(answer.lost, answer), console)
+        show(lost_table(answer.lost, answer), console)
     if answer.ranking.places:
         print_ranking(answer, console)
-    lines = sentences(answer) + [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
     price = answer.ranking.price if answer.ranking.front else None
     drawn = [f"Figure of time against {price.name}: {out}/{FIGURE}."] if price else []
-    lines += [
-        f"Not considered: {', '.join(answer.others)}.",
-        *drawn,
-        f"All runs: {out}/result/report.html; to continue, edit {out}/scenario.yaml.",
-    ]
-    say(console, lines)
+    where = f"This as a page: {out}/{PAGE}; all runs: {out}/result/report.html; to continue, edit {out}/scenario.yaml."
+    say(console, [*sentences(answer), *left_out(answer), *drawn, where])
 
 
 def print_ranking(answer: Answer, console: Console) -> None:
@@ -108,7 +105,7 @@ def print_ranking(answer: Answer, console: Console) -> None:
         answer: answer with at least one such system.
         console: terminal to print to.
     """
-    show(_ranking(answer), console)
+    show(ranking_table(answer), console)
 
 
 def sentences(answer: Answer) -> list[str]:
@@ -117,10 +114,37 @@ def sentences(answer: Answer) -> list[str]:
     Args:
         answer: answer of a plan.
     """
+    return [*first_places(answer), *(f"But {doubt}." for doubt in answer.doubts), *unreached(answer)]
+
+
+def first_places(answer: Answer) -> list[str]:
+    """Return the system that reached the target first, and those between which time and cost leave a choice, in sentences.
+
+    Args:
+        answer: answer of a plan.
+    """
+    return [answer.sentence, *_of_the_front(answer.ranking)]
+
+
+def unreached(answer: Answer) -> list[str]:
+    """Return a sentence on the systems that did not reach the target, if there are any.
+
+    Args:
+        answer: answer of a plan.
+    """
     measure = answer.question.measure.replace("_", " ")
-    unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
-    never = [f"Target not reached with all tuning seeds at any point: {unreached}."] if unreached else []
-    return [answer.sentence, *_of_the_front(answer.ranking), *(f"But {doubt}." for doubt in answer.doubts), *never]
+    systems = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
+    return [f"Target not reached with all tuning seeds at any point: {systems}."] if systems else []
+
+
+def left_out(answer: Answer) -> list[str]:
+    """Return sentences on the systems that were not tried.
+
+    Args:
+        answer: answer of a plan.
+    """
+    reasons = [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
+    return [*reasons, f"Not considered: {', '.join(answer.others)}."] if answer.others else reasons
 
 
 def as_json(answer: Answer) -> str:
@@ -180,8 +204,13 @@ def _lost_json(lost: Attribution, names: Names) -> dict[str, Any]:
     }
 
 
-def _lost(lost: Attribution, answer: Answer) -> Table:
-    """Return the table of lost time: slowdown and share by worker, node and phase."""
+def lost_table(lost: Attribution, answer: Answer) -> Table:
+    """Return the table of lost time: slowdown and share by worker, node and phase.
+
+    Args:
+        lost: attribution of the lost time.
+        answer: answer of a plan, with the names.
+    """
     rows = [
         [name, f"× {slowdown:.3f}" if math.isfinite(slowdown) else NONE, _percent(share)]
         for name, slowdown, share in _rows(lost, answer.names)
@@ -211,8 +240,12 @@ def _largest(values: list[float]) -> list[int]:
     return sorted(range(len(values)), key=lambda place: -values[place])[:_SHOWN]
 
 
-def _ranking(answer: Answer) -> Table:
-    """Return the table with a row for each system that reached the target."""
+def ranking_table(answer: Answer) -> Table:
+    """Return the table with a row for each system that reached the target.
+
+    Args:
+        answer: answer with at least one such system.
+    """
     knobs = any(_knob(place) for place in answer.ranking.places)
     (by, *more), budget = answer.ranking.known, answer.question.budget
     rows = []

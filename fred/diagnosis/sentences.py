@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from fred.base.intervals import Ratio
+from fred.base.numbers import percent
 from fred.diagnosis.findings import CANNOT_TELL, ENOUGH, QUIET, SAVES, SAVES_LITTLE, Diagnosis, Gain
 from fred.diagnosis.slowness import Slow
 from fred.diagnosis.worker_names import several
@@ -29,6 +30,7 @@ def sections(found: Diagnosis) -> dict[str, list[str]]:
     >>> said = sections(diagnose(Trace(seconds, ("a", "b", "c", "gpu-d"))))
     >>> print(*said["What is lost"], sep="\\n")
     Waiting for all 4 workers loses 67 % of the time: rounds take 3.00 times as long as if all were as the median worker.
+    Workers wait for the slowest 50 % of their time.
     gpu-d is always 3.0 times slower than the others: 100 % of the loss goes if it is repaired.
     """
     return {
@@ -52,22 +54,12 @@ def gain(found: Ratio) -> str:
     return f"{percent(found.value)} % ({percent(found.low)} to {percent(found.high)} %)"
 
 
-def percent(times: float) -> str:
-    """Return a ratio as a difference in per cent, with one decimal if it is small.
-
-    Args:
-        times: the ratio.
-    >>> percent(1.25), percent(0.996), percent(1.0)
-    ('+25', '-0.4', '+0')
-    """
-    more = 100 * (times - 1)
-    return f"{more:+.1f}" if 0.05 <= abs(more) < 10 else f"{more + 0.0:+,.0f}".replace("-0", "+0")
-
-
 def _lost(found: Diagnosis) -> Iterator[str]:
     lost, workers = found.slowness, len(found.trace.workers)
     long = f"rounds take {lost.slowdown:.2f} times as long as if all were as the median worker"
     yield f"Waiting for all {workers} workers loses {_share(lost.lost)} of the time: {long}."
+    if lost.slowdown > 1:
+        yield f"Workers wait for the slowest {_share(lost.waiting)} of their time."
     for slow in lost.slow:
         goes = f"{_share(slow.lost)} of the loss goes if {'they are' if _are(slow) else 'it is'} repaired"
         yield f"{_capital(slow.name)} {_pattern(slow, found)}: {goes}."

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.intervals import block_ratios
+from fred.base.numbers import percent
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Loads, NodeOf
 from fred.cluster.durations import NANOSECONDS, durations
@@ -26,6 +27,7 @@ RULES: dict[str, CutoffRule] = {
     "empirical": Empirical(by="count"),
     "mad-deadline": MADDeadline(),
 }
+_GAIN = "the gain of"  # name of a ratio of gradients per second
 _SEED = 0
 _MOST_GRADIENTS = 300_000  # most gradients to simulate: one or two seconds
 _TIMES = 20  # simulated rounds, as a multiple of the trace's, unless that is too many
@@ -64,9 +66,20 @@ class Measure:
         low, high = self.bounds
         return 0.0 if self.inside else max(low / self.cluster, self.cluster / high) - 1
 
+    def text(self, value: float) -> str:
+        """Return a value of this statistic in words: a gain is in per cent.
+
+        Args:
+            value: the trace's, the cluster's, or an end of the interval.
+
+        >>> Measure("the gain of 1 backup worker", 1.5, 1.25, 2.0, 1.5).text(1.25)
+        '+25 %'
+        """
+        return f"{percent(value)} %" if self.name.startswith(_GAIN) else f"{value:.4g}"
+
     def __str__(self) -> str:
-        low, high = self.bounds
-        return f"{self.name} is {self.cluster:.4g}, in the trace {self.trace:.4g} ({low:.4g} to {high:.4g})"
+        low, high = map(self.text, self.bounds)
+        return f"{self.name} is {self.text(self.cluster)}, in the trace {self.text(self.trace)} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,7 @@ class Behaviour:
     """A cluster compared with its trace: mean late arrivals, gains of backup workers, and throughputs of cutoff rules."""
 
     arrivals: tuple[Measure, ...]  # mean time of the n/2-th to the last arrival, s
-    gains: tuple[Measure, ...]  # mean round without backup workers, relative to that with 1 to n/2 of them
+    gains: tuple[Measure, ...]  # gradients/s with 1 to n/2 backup workers, relative to waiting for all
     rules: tuple[Measure, ...]  # throughput of each rule, gradients/s
 
     @property
@@ -142,18 +155,18 @@ def known(seconds: Matrix, node_of: NodeOf) -> Known:
         seconds: compute times, s [iterations, workers].
         node_of: node number of each worker, from 0 [workers].
 
-    Example: a backup worker gains as much as the trace's slow worker costs.
+    Example: one of four workers is slow. A backup worker makes rounds 2.8 times as fast, with three quarters of the gradients.
         >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
         >>> of_trace = known(seconds, np.zeros(4, int))
         >>> of_trace.names[3], of_trace.values[3].round(1).tolist()
-        ('the gain of 1 backup worker', 2.8)
+        ('the gain of 1 backup worker', 2.1)
     """
     workers = seconds.shape[1]
     sums = _sums(seconds, node_of, len(seconds))
     lows, highs = zip(*(block_ratios(part) for part in sums), strict=True)
     backups = workers // 2
     names = [f"the mean of arrival {k} of {workers}" for k in range(workers - backups, workers + 1)]
-    names += [f"the gain of {b} backup worker{'s' if b > 1 else ''}" for b in range(1, backups + 1)]
+    names += [f"{_GAIN} {b} backup worker{'s' if b > 1 else ''}" for b in range(1, backups + 1)]
     names += [f"the throughput of `{rule}`" for rule in RULES]
     values = np.concatenate([_ratios(part) for part in sums])
     return Known(len(seconds), tuple(names), values, np.concatenate(lows), np.concatenate(highs))
@@ -183,11 +196,13 @@ def simulated(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
 def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.float64]]:
     """Return numerators and denominators by round, for measures that share rounds: [2, rounds, measures] each."""
     ordered = np.sort(seconds, axis=1)
-    backups = seconds.shape[1] // 2
-    late = ordered[:, seconds.shape[1] - backups - 1 :]
+    workers = seconds.shape[1]
+    backups = workers // 2
+    late = ordered[:, workers - backups - 1 :]
     slowest = np.broadcast_to(ordered[:, -1:], (len(ordered), backups))
     arrivals = np.stack([late, np.ones_like(late)])
-    gains = np.stack([slowest, late[:, -2::-1]])
+    used = np.arange(workers - 1, workers - backups - 1, -1) / workers  # share of gradients
+    gains = np.stack([used * slowest, late[:, -2::-1]])
     episode = min(episode, _MOST_RULED)
     warm_up = min(_WARM_UP, episode // 4)
     count = max(1, min(_MOST_RULED, len(seconds)) // episode)  # rules restart as often as in the trace

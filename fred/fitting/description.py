@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.numbers import percent
+
 Matrix = NDArray[np.float64]
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 LAGS = (1, 2, 5, 10)
@@ -28,17 +30,22 @@ class Description:
     group_persistence: dict[int, float]  # of the groups' means
     within_groups: float  # mean correlation of two workers of the same group,
     between_groups: float  # and of different groups; NaN if there are none
-    lost_waiting: float  # share of synchronous time: 1 - mean / E[max]
+    lost_waiting: float  # share of workers' time spent waiting for the slowest: 1 - mean / E[max]
+    slowdown: float  # mean time of rounds, relative to rounds with all workers as fast as the median one
     oracle_speedup: float  # throughput with the best cutoff of each round, relative to waiting for all
     best_static: int  # the best constant cutoff,
     static_speedup: float  # and its throughput relative to waiting for all
 
     @property
     def cost(self) -> str:
-        """Return the cost of waiting for all, in words."""
-        cutoff = f"Always waiting for {self.best_static} of {self.workers}: {self.static_speedup:.2f} times the throughput"
-        best = f"with each round's best number: {self.oracle_speedup:.2f} times"
-        return f"Waiting for all costs {self.lost_waiting:.1%} of the time. {cutoff}; {best}."
+        """Return the cost of waiting for all, with the quantities of `fred diagnose`, in words."""
+        return (
+            f"In all {self.iterations} iterations, waiting for all loses {100 - 100 / self.slowdown:.0f} % of the time: rounds "
+            f"take {self.slowdown:.2f} times as long as if all were as the median worker. Workers wait for the slowest "
+            f"{100 * self.lost_waiting:.0f} % of their time. Always waiting for {self.best_static} of {self.workers}: "
+            f"{percent(self.static_speedup)} % gradients per second; with each round's best number: "
+            f"{percent(self.oracle_speedup)} %."
+        )
 
 
 def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
@@ -73,6 +80,7 @@ def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
         group_persistence=_persistence(means),
         within_groups=within,
         between_groups=between,
+        slowdown=float(ordered[:, -1].mean() / np.median(seconds, axis=1).mean()),
         lost_waiting=1 - float(seconds.mean() / ordered[:, -1].mean()),
         oracle_speedup=oracle_throughput(ordered) / everybody,
         best_static=int(static.argmax()) + 1,

@@ -37,12 +37,12 @@ def _behaviour(found: Behaviour) -> Table:
     shown = [*_some(found.gains), *_some(found.arrivals[::-1])[::-1], *found.rules]
     rows = []
     for each in (*shown, *(measure for measure in found.outside[:_MOST_OUTSIDE] if measure not in shown)):
-        interval = f"{each.low:.4g} to {each.high:.4g}"
-        cells = (each.name.removeprefix("the "), f"{each.trace:.4g}", interval, f"{each.cluster:.4g}")
+        interval = f"{each.text(each.low)} to {each.text(each.high)}"
+        cells = (each.name.removeprefix("the "), each.text(each.trace), interval, each.text(each.cluster))
         rows.append([Cell(cell, strong=not each.inside) for cell in cells])
     caption = (
-        "rounds that wait for all, or for all but the backup workers, s; gradients/s of cutoff rules; intervals are 95 %, from "
-        "resampled blocks of rounds; 20 % off is outside in any case"
+        "gain: gradients per second, relative to waiting for all; arrivals in rounds that wait for all, s; throughput: "
+        "gradients per second; intervals are 95 %, from resampled blocks of rounds; 20 % off is outside in any case"
     )
     return Table(["", "trace", "interval", "cluster"], rows, "cluster and trace compared", caption)
 

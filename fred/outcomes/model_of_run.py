@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from fred.base.errors import FredError
 from fred.outcomes.outcome import Outcome
-from fred.specification.shape import Task
+from fred.specification.task import Task
 
 
 class ModelOfRun:

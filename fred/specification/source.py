@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from fred.base.errors import FredError, quoted
 from fred.components.problems import problems
 from fred.components.registry import nearest
-from fred.specification.run_names import is_usual
+from fred.specification.run_names import is_usual, name_of_only_run
 from fred.specification.shape import Run
 from fred.specification.sweep import Point, Sweep, name_of
 from fred.specification.text import Keys, read_yaml
@@ -160,10 +160,7 @@ class Source:
     def _named_runs(self, points: Container[str]) -> dict[str, Any]:
         runs = self.document.get("runs")
         if "runs" not in self.document:
-            algorithm = self.document.get("algorithm")
-            name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
-            name = name.__name__ if isinstance(name, type) else str(name or "run").split(":")[-1]
-            return {name if is_usual(name) else "run": {}}
+            return {name_of_only_run(self.document.get("algorithm")): {}}
         if not isinstance(runs, dict) or not runs:
             raise FredError(f"{self.locate(('runs',))}: found {quoted(runs)}; expected run names, each with what it overrides")
         for name, own in runs.items():

@@ -25,6 +25,7 @@ from fred.traces.columns import Labels
 from fred.traces.operations import busy
 from fred.traces.roles import is_communication
 
+_SCHEDULE = "schedule=torch.profiler.schedule(wait=1, warmup=1, active=100, repeat=1)"
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]+)")
 _FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # names from `tensorboard_trace_handler`
 _COUNTED = {  # categories of events -> description; the first in the file is used
@@ -116,8 +117,8 @@ def _steps(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[int, tuple[f
             found.setdefault(int(match[1]), (float(event["ts"]), float(event["ts"]) + float(event["dur"])))
     if not found:
         raise FredError(
-            f"{path}: no step is marked (`ProfilerStep#1`); call `profiler.step()` after each iteration when recording, or "
-            "give a table of times"
+            f"{path}: no step is marked (`ProfilerStep#1`); PyTorch marks steps only with a schedule: record with "
+            f"`torch.profiler.profile({_SCHEDULE})`, and call `profiler.step()` after each iteration; or give a table of times"
         )
     return dict(sorted(found.items()))
 

@@ -1,7 +1,7 @@
 """Line plots: learning curves, B-staleness against staleness, and copies sent against potential copies."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from fred.views.figures import (
     caption,
     headline,
     legend,
+    listed,
     over_seeds,
     panels,
     style,
@@ -25,6 +26,7 @@ from fred.views.scales import counted, far_apart, plain_logarithmic
 from fred.views.view import AXES, SCREEN, Look, View, marks
 
 _POINTS = 400  # per line at most
+_WIDEST = 20  # letters of the names of runs that reach the target first, or last
 _FEW = 0.05  # the smallest 5 % of values do not make an axis logarithmic
 _DIVERGED = 1e4  # values larger than this multiple of the small ones are cut off
 _BANDS = 10  # more bands would hide each other
@@ -45,8 +47,9 @@ def learning(
 ) -> Picture:
     """Draw a quantity against updates, virtual time, or the axes of the view. Lines are means over the seeds, bands ranges.
 
-    A dotted line marks the target, if there is one. An axis of counts is logarithmic if the longest run is more than ten times
-    as long as the shortest; it then begins at a twentieth of the shortest.
+    A dotted line marks the target, if there is one, and titles name the runs that reach it first and last. An axis of counts
+    is logarithmic if the longest run is more than ten times as long as the shortest; it then begins at a twentieth of the
+    shortest.
 
     Args:
         metrics: rows of evaluations, with columns run, seed, updates, gradients, virtual_seconds (s) and the quantity.
@@ -69,14 +72,57 @@ def learning(
                 _band(axis, runs[name], (column, quantity), name, look, first, shaded=len(runs) <= _BANDS)
             if target is not None:
                 axis.axhline(target, color=FAINT, linestyle=":", linewidth=1, label=TARGET)
+                if view.width is None:
+                    places = {name: [_first(rows, column, quantity, target) for rows in seeds] for name, seeds in runs.items()}
+                    axis.set_title(_order(places), loc="left", fontweight="normal", color=FAINT, parse_math=False)
+        if target is not None:
+            _label(axes[0], target)
         axes[0].set_ylabel(_LABELS.get(quantity, quantity))
         _upwards(axes[0], metrics[quantity], from_zero)
         named(figure, axes, view)
         headline(figure, title, view)
         means = over_seeds(metrics["run"], metrics["seed"])
         bands = "bands: their range, least to largest" if len(runs) <= _BANDS else f"without bands, as of {len(runs)} runs"
-        caption(figure, f"lines: {means}; {bands}" if means else "", "dotted: the target" if target is not None else "")
+        caption(figure, f"lines: {means}; {bands}" if means else "")
     return figure
+
+
+def _label(axis: Axes, target: float) -> None:
+    """Write the target above the start of its line."""
+    axis.annotate(
+        *(f"target {target:g}", (0.0, target)),
+        xycoords=axis.get_yaxis_transform(),
+        xytext=(3.0, 2.0),
+        textcoords="offset points",
+        color=FAINT,
+        fontsize="small",
+        bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5},
+    )
+
+
+def _first(rows: pd.DataFrame, column: str, quantity: str, target: float) -> float:
+    """Return where a run's quantity is first at or below the target; infinite if never."""
+    reached = rows[column][rows[quantity] <= target]
+    return float(reached.iloc[0]) if len(reached) else math.inf
+
+
+def _order(places: Mapping[str, Sequence[float]]) -> str:
+    """Return the names of the runs that reach the target first and last, on average over the seeds.
+
+    The title is empty if fewer than two runs reach it with all seeds.
+
+    Args:
+        places: where a run reaches the target [seeds], by its name.
+
+    >>> _order({"a": [3.0], "b": [2.0], "c": [math.inf], "d": [2.0]}), _order({"a": [3.0], "b": [3.0]})
+    ('target reached by b, d first, a last', '')
+    """
+    means = {name: mean for name, seeds in places.items() if (mean := float(np.mean(seeds))) < math.inf}
+    ends = [end(means.values(), default=0.0) for end in (min, max)]
+    first, last = ([name for name in means if means[name] == end] for end in ends)
+    if first == last:
+        return ""
+    return f"target reached by {listed(first, _WIDEST)} first, {listed(last, _WIDEST)} last"
 
 
 def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:

@@ -17,6 +17,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fred.base.errors import FredError
 from fred.base.inputs import replaced
+from fred.base.words import unbroken
 from fred.views.view import COLOURS as COLOURS
 from fred.views.view import OF_TIME as OF_TIME
 from fred.views.view import SCREEN, View
@@ -176,7 +177,7 @@ def headline(figure: Picture, title: str, view: View) -> None:
         view: the view; if it sets a width, the figure is for a paper.
     """
     if view.width is None and view.ax is None:
-        words = "\n".join(textwrap.wrap(title, int(10.8 * figure.get_figwidth())))
+        words = "\n".join(textwrap.wrap(unbroken(title), int(10.8 * figure.get_figwidth()))).replace("\N{NO-BREAK SPACE}", " ")
         figure.suptitle(words, x=0.01, ha="left", fontsize=10.8, fontweight="bold", parse_math=False)
 
 

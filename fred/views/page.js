@@ -117,7 +117,11 @@ function chart(place, data) {
     const { ctx, bbox } = drawn, height = drawn.valToPos(target, "y", true);
     if (height < bbox.top || height > bbox.top + bbox.height) return;
     ctx.save(); ctx.strokeStyle = ink("--soft"); ctx.lineWidth = devicePixelRatio; ctx.setLineDash([3 * devicePixelRatio, 4 * devicePixelRatio]);
-    ctx.beginPath(); ctx.moveTo(bbox.left, height); ctx.lineTo(bbox.left + bbox.width, height); ctx.stroke(); ctx.restore();
+    ctx.beginPath(); ctx.moveTo(bbox.left, height); ctx.lineTo(bbox.left + bbox.width, height); ctx.stroke();
+    ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`; ctx.textBaseline = "bottom"; ctx.textAlign = "left"; ctx.fillStyle = ink("--ink");
+    ctx.setLineDash([]); ctx.lineWidth = 4 * devicePixelRatio; ctx.strokeStyle = ink("--page");  // readable on lines
+    for (const write of ["strokeText", "fillText"]) ctx[write](`target ${short(target)}`, bbox.left + 6 * devicePixelRatio, height - 3 * devicePixelRatio);
+    ctx.restore();
   }
   function told(drawn) {
     const i = drawn.cursor.idx;
@@ -175,6 +179,7 @@ function replay(place, all) {
     const begin = Math.min(Math.max(0, moment - length / 2), own.ticks - length);
     return { begin, length, moment };
   }
+  function isStale() { return own.uses[2].some((age) => age > 0); }
   function seconds(tick) { return own.begin + (own.end - own.begin) * tick / own.ticks; }
   function choose() {
     own = all[+which.value || 0];
@@ -182,13 +187,14 @@ function replay(place, all) {
     slider.value = Math.floor(500 * Math.pow(0.9, +zoom.value));
     const part = own.end - own.begin < own.until - own.begin || own.begin > 0 ? `From ${short(own.begin)} s to ${short(own.end)} s of ${short(own.until)} s` : `All ${short(own.until)} s`;
     const whose = own.workers < own.of ? `the first ${own.workers} of ${own.of.toLocaleString("en")} workers` : `all ${own.of} workers`;
+    const aged = isStale() ? " Below the workers: the staleness of each gradient when it is used, in updates." : " No gradient in it is stale.";
     const thin = own.thin > 1 ? ` One tick stands for ${own.thin} updates.` : "";
-    note.textContent = `${part}, ${whose}, seed ${own.seed}. Below the workers: the staleness of each gradient when it is used, in updates.${thin}`;
+    note.textContent = `${part}, ${whose}, seed ${own.seed}.${aged}${thin}`;
     draw();
   }
   function draw() {
     const { begin, length, moment } = view(), ratio = devicePixelRatio || 1, width = place.clientWidth, lanes = own.workers * LANE;
-    const height = TOP + lanes + STALE + 22;
+    const below = isStale() ? STALE : 0, height = TOP + lanes + below + 22;
     canvas.width = width * ratio; canvas.height = height * ratio; canvas.style.height = `${height}px`;
     const pen = canvas.getContext("2d"), pos = (tick) => LEFT + (tick - begin) / length * (width - LEFT - 4);
     pen.scale(ratio, ratio);
@@ -205,8 +211,8 @@ function replay(place, all) {
     }
     pen.fillStyle = ink("--ink");
     for (const tick of own.updates) if (tick >= begin && tick <= begin + length) pen.fillRect(pos(tick), 4, 0.8, TOP - 6);
-    stale(pen, pos, begin, length, TOP + lanes, STALE, width);
-    pen.fillStyle = ink("--ink"); pen.fillRect(pos(moment) - 0.8, 0, 1.6, TOP + lanes + STALE);
+    if (below) stale(pen, pos, begin, length, TOP + lanes, STALE, width);
+    pen.fillStyle = ink("--ink"); pen.fillRect(pos(moment) - 0.8, 0, 1.6, TOP + lanes + below);
     pen.restore();
     pen.fillStyle = ink("--soft"); pen.textBaseline = "top";
     for (const [part, align] of [[0, "left"], [0.5, "center"], [1, "right"]]) { pen.textAlign = align; pen.fillText(`${short(seconds(begin + part * length))} s`, pos(begin + part * length), height - 16); }
@@ -225,7 +231,7 @@ function replay(place, all) {
     const counts = DATA.kinds.map(([kind], code) => [doing.filter((each) => each === code).length, SAID[kind][0]]).filter(([number]) => number);
     const [times, users, values] = own.uses, used = times.filter((time) => time <= moment).length, recent = values.slice(Math.max(0, used - own.workers), used);
     const made = own.before + own.updates.filter((tick) => tick <= moment).length * own.thin;
-    const age = used ? ` The last gradient, of worker ${users[used - 1]}, was used with staleness ${values[used - 1]}; mean of the last ${recent.length}: ${short(recent.reduce((a, b) => a + b, 0) / recent.length)}.` : "";
+    const age = used && isStale() ? ` The last gradient, of worker ${users[used - 1]}, was used with staleness ${values[used - 1]}; mean of the last ${recent.length}: ${short(recent.reduce((a, b) => a + b, 0) / recent.length)}.` : "";
     told.textContent = `At ${seconds(moment).toPrecision(4)} s: ${counts.map(([number, kind]) => `${number} ${kind}`).join(", ") || "no worker does anything"}; ${own.thin > 1 ? "about " : ""}${made} updates so far.${age}`;
     canvas.setAttribute("aria-label", `Timeline. ${told.textContent}`);
     now.replaceChildren(...doing.map((code, worker) => {

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fred.base.version import __version__
+from fred.base.words import unbroken
 from fred.components.component import own_classes
 from fred.outcomes.tables import Tables
 from fred.specification.writing import as_yaml
@@ -21,6 +22,7 @@ from fred.views.verdict import answer
 from fred.views.view import COLOURS, OF_TIME
 
 MARK = b'<meta name="generator" content="FRED">'  # identifies a file as a report
+_FOLDED = 24  # points of a sweep from which their table is folded
 _YAML = 30_000  # letters of the scenario that are shown at most
 
 
@@ -51,15 +53,15 @@ def page(result: Tables, about: Circumstances) -> str:
         "replays": _data(partial(page_replay.replays, result)) or [],
     }
     parts = {
-        "title": escape(result.scenario.title or "A result of FRED"),
+        "title": escape(unbroken(result.scenario.title or "A result of FRED")),
         "asked": _asked(result),
         "answer": part(lambda: f'<p id="answer">{escape(answer(result))}</p>'),
         "thinned": _thinned(data["curves"], result.swept),
-        "runs": part(partial(page_tables.of_runs, result)),
+        "runs": part(partial(_runs, result)),
         "pairs": part(partial(page_tables.pairs, result)),
         "seeds": part(partial(page_tables.by_seed, result)),
         "sweep": _sweep(result) if result.swept else "",
-        "workers_time": part(partial(page_tables.workers_time, result)),
+        "workers_time": part(lambda: page_tables.workers_time(result.with_its_best() if result.chosen else result)),
         "staleness": part(partial(page_staleness.of_gradients, result)),
         "machines": part(partial(machines.machines, result.outcomes)),
         "scenario": part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
@@ -114,10 +116,24 @@ def _curves(result: Tables) -> dict[str, Any]:
 
 def _sweep(result: Tables) -> str:
     table = part(partial(page_tables.of_sweep, result))
+    if len(result.sweep) > _FOLDED:
+        table = _folded(f"All {len(result.sweep)} points", table)
     return (
         '<section aria-labelledby="h-sweep"><h2 id="h-sweep">Sweep</h2>'
         f'<div class="chart" data-of="sweep"></div>{table}</section>'
     )
+
+
+def _runs(result: Tables) -> str:
+    """Return the table of runs; of a sweep, that of the best points, and that of all points folded."""
+    table = page_tables.of_runs(result)
+    if not result.swept or not result.chosen:
+        return table
+    return page_tables.of_runs(result.with_its_best()) + _folded("All points", table)
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{text}</details>"
 
 
 def _thinned(data: Any, swept: bool) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fred.outcomes import sweeps
 from fred.outcomes.tables import Tables
 from fred.schedule.schedule import Schedule
+from fred.views.table import NONE
 
 AXES = {
     "virtual_seconds": "virtual time, s",
@@ -138,7 +139,8 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
     others = ["run", *(key for key in keys if key != along)]
     lines = {}
     for values, own in points.dropna(subset=[along]).groupby(others, sort=False, dropna=False):
-        words = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(others[1:], sweeps.said(values[1:]), strict=True)]
+        settings = zip(others[1:], sweeps.said(values[1:]), strict=True)
+        words = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in settings if value != NONE]
         found = own.sort_values(along)
         bands = [numbers(found[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]
         x = numbers(found[along].to_numpy(np.float64))

@@ -1,5 +1,6 @@
 """The sortable tables of the HTML report."""
 
+import re
 from dataclasses import replace
 from html import escape
 
@@ -19,6 +20,18 @@ from fred.views.view import OF_TIME
 _MOST, _BARS = 200, 60  # largest numbers of rows in a table, and of bars in a figure
 
 
+def marked_up(text: str) -> str:
+    """Return text as HTML, with the words between backticks as code.
+
+    Args:
+        text: any text.
+
+    >>> marked_up("`fred show` < 2")
+    '<code>fred show</code> &lt; 2'
+    """
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def html(shown: Table, sorts: bool = True) -> str:
     """Return a table as HTML.
 
@@ -33,13 +46,13 @@ def html(shown: Table, sorts: bool = True) -> str:
     left = f" The first {_MOST} of {len(cells):,} rows." if len(cells) > _MOST else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="table"><table class="sorts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><p class='note'>{escape(shown.caption + left)}</p>"
+        f"<tbody>{body}</tbody></table></div><p class='note'>{marked_up(shown.caption + left)}</p>"
     )
 
 
 def _cell(cell: Cell, first: bool) -> str:
     number = "" if cell.value is None else f' data-value="{cell.value:.9g}"' if np.isfinite(cell.value) else ' data-value=""'
-    text = escape(cell.text)
+    text = marked_up(cell.text)
     return f'<th scope="row">{text.replace(",", ",<wbr>")}</th>' if first else f"<td{number}>{text}</td>"
 
 
@@ -73,7 +86,8 @@ def pairs(tables: Tables) -> str:
     if found.empty:
         return ""
     shown = paired_table(found)
-    return html(replace(shown, caption=f"{shown.title.capitalize()}. {shown.caption}."))
+    title = f"{shown.title[:1].upper()}{shown.title[1:]}"
+    return f"<h3>{escape(title)}</h3>{html(replace(shown, caption=f'{shown.caption}.'))}"
 
 
 def of_sweep(tables: Tables) -> str:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from fred.base.errors import FredError
+from fred.cluster.cluster import Cluster
 from fred.outcomes import sweeps
 from fred.outcomes.measures import copies
 from fred.outcomes.measures import pace as paces
@@ -23,6 +25,7 @@ from fred.views.view import OF_TIME, SCREEN, View
 
 _EQUAL = 1e-4  # a disagreement below this share of the median is drawn as 0
 _PARTS = 30  # number of intervals of a run, for its pace
+_SLOWER = 1.25  # time of a gradient relative to the median worker from which a timeline marks a worker as slow
 
 _UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6}  # bytes
 
@@ -252,7 +255,17 @@ def timeline_of(tables: Tables, view: View = SCREEN) -> Picture:
     """
     clocked = _clocked(tables)
     schedules = {shared: tables.outcome(shared[0]).schedule for shared in by_timing(clocked)}
-    return timeline.timeline(schedules, _first_seed(clocked), view)
+    slow = {shared: _slow(tables.outcome(shared[0]).run.cluster) for shared in schedules}
+    return timeline.timeline(schedules, _first_seed(clocked), view, slow)
+
+
+def _slow(cluster: Cluster) -> set[int]:
+    """Return the workers that are clearly slower than the median one by themselves."""
+    try:
+        rates = np.array(cluster.worker_rates())
+    except FredError:  # the file of a trace may be gone
+        return set()
+    return set(np.flatnonzero(rates * _SLOWER < np.median(rates)).tolist())
 
 
 def sweep(tables: Tables, view: View = SCREEN) -> Picture:

@@ -1,7 +1,8 @@
 """The table of runs. The HTML report shows all of its columns, the terminal only some."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from fred.schedule.schedule import WAYS
 from fred.views.table import NONE, Cell, Table
 
 _MOST_DECIMALS = 6
+_WITH_LARGEST = {"staleness_mean": "staleness_max", "model_age_mean": "model_age_max"}  # one column in the terminal
 
 
 class Column(NamedTuple):
@@ -71,13 +73,28 @@ def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
 
     Args:
         summary: a row for each run and seed, as `Tables.summary`.
-        printed: True for the terminal, which leaves out the less important columns.
+        printed: True for the terminal, which leaves out the less important columns and has means next to the largest.
     """
     frame = _with_bytes(summary)
     shown = [each for each in COLUMNS if (each.printed or not printed) and _there(frame, each.column)]
     rows = [[Cell(str(name)), *(cell(own, each) for each in shown)] for name, own in frame.groupby("name", sort=False)]
     seeds = frame.groupby("name").size()
-    return Table(["run", *(each.heading for each in shown)], rows, caption=_caption(frame, seeds)).without_empty()
+    table = Table(["run", *(each.heading for each in shown)], rows, caption=_caption(frame, seeds))
+    return (_with_largest(table, ["", *(each.column for each in shown)]) if printed else table).without_empty()
+
+
+def _with_largest(table: Table, columns: Sequence[str]) -> Table:
+    """Return the table with each mean and the largest value in one column; `columns` are its columns in the summary."""
+    largest = {columns.index(mean): columns.index(other) for mean, other in _WITH_LARGEST.items() if mean in columns}
+    places = [place for place in range(len(columns)) if place not in largest.values()]
+
+    def joined(row: Sequence[Cell], place: int) -> Cell:
+        if place not in largest or row[place].text == NONE:
+            return row[place]
+        return Cell(f"{row[place].text} / {row[largest[place]].text}", row[place].value)
+
+    headings = [f"{table.columns[place]} / largest" if place in largest else table.columns[place] for place in places]
+    return replace(table, columns=headings, rows=[[joined(row, place) for place in places] for row in table.cells])
 
 
 def cell(rows: pd.DataFrame, shown: Column) -> Cell:

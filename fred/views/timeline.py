@@ -1,7 +1,7 @@
 """Timelines of workers' activities at the start of each run, around its first fault, or at any other time."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,7 +28,9 @@ _UPDATE = "#222222"
 Schedules = Mapping[tuple[str, ...], Schedule]  # by the names of all runs that share a timing
 
 
-def timeline(schedules: Schedules, said: str = "", view: View = SCREEN) -> Picture:
+def timeline(
+    schedules: Schedules, said: str = "", view: View = SCREEN, slow: Mapping[tuple[str, ...], Collection[int]] = {}
+) -> Picture:
     """Draw the workers' activities at the start of each run, or around the first fault of all runs. Raises FredError.
 
     Ticks at the top mark updates; if there are many, a profile shows their number over time. Colours are those of the shares of
@@ -40,6 +42,7 @@ def timeline(schedules: Schedules, said: str = "", view: View = SCREEN) -> Pictu
         schedules: schedules of runs with a clock, by the names of the runs that share them; at most twelve are drawn.
         said: the seed, for the caption.
         view: the width, the workers, and the interval. FredError is raised for workers or times that no run has.
+        slow: numbers of the workers that are marked as slow, by the names of the runs.
     """
     schedules = _known(schedules, view)
     left_out = len(schedules) - PANELS
@@ -47,17 +50,21 @@ def timeline(schedules: Schedules, said: str = "", view: View = SCREEN) -> Pictu
     when, struck = _first_fault(schedules, view)
     shown = _window(schedules, view, when)
     rows = {names: _workers(schedule, view, struck) for names, schedule in schedules.items()}
+    slow_rows = {names: np.flatnonzero(np.isin(own, list(slow.get(names, ())))) for names, own in rows.items()}
     heights = [min(5.0, 0.4 + max(0.1 * len(own), 0.16 * len(_labelled(own)), 0.5)) for own in rows.values()]
     with style(view):
         figure = Picture(figsize=(view.inches or 9.2, 0.4 + sum(heights)), layout="constrained")
         axes = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for axis, (names, own) in zip(axes, rows.items(), strict=True):
             _draw(axis, schedules[names], own, shown)
+            _mark_slow(axis, slow_rows[names])
             titled(axis, names, width=int(10.5 * figure.get_figwidth()))
         axes[-1].set_xlabel("virtual time, s")
         colours = {**OF_TIME, **_states(schedules), "update": _UPDATE}
         on_top(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
-        caption(figure, said, _sampled(schedules, view), f"{left_out} more timings are not shown" if left_out > 0 else "")
+        line = "line at the right: slow workers" if any(map(len, slow_rows.values())) else ""
+        more = f"{left_out} more timings are not shown" if left_out > 0 else ""
+        caption(figure, said, line, _sampled(schedules, view), more)
     return figure
 
 
@@ -134,6 +141,13 @@ def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tup
     axis.set_yticks([*labelled, *under], [*(str(worker) for worker in workers[labelled]), *["job"] * len(under)])
     axis.set(ylabel="worker", xlim=shown, ylim=(len(workers) - 0.4 + 1.2 * len(under), -1.8))
     axis.grid(False)
+
+
+def _mark_slow(axis: Axes, rows: NDArray[np.int64]) -> None:
+    """Draw a line at the right of slow workers' rows; it is in no legend."""
+    for row in rows.tolist():
+        (line,) = axis.plot([1.006, 1.006], [row - 0.5, row + 0.5], color=_UPDATE, linewidth=2.5, solid_capstyle="butt")
+        line.set(transform=axis.get_yaxis_transform(), clip_on=False)
 
 
 def _draw_job(axis: Axes, schedule: Schedule, workers: int) -> list[float]:

@@ -53,18 +53,19 @@ def answer(tables: Tables) -> str:
     except FredError as error:
         return f"{str(error)[:1].upper()}{str(error)[1:]}."
     runs = [_Run(str(name), rows) for name, rows in reported.summary.groupby("name", sort=False)]
-    sentences = _chosen(tables) if tables.swept else []
-    column = tables.scenario.criterion.column.replace("_", " ")
-    sentences += [f"No point of {name} has a finite {column}" for name in tables.without_best]
     share = _is_share(reported)
     if any(run.values("target_updates").notna().any() or _goals([run]) for run in runs):
-        sentences.append(_to_target(reported, runs, share))
+        sentences = [_to_target(reported, runs, share)]
     elif any(run.values("loss").notna().any() for run in runs):
-        sentences.append(_at_the_end(reported, runs, share))
+        sentences = [_at_the_end(reported, runs, share)]
     elif any(run.values("throughput").notna().any() for run in runs):
-        sentences.append(_throughput(reported, runs))
+        sentences = [_throughput(reported, runs)]
     else:
-        sentences.append(_counted(runs))
+        sentences = [_counted(runs)]
+    if tables.swept:
+        column = tables.scenario.criterion.column.replace("_", " ")
+        never = [f"No point of {briefly(tables.without_best)} has a finite {column}"] if tables.without_best else []
+        sentences += [*never, *_chosen(tables)]
     return " ".join(f"{sentence}." for sentence in sentences + _caveats(runs) + why_stopped(reported))
 
 
@@ -77,10 +78,11 @@ def _chosen(tables: Tables) -> list[str]:
     for _, row in best.head(3).iterrows():
         values = zip(keys, sweeps.said(row[keys]), strict=True)
         words = ", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in values if value != "–")
-        said.append(f"{row['run']} is best with {words}")
-    more = f" (and {len(best) - 3} more, in the table)" if len(best) > 3 else ""
-    name = criterion.column.replace("_", " ")
-    return [f"Of {len(tables.sweep)} points, by the {criterion.way} {name}: {'; '.join(said)}{more}"]
+        said.append(f"{row['run']} with {words}")
+    more = f"; and {len(best) - 3} more, in the table" if len(best) > 3 else ""
+    number = len(tables.sweep)
+    which = f"The best of each run's points, {number} in all," if len(best) > 1 else f"The best of {number} points"
+    return [f"{which} by the {criterion.way} {criterion.column.replace('_', ' ')}: {'; '.join(said)}{more}"]
 
 
 def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
