@@ -88,7 +88,7 @@ def learning(
 
 
 def _label(axis: Axes, target: float) -> None:
-    """Write the target above the start of its line."""
+    """Write the target above the start of its line, if that is inside the panel."""
     axis.annotate(
         *(f"target {target:g}", (0.0, target)),
         xycoords=axis.get_yaxis_transform(),
@@ -96,6 +96,7 @@ def _label(axis: Axes, target: float) -> None:
         textcoords="offset points",
         color=FAINT,
         fontsize="small",
+        annotation_clip=True,  # a target far away would take all of the figure
         bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5},
     )
 
