@@ -110,7 +110,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.cluster.network": ("Cost", "NOTHING"),
     # what an update does, and to what
     "fred.learning.server": ("Server", "State", "Message", "Scalar"),
-    "fred.systems.rows": ("ASGD",),
+    "fred.systems.asgd": ("ASGD",),
     "fred.learning.codecs.codec": ("Codec",),
     "fred.learning.models.model": ("Model", "Params"),
     "fred.learning.models.adapters": ("FlaxModel", "NNXModel", "EquinoxModel"),

@@ -49,7 +49,7 @@ _TASKS: dict[str, dict[str, Any]] = {
 def pinned_cases() -> list[Case]:
     """Return the pinned cases of `tests.cases`: the first of each page, a few more, and all of the codecs."""
     algorithms = [case for case in CASES if case.kind == "algorithm"]
-    pages = {case.run.algorithm.page: case for case in reversed(algorithms)}
+    pages = {type(case.run.algorithm).__module__: case for case in reversed(algorithms)}
     return [case for case in CASES if case.kind == "codec" or case in pages.values() or case.name in _MORE]
 
 

@@ -274,10 +274,11 @@ def test_files_and_functions_stay_short_documented_and_within_their_libraries():
 
 def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
     """In the text of a page no `Server` names the simulation, and no other class JAX."""
-    names = [name for page in pages.known() for name in (*page.algorithms, *page.protocols.values())]
-    assert len(set(names)) == len(names)
-    for page in pages.known():
-        path, module = house.files()[page.module], importlib.import_module(page.module)
+    for part in ("kind", "name"), ("cls",):
+        keys = [tuple(getattr(entry, key) for key in part) for entry in pages.entries()]
+        assert len(set(keys)) == len(keys)
+    for name in sorted({entry.module for entry in pages.entries() if entry.module.startswith("fred.systems.")}):
+        path, module = house.files()[name], importlib.import_module(name)
         text = path.read_text(encoding="utf-8")
         assert text.count("\n") <= 300, path
         assert ">>>" in text, f"{path} has no example"

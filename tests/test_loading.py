@@ -40,7 +40,7 @@ def write(folder: Path, text: str) -> Path:
 def test_runs_override_what_differs_and_a_file_without_runs_is_one_run_named_after_its_algorithm(tmp_path):
     runs = load(write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}"))).runs
     assert [run.algorithm.learning_rate for run in runs.values()] == [1e-3, 0.5, 0.1]
-    assert type(runs["third"].algorithm).__name__ == "fasgd"
+    assert type(runs["third"].algorithm).__name__ == "FASGD"
     assert [run.cluster.size for run in runs.values()] == [3, 4, 3]
     assert [run.cluster.compute.mean for run in runs.values()] == [0.1, 2.0, 0.1]
     assert {type(run.protocol).__name__ for run in runs.values()} == {"Asynchronous"}

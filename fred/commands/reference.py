@@ -75,7 +75,7 @@ class Reference:
     options: tuple[Option, ...]
     source: str
     example: str  # how a scenario names it
-    place: str  # module:Class, or the module of an algorithm that is made from a row
+    place: str  # module:Class
 
     def text(self) -> str:
         """Return the text that `fred list KIND NAME` prints."""
@@ -145,7 +145,7 @@ def reference(kind: str, name: str) -> Reference:
         options,
         source(cls),
         _example(kind, name, cls),
-        getattr(cls, "page", "") or place,
+        place,
     )
 
 
@@ -165,17 +165,13 @@ def source(cls: type[Component]) -> str:
 
     The source is the row of this class in the docstring's table, or else the text in brackets in its first line.
     """
-    text = inspect.getdoc(importlib.import_module(page_of(cls))) or ""
+    text = inspect.getdoc(importlib.import_module(cls.__module__)) or ""
+    titles = {cls.__name__, vars(cls).get("name")}
     for names, cited in re.findall(r"^\| (.*?) +\| (.*?) *\|$", text, re.MULTILINE):
-        if cls.__name__ in names.split(", "):
+        if titles & set(names.split(", ")):
             return str(cited)
     bracket = re.search(r"\[(.*)\]", text.partition("\n")[0])
     return bracket[1] if bracket else ""
-
-
-def page_of(cls: type[Component]) -> str:
-    """Return the module that defines a class; for a class made from a row of a table, the module of the row."""
-    return getattr(cls, "page", "") or cls.__module__
 
 
 def default(cls: type[Component], name: str, field: FieldInfo) -> str:

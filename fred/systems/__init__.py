@@ -1,1 +1,1 @@
-"""Systems: a page for a paper or a close family, with its rows, its server and its protocol. The folder is the registry."""
+"""Systems: a page for a paper or a close family, with its algorithms and its protocol. The folder is the registry."""
