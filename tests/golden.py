@@ -14,7 +14,7 @@ import fred
 from fred.base import environment
 from fred.outcomes.outcome import Outcome
 from fred.prediction import closed_loop
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from fred.replay import helpers
 from fred.running.execution import execute
 from fred.specification.shape import Run
@@ -106,7 +106,7 @@ def training(seed: int = 0) -> dict[str, Any]:
     """The digest of a deep Markov model that was trained for a few steps on FRED's own trace, and what it chose there."""
     trace = read("example")
     assert trace.node_of is not None
-    rule = DeepMarkov(steps=60, seed=seed, warm_up=5).trained(trace.seconds, trace.node_of)
+    rule = DMM(steps=60, seed=seed, warm_up=5).trained(trace.seconds, trace.node_of)
     return {"digest": rule.digest, "cutoffs": closed_loop.run(rule, trace.seconds, trace.node_of, 5).cutoff.tolist()}
 
 

@@ -8,6 +8,7 @@ from fred.commands.scenarios import entry
 from fred.components import registry
 
 _PYTHON = "python"
+_KINDS = {word: kind for kind, word in registry.NAMESPACES.items()}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,16 +40,16 @@ def run(options: argparse.Namespace) -> int:
         from fred.commands import public
 
         print(public.text(options.component) if options.component else public.listed())
-    elif options.kind is None or (options.component is None and options.kind in registry.REGISTRY):
-        print("\n".join(map(_table, [options.kind] if options.kind else registry.REGISTRY)))
+    elif options.kind is None or (options.component is None and options.kind in _KINDS):
+        print("\n".join(map(_table, [options.kind] if options.kind else _KINDS)))
     else:
-        _explain(*_found(options.kind, options.component))
+        _explain(*_component(options.kind, options.component))
     return 0
 
 
-def _table(kind: str) -> str:
-    known = registry.REGISTRY[kind].items()
-    return "\n".join([f"{kind}:", *(entry(f"  {name:<26}", registry.summary(at)) for name, at in known)])
+def _table(word: str) -> str:
+    known = registry.REGISTRY[_KINDS[word]].items()
+    return "\n".join([f"{word}:", *(entry(f"  {name:<26}", registry.summary(at)) for name, at in known)])
 
 
 def _explain(kind: str, name: str) -> None:
@@ -57,31 +58,33 @@ def _explain(kind: str, name: str) -> None:
     print(reference(kind, name).text())
 
 
-def _found(kind: str, name: str | None) -> tuple[str, str]:
+def _component(word: str, name: str | None) -> tuple[str, str]:
     """Return the kind and name of the requested component. Raises FredError if none or several match."""
-    if kind in registry.REGISTRY:
+    if word in _KINDS:
         assert name is not None
+        kind = _KINDS[word]
         if name in registry.REGISTRY[kind] or ":" in name:
             return kind, name
-        others = [f"there is {_a(other)} `{name}`: `fred list {other} {name}`" for other in _kinds_of(name)]
-        hint = "; ".join(others) or f"`fred list {kind}` lists them{registry.nearest(name, registry.REGISTRY[kind])}"
+        others = [f"there is {_a(other)} `{name}`: `{_command(other)} {name}`" for other in _kinds_of(name)]
+        hint = "; ".join(others) or f"`{_command(kind)}` lists them{registry.nearest(name, registry.REGISTRY[kind])}"
         raise FredError(f"there is no {kind} `{name}`; {hint}")
-    if name is not None:
-        raise FredError(f"there is no kind `{kind}`{registry.nearest(kind, registry.REGISTRY)}; known: {_kinds()}")
-    if len(found := _kinds_of(kind)) == 1:
-        return found[0], kind
-    if found:
-        raise FredError(f"`{kind}` is {' and '.join(map(_a, found))}; choose one: `fred list {found[0]} {kind}`")
-    known = [*registry.REGISTRY, _PYTHON, *(each for names in registry.REGISTRY.values() for each in names)]
-    raise FredError(f"there is no kind and no component `{kind}`{registry.nearest(kind, known)}; kinds: {_kinds()}")
+    if word in registry.REGISTRY or name is not None:
+        hint = f": `{_command(word)}`" if word in registry.REGISTRY else registry.nearest(word, _KINDS)
+        raise FredError(f"there is no kind `{word}`{hint}; known: {', '.join(_KINDS)}")
+    if len(kinds := _kinds_of(word)) == 1:
+        return kinds[0], word
+    if kinds:
+        raise FredError(f"`{word}` is {' and '.join(map(_a, kinds))}; choose one: `{_command(kinds[0])} {word}`")
+    known = [*_KINDS, _PYTHON, *(name for names in registry.REGISTRY.values() for name in names)]
+    raise FredError(f"there is no kind and no component `{word}`{registry.nearest(word, known)}; kinds: {', '.join(_KINDS)}")
 
 
 def _kinds_of(name: str) -> list[str]:
     return [kind for kind, names in registry.REGISTRY.items() if name in names]
 
 
-def _kinds() -> str:
-    return ", ".join(registry.REGISTRY)
+def _command(kind: str) -> str:
+    return f"fred list {registry.NAMESPACES[kind]}"
 
 
 def _a(kind: str) -> str:

@@ -75,7 +75,7 @@ class Reference:
     options: tuple[Option, ...]
     source: str
     example: str  # how a scenario names it
-    place: str  # module:Class
+    place: str  # of its class: in its namespace, or `module:Class`
 
     def text(self) -> str:
         """Return the text that `fred list KIND NAME` prints."""
@@ -128,7 +128,7 @@ def reference(kind: str, name: str) -> Reference:
                 longest duration, s
         <BLANKLINE>
         example:  cluster: {compute: {name: uniform, low: 0.1, high: 0.3}}
-        class:    fred.cluster.latency:Uniform
+        class:    fred.latency.Uniform
     """
     cls = registry.lookup(kind, name)
     place = f"{cls.__module__}:{cls.__qualname__}"
@@ -145,7 +145,7 @@ def reference(kind: str, name: str) -> Reference:
         options,
         source(cls),
         _example(kind, name, cls),
-        place,
+        place if ":" in name else f"fred.{registry.NAMESPACES[kind]}.{cls.__qualname__}",
     )
 
 
@@ -154,9 +154,8 @@ def page(kind: str) -> str:
     title, says, _ = KINDS[kind]
     names = registry.REGISTRY[kind]
     contents = "\n".join(f"- [{name}](#{name}): {registry.summary(target)}" for name, target in names.items())
-    head = (
-        f"# {title}\n\nMade from FRED's classes: `fred list {kind} NAME` prints the same. They define {says}.\n\n{contents}\n"
-    )
+    same = f"Made from FRED's classes: `fred list {registry.NAMESPACES[kind]} NAME` prints the same."
+    head = f"# {title}\n\n{same} They define {says}.\n\n{contents}\n"
     return "\n".join([head, *(reference(kind, name).markdown() for name in names)])
 
 

@@ -44,13 +44,13 @@ REGISTRY: dict[str, dict[str, str]] = {
         "elfving": "fred.prediction.elfving:Elfving",
         "empirical": "fred.prediction.empirical:Empirical",
         "ewma": "fred.prediction.ewma:EWMA",
-        "hmm": "fred.prediction.hmm:HiddenMarkov",
+        "hmm": "fred.prediction.hmm:HMM",
         "backup": "fred.prediction.backup:DynamicBackup",
         "auto": "fred.prediction.auto:Auto",
         "oracle": "fred.prediction.contract:Oracle",
-        "dmm": "fred.prediction.deep.rule:DeepMarkov",
-        "dmm-plain": "fred.prediction.deep.rule:PlainDeepMarkov",
-        "dmm-printed": "fred.prediction.deep.rule:PrintedDeepMarkov",
+        "dmm": "fred.prediction.deep.rule:DMM",
+        "dmm-plain": "fred.prediction.deep.rule:DMMPlain",
+        "dmm-printed": "fred.prediction.deep.rule:DMMPrinted",
     },
     "topology": {
         "ring": "fred.protocols.topology:Ring",
@@ -100,7 +100,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "bimodal": "fred.cluster.latency:Bimodal",
         "mixture": "fred.cluster.latency:Mixture",
         "empirical": "fred.cluster.measured:Empirical",
-        "trace": "fred.cluster.recorded:Recorded",
+        "trace": "fred.cluster.recorded:RecordedTrace",
     },
     "model": {
         "softmax": "fred.learning.models.mlp:SoftmaxRegression",
@@ -145,6 +145,22 @@ BASES = {  # base class of each kind, also for users' own classes
     "model": "fred.learning.models.model:Model",
     "loss": "fred.learning.loss_functions:LossFunction",
     "data": "fred.learning.data.dataset:Data",
+}
+
+NAMESPACES = {  # of each kind: the word for it in `fred list`, and the module with its classes, such as `fred.systems`
+    "algorithm": "systems",
+    "codec": "codecs",
+    "protocol": "protocols",
+    "cutoff": "cutoffs",
+    "topology": "topology",
+    "selection": "selection",
+    "gate": "gates",
+    "contention": "contention",
+    "fault": "faults",
+    "latency": "latency",
+    "model": "models",
+    "loss": "losses",
+    "data": "data",
 }
 
 _ENTRY_POINTS = "fred.systems"  # group in which installed packages name modules with components
@@ -227,7 +243,11 @@ def lookup(kind: str, name: str) -> type[Any]:
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
-        known = ", ".join(REGISTRY[kind]) if len(REGISTRY[kind]) <= _LISTED else f"the names that `fred list {kind}` lists"
+        known = (
+            ", ".join(REGISTRY[kind])
+            if len(REGISTRY[kind]) <= _LISTED
+            else f"the names that `fred list {NAMESPACES[kind]}` lists"
+        )
         optimizer = f"; `{name}` is an optimizer: `algorithm: {{name: asgd, optimizer: {name}}}`"
         hint = optimizer if kind == "algorithm" and name in _OPTIMIZERS else nearest(name, REGISTRY[kind])
         raise FredError(f"expected one of {known}, or `module:Class`{hint}")
