@@ -12,7 +12,7 @@ from fred.cluster.contention import NodeOf
 from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
 from fred.prediction.comparison import rule_named
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from fred.protocols.cutoff import Cutoff
 
 SIZES = {158: ((40, 40, 40, 38), 5, 90), 2175: ((68,) * 31 + (67,), 25, None)}  # nodes, limits: ms to decide, s to train
@@ -33,7 +33,7 @@ def rows() -> Iterator[Row]:
     for workers, (_, decision, training) in SIZES.items():
         seconds, node_of = cluster(workers, 1500 if training is None else 3000)
         start = time.perf_counter()
-        deep = DeepMarkov().trained(seconds, node_of)
+        deep = DMM().trained(seconds, node_of)
         yield Row(f"prediction: training, {workers:,} workers", time.perf_counter() - start, "s", training)
         seconds, _ = cluster(workers, 120)
         rules = {"dmm": deep} | {name: rule_named(name).trained(seconds, node_of) for name in CHEAP}

@@ -7,7 +7,6 @@ import io
 import os
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 import fred  # first: it fixes what decides the bits
@@ -37,7 +36,9 @@ myst_heading_anchors = 3
 suppress_warnings = ["misc.highlighting_failure"]  # of rules, which are no language
 
 # examples: executed when their page or FRED has changed, each page in a folder of its own
-SOURCES = sorted(path for path in Path(fred.__file__).parent.rglob("*") if path.suffix in (".py", ".yaml", ".npz", ".csv"))
+SOURCES = sorted(
+    path for path in Path(fred.__file__).parent.rglob("*") if path.suffix in (".py", ".pyi", ".yaml", ".npz", ".csv")
+)
 DIGEST = hashlib.sha256(
     b"".join(path.read_bytes() for path in [HERE / "examples.py", HERE.parent / "pytest_fred.py", *SOURCES])
 ).hexdigest()
@@ -88,14 +89,14 @@ def _python() -> str:
     """Everything that `fred` exports, from docstrings."""
     head = "# Python\n\n`import fred`: all that is public, and all that systems of one's own need.\n"
     return "\n".join(
-        [head, *(f"## {name}\n\n```{{eval-rst}}\n{_directive(name)}\n```\n" for name in sorted(fred.__all__, key=str.lower))]
+        [head, *(f"## {name}\n\n```{{eval-rst}}\n{_directive(name)}\n```\n" for name in sorted(dir(fred), key=str.lower))]
     )
 
 
 def _directive(name: str) -> str:
     public = getattr(fred, name)
-    if name == "ASGD":  # made from the row of its page: autodoc would print `alias of asgd` alone
-        return f".. py:class:: fred.{name}\n\n{textwrap.indent(inspect.cleandoc(public.__doc__), '   ')}"
+    if inspect.ismodule(public):
+        return f".. automodule:: {public.__name__}"
     if inspect.isclass(public) and public.__module__.startswith("fred."):
         return f".. autoclass:: fred.{name}\n   :members:\n   :exclude-members: model_config, model_fields"
     if inspect.isfunction(public):
@@ -121,7 +122,7 @@ def _to_generated_pages(app, name, source):
 def setup(app) -> None:
     """Write the generated pages before Sphinx looks for pages."""
     for kind in registry.REGISTRY:
-        _write(kind, reference.page(kind))
+        _write(registry.NAMESPACES[kind], reference.page(kind))
     _write("optimizers", optimizers.page())
     _write("command-line", _command_line())
     _write("python", _python())

@@ -16,7 +16,7 @@ from fred.prediction import closed_loop, comparison
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from reproductions import predictors
 from reproductions.common import RESULTS, say, table, write
 
@@ -175,7 +175,7 @@ def _tried(case: tuple[str, int, int]) -> list[dict[str, Any]]:
     kind, workers, seed = case
     train, test, node_of = predictors.Case(*case).load() if kind in OLD else made(*case)
     found, seconds = {}, {}
-    shipped = DeepMarkov().of(saved.load(saved.SHIPPED))
+    shipped = DMM().of(saved.load(saved.SHIPPED))
     for name, rule in [*((name, rule_named(name)) for name in RULES), ("dmm", shipped)]:
         began = time.perf_counter()
         rule = rule.trained(train, node_of)

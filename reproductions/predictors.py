@@ -24,7 +24,7 @@ from fred.prediction.comparison import Comparison, rule_named
 from fred.prediction.contract import CutoffRule
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import SHARES, best
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from fred.prediction.rolling import rolling
 from fred.traces.reading import read
 from reproductions.common import RESULTS, ROOT, say, table
@@ -98,16 +98,16 @@ def _row(rule: CutoffRule, train: NDArray[np.float64], test: NDArray[np.float64]
     """Return the row of a rule's results."""
     started = time.perf_counter()
     rule = rule.trained(train, node_of)
-    seconds = np.nan if isinstance(rule, DeepMarkov) else time.perf_counter() - started  # that is trained before
+    seconds = np.nan if isinstance(rule, DMM) else time.perf_counter() - started  # that is trained before
     return {**closed_loop.run(rule, test, node_of).summary(), "training": seconds}
 
 
-def _deep(case: Case, train: NDArray[np.float64], node_of: NodeOf) -> DeepMarkov:
+def _deep(case: Case, train: NDArray[np.float64], node_of: NodeOf) -> DMM:
     """Return a deep model of the case, which is trained only if it has not been."""
     file = MODELS / f"{case.kind}-{case.workers}-{case.seed}.npz"
     if not file.exists():
-        best(DeepMarkov(), train, node_of).save(file)
-    return DeepMarkov(model=file)
+        best(DMM(), train, node_of).save(file)
+    return DMM(model=file)
 
 
 def tried_on_trace(name: str, rules: Sequence[str] = RECORDED_RULES) -> list[dict[str, Any]]:

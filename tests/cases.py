@@ -15,7 +15,7 @@ import numpy as np
 from fred.components import registry
 from fred.learning.server import Family
 from fred.prediction.deep import networks, saved
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from fred.specification.shape import Run
 from tests import reached
 from tests.reached import Reached
@@ -334,7 +334,7 @@ def _cutoff(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a run whose rounds a rule cuts off, on two nodes that are slow at times."""
     given, algorithm = options.pop("rule", {}), options.pop("algorithm", {})
     variant = registry.lookup("cutoff", name)
-    trained = issubclass(variant, DeepMarkov) and variant.variant != "shared"
+    trained = issubclass(variant, DMM) and variant.variant != "shared"
     rule = untrained(variant, workers=8) if trained else {"name": name, **given}
     return {
         **{"algorithm": {"name": "cutoff-sgd"} | algorithm, "protocol": {"name": "cutoff", "rule": rule}},
@@ -343,7 +343,7 @@ def _cutoff(name: str, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def untrained(rule: type[DeepMarkov], workers: int) -> DeepMarkov:
+def untrained(rule: type[DMM], workers: int) -> DMM:
     """Return a rule whose network has its first weights, which takes no training to choose by."""
     about = saved.AboutModel(
         **{"fred": "", "environment": {}, "variant": rule.variant, "workers": workers, "nodes": [0] * workers, "window": 5},

@@ -14,7 +14,7 @@ import fred
 from fred.base import environment
 from fred.outcomes.outcome import Outcome
 from fred.prediction import closed_loop
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from fred.replay import helpers
 from fred.running.execution import execute
 from fred.specification.shape import Run
@@ -49,7 +49,7 @@ _TASKS: dict[str, dict[str, Any]] = {
 def pinned_cases() -> list[Case]:
     """Return the pinned cases of `tests.cases`: the first of each page, a few more, and all of the codecs."""
     algorithms = [case for case in CASES if case.kind == "algorithm"]
-    pages = {case.run.algorithm.page: case for case in reversed(algorithms)}
+    pages = {type(case.run.algorithm).__module__: case for case in reversed(algorithms)}
     return [case for case in CASES if case.kind == "codec" or case in pages.values() or case.name in _MORE]
 
 
@@ -106,7 +106,7 @@ def training(seed: int = 0) -> dict[str, Any]:
     """The digest of a deep Markov model that was trained for a few steps on FRED's own trace, and what it chose there."""
     trace = read("example")
     assert trace.node_of is not None
-    rule = DeepMarkov(steps=60, seed=seed, warm_up=5).trained(trace.seconds, trace.node_of)
+    rule = DMM(steps=60, seed=seed, warm_up=5).trained(trace.seconds, trace.node_of)
     return {"digest": rule.digest, "cutoffs": closed_loop.run(rule, trace.seconds, trace.node_of, 5).cutoff.tolist()}
 
 

@@ -122,8 +122,8 @@ def floors(graph: Graph) -> dict[str, int]:
 
 
 def twice() -> list[str]:
-    """Return the file names that several rooms have, `__init__.py` aside."""
-    names = Counter(path.name for path in files().values())
+    """Return the file names that several rooms have, `__init__.py` aside. Namespaces, next to the rooms, may share theirs."""
+    names = Counter(path.name for path in files().values() if path.parent != SOURCE)
     return sorted(name for name, times in names.items() if times > 1 and name != "__init__.py")
 
 

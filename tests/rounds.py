@@ -14,7 +14,7 @@ from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
-from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.hmm import HMM
 from fred.prediction.mad_deadline import MADDeadline
 from fred.prediction.predictive import Predictor
 
@@ -24,8 +24,8 @@ RULES = {
     "empirical": Empirical(),
     "ewma": EWMA(by="count"),
     "worker-ewma": EWMA(of="worker", by="count"),
-    "hmm": HiddenMarkov(by="count"),
-    "worker-hmm": HiddenMarkov(of="worker", by="count"),
+    "hmm": HMM(by="count"),
+    "worker-hmm": HMM(of="worker", by="count"),
     "backup": DynamicBackup(noise=2.0),
     "auto": Auto(),
     "deadline": FixedDeadline(seconds=1.3),
@@ -34,12 +34,12 @@ RULES = {
     "elfving-deadline": Elfving(by="deadline"),
     "empirical-deadline": Empirical(by="deadline"),
     "ewma-deadline": EWMA(by="deadline"),
-    "hmm-deadline": HiddenMarkov(by="deadline"),
+    "hmm-deadline": HMM(by="deadline"),
     "count-or-deadline": FixedCountOrDeadline(workers=20, seconds=1.5),
     "elfving-either": Elfving(by="count-or-deadline"),
     "empirical-either": Empirical(),
     "ewma-either": EWMA(),
-    "hmm-either": HiddenMarkov(),
+    "hmm-either": HMM(),
 }
 
 
@@ -74,8 +74,8 @@ def expectations() -> str:
     seconds, digest = np.rint(rounds_of(8, 60) * 1e6) / 1e6, hashlib.sha256()
     for rule in (
         *RULES.values(),
-        HiddenMarkov(passes=3),
-        HiddenMarkov(of="worker", states=2, passes=2),
+        HMM(passes=3),
+        HMM(of="worker", states=2, passes=2),
         FixedCount(),
         FixedDeadline(),
         FixedCountOrDeadline(),

@@ -5,7 +5,7 @@ from pathlib import Path
 import fred
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import best
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from fred.traces.reading import read
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "systems" / "cutoff-sgd.yaml"
@@ -18,12 +18,12 @@ def main() -> None:
     if not saved.SHIPPED.exists():  # the scenario cannot be read without one
         trace = read("example")
         assert trace.node_of is not None
-        best(DeepMarkov(steps=50), trace.seconds, trace.node_of).save(saved.SHIPPED)
+        best(DMM(steps=50), trace.seconds, trace.node_of).save(saved.SHIPPED)
     settings = [f"seeds=[{SEED}]", f"stop={{updates: {ROUNDS}}}", "task=null"]
     result = fred.run(fred.load(SCENARIO, settings), only="all")
     cluster = result.outcome("all").run.cluster
     seconds = result.run_times("all")["seconds"].to_numpy().reshape(-1, cluster.size)
-    trained = best(DeepMarkov(alone=True), seconds, cluster.node_of)
+    trained = best(DMM(alone=True), seconds, cluster.node_of)
     trained.save(saved.SHIPPED)
     print(f"wrote {saved.SHIPPED}, digest {trained.digest[:16]}")
 

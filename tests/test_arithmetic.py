@@ -20,7 +20,7 @@ from fred.replay.arithmetic import Arithmetic
 from fred.replay.machine import compiled
 from fred.running.execution import execute
 from fred.schedule.layout import Layout
-from fred.systems.rows import ASGD
+from fred.systems.asgd import ASGD
 from fred.systems.sgp import SGP
 from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
 from tests.successors import DCASGD, Averaged, TopK

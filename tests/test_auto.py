@@ -13,7 +13,7 @@ from fred.prediction.contract import Chooser, CutoffRule, Round
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
 from fred.prediction.following import MEMORY, RATE
-from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.hmm import HMM
 from tests.rounds import NODES, check_dropped_times_do_not_matter, clusters, rounds_of
 from tests.worlds import make_run
 
@@ -212,7 +212,7 @@ class TestTraining:
         rates = [closed_loop.run(rule, SECONDS[280:400], NODES, 20).summary()["throughput"] for rule in rules]
         assert trained.held_back == pytest.approx(np.array(rates) / max(rates))
         assert math.fsum(trained.weights) == pytest.approx(1.0)
-        for number, rule in ((0, FixedCountOrDeadline()), (-1, HiddenMarkov())):
+        for number, rule in ((0, FixedCountOrDeadline()), (-1, HMM())):
             assert trained.candidates[number] == rule.trained(SECONDS[:400], NODES), "again, on everything"
 
     @pytest.mark.slow
@@ -247,4 +247,4 @@ def test_options_that_do_not_fit_are_refused():
         with pytest.raises(FredError, match=message):
             make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": {"name": "auto", **options}})
     with pytest.raises(ValueError, match="no candidate can be trained on 1 iterations"):
-        Auto(candidates=(HiddenMarkov(),)).trained(rounds_of(1, 1), NODES)
+        Auto(candidates=(HMM(),)).trained(rounds_of(1, 1), NODES)

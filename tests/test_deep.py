@@ -22,11 +22,11 @@ from fred.prediction.deep import choosing, programs, saved
 from fred.prediction.deep.filter import Filter, Known
 from fred.prediction.deep.networks import Plain, Printed, Sizes, key_of, of_variant
 from fred.prediction.deep.normal import above
-from fred.prediction.deep.rule import DeepMarkov, PrintedDeepMarkov
+from fred.prediction.deep.rule import DMM, DMMPrinted
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCount
 from fred.prediction.held_back import HeldBack
-from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.hmm import HMM
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.traces.reading import read
@@ -191,14 +191,14 @@ def model() -> saved.Trained:
     return saved.load(saved.SHIPPED).but(workers=24, nodes=nodes, by="count-or-deadline", held_back=None)
 
 
-RULE = DeepMarkov()
+RULE = DMM()
 
 
 class TestRule:
     @pytest.mark.slow
     def test_it_learns_when_nodes_are_slow(self):
         (times, node_of), options = switching(200, 1), {"steps": 50, "window": 20, "restarts": 1, "alone": True}
-        rule = DeepMarkov(**options, objective="throughput", by="count-or-deadline").trained(*switching(300, 0))
+        rule = DMM(**options, objective="throughput", by="count-or-deadline").trained(*switching(300, 0))
         trained, everybody = (closed_loop.run(it, times, node_of).summary() for it in (rule, AllWorkers()))
         assert everybody["of_oracle"] < 0.7
         assert trained["of_oracle"] > 0.85
@@ -206,8 +206,8 @@ class TestRule:
     @pytest.mark.slow
     def test_the_papers_own_model_runs_and_learns(self):
         times, node_of = switching(300, 0)
-        trained = choosing.best(PrintedDeepMarkov(steps=100, window=8), times, node_of)
-        rule = PrintedDeepMarkov().of(trained)
+        trained = choosing.best(DMMPrinted(steps=100, window=8), times, node_of)
+        rule = DMMPrinted().of(trained)
         assert trained.about.curve[-1] < trained.about.curve[0]
         assert 0.5 < closed_loop.run(rule, switching(60, 1)[0], node_of).summary()["of_oracle"] <= 1.001
         with pytest.raises(ValueError, match="trained for 24 workers, not 23"):
@@ -221,7 +221,7 @@ class TestRule:
         """A worker is gone: the model that waits for it loses most, averages of recent times do not, nor does who watches both."""
         times, node_of = switching(200, 4)
         times[60:, 5] *= 1000
-        alike = HiddenMarkov(states=1, slowdowns=(1.0,), transition=((1.0,),), medians=(1.0,) * 24, deviations=(0.001,) * 24)
+        alike = HMM(states=1, slowdowns=(1.0,), transition=((1.0,),), medians=(1.0,) * 24, deviations=(0.001,) * 24)
         rule = RULE.of(model.beside(alike, 1.0).but(by="count"))  # it expects all workers at the same time
         rules = EWMA(), rule, rule.unwatched()
         averages, watched, unwatched = (closed_loop.run(it, times, node_of).summary()["throughput"] for it in rules)
@@ -233,7 +233,7 @@ class TestRule:
         """Neither a hidden Markov model nor averages beside it: its expectations are those of its network."""
         assert model.about.share == 0, "the model that comes with FRED is a network"
         times, node_of = switching(60, 5)
-        mixed = RULE.of(model.beside(HiddenMarkov().trained(*switching(100, 0)), 1.0))
+        mixed = RULE.of(model.beside(HMM().trained(*switching(100, 0)), 1.0))
         alone, network = mixed.model_copy(update={"alone": True}), RULE.of(model.alone()).unwatched()
         one, other = (closed_loop.run(rule, times, node_of) for rule in (alone, network))
         assert np.array_equal([one.cutoff, one.time], [other.cutoff, other.time])
@@ -263,7 +263,7 @@ class TestChoosing:
             rounds.append(len(seconds))
             return model.but(restart=restart)
 
-        class Candidate(DeepMarkov):
+        class Candidate(DMM):
             def of(self, trained):
                 return FixedCount(workers=numbers[trained.about.restart])
 
@@ -279,7 +279,7 @@ class TestChoosing:
     def test_rounds_end_by_time_alone_where_that_did_better(self, model, monkeypatch):
         """Waiting for 15 workers is better than for 24, and for 24 better than for 8: counted above."""
 
-        class Candidate(DeepMarkov):
+        class Candidate(DMM):
             number: int
 
             def of(self, trained):
@@ -304,7 +304,7 @@ class TestChoosing:
     def test_what_is_expected_is_mixed_by_shares(self, model):
         """Half and half, the means of what either expects by itself."""
         times, node_of = switching(30, 7)
-        plainer = HiddenMarkov().trained(*switching(300, 0))
+        plainer = HMM().trained(*switching(300, 0))
         choosers: list[Any] = [RULE.of(model.beside(plainer, at)).unwatched().start(node_of) for at in (0.0, 0.5, 1.0)]
         choosers.append(plainer.filter(node_of))
         for chooser in choosers:
@@ -316,7 +316,7 @@ class TestChoosing:
 
     def test_the_plainer_model_learns_other_workers_medians(self, model):
         """On workers of another number it begins without medians."""
-        rule = RULE.of(model.beside(HiddenMarkov().trained(*switching(300, 0)), 1.0))
+        rule = RULE.of(model.beside(HMM().trained(*switching(300, 0)), 1.0))
         chooser: Any = rule.unwatched().start(np.repeat(np.arange(3), 4))
         observe(chooser, np.random.default_rng(0).lognormal(1.5, 0.05, (40, 12)))
         assert chooser.expected() == pytest.approx(np.exp(1.5), rel=0.2)
@@ -330,7 +330,7 @@ class TestSaved:
 
     @pytest.mark.slow
     def test_it_is_the_same_when_it_is_read_again(self, model, file):
-        rule = DeepMarkov(model=file)
+        rule = DMM(model=file)
         assert rule.digest == model.digest
         assert rule.trained(*switching(60, 4)) is rule
         one, other = (closed_loop.run(rule, *switching(60, 5)) for rule in (RULE.of(model), rule))
@@ -390,7 +390,7 @@ class TestCommand:
                 assert f"model: {out}, digest {model.digest[:16]}" in answer.out
                 assert f"in the last 90 iterations against always waiting for 7: {ratio - 1:+.1%}" in answer.out
             rule, seconds, *_ = best.call_args.args
-            assert (rule, seconds.shape) == (DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))
+            assert (rule, seconds.shape) == (DMM(steps=77), (50, read("example").seconds.shape[1]))
 
     @pytest.mark.slow
     def test_a_scenario_that_names_a_doubtful_model_says_so(self, model, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 import fred
 from fred import Cluster, Component, FredError
 from fred.base.inputs import write_arrays
-from fred.cluster.recorded import Recorded
+from fred.cluster.recorded import RecordedTrace
 from fred.components import registry
 from fred.components.input_path import InputPath
 from fred.learning.data.language import Text
@@ -206,13 +206,13 @@ NO_PATHS: list[Any] = [["a"], {"a": 1}, 5, 1.5, True, "", "a\0b", None]
 
 
 def test_every_option_that_is_a_path_is_an_input_path():
-    assert {"Recorded", "Sessions", "MNIST", "DeepMarkov"} < {cls.__name__ for cls, _ in WITH_PATHS} and len(WITH_PATHS) == 10
+    assert {"RecordedTrace", "Sessions", "MNIST", "DMM"} < {cls.__name__ for cls, _ in WITH_PATHS} and len(WITH_PATHS) == 10
     for cls, option in WITH_PATHS:
         assert any(issubclass(each, InputPath) for each in _kinds(cls, option)), (cls, option)
 
 
 def test_what_is_no_path_is_refused():
-    listed: Iterator[tuple[Any, Any]] = ((Recorded, {"file": "example", "more": [value]}) for value in NO_PATHS)
+    listed: Iterator[tuple[Any, Any]] = ((RecordedTrace, {"file": "example", "more": [value]}) for value in NO_PATHS)
     single = (
         (cls, {option: value})
         for cls, option in WITH_PATHS

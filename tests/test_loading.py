@@ -40,7 +40,7 @@ def write(folder: Path, text: str) -> Path:
 def test_runs_override_what_differs_and_a_file_without_runs_is_one_run_named_after_its_algorithm(tmp_path):
     runs = load(write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}"))).runs
     assert [run.algorithm.learning_rate for run in runs.values()] == [1e-3, 0.5, 0.1]
-    assert type(runs["third"].algorithm).__name__ == "fasgd"
+    assert type(runs["third"].algorithm).__name__ == "FASGD"
     assert [run.cluster.size for run in runs.values()] == [3, 4, 3]
     assert [run.cluster.compute.mean for run in runs.values()] == [0.1, 2.0, 0.1]
     assert {type(run.protocol).__name__ for run in runs.values()} == {"Asynchronous"}
@@ -81,7 +81,7 @@ START = f"{CLUSTER}\n{STOP}\n"
 MISTAKES = r"""
 algorithm: {name: asgd, learning_rte: 1}¶START => :1: algorithm.learning_rte: unknown key `learning_rte`; did you mean `learning_rate`?
 START¶algoritm: asgd => :3: algoritm: unknown key `algoritm`; did you mean `algorithm`?
-START¶algorithm: {name: sagd} => :3: algorithm.name: expected one of the names that `fred list algorithm` lists, or `module:Class`; did you mean `sasgd`?
+START¶algorithm: {name: sagd} => :3: algorithm.name: expected one of the names that `fred list systems` lists, or `module:Class`; did you mean `sasgd`?
 START¶algorithm: {name: asgd, learning_rate: .nan} => :3: algorithm.learning_rate: found nan; expected a finite number
 START¶algorithm: {name: adam, learning_rate: 1} => :3: algorithm.name: .*`adam` is an optimizer: `algorithm: {name: asgd, optimizer: adam}`
 START¶ASGD, backup_workers: 1} => :3: .*unknown key `backup_workers`, which is an option of `protocol: {name: synchronous}`; expected

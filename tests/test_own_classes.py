@@ -1,4 +1,4 @@
-"""Users' own classes, rows and packages: imported only when asked for, refused where they do not fit, named when they fail."""
+"""Users' own classes and packages: imported only when asked for, refused where they do not fit, named when they fail."""
 
 import pickle
 import sys
@@ -11,6 +11,7 @@ from fred.base.errors import FredError
 from fred.commands import reference
 from fred.components import registry
 from fred.components.one_of import OneOf
+from fred.learning.server import Server
 from fred.running.execution import execute
 from fred.specification.blame import blamed
 from tests.worlds import COMPUTE, TASK, make_run
@@ -211,96 +212,89 @@ class TestBlame:
             raise KeyboardInterrupt
 
 
-ROWS = '''
-"""Gradients, halved [Nobody 2031]."""
+HALVES = '''
+"""Gradients, halved.
 
-import jax
+| name         | source      |
+|--------------|-------------|
+| Half, Rounds | Nobody 2031 |
+"""
 
 from fred import Server
-
-ALGORITHMS = {
-    "half": {"family": "answered", "rule": "w <- w - step(g) / 2", "server": "Half"},
-    "half-in-rounds": {"about": "Halves rounds.", "server": "Half", "protocol": {"name": "softsync", "n": 2}, "defaults": {"part": 0.25}},
-}
+from fred.systems.fedavg import FedAvg
 
 
 class Half(Server):
     """A part of each step."""
 
+    rule = "w <- w - step(g) / 2"
+    protocol = "softsync"
+    protocol_options = {"n": 2}
+
     part: float = 0.5
 
     def apply_update(self, state, grads, timestamp, worker):
         return self.step(state, grads, scale=self.part)
+
+
+class Rounds(FedAvg):
+    protocol = "asynchronous"
 '''
 
 
-def test_rows_of_a_users_own_module_are_algorithms(modules):
-    (modules / "own_rows.py").write_text(ROWS)
-    registry.allow_import(["own_rows"])
-    run = make_run({"name": "own_rows:half-in-rounds", "learning_rate": 0.1})
-    assert OneOf("algorithm").dump(run.algorithm)["name"] == "own_rows:half-in-rounds"
-    assert (run.algorithm.part, run.protocol) == (0.25, registry.lookup("protocol", "softsync")(n=2))
+def test_a_users_class_chooses_its_protocol_with_options_and_cites_its_source(modules):
+    (modules / "own_halves.py").write_text(HALVES)
+    registry.allow_import(["own_halves"])
+    run = make_run({"name": "own_halves:Half", "learning_rate": 0.1})
+    assert OneOf("algorithm").dump(run.algorithm)["name"] == "own_halves:Half"
+    assert run.protocol == registry.lookup("protocol", "softsync")(n=2)
     assert pickle.loads(pickle.dumps(run.algorithm)) == run.algorithm
-    half = registry.lookup("algorithm", "own_rows:half")
-    assert (half.__doc__, reference.source(half), half(learning_rate=0.1).part) == ("A part of each step.", "Nobody 2031", 0.5)
-    registry.allow_import(["own_rows"])
-    assert registry.lookup("algorithm", "own_rows:half") is half
+    assert reference.source(type(run.algorithm)) == "Nobody 2031"
+    rounds = make_run({"name": "own_halves:Rounds", "learning_rate": 0.1})
+    assert rounds.protocol == registry.lookup("protocol", "asynchronous")(), "options of FedAvg's protocol"
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"sever": "Half"}, "unknown key `sever`; expected about, .*; did you mean `server`?"),
-        ({"family": "stale"}, "unknown family `stale`; expected one of fresh,"),
-        ({"server": "Halves"}, "`server`: `own_rows_wrong` has no class `Halves` that is derived from `Server`"),
-        ({"server": "jax"}, "`server`: `own_rows_wrong` has no class `jax`"),
-        ({"server": "Half", "defaults": {"prat": 1}}, "`defaults`: no option `prat`; did you mean `part`?"),
-        ({"server": "Half", "defaults": {"part": "half"}}, "`defaults`: `part`: Input should be a valid number.*, got 'half'"),
-        ({"protocol": {"n": 2}}, "`protocol`: expected the name of a protocol, or a mapping with the key `name`"),
-    ],
-)
-def test_a_wrong_row_of_a_users_own_module_is_refused(modules, row, message):
-    (modules / "own_rows_wrong.py").write_text(f"{ROWS}\n\nALGORITHMS['wrong'] = {row}\n")
-    with pytest.raises(FredError, match=f"^own_rows_wrong: `ALGORITHMS`: row `wrong`: {message.replace('?', '[?]')}"):
-        registry.allow_import(["own_rows_wrong"])
+def test_a_protocol_that_is_no_name_is_refused_with_its_cure(modules):
+    with pytest.raises(FredError, match=r"^class `Wrong`: `protocol`: expected the name of a protocol, .* `protocol_options`"):
+        type("Wrong", (Server,), {"__module__": __name__, "protocol": {"name": "softsync", "n": 2}})
 
 
 @pytest.fixture
 def installed(modules):
     """Two installed distributions: the first offers `halving`, both offer `shared`."""
-    for name, offered in {"one": "halving = ep_rows\nshared = ep_rows\n", "two": "shared = ep_other\n"}.items():
+    for name, offered in {"one": "halving = ep_halves\nshared = ep_halves\n", "two": "shared = ep_other\n"}.items():
         folder = modules / f"{name}-1.0.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (folder / "entry_points.txt").write_text(f"[fred.systems]\n{offered}")
-    (modules / "ep_rows.py").write_text(ROWS)
+    (modules / "ep_halves.py").write_text(HALVES)
 
 
 @pytest.mark.usefixtures("installed")
 def test_an_installed_package_offers_algorithms_and_is_imported_only_when_named():
     before = registry.imported()
     with pytest.raises(FredError, match="allow it with `--import halving`"):
-        make_run({"name": "halving:half", "learning_rate": 0.1})
-    assert "ep_rows" not in sys.modules
+        make_run({"name": "halving:Half", "learning_rate": 0.1})
+    assert "ep_halves" not in sys.modules
     registry.allow_import(["halving"])
-    run = make_run({"name": "halving:half", "learning_rate": 0.1})
-    assert OneOf("algorithm").dump(run.algorithm)["name"] == "ep_rows:half"
-    assert make_run({"name": "ep_rows:half", "learning_rate": 0.1}) == run
-    assert registry.lookup("algorithm", "halving:Half").__module__ == "ep_rows"
-    assert registry.imported() == sorted({*before, "ep_rows"})
-    with pytest.raises(FredError, match="`ep_rows` has no `third`"):
+    run = make_run({"name": "halving:Half", "learning_rate": 0.1})
+    assert OneOf("algorithm").dump(run.algorithm)["name"] == "ep_halves:Half"
+    assert make_run({"name": "ep_halves:Half", "learning_rate": 0.1}) == run
+    assert registry.lookup("algorithm", "halving:Half").__module__ == "ep_halves"
+    assert registry.imported() == sorted({*before, "ep_halves"})
+    with pytest.raises(FredError, match="`ep_halves` has no `third`"):
         registry.lookup("algorithm", "halving:third")
-    with pytest.raises(FredError, match="several modules as `shared`: ep_other, ep_rows; name one of these"):
+    with pytest.raises(FredError, match="several modules as `shared`: ep_halves, ep_other; name one of these"):
         registry.allow_import(["shared"])
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_file_in_the_current_folder_precedes_an_entry_point(modules, monkeypatch):
     (modules / "here").mkdir()
-    (modules / "here" / "halving.py").write_text(ROWS)
+    (modules / "here" / "halving.py").write_text(HALVES)
     monkeypatch.chdir(modules / "here")
     monkeypatch.syspath_prepend(modules / "here")
-    for module in ("halving", "ep_rows"):
+    for module in ("halving", "ep_halves"):
         registry.allow_import(["halving"])
         assert registry.lookup("algorithm", "halving:Half").__module__ == module
         sys.modules.pop(module)

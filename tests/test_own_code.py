@@ -23,7 +23,7 @@ from tests.program import fred_command
 
 FORKS = """
 import contextlib, json, os, runpy, sys
-import fred.commands.cli, fred.results.experiment, fred.systems.rows, fred.protocols.asynchronous, scipy.special
+import fred.commands.cli, fred.results.experiment, fred.systems.asgd, fred.protocols.asynchronous, scipy.special
 from fred.running import checkpoints  # imports only: after a run, threads of pyarrow would block the children
 save, load = checkpoints.save, checkpoints.load
 def save_and_stop(*what):

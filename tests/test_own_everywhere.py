@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-CLASSES = '''
+CLASSES = """
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,9 +62,9 @@ class Two(fred.Data):
         answers = (draws[:, 0] + self.noise * draws[:, 1] > 0).astype(np.int32)
         train, rest = (fred.Examples(draws[part], answers[part]) for part in (slice(60), slice(60, 80)))
         return fred.Dataset(train, rest, outputs=2)
-'''
+"""
 
-USES = '''
+USES = """
 import warnings
 from pathlib import Path
 
@@ -112,11 +112,14 @@ def main(place):
             verdict, message = verify(Path(again.folder), imports)
             assert verdict == Verdict.SAME, (kind, message)
     print("all the same")
-'''
+"""
 
 PROGRAMS = {
     "script": {"program.py": f"{CLASSES}{USES}\nif __name__ == '__main__':\n    main('script')\n"},
-    "module": {"mine.py": CLASSES, "program.py": f"from mine import *\n{USES}\nif __name__ == '__main__':\n    main('module')\n"},
+    "module": {
+        "mine.py": CLASSES,
+        "program.py": f"from mine import *\n{USES}\nif __name__ == '__main__':\n    main('module')\n",
+    },
     "notebook": {
         "cells.py": f"{CLASSES}{USES}",
         "program.py": "from IPython.core.interactiveshell import InteractiveShell\n"

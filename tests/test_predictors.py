@@ -25,7 +25,7 @@ from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCount
-from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.hmm import HMM
 from fred.prediction.lognormal import between_ranks, beyond, expected_order_statistics
 from fred.prediction.rolling import rolling
 from fred.traces.reading import read
@@ -69,7 +69,7 @@ def test_moments_of_what_is_larger_are_those_of_truncated_normal_variables():
 class TestHiddenMarkov:
     LOGS = {"medians": (1.0, 1.2, 0.9, 1.1), "deviations": (0.3, 0.4, 0.5, 0.2)}
     TRANSITION = (0.8, 0.15, 0.05), (0.3, 0.6, 0.1), (0.0, 0.4, 0.6)
-    RULE = HiddenMarkov(slowdowns=(1.0, 1.7, 3.0), transition=TRANSITION, **LOGS)
+    RULE = HMM(slowdowns=(1.0, 1.7, 3.0), transition=TRANSITION, **LOGS)
 
     def test_the_filter_is_exact_by_brute_force_over_all_sequences_of_states(self):
         """Two nodes of two workers, four rounds, some of them cut off: every sequence's probability, added up."""
@@ -104,7 +104,7 @@ class TestHiddenMarkov:
 
     @pytest.mark.slow
     def test_training_recovers_the_parameters(self):
-        rule = HiddenMarkov(states=2).trained(clusters(0, 1500), NODES)
+        rule = HMM(states=2).trained(clusters(0, 1500), NODES)
         medians = np.exp(0.1 * np.random.default_rng(99).standard_normal(30))
         assert rule.slowdowns[1] / rule.slowdowns[0] == pytest.approx(2.0, rel=0.02)
         assert np.array(rule.transition) == pytest.approx(np.array([[14 / 15, 1 / 15], [1 / 15, 14 / 15]]), abs=0.02)
@@ -115,7 +115,7 @@ class TestHiddenMarkov:
     def test_every_pass_of_training_makes_the_data_likelier(self):
         seconds, likelihoods = clusters(1, 200), []
         for passes in (1, 2, 4, 8):
-            rule = HiddenMarkov(states=3, passes=passes).trained(seconds, NODES)
+            rule = HMM(states=3, passes=passes).trained(seconds, NODES)
             law = stats.norm(np.log(rule.medians) + np.log(rule.slowdowns)[:, None], rule.deviations)  # [states, workers]
             chooser: Any = rule.filter(NODES)
             total = 0.0
@@ -143,7 +143,7 @@ class TestHiddenMarkov:
             with pytest.raises(FredError, match=message):
                 make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})
         with pytest.raises(ValueError, match="5 iterations to train on; at least 6 are needed"):
-            HiddenMarkov().trained(clusters(0, 5), NODES)
+            HMM().trained(clusters(0, 5), NODES)
 
 
 def watch(rule: Any, rounds: np.ndarray, cutoffs: list[int]) -> np.ndarray:
@@ -252,13 +252,13 @@ def test_rules_that_know_regimes_do_better_than_those_that_do_not():
     oracle = share_of_oracle(Oracle(objective="throughput"))
     objectives: tuple[Objective, ...] = ("round", "throughput")
     for by in objectives:
-        for rule in (EWMA(objective=by), EWMA(objective=by, of="worker"), HiddenMarkov(objective=by)):
+        for rule in (EWMA(objective=by), EWMA(objective=by, of="worker"), HMM(objective=by)):
             assert max(0.9, blind + 0.02, every + 0.1) < share_of_oracle(rule) < oracle + 1e-9, rule
 
 
 def test_a_watched_model_waits_for_counts_and_shares_as_it_is_told():
     for least in (0.0, 1.0):
-        rule = HiddenMarkov(by="count", at_least=least)
+        rule = HMM(by="count", at_least=least)
         watched, alone = (closed_loop.run(it, rounds_of(0, 60), NODES).cutoff.tolist() for it in (rule, rule.unwatched()))
         assert watched == alone
         assert not least or set(watched) == {30}
@@ -283,7 +283,7 @@ def test_one_json_object_says_what_the_closed_loop_says(trace):
     answer = answer_of(trace, "--train", "150", "--rules", "all,count,count:20,hmm,oracle")
     rules = answer["rules"]
     assert list(rules) == ["all", "count", "count:20", "hmm", "oracle"]
-    expected = closed_loop.run(HiddenMarkov().trained(SECONDS[:150], NODES), SECONDS[150:], NODES).summary()
+    expected = closed_loop.run(HMM().trained(SECONDS[:150], NODES), SECONDS[150:], NODES).summary()
     for name in expected.keys() - {"milliseconds"}:
         assert rules["hmm"][name] == expected[name], name
     assert rules["hmm"]["against_best"] == {"ratio": 1, "interval": [1, 1]}

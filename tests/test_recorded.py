@@ -14,7 +14,7 @@ import fred
 from fred import Cluster, FredError, Verb
 from fred.cluster.durations import durations
 from fred.cluster.network import Network
-from fred.cluster.recorded import Recorded
+from fred.cluster.recorded import RecordedTrace
 from fred.commands.cli import main
 from fred.components import registry
 from fred.outcomes.measures import run_times
@@ -123,12 +123,12 @@ def test_what_cannot_be_is_refused(trace, options, message):
 def test_the_file_is_read_once_and_again_when_it_has_changed(trace, monkeypatch):
     monkeypatch.setattr(reading, "opened", reads := MagicMock(wraps=opened))
     del trace["name"]
-    first, again = (Recorded(**trace).digest for _ in range(2))
+    first, again = (RecordedTrace(**trace).digest for _ in range(2))
     assert reads.call_count == 1 and again == first
     path = Path(trace["file"])
     path.write_text(path.read_text().replace("400", "401"))
     os.utime(path, ns=(1, 1))
-    assert Recorded(**trace).digest != first
+    assert RecordedTrace(**trace).digest != first
 
 
 def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives_it_again(tmp_path):

@@ -1,10 +1,11 @@
 """`fred list`, the pages of the reference and docstrings: complete, and true to the classes that they describe."""
 
-import ast
 import doctest
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from io import StringIO
@@ -91,7 +92,7 @@ def test_limits_units_and_defaults_are_listed():
     assert re.search(probability, text)
     assert re.search(r"seconds +latency, by name or with options; required.*\n +delay, s\n", text)
     assert "below 16777216;" in listed("data", "grammar"), "large limits are written out"
-    assert listed("fasgd") == listed("algorithm", "fasgd"), "a name that only one kind has is enough"
+    assert listed("fasgd") == listed("systems", "fasgd"), "a name that only one kind has is enough"
     assert re.findall(r"^  (\S+) ", listed("topology"), re.M) == list(registry.REGISTRY["topology"])
 
 
@@ -114,9 +115,11 @@ def test_what_is_missing_is_refused_with_what_may_be_meant():
         ("fasdg", "did you mean `fasgd`?"),
         ("psp", "did you mean `psp-sgd`?"),
         ("exponential", "`exponential` is an algorithm and a topology and a latency; choose one"),
+        ("algorithm", "there is no kind `algorithm`: `fred list systems`; known: systems, codecs,"),
+        ("protocol gossip", "there is no kind `protocol`: `fred list protocols`"),
         ("latncy uniform", "there is no kind `latncy`; did you mean `latency`?"),
         ("latency unifrom", "did you mean `uniform`?"),
-        ("latency fasgd", "there is an algorithm `fasgd`: `fred list algorithm fasgd`"),
+        ("latency fasgd", "there is an algorithm `fasgd`: `fred list systems fasgd`"),
         ("latency mine:Slow", "allow it with `--import mine`"),
         ("python Layot", "there is no `fred.Layot`; did you mean `Layout`?"),
     ):
@@ -151,7 +154,7 @@ def test_a_users_classes_are_described_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_reference.py").write_text(OWN)
-    text = listed("algorithm", "own_reference:Mine", "--import", "own_reference")
+    text = listed("systems", "own_reference:Mine", "--import", "own_reference")
     assert "Steps twice." in text
     assert re.search(r"much +whole number, at least 1; default: 2\n +how much, updates", text)
     page = documentation.page(tmp_path)
@@ -166,9 +169,9 @@ def test_a_users_classes_are_described_too(tmp_path, monkeypatch):
 
 def test_all_public_names_are_listed_with_what_they_take():
     lines = [line.split() for line in listed("python").splitlines()[1:]]
-    assert sorted(line[0] for line in lines) == sorted(fred.__all__)
+    assert sorted(line[0] for line in lines) == dir(fred)
     assert all(len(line) > 2 for line in lines), "a description is missing"
-    for name in fred.__all__:
+    for name in dir(fred):
         text = public.text(name)
         assert text.startswith(f"fred.{name}")
         assert ".model_dump(" not in text.replace("both.model_dump(", ""), f"{name}: a method of pydantic's"
@@ -179,24 +182,70 @@ def test_all_public_names_are_listed_with_what_they_take():
 
 
 def test_every_public_name_has_an_example_of_public_names_and_explains_its_parameters():
-    for name in set(fred.__all__) - ALIASES - {"NOTHING"}:
+    for name in set(dir(fred)) - ALIASES - {"NOTHING"}:
         value = getattr(fred, name)
         assert ">>>" in (inspect.getdoc(value) or ""), f"fred.{name} has no example"
+        if inspect.ismodule(value):
+            continue
         ours = [cls for cls in reversed(getattr(value, "__mro__", ())) if cls.__module__.startswith("fred.")]
         methods = {key: getattr(each, "__func__", each) for cls in ours for key, each in vars(cls).items() if key[0] != "_"}
         functions = [] if name in DRIVEN else [method for method in methods.values() if inspect.isfunction(method)]
-        of_pydantic = inspect.isclass(value) and issubclass(value, (BaseModel, Enum))  # whose fields have descriptions
+        without_call = inspect.isclass(value) and issubclass(value, (BaseModel, Enum))  # whose fields have descriptions
+        without_call |= getattr(value, "_is_protocol", False)  # an interface, which nobody calls
         for function in [value, *functions]:
             text = inspect.getdoc(function) or ""
             assert not re.findall(r">>> .*\b(?:from|import) fred\.\S+", text), f"{name}: the example needs more than `fred`"
             if inspect.isclass(function):  # the first sentence and examples name things without explaining them
                 text = text.partition("\n")[2].partition(">>>")[0]
-            names = () if function is value and of_pydantic else inspect.signature(function).parameters.keys() - {"self", "cls"}
+            names = (
+                () if function is value and without_call else inspect.signature(function).parameters.keys() - {"self", "cls"}
+            )
             assert all(re.search(rf"\b{each}\b", text) for each in names), f"{name}, {function}: {names}"
 
 
-def test_whatever_a_scenario_can_name_can_be_made_of_public_names_that_type_checkers_see():
-    assert {registry.base(kind) for kind in registry.BASES} <= {getattr(fred, name) for name in fred.__all__}
-    tree = ast.parse(house.files()["fred"].read_text(encoding="utf-8"))
-    aliases = {alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert aliases - {None, "__version__"} == set(fred.__all__) and set(fred.__all__) <= set(dir(fred))
+def test_whatever_a_scenario_can_name_can_be_made_of_public_names():
+    assert {registry.base(kind) for kind in registry.BASES} <= {getattr(fred, name) for name in dir(fred)}
+
+
+@pytest.mark.parametrize("kind", registry.REGISTRY)
+def test_a_namespace_has_the_classes_that_fred_list_and_scenarios_name(kind):
+    """`exponential` in a scenario is `fred.latency.Exponential`: no name of a class leaves out the word of scenarios."""
+    word = registry.NAMESPACES[kind]
+    namespace, known = getattr(fred, word), {name: registry.lookup(kind, name) for name in registry.REGISTRY[kind]}
+    assert word in dir(fred) and importlib.import_module(f"fred.{word}") is namespace
+    classes = {name: value for name in dir(namespace) if inspect.isclass(value := getattr(namespace, name))}
+    assert classes == {cls.__name__: cls for cls in known.values()}, f"fred/{word}.py or fred/{word}/__init__.pyi differs"
+    assert re.findall(r"^  (\S+) ", listed(word), re.M) == list(known)
+    assert [name for name, cls in known.items() if name.replace("-", "") not in cls.__name__.lower()] == []
+
+
+def test_stubs_list_what_is_there_and_directories_show_it_alone():
+    stubs = list(house.SOURCE.rglob("__init__.pyi"))
+    assert {path.parent.name for path in stubs} == {"fred", "systems", "protocols", "cluster"}
+    for path in stubs:
+        package = importlib.import_module(".".join(path.relative_to(ROOT).parts[:-1]))
+        text = path.read_text(encoding="utf-8")
+        names = re.findall(r"^from (\S+) import (\w+) as \2$", text, re.M)
+        assert text == "".join(f"from {module} import {name} as {name}\n" for module, name in names)
+        assert dir(package) == package.__all__ == sorted(name for _, name in names if name[0] != "_")
+        for module, name in names:
+            value = getattr(package, name)
+            assert not inspect.isclass(value) or name in ALIASES or value.__module__ in (module, "fred"), (
+                f"{path}: {name} is defined in {value.__module__}"
+            )
+        with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'asdg'"):
+            package.asdg  # noqa: B018
+
+
+def test_import_is_fast_and_loads_no_jax(tmp_path):
+    program = "import time; begin = time.process_time(); import fred; print(time.process_time() - begin)"
+    checked = f"import sys; {program}; print(sorted({{'jax', 'pydantic', 'pandas', 'numpy'}} & sys.modules.keys()))"
+    command = [sys.executable, "-c", checked]
+    seconds, loaded = zip(
+        *(
+            subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split("\n")[:2]
+            for _ in range(3)
+        ),
+        strict=True,
+    )
+    assert min(map(float, seconds)) < 0.2 and set(loaded) == {"[]"}

@@ -122,7 +122,7 @@ def struck(module: str, number: signal.Signals, *arguments: str, way: str = "hee
         ("argparse", signal.SIGINT, ["list"], "nothing was started"),
         ("fred.results.experiment", signal.SIGTERM, ["run", "quickstart"], "nothing was started"),
         ("the end", signal.SIGTERM, ["--version"], "nothing was started"),
-        ("the end", signal.SIGINT, ["list", "algorithm"], "it had finished"),
+        ("the end", signal.SIGINT, ["list", "systems"], "it had finished"),
     ],
 )
 def test_a_signal_at_the_start_or_the_end_is_reported_in_a_line(module, number, arguments, words):
@@ -133,8 +133,8 @@ def test_a_signal_at_the_start_or_the_end_is_reported_in_a_line(module, number, 
 
 def test_a_signal_that_is_too_late_or_ignored_changes_nothing():
     """Signals are ignored in the background of a shell, or with `nohup`."""
-    assert struck("the very end", signal.SIGTERM, "list", "algorithm") == (0, "")
-    assert struck("argparse", signal.SIGINT, "list", "algorithm", way="ignored") == (0, "")
+    assert struck("the very end", signal.SIGTERM, "list", "systems") == (0, "")
+    assert struck("argparse", signal.SIGINT, "list", "systems", way="ignored") == (0, "")
 
 
 class TestCommand:

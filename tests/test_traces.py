@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fred.base.errors import FredError
-from fred.cluster.recorded import Recorded
+from fred.cluster.recorded import RecordedTrace
 from fred.commands.cli import main
 from fred.commands.trace_options import add_options, from_options
 from fred.traces.reading import read
@@ -247,7 +247,7 @@ def test_a_unit_is_taken_from_the_name_of_a_column_unless_the_user_says_another(
     assert trace.seconds.tolist() == [[1500 / per_second, 2500 / per_second]]
     assert trace.notes == (f"times in {unit}, as `{name}` says",)
     assert read(path, unit="s").seconds.tolist() == [[1500, 2500]]
-    assert Recorded(file=str(path)).trace.digest == trace.digest
+    assert RecordedTrace(file=str(path)).trace.digest == trace.digest
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_unit_that_nobody_says_is_asked_for(tmp_path, content, likely):
         read(path)
     assert refused.value.fix == ("--unit", likely)
     with pytest.raises(ValueError, match="in which unit are the times"):
-        Recorded(file=str(path))
+        RecordedTrace(file=str(path))
     assert read(path, unit="ns").seconds[0, 0] * 1e9 == pytest.approx(
         float(content.split()[1].split(",")[-1 if "step" in content else 0])
     )

@@ -29,7 +29,7 @@ class TraceFile(InputPath):
     words: ClassVar[tuple[str, ...]] = (EXAMPLE,)
 
 
-class Recorded(Reading, Latency):
+class RecordedTrace(Reading, Latency):
     """A recorded trace: the i-th worker's k-th gradient takes the time of the trace's i-th worker in one row of the trace."""
 
     file: TraceFile = Field(
@@ -50,7 +50,7 @@ class Recorded(Reading, Latency):
     )
 
     @model_validator(mode="after")
-    def _as_recorded(self) -> "Recorded":
+    def _as_recorded(self) -> "RecordedTrace":
         if (self.block is None) == (self.rows == "block"):
             raise ValueError("give `block`, its length, with `rows: block`, and only then")
         try:

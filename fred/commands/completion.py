@@ -55,6 +55,7 @@ class _Expected(BaseCompleter):
 
     def __call__(self, *, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
         files = list(FilesCompleter()(prefix))
-        components = list(registry.REGISTRY.get(getattr(parsed_args, "kind", ""), ()))
-        known = {"scenario": [*files, *shipped.names()], "name": shipped.names(), "kind": list(registry.REGISTRY)}
+        kinds = {word: kind for kind, word in registry.NAMESPACES.items()}
+        components = list(registry.REGISTRY.get(kinds.get(getattr(parsed_args, "kind", ""), ""), ()))
+        known = {"scenario": [*files, *shipped.names()], "name": shipped.names(), "kind": list(kinds)}
         return {**known, "component": components}.get(action.dest, files)

@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rules",
         default=",".join(RULES),
         metavar="RULE,...",
-        help="names from `fred list cutoff`, without options; count:N and deadline:SECONDS set a fixed count or deadline "
+        help="names from `fred list cutoffs`, without options; count:N and deadline:SECONDS set a fixed count or deadline "
         f"(default: {','.join(RULES)})",
     )
     parser.add_argument(

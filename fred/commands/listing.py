@@ -9,6 +9,7 @@ from fred.commands.scenarios import entry
 from fred.components import pages, registry
 
 _PYTHON = "python"
+_KINDS = {word: kind for kind, word in registry.NAMESPACES.items()}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,26 +41,28 @@ def run(options: argparse.Namespace) -> int:
         from fred.commands import public
 
         print(public.text(options.component) if options.component else public.listed())
-    elif options.kind is None or (options.component is None and options.kind in registry.REGISTRY):
-        print("\n".join(map(_table, [options.kind] if options.kind else registry.REGISTRY)))
+    elif options.kind is None or (options.component is None and options.kind in _KINDS):
+        print("\n".join(map(_table, [options.kind] if options.kind else _KINDS)))
     else:
-        _explain(*_found(options.kind, options.component))
+        _explain(*_component(options.kind, options.component))
     return 0
 
 
-def _table(kind: str) -> str:
-    tables = _by_family() if kind == "algorithm" else {kind: list(registry.REGISTRY[kind])}
+def _table(word: str) -> str:
+    kind = _KINDS[word]
+    tables = _by_family(word) if kind == "algorithm" else {word: list(registry.REGISTRY[kind])}
     return "\n".join(line for title, names in tables.items() for line in [f"{title}:", *_entries(kind, names)])
 
 
-def _by_family() -> dict[str, list[str]]:
-    """Return the names of the algorithms of each family, in alphabetical order, without making their classes."""
-    from fred.systems.rows import FAMILIES  # which takes a fifth of a second
+def _by_family(word: str) -> dict[str, list[str]]:
+    """Return the names of the algorithms of each family, in alphabetical order, without importing their classes."""
+    from fred.learning.server import Family  # which takes a fifth of a second
 
-    families: dict[str, list[str]] = {key: [] for key in FAMILIES}
-    for name, (row, _) in sorted(pages.of_algorithms().items()):
-        families[row["family"]].append(name)
-    return {f"algorithm, {FAMILIES[key][:1].lower()}{FAMILIES[key][1:]}": names for key, names in families.items() if names}
+    names: dict[str, list[str]] = {family.name: [] for family in Family}
+    for found in sorted(pages.entries(), key=lambda entry: entry.name):
+        if found.kind == "algorithm":
+            names[found.family].append(found.name)
+    return {f"{word}, {family[:1].lower()}{family[1:]}": names[family.name] for family in Family if names[family.name]}
 
 
 def _entries(kind: str, names: list[str]) -> Iterator[str]:
@@ -73,31 +76,33 @@ def _explain(kind: str, name: str) -> None:
     print(reference(kind, name).text())
 
 
-def _found(kind: str, name: str | None) -> tuple[str, str]:
+def _component(word: str, name: str | None) -> tuple[str, str]:
     """Return the kind and name of the requested component. Raises FredError if none or several match."""
-    if kind in registry.REGISTRY:
+    if word in _KINDS:
         assert name is not None
+        kind = _KINDS[word]
         if name in registry.REGISTRY[kind] or ":" in name:
             return kind, name
-        others = [f"there is {_a(other)} `{name}`: `fred list {other} {name}`" for other in _kinds_of(name)]
-        hint = "; ".join(others) or f"`fred list {kind}` lists them{registry.nearest(name, registry.REGISTRY[kind])}"
+        others = [f"there is {_a(other)} `{name}`: `{_command(other)} {name}`" for other in _kinds_of(name)]
+        hint = "; ".join(others) or f"`{_command(kind)}` lists them{registry.nearest(name, registry.REGISTRY[kind])}"
         raise FredError(f"there is no {kind} `{name}`; {hint}")
-    if name is not None:
-        raise FredError(f"there is no kind `{kind}`{registry.nearest(kind, registry.REGISTRY)}; known: {_kinds()}")
-    if len(found := _kinds_of(kind)) == 1:
-        return found[0], kind
-    if found:
-        raise FredError(f"`{kind}` is {' and '.join(map(_a, found))}; choose one: `fred list {found[0]} {kind}`")
-    known = [*registry.REGISTRY, _PYTHON, *(each for names in registry.REGISTRY.values() for each in names)]
-    raise FredError(f"there is no kind and no component `{kind}`{registry.nearest(kind, known)}; kinds: {_kinds()}")
+    if word in registry.REGISTRY or name is not None:
+        hint = f": `{_command(word)}`" if word in registry.REGISTRY else registry.nearest(word, _KINDS)
+        raise FredError(f"there is no kind `{word}`{hint}; known: {', '.join(_KINDS)}")
+    if len(kinds := _kinds_of(word)) == 1:
+        return kinds[0], word
+    if kinds:
+        raise FredError(f"`{word}` is {' and '.join(map(_a, kinds))}; choose one: `{_command(kinds[0])} {word}`")
+    known = [*_KINDS, _PYTHON, *(name for names in registry.REGISTRY.values() for name in names)]
+    raise FredError(f"there is no kind and no component `{word}`{registry.nearest(word, known)}; kinds: {', '.join(_KINDS)}")
 
 
 def _kinds_of(name: str) -> list[str]:
     return [kind for kind, names in registry.REGISTRY.items() if name in names]
 
 
-def _kinds() -> str:
-    return ", ".join(registry.REGISTRY)
+def _command(kind: str) -> str:
+    return f"fred list {registry.NAMESPACES[kind]}"
 
 
 def _a(kind: str) -> str:

@@ -19,7 +19,7 @@ def listed() -> str:
     >>> next(line for line in listed().splitlines() if "Contention" in line)
     '  Contention        A regime; several may be at work at once.'
     """
-    names = sorted(fred.__all__, key=str.lower)
+    names = sorted(dir(fred), key=str.lower)
     return "\n".join(["python:", *(f"  {name:<18}{_first_line(name)}".rstrip() for name in names)])
 
 
@@ -31,10 +31,13 @@ def text(name: str) -> str:
     Args:
         name: the name, as in `fred.NAME`.
     """
-    if name not in fred.__all__:
-        known = ", ".join(sorted(fred.__all__, key=str.lower))
-        raise FredError(f"there is no `fred.{name}`{nearest(name, fred.__all__)}; known: {known}")
+    if name not in dir(fred):
+        known = ", ".join(sorted(dir(fred), key=str.lower))
+        raise FredError(f"there is no `fred.{name}`{nearest(name, dir(fred))}; known: {known}")
     public = getattr(fred, name)
+    if inspect.ismodule(public):
+        members = ", ".join(member for member in dir(public) if not member.startswith("_"))
+        return f"fred.{name}\n{textwrap.indent(inspect.getdoc(public) or '', '    ')}\n\n{textwrap.fill(members)}"
     if not _is_freds(public):
         return f"fred.{name} = {public}"
     blocks = [_described(f"fred.{name}", public)]
@@ -45,7 +48,7 @@ def text(name: str) -> str:
 
 def _first_line(name: str) -> str:
     public = getattr(fred, name)
-    return (inspect.getdoc(public) or "").split("\n")[0] if _is_freds(public) else f"= {public}"
+    return (inspect.getdoc(public) or "").split("\n")[0] if _is_freds(public) or inspect.ismodule(public) else f"= {public}"
 
 
 def _is_freds(public: Any) -> bool:

@@ -75,7 +75,7 @@ class Reference:
     options: tuple[Option, ...]
     source: str
     example: str  # how a scenario names it
-    place: str  # module:Class, or the module of an algorithm that is made from a row
+    place: str  # of its class: in its namespace, or `module:Class`
 
     def text(self) -> str:
         """Return the text that `fred list KIND NAME` prints."""
@@ -128,7 +128,7 @@ def reference(kind: str, name: str) -> Reference:
                 longest duration, s
         <BLANKLINE>
         example:  cluster: {compute: {name: uniform, low: 0.1, high: 0.3}}
-        class:    fred.cluster.latency:Uniform
+        class:    fred.latency.Uniform
     """
     cls = registry.lookup(kind, name)
     place = f"{cls.__module__}:{cls.__qualname__}"
@@ -145,7 +145,7 @@ def reference(kind: str, name: str) -> Reference:
         options,
         source(cls),
         _example(kind, name, cls),
-        getattr(cls, "page", "") or place,
+        place if ":" in name else f"fred.{registry.NAMESPACES[kind]}.{cls.__qualname__}",
     )
 
 
@@ -154,9 +154,8 @@ def page(kind: str) -> str:
     title, says, _ = KINDS[kind]
     names = registry.REGISTRY[kind]
     contents = "\n".join(f"- [{name}](#{name}): {registry.summary(target)}" for name, target in names.items())
-    head = (
-        f"# {title}\n\nMade from FRED's classes: `fred list {kind} NAME` prints the same. They define {says}.\n\n{contents}\n"
-    )
+    same = f"Made from FRED's classes: `fred list {registry.NAMESPACES[kind]} NAME` prints the same."
+    head = f"# {title}\n\n{same} They define {says}.\n\n{contents}\n"
     return "\n".join([head, *(reference(kind, name).markdown() for name in names)])
 
 
@@ -165,17 +164,13 @@ def source(cls: type[Component]) -> str:
 
     The source is the row of this class in the docstring's table, or else the text in brackets in its first line.
     """
-    text = inspect.getdoc(importlib.import_module(page_of(cls))) or ""
+    text = inspect.getdoc(importlib.import_module(cls.__module__)) or ""
+    titles = {cls.__name__, vars(cls).get("name")}
     for names, cited in re.findall(r"^\| (.*?) +\| (.*?) *\|$", text, re.MULTILINE):
-        if cls.__name__ in names.split(", "):
+        if titles & set(names.split(", ")):
             return str(cited)
     bracket = re.search(r"\[(.*)\]", text.partition("\n")[0])
     return bracket[1] if bracket else ""
-
-
-def page_of(cls: type[Component]) -> str:
-    """Return the module that defines a class; for a class made from a row of a table, the module of the row."""
-    return getattr(cls, "page", "") or cls.__module__
 
 
 def default(cls: type[Component], name: str, field: FieldInfo) -> str:

@@ -14,7 +14,7 @@ from fred.commands import shared_options, trace_options
 from fred.components import registry
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import best
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     shared_options.add_quiet(parser)
     for name, kind in _TRAINING.items():
-        field = DeepMarkov.model_fields[name]
+        field = DMM.model_fields[name]
         help_ = f"{field.description} (default: {field.default})"
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=help_)
 
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _rule(options: argparse.Namespace) -> DeepMarkov:
+def _rule(options: argparse.Namespace) -> DMM:
     given = {name: getattr(options, name) for name in (*_TRAINING, "alone") if getattr(options, name) is not None}
     try:
         return registry.lookup("cutoff", options.rule).model_validate(given)

@@ -1,67 +1,63 @@
-"""The tables of algorithms and protocols in `fred/systems`, read from the files' text without importing them."""
+"""The algorithms and protocols in `fred/systems` and `fred/protocols`, read from the files' text without importing them.
+
+A class whose body has a line such as `name = "gossip"` is a protocol, or an algorithm if it has a `family`, too.
+"""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fred.base.errors import FredError
-
-FOLDER = Path(__file__).parents[1] / "systems"
-
-Row = Mapping[str, Any]  # definition of an algorithm, from which `fred.systems.rows` makes its class
+FOLDERS = ("protocols", "systems")
+_SOURCE = Path(__file__).parents[1]
 
 
-class Page(NamedTuple):
-    """The tables of one file.
+class Entry(NamedTuple):
+    """A class that scenarios can name.
 
     Args:
-        module: name of the file's module, as in an import statement.
-        algorithms: rows by the algorithm's name in scenarios.
-        protocols: names of classes in the file, by the protocol's name in scenarios.
+        kind: table of the registry, `algorithm` or `protocol`.
+        name: its name in scenarios.
+        module: its module, as in an import statement.
+        cls: its name in Python.
+        family: name of an algorithm's family, a member of `Family`; empty for protocols.
     """
 
+    kind: str
+    name: str
     module: str
-    algorithms: Mapping[str, Row]
-    protocols: Mapping[str, str]
+    cls: str
+    family: str
 
 
 @cache
-def known() -> tuple[Page, ...]:
-    """Return FRED's files with tables, in the order of their names.
+def entries() -> tuple[Entry, ...]:
+    """Return the algorithms and protocols, in the order of the files' names.
 
     >>> from fred.components import pages
-    >>> {page.module: list(page.algorithms) for page in pages.known()}["fred.systems.asgd"]
-    ['asgd']
+    >>> [entry for entry in pages.entries() if entry.name == "asgd"]
+    [Entry(kind='algorithm', name='asgd', module='fred.systems.asgd', cls='ASGD', family='AS_THEY_COME')]
     """
-    pages = (read(f"fred.systems.{path.stem}", path) for path in sorted(FOLDER.glob("*.py")))
-    return tuple(page for page in pages if page.algorithms or page.protocols)
+    paths = [path for folder in FOLDERS for path in sorted((_SOURCE / folder).glob("*.py"))]
+    return tuple(entry for path in paths for entry in read_entries(f"fred.{path.parent.name}.{path.stem}", path))
 
 
-@cache
-def of_algorithms() -> dict[str, tuple[Row, str]]:
-    """Return the row of each algorithm and the module that holds it, by the algorithm's name."""
-    return {name: (row, page.module) for page in known() for name, row in page.algorithms.items()}
+def targets(kind: str) -> dict[str, str]:
+    """Return the classes of this `kind` as `module:Class`, by their names in scenarios."""
+    return {entry.name: f"{entry.module}:{entry.cls}" for entry in entries() if entry.kind == kind}
 
 
-def read(module: str, path: Path) -> Page:
-    """Return the tables in a file: `ALGORITHMS` and `PROTOCOLS`. Raises FredError if one is not a literal.
+def read_entries(module: str, path: Path) -> Iterator[Entry]:
+    """Yield the algorithms and protocols in a file.
 
     Args:
         module: name of the file's module, as in an import statement.
         path: the file.
     """
-    tables: dict[str, Mapping[str, Any]] = {"ALGORITHMS": {}, "PROTOCOLS": {}}
     for node in ast.parse(path.read_text(encoding="utf-8"), path).body:
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Name) and target.id in tables:
-                try:
-                    tables[target.id] = ast.literal_eval(node.value)
-                except (ValueError, TypeError):
-                    raise FredError(
-                        f"{path}, line {node.lineno}: `{target.id}` must be a literal: it is read, not run"
-                    ) from None
-    return Page(module, tables["ALGORITHMS"], tables["PROTOCOLS"])
+        lines = [line for line in getattr(node, "body", ()) if isinstance(line, ast.Assign)]
+        values = {target.id: line.value for line in lines for target in line.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.ClassDef) and isinstance(name := values.get("name"), ast.Constant):
+            family = getattr(values.get("family"), "attr", "")
+            yield Entry("algorithm" if family else "protocol", str(name.value), module, node.name, family)

@@ -1,4 +1,4 @@
-"""The registry of all components that a scenario can name. Those in `fred/systems` are in the tables of its files.
+"""The registry of all components that a scenario can name. Algorithms and protocols have their names in their classes.
 
 Contract tests cover all entries.
 """
@@ -15,16 +15,14 @@ import traceback
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from fred.base import options
 from fred.base.errors import FredError
 from fred.components import own_code, pages
 
-_ROWS = "fred.systems.rows"  # its attributes are the classes made from rows
 REGISTRY: dict[str, dict[str, str]] = {
-    "algorithm": {name: f"{_ROWS}:{name}" for name in pages.of_algorithms()},
+    "algorithm": pages.targets("algorithm"),
     "codec": {
         "float": "fred.learning.codecs.floats:Float",
         "e3m0": "fred.learning.codecs.floats:E3M0",
@@ -36,20 +34,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "power-sgd": "fred.learning.codecs.power_sgd:PowerSGD",
         "dct": "fred.learning.codecs.dct:DCT",
     },
-    "protocol": {
-        "synchronous": "fred.protocols.synchronous:Synchronous",
-        "asynchronous": "fred.protocols.asynchronous:Asynchronous",
-        "dispatcher": "fred.protocols.dispatcher:Dispatcher",
-        "gated": "fred.protocols.gated:Gated",
-        "cutoff": "fred.protocols.cutoff:Cutoff",
-        "allreduce": "fred.protocols.allreduce:Allreduce",
-        "local-steps": "fred.protocols.local_steps:LocalSteps",
-        "buffered": "fred.protocols.buffered:Buffered",
-        "outer-steps": "fred.protocols.outer_steps:OuterSteps",
-        "gossip": "fred.protocols.gossip:Gossip",
-        "client-rounds": "fred.protocols.client_rounds:ClientRounds",
-        **{name: f"{page.module}:{own}" for page in pages.known() for name, own in page.protocols.items()},
-    },
+    "protocol": pages.targets("protocol"),
     "cutoff": {
         "all": "fred.prediction.contract:AllWorkers",
         "count": "fred.prediction.fixed:FixedCount",
@@ -59,13 +44,13 @@ REGISTRY: dict[str, dict[str, str]] = {
         "elfving": "fred.prediction.elfving:Elfving",
         "empirical": "fred.prediction.empirical:Empirical",
         "ewma": "fred.prediction.ewma:EWMA",
-        "hmm": "fred.prediction.hmm:HiddenMarkov",
+        "hmm": "fred.prediction.hmm:HMM",
         "backup": "fred.prediction.backup:DynamicBackup",
         "auto": "fred.prediction.auto:Auto",
         "oracle": "fred.prediction.contract:Oracle",
-        "dmm": "fred.prediction.deep.rule:DeepMarkov",
-        "dmm-plain": "fred.prediction.deep.rule:PlainDeepMarkov",
-        "dmm-printed": "fred.prediction.deep.rule:PrintedDeepMarkov",
+        "dmm": "fred.prediction.deep.rule:DMM",
+        "dmm-plain": "fred.prediction.deep.rule:DMMPlain",
+        "dmm-printed": "fred.prediction.deep.rule:DMMPrinted",
     },
     "topology": {
         "ring": "fred.protocols.topology:Ring",
@@ -115,7 +100,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "bimodal": "fred.cluster.latency:Bimodal",
         "mixture": "fred.cluster.latency:Mixture",
         "empirical": "fred.cluster.measured:Empirical",
-        "trace": "fred.cluster.recorded:Recorded",
+        "trace": "fred.cluster.recorded:RecordedTrace",
     },
     "model": {
         "softmax": "fred.learning.models.mlp:SoftmaxRegression",
@@ -162,6 +147,22 @@ BASES = {  # base class of each kind, also for users' own classes
     "data": "fred.learning.data.dataset:Data",
 }
 
+NAMESPACES = {  # of each kind: the word for it in `fred list`, and the module with its classes, such as `fred.systems`
+    "algorithm": "systems",
+    "codec": "codecs",
+    "protocol": "protocols",
+    "cutoff": "cutoffs",
+    "topology": "topology",
+    "selection": "selection",
+    "gate": "gates",
+    "contention": "contention",
+    "fault": "faults",
+    "latency": "latency",
+    "model": "models",
+    "loss": "losses",
+    "data": "data",
+}
+
 _ENTRY_POINTS = "fred.systems"  # group in which installed packages name modules with components
 _LISTED = 30  # names in a message
 _OPTIMIZERS = ("adagrad", "adam", "adamw", "lamb", "lion", "nadam", "rmsprop", "sgd")  # not algorithms
@@ -196,7 +197,7 @@ def allow_import(names: Iterable[str]) -> None:
         importlib.invalidate_caches()  # the file may be new
         module = _module_of(name)
         try:
-            found = importlib.import_module(module)
+            importlib.import_module(module)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too
@@ -209,7 +210,6 @@ def allow_import(names: Iterable[str]) -> None:
             elif isinstance(error, ModuleNotFoundError) and not hint:
                 hint = f"; expected {module}.py in this folder, or an installed package"
             raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}{hint}") from error
-        _add_rows(found)
         own_code.facts()  # record the digests at the import
         _importable.update({name: module, module: module})
 
@@ -229,16 +229,6 @@ def _module_of(name: str) -> str:
     return offered[0] if offered else name
 
 
-def _add_rows(module: ModuleType) -> None:
-    """Add classes for the algorithms in a module's table `ALGORITHMS`, as for files in `fred/systems`."""
-    rows = vars(module).get("ALGORITHMS")
-    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
-        return  # a table of the user's own, for something else
-    for name, row in rows.items():
-        if name not in vars(module):
-            setattr(module, name, _load(f"{_ROWS}:made_of")(name, row, module.__name__, module.__name__))
-
-
 def imported() -> list[str]:
     """Return the names of the allowed modules."""
     return sorted(set(_importable.values()))
@@ -249,7 +239,7 @@ def lookup(kind: str, name: str) -> type[Any]:
 
     >>> from fred.components import registry
     >>> registry.lookup("algorithm", "asgd").__name__
-    'asgd'
+    'ASGD'
     >>> registry.lookup("algorithm", "my_servers:Patient")
     Traceback (most recent call last):
     fred.FredError: a scenario alone never makes FRED import code: allow it with `--import my_servers`
@@ -257,7 +247,11 @@ def lookup(kind: str, name: str) -> type[Any]:
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
-        known = ", ".join(REGISTRY[kind]) if len(REGISTRY[kind]) <= _LISTED else f"the names that `fred list {kind}` lists"
+        known = (
+            ", ".join(REGISTRY[kind])
+            if len(REGISTRY[kind]) <= _LISTED
+            else f"the names that `fred list {NAMESPACES[kind]}` lists"
+        )
         optimizer = f"; `{name}` is an optimizer: `algorithm: {{name: asgd, optimizer: {name}}}`"
         hint = optimizer if kind == "algorithm" and name in _OPTIMIZERS else nearest(name, REGISTRY[kind])
         raise FredError(f"expected one of {known}, or `module:Class`{hint}")
@@ -335,7 +329,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def summary(target: str) -> str:
     """Return the one-line description of a table entry, without importing it.
 
-    It is the first line of the row's `about`, or of the docstring of the class, or of that of its file.
+    It is the first line of the docstring of the class, or of that of its file.
 
     Args:
         target: `module:Class`, as in the tables.
@@ -345,14 +339,8 @@ def summary(target: str) -> str:
         'Asynchronous SGD: apply every gradient on arrival, whatever its staleness.'
     """
     module, name = target.split(":")
-    if module == _ROWS:
-        row, module = pages.of_algorithms()[name]
-        if "about" in row:
-            return str(row["about"]).partition("\n")[0]
-        *elsewhere, name = row["server"].split(":")
-        module = elsewhere[0] if elsewhere else module
-    said = _docstrings(module)
-    return (said[name] or said[""]).partition("\n")[0]
+    docstrings = _docstrings(module)
+    return (docstrings[name] or docstrings[""]).partition("\n")[0]
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from fred.base.errors import FredError
 from fred.base.later import jax, jnp, optax
 from fred.components.component import Component
 from fred.components.one_of import OneOf
@@ -115,11 +116,11 @@ class Server(Component):
         ([0.25, 2.0], 2)
     """
 
+    name: ClassVar[str] = ""  # in scenarios, of a class in `fred/systems`
     family: ClassVar[Family] = Family.OWN
     rule: ClassVar[str] = ""  # update rule as formulas, for docs/algorithms.md, which defines the symbols
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
     protocol_options: ClassVar[dict[str, Any]] = {}  # defaults of that protocol's options, where the scenario gives none
-    page: ClassVar[str] = ""  # the module in `fred.systems` whose row defines the class
     divisible: ClassVar[bool] = True  # False: `params` hold more than the model, so servers cannot hold a block each
     draws: ClassVar[bool] = (
         False  # True: states have `words`, two 32-bit words that depend on the seed and are equal on all replicas
@@ -144,6 +145,18 @@ class Server(Component):
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
         None, description="codec of workers' gradients and pseudo-gradients; absent: 4 bytes for each number"
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
+        """Drop inherited options of another protocol. Raises FredError if `protocol` is not a name."""
+        super().__pydantic_init_subclass__(**settings)
+        if not isinstance(cls.protocol, str):
+            raise FredError(
+                f"class `{cls.__name__}`: `protocol`: expected the name of a protocol, such as `softsync`; "
+                "its options are those of `protocol_options`, such as {'n': 2}"
+            )
+        if "protocol" in vars(cls) and "protocol_options" not in vars(cls):
+            cls.protocol_options = {}
 
     @property
     def has_plain_steps(self) -> bool:

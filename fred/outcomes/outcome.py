@@ -14,7 +14,17 @@ Named = dict[str, NDArray]  # parameters by path, such as `layer0/weights`
 
 
 class Outcome(Protocol):
-    """The outcome of one run with one seed; `Computed` has it in memory, `Stored` reads it from its folder on demand."""
+    """The outcome of one run with one seed; `Computed` has it in memory, `Stored` reads it from its folder on demand.
+
+    Example: `fred.Result.outcome` returns one:
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster=fred.Cluster(workers=2), algorithm=fred.systems.ASGD(learning_rate=0.1), stop=fred.Stop(updates=4)
+        ... )
+        >>> outcome = fred.run(scenario).outcome("asgd")
+        >>> outcome.seed, outcome.has_clock, len(outcome.run_times)
+        (0, True, 4)
+    """
 
     @property
     def name(self) -> str:

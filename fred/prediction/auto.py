@@ -51,7 +51,7 @@ from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCountOrDeadline, FixedDeadline
 from fred.prediction.following import RATE, Following, shared
-from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.hmm import HMM
 from fred.prediction.lognormal import Floats
 from fred.prediction.mad_deadline import MADDeadline
 
@@ -92,7 +92,7 @@ class Auto(CutoffRule):
             Empirical(),
             EWMA(of="worker"),
             EWMA(),
-            HiddenMarkov(),
+            HMM(),
         ),
         min_length=1,
         description="candidate rules",

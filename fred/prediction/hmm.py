@@ -24,7 +24,7 @@ Row = tuple[Annotated[float, Field(ge=0, le=1)], ...]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class HiddenMarkov(Watched):
+class HMM(Watched):
     """The best count by a hidden Markov model of slowdowns, in which every node switches between a few states.
 
     An exact filter predicts the next states. log x of a worker is normal around its own median plus its node's log
@@ -88,7 +88,7 @@ class HiddenMarkov(Watched):
 
 
 class _Filter(Predictor):
-    def __init__(self, rule: HiddenMarkov, node_of: NodeOf):
+    def __init__(self, rule: HMM, node_of: NodeOf):
         super().__init__(rule, len(node_of))
         self._levels, self._transition = log(np.array(rule.slowdowns)), np.array(rule.transition)
         self._chain_of = rule.chains(node_of)

@@ -27,6 +27,7 @@ from fred.timing.simulation import Process, Simulation
 class Allreduce(Protocol):
     """All workers compute at the same parameters; an allreduce averages the gradients, and all make the same update."""
 
+    name = "allreduce"
     faults: ClassVar[str] = (
         "All workers wait: the lost gradient is computed again, and the allreduce begins when all workers are available."
     )

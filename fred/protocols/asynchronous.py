@@ -11,6 +11,7 @@ from fred.timing.simulation import Process, Simulation
 class Asynchronous(Central):
     """Every worker pulls, computes and pushes at its own pace; the server applies each gradient on arrival."""
 
+    name = "asynchronous"
     faults: ClassVar[str] = "A returning worker reads the newest model; no worker waits."
 
     def start(self, sim: Simulation) -> None:

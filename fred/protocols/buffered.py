@@ -83,6 +83,8 @@ class Buffered(Centred, Paced):
     without company loses no time, unless its step takes less than the grace time.
     """
 
+    name = "buffered"
+
     period: Count = Field(4, description="H: updates of each worker before it sends their pseudo-gradient")
     buffer: Count = Field(4, description="M: pseudo-gradients in each update of the server model, from any workers")
     grace: Annotated[float, Field(gt=0)] | None = Field(

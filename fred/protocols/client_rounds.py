@@ -58,6 +58,7 @@ class ClientRounds(Protocol):
     the number of clients. Steps of late clients are not computed.
     """
 
+    name = "client-rounds"
     faults: ClassVar[str] = (
         "Only available clients are sampled. A client that goes offline computes the lost gradient again when it rejoins; "
         "the round waits for it unless others stand in (`spare`) or the `deadline` passes."

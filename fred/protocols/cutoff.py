@@ -23,6 +23,7 @@ class Cutoff(Protocol):
     where those of dropped workers are censored at the end of the round. A rule may also ask for the algorithm's statistic.
     """
 
+    name = "cutoff"
     faults: ClassVar[str] = (
         "A round waits for an offline worker only if the rule's count needs it; a lost gradient is computed again, and the "
         "allreduce waits for every worker whose gradient it averages."

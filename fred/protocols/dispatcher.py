@@ -33,6 +33,8 @@ class Dispatcher(Gates):
     pass through the gates of `gated`, which are open by default.
     """
 
+    name = "dispatcher"
+
     has_clock = False
 
     selection: Annotated[Selection, OneOf("selection")] = Field(Uniform(), description="rule that draws the next worker")

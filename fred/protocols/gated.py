@@ -41,6 +41,7 @@ class Gated(Gates, Central):
     the mean, of all stored gradients (`unsent`). A message that does not pass takes no time on the network.
     """
 
+    name = "gated"
     faults: ClassVar[str] = "A returning worker reads the newest model, and its unsent gradients are lost; no worker waits."
 
     def check(self, cluster: Cluster) -> None:

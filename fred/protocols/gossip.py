@@ -53,6 +53,7 @@ class Gossip(Protocol):
     push-sum (SGP) accounts for.
     """
 
+    name = "gossip"
     faults: ClassVar[str] = (
         "A worker keeps its model and received models, and computes the lost gradient again; its neighbours wait, then theirs."
     )

@@ -42,6 +42,7 @@ class LocalSteps(Protocol):
     ceil(H / 2). F is the loss of evaluations, where the paper has the training loss; to compute it takes no virtual time.
     """
 
+    name = "local-steps"
     asks_for: ClassVar[Literal["statistic", "loss"]] = "loss"
 
     faults: ClassVar[str] = (

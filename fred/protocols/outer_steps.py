@@ -81,6 +81,7 @@ class OuterSteps(Paced):
     pull sends nothing and takes no time.
     """
 
+    name = "outer-steps"
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; an outer step begins when all workers are available."
     )

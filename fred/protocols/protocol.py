@@ -39,6 +39,7 @@ class Protocol(Component):
         [[2.25, 1.5]]
     """
 
+    name: ClassVar[str] = ""  # in scenarios, of a class in `fred/systems` or `fred/protocols`
     has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events matters
     asks_for: ClassVar[Literal["statistic", "loss"]] = "statistic"  # value on which timing depends, if `needs_values`
     faults: ClassVar[str] = ""  # effect of an offline worker on itself and on the others

@@ -41,6 +41,7 @@ class Synchronous(Protocol):
     gradients, until they are back.
     """
 
+    name = "synchronous"
     faults: ClassVar[str] = (
         "A returning worker reads the newest model. A round waits until it has N gradients, so backup workers stand in; "
         "with a `timeout` it goes on without workers that are away."

@@ -28,7 +28,19 @@ Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_l
 
 
 class Scenario(Component):
-    """One experiment: named runs, each repeated with every seed."""
+    """One experiment: named runs, each repeated with every seed.
+
+    Example: `fred.scenario` and `fred.load` return one:
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster=fred.Cluster(workers=2),
+        ...     algorithm=fred.systems.ASGD(learning_rate=0.1),
+        ...     stop=fred.Stop(updates=4),
+        ...     seeds=(1, 2),
+        ... )
+        >>> isinstance(scenario, fred.Scenario), list(scenario.runs), scenario.seeds
+        (True, ['asgd'], (1, 2))
+    """
 
     title: str = Field("", description="what the experiment shows")
     comment: str = Field("", description="what to look for; absent: the comment at the start of the file")

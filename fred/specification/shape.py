@@ -23,7 +23,13 @@ Measure = Literal["updates", "gradients", "seconds"]
 
 
 class Stop(Component):
-    """The limits of a run, which ends at the first limit that it reaches."""
+    """The limits of a run, which ends at the first limit that it reaches.
+
+    Example: 100 updates, or less if they take more than a minute:
+        >>> import fred
+        >>> fred.Stop(updates=100, seconds=60.0).limits
+        ['updates', 'seconds']
+    """
 
     updates: Count | None = Field(None, description="updates of the parameters")
     gradients: Count | None = Field(None, description="gradients that took part in an update")
@@ -61,7 +67,13 @@ class Stop(Component):
 
 
 class Evaluate(Component):
-    """The schedule and the targets of evaluations. The start and the end of a run are always evaluated."""
+    """The schedule and the targets of evaluations. The start and the end of a run are always evaluated.
+
+    Example: ten evaluations of a run of 500 updates:
+        >>> import fred
+        >>> fred.Evaluate(points=10).spacing(fred.Stop(updates=500))
+        ('updates', 50.0)
+    """
 
     points: Count | None = Field(
         None, description="number of evaluations, evenly spread over the first limit in `stop` (default: 40)"
@@ -115,7 +127,19 @@ class Evaluate(Component):
 
 
 class Run(Component):
-    """One run: an algorithm that trains a task on a cluster."""
+    """One run: an algorithm that trains a task on a cluster.
+
+    Example: two workers, which wait for each other, take 0.5 s for each of four updates:
+        >>> import fred
+        >>> run = fred.Run(
+        ...     cluster=fred.Cluster(workers=2, compute=fred.latency.Constant(seconds=0.5)),
+        ...     algorithm=fred.systems.SSGD(learning_rate=0.1),
+        ...     protocol=fred.protocols.Synchronous(),
+        ...     stop=fred.Stop(updates=4),
+        ... )
+        >>> fred.run(fred.Scenario(runs={"ssgd": run})).summary["virtual_seconds"].tolist()
+        [2.0]
+    """
 
     task: Task | None = Field(None, description="the learning task; absent: only the timing is simulated")
     cluster: Annotated[Cluster, checked_as(Cluster)]

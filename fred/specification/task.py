@@ -11,7 +11,14 @@ from fred.schedule.minibatches import Division, Sampling
 
 
 class Task(Component):
-    """The learning task: data, model, loss and minibatches."""
+    """The learning task: data, model, loss and minibatches.
+
+    Example:
+        >>> import fred
+        >>> task = fred.Task(data=fred.data.Digits(), model=fred.models.MLP(hidden=(32,)), batch_size=16)
+        >>> task.model.hidden, task.batch_size, task.has_perplexity
+        ((32,), 16, True)
+    """
 
     data: Annotated[Any, OneOf("data")] = Field(description="the examples", examples=["digits"])
     model: Annotated[Any, OneOf("model")] = Field(description="the model to train", examples=["mlp"])

@@ -25,23 +25,23 @@ from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.one_of import OneOf
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Bipartite, Topology
 from fred.schedule.layout import Layout
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "ad-psgd": {
-        "about": "Decentralized SGD: workers step their own models, and average them in random pairs without waiting.",
-        "family": "averaged",
-        "rule": """\
+
+class ADPSGD(Server):
+    """Decentralized SGD: workers step their own models, and average them in random pairs without waiting."""
+
+    name = "ad-psgd"
+    family = Family.AVERAGED
+    rule = """\
 w_j <- (w_i + w_j) / 2         (j is drawn; w_i is what i has sent)
 w_i <- w_i + (w_j - w_i) / 2    (what j had sent back less what i had sent)
-w_i <- w_i - step(g_i)          (at any time)""",
-        "protocol": "pairwise",
-    },
-}
-PROTOCOLS = {"pairwise": "Pairwise"}
+w_i <- w_i - step(g_i)          (at any time)"""
+    protocol = "pairwise"
 
 
 class Pairwise(Protocol):
@@ -53,6 +53,7 @@ class Pairwise(Protocol):
     changed since. So no worker waits, and averaging leaves the sum of all models unchanged.
     """
 
+    name = "pairwise"
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; its partner waits, and goes on computing."
     )

@@ -35,25 +35,29 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.components.component import Count, Duration, Whole
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "mindflayer": {
-        "about": "SGD with a time limit for each gradient: slow ones are aborted, and each update sums those in time.",
-        "family": "fresh",
-        "rule": "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: probability)",
-        "protocol": "time-limited",
-    },
-    "ata": {
-        "about": "Synchronous SGD with B gradients per update, assigned to the workers that are estimated to be fastest.",
-        "family": "fresh",
-        "rule": "w <- w - step(mean of the B g at w, a_i of worker i)",
-        "protocol": "bandit",
-    },
-}
-PROTOCOLS = {"time-limited": "TimeLimited", "bandit": "Bandit"}
+
+class MindFlayer(Server):
+    """SGD with a time limit for each gradient: slow ones are aborted, and each update sums those in time."""
+
+    name = "mindflayer"
+    family = Family.FRESH
+    rule = "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: probability)"
+    protocol = "time-limited"
+
+
+class ATA(Server):
+    """Synchronous SGD with B gradients per update, assigned to the workers that are estimated to be fastest."""
+
+    name = "ata"
+    family = Family.FRESH
+    rule = "w <- w - step(mean of the B g at w, a_i of worker i)"
+    protocol = "bandit"
+
 
 Allot = Callable[[], list[int]]
 Positive = Annotated[float, Field(gt=0)]
@@ -100,6 +104,8 @@ class TimeLimited(_Allotted):
     have heavy tails. The probability of finishing in time follows from the worker's distribution of compute times (in a
     trace, from all workers' times), without contention.
     """
+
+    name = "time-limited"
 
     trials: Count | tuple[Whole, ...] = Field(
         1, description="B: gradients that each worker begins in a round; or a list with one number per worker", examples=[4]
@@ -149,6 +155,8 @@ class Bandit(_Allotted):
     times, with q = ln(2 k^2) in round k. The next gradient goes to the worker that would finish first if all bounds were the
     true times. No gradient is wasted.
     """
+
+    name = "bandit"
 
     gradients: Count | None = Field(
         None, description="B: gradients in each update; absent: as many as there are workers", examples=[5]

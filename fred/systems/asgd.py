@@ -1,15 +1,6 @@
 """Asynchronous SGD [Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1]."""
 
-from fred.learning.server import Server
-
-ALGORITHMS = {
-    "asgd": {
-        "family": "as-they-come",
-        "rule": "w <- w - step(g)",
-        "server": "ASGD",
-        "protocol": "asynchronous",
-    },
-}
+from fred.learning.server import Family, Server
 
 
 class ASGD(Server):
@@ -26,3 +17,8 @@ class ASGD(Server):
         >>> state.params["w"].tolist(), int(state.clock)
         ([-1.0], 2)
     """
+
+    name = "asgd"
+    family = Family.AS_THEY_COME
+    rule = "w <- w - step(g)"
+    protocol = "asynchronous"

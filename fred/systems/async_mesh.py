@@ -15,28 +15,8 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Share, State
+from fred.learning.server import Family, Message, Scalar, Share, State
 from fred.systems.sparta import Masked
-
-ALGORITHMS = {
-    "async-mesh": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)
-d_i <- beta d_i + (1 - beta) (w_i, tau updates ago, - w_i)
-w_i <- mean of all w, tau updates ago, - lambda d_i          (both: its coordinates in the mask)""",
-        "server": "AsyncMesh",
-        "protocol": {"name": "late-averaging", "delay": 5},
-    },
-    "loscar": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)
-w_i <- mean of all y + w_i - y_i    (y_i: w_i when it was sent; its coordinates in the mask)""",
-        "server": "LOSCAR",
-        "protocol": {"name": "late-averaging", "delay": None},
-    },
-}
 
 _FIRST_DECAY, _LAST_DECAY, _WARM_UP = 0.5, 0.99, 1000  # AsyncMesh's beta, and updates
 
@@ -80,6 +60,15 @@ class AsyncMesh(_Late):
         [2.0]
     """
 
+    name = "async-mesh"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+d_i <- beta d_i + (1 - beta) (w_i, tau updates ago, - w_i)
+w_i <- mean of all w, tau updates ago, - lambda d_i          (both: its coordinates in the mask)"""
+    protocol = "late-averaging"
+    protocol_options = {"delay": 5}
+
     average_changes: bool = Field(
         True, description="whether to average a worker's changes over time; false: use the last change"
     )
@@ -106,6 +95,14 @@ class LOSCAR(_Late):
 
     No worker waits. When a mean is merged, the next average begins, of newly drawn coordinates.
     """
+
+    name = "loscar"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+w_i <- mean of all y + w_i - y_i    (y_i: w_i when it was sent; its coordinates in the mask)"""
+    protocol = "late-averaging"
+    protocol_options = {"delay": None}
 
     def _part(self, number: Any) -> Any:
         return number * 0

@@ -41,38 +41,43 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.learning.server import Family, Moved, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "async-local": {
-        "about": "Asynchronous local SGD: the server applies the sums of workers' M local steps, unless they are too stale.",
-        "family": "as-they-come",
-        "rule": """\
+
+class AsyncLocal(Moved):
+    """Asynchronous local SGD: the server applies the sums of workers' M local steps, unless they are too stale."""
+
+    name = "async-local"
+    family = Family.AS_THEY_COME
+    rule = """\
 w_i <- w_i - step(g_i)           (M times, from w on)
-w <- w - (w when it was read - w_i)    (unless more than B gradients have been applied since)""",
-        "server": "fred.learning.server:Moved",
-        "protocol": "local-sums",
-    },
-    "async-batch": {
-        "about": "Asynchronous SGD with sums of M gradients of one worker at one model; sums that are too stale are dropped.",
-        "family": "as-they-come",
-        "rule": "w <- w - step(sum of M g at w_read)    (unless more than B gradients have been applied since)",
-        "protocol": "batch-sums",
-    },
-    "birch-local": {
-        "about": "Local SGD with sums: workers make B local steps in all, whose sum the server applies to its model.",
-        "family": "fresh",
-        "rule": """\
+w <- w - (w when it was read - w_i)    (unless more than B gradients have been applied since)"""
+    protocol = "local-sums"
+
+
+class AsyncBatch(Server):
+    """Asynchronous SGD with sums of M gradients of one worker at one model; sums that are too stale are dropped."""
+
+    name = "async-batch"
+    family = Family.AS_THEY_COME
+    rule = "w <- w - step(sum of M g at w_read)    (unless more than B gradients have been applied since)"
+    protocol = "batch-sums"
+
+
+class BirchLocal(Moved):
+    """Local SGD with sums: workers make B local steps in all, whose sum the server applies to its model."""
+
+    name = "birch-local"
+    family = Family.FRESH
+    rule = """\
 w_i <- w_i - step(g_i)           (from w on, until all together have made B)
-w <- w - sum of all w - w_i""",
-        "server": "fred.learning.server:Moved",
-        "protocol": "local-total",
-    },
-}
-PROTOCOLS = {"local-sums": "LocalSums", "batch-sums": "BatchSums", "local-total": "LocalTotal"}
+w <- w - sum of all w - w_i"""
+    protocol = "local-total"
+
 
 _STEPS = Field(4, description="M: gradients in each sum")
 _BOUND = Field(
@@ -104,6 +109,8 @@ class LocalSums(_Bounded):
     With M = 1 it is asynchronous SGD. The age of a sum is counted in gradients.
     """
 
+    name = "local-sums"
+
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.centred(cluster.size)
 
@@ -127,6 +134,8 @@ class BatchSums(_Bounded):
 
     With M = 1 it is asynchronous SGD. The age of a sum is counted in gradients.
     """
+
+    name = "batch-sums"
 
     @property
     def sends_sums(self) -> bool:
@@ -169,6 +178,7 @@ class LocalTotal(Protocol):
     Unfinished gradients are aborted at that moment. The server adds all sums to its model, and all workers read it.
     """
 
+    name = "local-total"
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; the others go on, and wait for its sum."
     )

@@ -9,20 +9,8 @@ from pydantic import Field
 from fred.base.later import jax, jnp
 from fred.components.component import Count
 from fred.learning.optimizer import Optimizer, Transformation
-from fred.learning.server import Message, Rate, Scalar, State
+from fred.learning.server import Family, Message, Rate, Scalar, State
 from fred.systems.diloco import DiLoCo
-
-ALGORITHMS = {
-    "cgad": {
-        "family": "answered",
-        "rule": """\
-w_i <- w_i - step(g_i)           (H times, from w on)
-D <- (w when it was read - w_i) x e^(-a tau) x (1 + cos(pi min(1, tau / tau_c))) / 2
-w <- w - outer step(D)           (Adam, as each arrives)""",
-        "server": "CGAD",
-        "protocol": {"name": "buffered", "buffer": 1},
-    },
-}
 
 
 class CGAD(DiLoCo):
@@ -39,6 +27,15 @@ class CGAD(DiLoCo):
         >>> [round(float(each[0]), 3) for each in seen]
         [1.0, 0.303, 0.0]
     """
+
+    name = "cgad"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i)           (H times, from w on)
+D <- (w when it was read - w_i) x e^(-a tau) x (1 + cos(pi min(1, tau / tau_c))) / 2
+w <- w - outer step(D)           (Adam, as each arrives)"""
+    protocol = "buffered"
+    protocol_options = {"buffer": 1}
 
     outer_rate: Rate = Field(0.01, description="learning rate of the outer optimizer")
     outer: Optimizer = Field(

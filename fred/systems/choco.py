@@ -25,26 +25,13 @@ from fred.base.later import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.one_of import OneOf
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.protocols.gossip import check_undirected, graphs_of, weights_of
 from fred.protocols.inbox import Inbox
 from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Ring, Topology
 from fred.schedule.layout import Layout
 from fred.timing.simulation import Process, Simulation
-
-ALGORITHMS = {
-    "choco-sgd": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)
-h_i <- h_i + code(w_i - h_i)                        (sent; i and its neighbours store h_i)
-w_i <- w_i + gamma (sum over j of W_ij (h_j - h_i))""",
-        "server": "ChocoSGD",
-        "protocol": "choco",
-    },
-}
-PROTOCOLS = {"choco": "ChocoGossip"}
 
 
 class ChocoSGD(Server):
@@ -60,6 +47,14 @@ class ChocoSGD(Server):
         [1.25]
     """
 
+    name = "choco-sgd"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+h_i <- h_i + code(w_i - h_i)                        (sent; i and its neighbours store h_i)
+w_i <- w_i + gamma (sum over j of W_ij (h_j - h_i))"""
+    protocol = "choco"
+
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
         """Subtract `total`, the compressed error of a worker's public copy."""
         return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)
@@ -73,6 +68,7 @@ class ChocoGossip(Protocol):
     sum of (the neighbour's public copy - its own). The weights are Metropolis's: 1 / (1 + the larger of both degrees).
     """
 
+    name = "choco"
     faults: ClassVar[str] = (
         "A worker keeps its model and received models, and computes the lost gradient again; its neighbours wait, then theirs."
     )

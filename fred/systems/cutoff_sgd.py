@@ -14,11 +14,13 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [119, 357, 119]
 """
 
-ALGORITHMS = {
-    "cutoff-sgd": {
-        "about": "Synchronous SGD with a cutoff: each update averages the first gradients of a round and drops the others.",
-        "family": "fresh",
-        "rule": "w <- w - step(mean of the first c of n g)",
-        "protocol": "cutoff",
-    },
-}
+from fred.learning.server import Family, Server
+
+
+class CutoffSGD(Server):
+    """Synchronous SGD with a cutoff: each update averages the first gradients of a round and drops the others."""
+
+    name = "cutoff-sgd"
+    family = Family.FRESH
+    rule = "w <- w - step(mean of the first c of n g)"
+    protocol = "cutoff"

@@ -23,23 +23,22 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.components.component import Count
+from fred.learning.server import Family, Moved
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "cycle": {
-        "about": "Local SGD in turns: one group of workers at a time synchronizes with the server, the others keep computing.",
-        "family": "as-they-come",
-        "rule": """\
+
+class CycleSGD(Moved):
+    """Local SGD in turns: one group of workers at a time synchronizes with the server, the others keep computing."""
+
+    name = "cycle"
+    family = Family.AS_THEY_COME
+    rule = """\
 w_i <- w_i - step(g_i)           (all the time)
-w <- w - sum over a group of (w when it was read - w_i);  w_i <- w    (one group after the other)""",
-        "server": "fred.learning.server:Moved",
-        "protocol": "in-turn",
-    },
-}
-PROTOCOLS = {"in-turn": "InTurn"}
+w <- w - sum over a group of (w when it was read - w_i);  w_i <- w    (one group after the other)"""
+    protocol = "in-turn"
 
 
 class InTurn(Protocol):
@@ -50,6 +49,7 @@ class InTurn(Protocol):
     SGD with sums instead of means.
     """
 
+    name = "in-turn"
     faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient again; its group waits for it."
 
     group_size: Count | None = Field(

@@ -10,13 +10,16 @@ Example: a worker at 1, whose only neighbour is at 3; it averages, then steps wi
     [1.0]
 """
 
-ALGORITHMS = {
-    "d-psgd": {
-        "about": "Decentralized SGD: each worker averages its model with its neighbours', and steps with its own gradient.",
-        "family": "averaged",
-        "rule": """\
+from fred.learning.server import Family, Server
+
+
+class DPSGD(Server):
+    """Decentralized SGD: each worker averages its model with its neighbours', and steps with its own gradient."""
+
+    name = "d-psgd"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)
-w_i <- sum over j of W_ij w_j    (W: the protocol's weights, not 0 for neighbours and itself)""",
-        "protocol": {"name": "gossip", "order": "mix-first"},
-    },
-}
+w_i <- sum over j of W_ij w_j    (W: the protocol's weights, not 0 for neighbours and itself)"""
+    protocol = "gossip"
+    protocol_options = {"order": "mix-first"}

@@ -8,21 +8,7 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
-
-ALGORITHMS = {
-    "dbw": {
-        "family": "fresh",
-        "rule": """\
-w <- w - step(mean of the first k of n g)
-k = argmax of (1 - noise / k) / (expected time of k g)
-noise = L eta / (2 - L eta) V / G
-V <- decay V + (1 - decay) (variance of the round's g)    (if k > 1)
-G <- decay G + (1 - decay) (|mean|^2 - V / k)""",
-        "server": "DBW",
-        "protocol": {"name": "cutoff", "rule": {"name": "backup", "noise": "measured", "objective": "round"}},
-    },
-}
+from fred.learning.server import Family, Message, Scalar, Server, State
 
 _FOR_ALL = 1e30  # noise of which no number of gradients is enough
 
@@ -47,6 +33,17 @@ class DBW(Server):
         >>> state.params["w"].tolist(), round(float(server.statistic(state)), 4)
         ([0.0], 0.6667)
     """
+
+    name = "dbw"
+    family = Family.FRESH
+    rule = """\
+w <- w - step(mean of the first k of n g)
+k = argmax of (1 - noise / k) / (expected time of k g)
+noise = L eta / (2 - L eta) V / G
+V <- decay V + (1 - decay) (variance of the round's g)    (if k > 1)
+G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
+    protocol = "cutoff"
+    protocol_options = {"rule": {"name": "backup", "noise": "measured", "objective": "round"}}
 
     divisible: ClassVar[bool] = False  # lengths are those of whole gradients
     has_statistic: ClassVar[bool] = True

@@ -27,27 +27,13 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
-from fred.learning.server import Message, Scalar, State
+from fred.learning.server import Family, Message, Scalar, State
 from fred.protocols.outer_steps import whole
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.systems.diloco import DiLoCo
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
-
-ALGORITHMS = {
-    "decoupled-diloco": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)                     (all the time; w_i <- w when it comes)
-D_i = w when it came - w_i;  s_i its steps (of the learners that answer in time)
-D <- (sum of s_i |D_i|) / (sum of s_i) x unit(sum of s_i unit(D_i))
-w <- w - outer step(D)""",
-        "server": "DecoupledDiLoCo",
-        "protocol": "quorum",
-    },
-}
-PROTOCOLS = {"quorum": "Quorum"}
 
 
 class DecoupledDiLoCo(DiLoCo):
@@ -68,6 +54,15 @@ class DecoupledDiLoCo(DiLoCo):
         >>> [round(float(each), 3) for each in server.apply_round(state, mean, timestamp=0, count=2).params["w"]]
         [-1.414, -1.414]
     """
+
+    name = "decoupled-diloco"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)                     (all the time; w_i <- w when it comes)
+D_i = w when it came - w_i;  s_i its steps (of the learners that answer in time)
+D <- (sum of s_i |D_i|) / (sum of s_i) x unit(sum of s_i unit(D_i))
+w <- w - outer step(D)"""
+    protocol = "quorum"
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the length and the direction of each array of the `message`, a pseudo-gradient."""
@@ -97,6 +92,7 @@ class Quorum(Protocol):
     fragments, each has rounds of its own, H / P updates after those of the fragment before.
     """
 
+    name = "quorum"
     faults: ClassVar[str] = (
         "No worker waits for a crashed one; a returning one reads the server model, and its unsent work is lost. "
         "All stop when a quorum will never be available again."

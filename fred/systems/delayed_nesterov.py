@@ -12,19 +12,7 @@ from pydantic import Field
 from fred.base.later import jax, jnp
 from fred.components.component import Count
 from fred.learning.models.model import Params
-from fred.learning.server import Decay, Message, Rate, Scalar, Server, Share, State
-
-ALGORITHMS = {
-    "delayed-nesterov": {
-        "family": "answered",
-        "rule": """\
-w_i <- w_i - step(g_i)                 (H times, from w on)
-w <- w - outer_rate (D / N + s mu b)   (D = w when it was read - w_i, as it arrives; s = c)
-b <- mu b + mean of the last N D       (with every N-th, before the step; then s = 1 - c N + c)""",
-        "server": "DelayedNesterov",
-        "protocol": {"name": "buffered", "buffer": 1},
-    },
-}
+from fred.learning.server import Decay, Family, Message, Rate, Scalar, Server, Share, State
 
 
 class DelayedNesterov(Server):
@@ -43,6 +31,15 @@ class DelayedNesterov(Server):
         >>> values
         [3.5, 2.5]
     """
+
+    name = "delayed-nesterov"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i)                 (H times, from w on)
+w <- w - outer_rate (D / N + s mu b)   (D = w when it was read - w_i, as it arrives; s = c)
+b <- mu b + mean of the last N D       (with every N-th, before the step; then s = 1 - c N + c)"""
+    protocol = "buffered"
+    protocol_options = {"buffer": 1}
 
     outer_rate: Rate = Field(0.7, description="learning rate of the server's steps")
     momentum: Decay = Field(0.9, description="mu: decay of the momentum")

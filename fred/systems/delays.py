@@ -16,37 +16,8 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.systems.sasgd import StalenessAware
-
-ALGORITHMS = {
-    "delay-adaptive": {
-        "family": "answered",
-        "rule": "w <- w - step(g) n / max(n, tau)    (n: workers)",
-        "server": "DelayAdaptive",
-        "protocol": "asynchronous",
-    },
-    "dc-asgd": {
-        "family": "answered",
-        "rule": """\
-w <- w - step(g + lambda g g (w - w_read))
-lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adaptive`)""",
-        "server": "DelayCompensated",
-        "protocol": "asynchronous",
-    },
-    "clipped-asgd": {
-        "family": "answered",
-        "rule": "w <- w - step(g min(1, c / |g|))",
-        "server": "ClippedASGD",
-        "protocol": "asynchronous",
-    },
-    "picky-sgd": {
-        "family": "answered",
-        "rule": "w <- w - step(g)    (if |w - w_read| <= distance; else w stays as it is)",
-        "server": "PickySGD",
-        "protocol": "asynchronous",
-    },
-}
 
 Positive = Annotated[float, Field(gt=0)]
 _SHRINK = 2.0**-80  # what is so long that its squares would be infinite
@@ -65,6 +36,11 @@ class DelayAdaptive(StalenessAware):
         >>> [server.apply_update(state, gradient, timestamp=read, worker=0).params["w"].tolist() for read in (0, 4, 6, 8)]
         [[0.75], [0.5], [0.0], [0.0]]
     """
+
+    name = "delay-adaptive"
+    family = Family.ANSWERED
+    rule = "w <- w - step(g) n / max(n, tau)    (n: workers)"
+    protocol = "asynchronous"
 
     beyond: Literal["n / tau", "1 / tau", "0"] = Field(
         "n / tau", description="factor of a step whose gradient is more than n updates stale, n being the number of workers"
@@ -92,6 +68,11 @@ class ClippedASGD(Server):
         >>> server.apply_update(state, {"w": jnp.array([3.0, 4.0])}, timestamp=0, worker=0).params["w"].round(3).tolist()
         [0.4000000059604645, 0.20000000298023224]
     """
+
+    name = "clipped-asgd"
+    family = Family.ANSWERED
+    rule = "w <- w - step(g min(1, c / |g|))"
+    protocol = "asynchronous"
 
     divisible: ClassVar[bool] = False  # its length is the whole gradient's
 
@@ -126,19 +107,26 @@ class _WithCopies(Server):
         return super().sent_bytes(message["gradient"])
 
 
-class DelayCompensated(_WithCopies):
+class DCASGD(_WithCopies):
     """Asynchronous SGD with delay compensation: a Taylor term corrects each gradient for the updates that it missed.
 
     The server stores each worker's copy, so that only gradients are sent. A gradient of 2 at 1, applied at 3:
 
-        >>> from fred.systems.delays import DelayCompensated
+        >>> from fred.systems.delays import DCASGD
         >>> import jax.numpy as jnp
-        >>> server = DelayCompensated(learning_rate=1.0, compensation=0.5)
+        >>> server = DCASGD(learning_rate=1.0, compensation=0.5)
         >>> state = server.init({"w": jnp.array([3.0])}, workers=2)
         >>> message, _ = server.send((), {"w": jnp.array([1.0])}, {"w": jnp.array([2.0])})
         >>> server.apply_update(state, message, timestamp=0, worker=0).params["w"].tolist()  # 3 - (2 + 0.5 x 4 x 2)
         [-3.0]
     """
+
+    name = "dc-asgd"
+    family = Family.ANSWERED
+    rule = """\
+w <- w - step(g + lambda g g (w - w_read))
+lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adaptive`)"""
+    protocol = "asynchronous"
 
     compensation: Positive = Field(0.04, description="lambda: strength of the correction; with `adaptive`, 2 is usual")
     adaptive: bool = Field(False, description="whether to divide lambda by the root of a moving average of squared gradients")
@@ -197,6 +185,11 @@ class PickySGD(_WithCopies):
         >>> used
         [[3.0], [1.0]]
     """
+
+    name = "picky-sgd"
+    family = Family.ANSWERED
+    rule = "w <- w - step(g)    (if |w - w_read| <= distance; else w stays as it is)"
+    protocol = "asynchronous"
 
     divisible: ClassVar[bool] = False  # the distance is that of whole models
 

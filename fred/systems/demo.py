@@ -15,20 +15,7 @@ from fred.base.later import jax, jnp
 from fred.components.one_of import OneOf
 from fred.learning.codecs.codec import Codec
 from fred.learning.codecs.dct import DCT
-from fred.learning.server import Message, Scalar, Server, State
-
-ALGORITHMS = {
-    "demo": {
-        "family": "fresh",
-        "rule": """\
-m_i <- beta m_i + g_i
-q_i <- code(m_i)                     (the largest waves of each chunk)
-m_i <- m_i - q_i
-w <- w - step(sign(sum of q_i))      (beta: the codec's `error_feedback`)""",
-        "server": "DeMo",
-        "protocol": "allreduce",
-    },
-}
+from fred.learning.server import Family, Message, Scalar, Server, State
 
 
 class DeMo(Server):
@@ -44,6 +31,15 @@ class DeMo(Server):
         >>> demo.apply_round(state, {"w": jnp.array([3.0, -0.1])}, timestamp=0, count=2).params["w"].tolist()
         [0.875, 1.125]
     """
+
+    name = "demo"
+    family = Family.FRESH
+    rule = """\
+m_i <- beta m_i + g_i
+q_i <- code(m_i)                     (the largest waves of each chunk)
+m_i <- m_i - q_i
+w <- w - step(sign(sum of q_i))      (beta: the codec's `error_feedback`)"""
+    protocol = "allreduce"
 
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
         DCT(error_feedback=0.999),

@@ -13,20 +13,7 @@ from fred.base.later import jax, jnp, optax
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
-from fred.learning.server import Message, Scalar, Server, State
-
-ALGORITHMS = {
-    "des-loc": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - Adam's step(g_i)    (m_i and v_i: its moments)
-w_i <- mean of all w             (every K updates)
-m_i <- mean of all m             (every 3 K)
-v_i <- mean of all v             (every 6 K)""",
-        "server": "DESLOC",
-        "protocol": "local-steps",
-    },
-}
+from fred.learning.server import Family, Message, Scalar, Server, State
 
 Every = Annotated[int, Field(ge=1, le=64)]
 _NAMES = {"first": "mu", "second": "nu"}  # of the moments, as optax calls them
@@ -52,6 +39,15 @@ class DESLOC(Server):
         {'first': [0.0], 'model': [6.0], 'second': [0.0]}
         {'first': [5.0], 'model': [6.0], 'second': [0.0]}
     """
+
+    name = "des-loc"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - Adam's step(g_i)    (m_i and v_i: its moments)
+w_i <- mean of all w             (every K updates)
+m_i <- mean of all m             (every 3 K)
+v_i <- mean of all v             (every 6 K)"""
+    protocol = "local-steps"
 
     divisible: ClassVar[bool] = False
 

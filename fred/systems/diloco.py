@@ -16,26 +16,7 @@ from fred.base.later import optax
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
-from fred.learning.server import Message, Rate, Scalar, Server, State
-
-ALGORITHMS = {
-    "diloco": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)                  (H times, from w on)
-w <- w - outer step(mean of w - w_i)    (outer: by default D + mu b, where b <- mu b + D, times outer_rate)""",
-        "server": "DiLoCo",
-        "protocol": "outer-steps",
-    },
-    "muloco": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)                  (H times, from w on; Muon: about U V^T, of its momentum U S V^T)
-w <- w - outer step(mean of w - w_i)""",
-        "server": "MuLoCo",
-        "protocol": "outer-steps",
-    },
-}
+from fred.learning.server import Family, Message, Rate, Scalar, Server, State
 
 _NESTEROV = (Transformation.usual("sgd", momentum=0.9, nesterov=True),)
 
@@ -58,6 +39,13 @@ class DiLoCo(Server):
         [3.25, 2.375]
     """
 
+    name = "diloco"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)                  (H times, from w on)
+w <- w - outer step(mean of w - w_i)    (outer: by default D + mu b, where b <- mu b + D, times outer_rate)"""
+    protocol = "outer-steps"
+
     outer_rate: Rate = Field(0.7, description="learning rate of the outer optimizer")
     outer: Optimizer = Field(
         _NESTEROV,
@@ -76,6 +64,13 @@ class DiLoCo(Server):
 
 class MuLoCo(DiLoCo):
     """DiLoCo with Muon as inner optimizer: orthogonalized steps for matrices, Adam with Nesterov momentum for vectors."""
+
+    name = "muloco"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)                  (H times, from w on; Muon: about U V^T, of its momentum U S V^T)
+w <- w - outer step(mean of w - w_i)"""
+    protocol = "outer-steps"
 
     optimizer: Optimizer = Field(
         (Transformation.usual("muon"),), description="optax gradient transformation of local steps, or a list of them"

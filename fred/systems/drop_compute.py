@@ -29,20 +29,20 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "dropcompute": {
-        "about": "Synchronous SGD with gradient accumulation, which drops micro-batches unfinished at a deadline.",
-        "family": "fresh",
-        "rule": "w <- w - step(sum of the g that are done by T / (M n))    (M of each of n were planned)",
-        "protocol": "drop-compute",
-    },
-}
-PROTOCOLS = {"drop-compute": "DropCompute"}
+
+class DropComputeSGD(Server):
+    """Synchronous SGD with gradient accumulation, which drops micro-batches unfinished at a deadline."""
+
+    name = "dropcompute"
+    family = Family.FRESH
+    rule = "w <- w - step(sum of the g that are done by T / (M n))    (M of each of n were planned)"
+    protocol = "drop-compute"
 
 
 class DropCompute(Protocol):
@@ -59,6 +59,7 @@ class DropCompute(Protocol):
     With `average: done` it is divided by the number of finished gradients.
     """
 
+    name = "drop-compute"
     faults: ClassVar[str] = (
         "A lost gradient is computed again; a round waits for offline workers until T at most, or for all while T is unknown."
     )

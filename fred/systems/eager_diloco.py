@@ -31,27 +31,27 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.learning.server import Family
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
+from fred.systems.diloco import DiLoCo
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Operation, Process, Simulation
 
-ALGORITHMS = {
-    "eager-diloco": {
-        "about": """\
-DiLoCo with an allreduce that overlaps the next round; a worker applies its own pseudo-gradient at once.
 
-So every worker has an outer model of its own. With one worker it is DiLoCo.""",
-        "family": "averaged",
-        "rule": """\
+class EagerDiLoCo(DiLoCo):
+    """DiLoCo with an allreduce that overlaps the next round; a worker applies its own pseudo-gradient at once.
+
+    So every worker has an outer model of its own. With one worker it is DiLoCo.
+    """
+
+    name = "eager-diloco"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)                                   (H times, from x_i on)
 D_i = (x_i - w_i) / n + sum over j != i of (D_j of the round before) / n
-x_i <- x_i - outer step(D_i)                             (each worker has its own x_i and outer momentum)""",
-        "server": "fred.systems.diloco:DiLoCo",
-        "protocol": "overlapped-steps",
-    },
-}
-PROTOCOLS = {"overlapped-steps": "OverlappedSteps"}
+x_i <- x_i - outer step(D_i)                             (each worker has its own x_i and outer momentum)"""
+    protocol = "overlapped-steps"
 
 
 class OverlappedSteps(Protocol):
@@ -62,6 +62,7 @@ class OverlappedSteps(Protocol):
     uses no pseudo-gradients of others. A worker that ends a round before the last allreduce is over waits for it.
     """
 
+    name = "overlapped-steps"
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; an allreduce begins when all workers are available."
     )

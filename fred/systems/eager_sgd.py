@@ -30,20 +30,20 @@ from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Operation, Process, Simulation
 
-ALGORITHMS = {
-    "eager-sgd": {
-        "about": "SGD with partial allreduces: each update uses the gradients that are ready; late ones join a later update.",
-        "family": "as-they-come",
-        "rule": "w <- w - step(sum of the g that are ready, late ones included, / workers)",
-        "protocol": "eager",
-    },
-}
-PROTOCOLS = {"eager": "Eager"}
+
+class EagerSGD(Server):
+    """SGD with partial allreduces: each update uses the gradients that are ready; late ones join a later update."""
+
+    name = "eager-sgd"
+    family = Family.AS_THEY_COME
+    rule = "w <- w - step(sum of the g that are ready, late ones included, / workers)"
+    protocol = "eager"
 
 
 class Eager(Protocol):
@@ -54,6 +54,7 @@ class Eager(Protocol):
     update with the sum over all workers, divided by P. A late worker continues at once, at the newest parameters.
     """
 
+    name = "eager"
     faults: ClassVar[str] = (
         "The lost gradient is computed again, a finished one is not lost; offline workers take no part in an allreduce. "
         "If the initiator is offline, all wait for it; every `period` iterations all wait for all."

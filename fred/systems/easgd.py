@@ -38,33 +38,35 @@ from pydantic import Field
 
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.learning.server import Family, Moved
 from fred.protocols.buffered import Centred
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "easgd": {
-        "about": "Elastic averaging SGD: every few steps an elastic force pulls a worker's model and the server's together.",
-        "family": "averaged",
-        "rule": """\
+
+class EASGD(Moved):
+    """Elastic averaging SGD: every few steps an elastic force pulls a worker's model and the server's together."""
+
+    name = "easgd"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)
 w_i <- w_i - a (w_i - w)    (every H updates; a = 0.9 / workers)
-w <- w + a (w_i - w)        (both with w_i and w from before)""",
-        "server": "fred.learning.server:Moved",
-        "protocol": "elastic",
-    },
-    "downpour": {
-        "about": "Downpour SGD: workers step their own models; at intervals they push sums of steps and fetch a new model.",
-        "family": "as-they-come",
-        "rule": """\
+w <- w + a (w_i - w)        (both with w_i and w from before)"""
+    protocol = "elastic"
+
+
+class Downpour(Moved):
+    """Downpour SGD: workers step their own models; at intervals they push sums of steps and fetch a new model."""
+
+    name = "downpour"
+    family = Family.AS_THEY_COME
+    rule = """\
 w_i <- w_i - step(g_i)
 w <- w - sum of the worker's last n_push steps
-w_i <- w    (every n_fetch updates)""",
-        "server": "fred.learning.server:Moved",
-        "protocol": "accumulating",
-    },
-}
-PROTOCOLS = {"elastic": "Elastic", "accumulating": "Accumulating"}
+w_i <- w    (every n_fetch updates)"""
+    protocol = "accumulating"
+
 
 _USUAL = 0.9  # beta: all workers together pull so hard at the server model [Zhang et al. 2015, section 5]
 
@@ -75,6 +77,8 @@ class Elastic(Centred):
     No worker waits. x is the server model that the worker has read; others may move it before the pseudo-gradient arrives. As
     printed in the paper, the next gradient is computed at the worker's model before the exchange.
     """
+
+    name = "elastic"
 
     period: Count = Field(4, description="H: updates of each worker between two exchanges with the server")
     elasticity: Annotated[float, Field(gt=0, le=1)] | None = Field(
@@ -102,6 +106,8 @@ class Accumulating(Centred):
     No worker waits, and the server adds every change to its model. The steps are those of the worker's optimizer: with SGD,
     learning rate x gradient. With `n_push: 1` and `n_fetch: 1` it is asynchronous SGD.
     """
+
+    name = "accumulating"
 
     n_push: Count = Field(1, description="updates of each worker between two messages to the server")
     n_fetch: Count = Field(1, description="updates of each worker between two models from the server")

@@ -16,21 +16,8 @@ from fred.base.later import jax, jnp
 from fred.components.component import Whole
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
-from fred.learning.server import Message, Scalar, State
+from fred.learning.server import Family, Message, Scalar, State
 from fred.systems.diloco import DiLoCo
-
-ALGORITHMS = {
-    "edit": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)    (H times, from w on; or for `every` seconds)
-a_i = |w - w_i|; i is out if a_i - m_i > z sqrt(v_i)
-D <- sum over the others of softmax(-a_i / T) (w - w_i), clipped to norm c
-w <- w - outer step(D); m_i and v_i follow a_i, unless i is out""",
-        "server": "EDiT",
-        "protocol": "outer-steps",
-    },
-}
 
 
 class EDiT(DiLoCo):
@@ -53,6 +40,15 @@ class EDiT(DiLoCo):
         >>> round(float(edit.apply_round(state, total, timestamp=0, count=2).params["w"][0]), 4)  # 4 - (3/4 + 2.0986 / 4)
         2.7253
     """
+
+    name = "edit"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)    (H times, from w on; or for `every` seconds)
+a_i = |w - w_i|; i is out if a_i - m_i > z sqrt(v_i)
+D <- sum over the others of softmax(-a_i / T) (w - w_i), clipped to norm c
+w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
+    protocol = "outer-steps"
 
     outer: Optimizer = Field(
         (Transformation.usual("sgd", momentum=0.8, nesterov=True),),

@@ -14,21 +14,7 @@ from pydantic import Field
 from fred.base.later import jax, jnp
 from fred.components.component import Whole
 from fred.learning.models.model import Params
-from fred.learning.server import Decay, Message, Rate, Scalar, Server, State
-
-ALGORITHMS = {
-    "fadas": {
-        "family": "answered",
-        "rule": """\
-w_i <- w_i - step(g_i)    (H times, from w on)
-D <- mean of the last M pseudo-gradients (w when it was read) - w_i
-m <- beta_1 m + (1 - beta_1) D;  v <- beta_2 v + (1 - beta_2) D D;  u <- max(u, v)
-w <- w - r m / (sqrt(u) + epsilon)
-r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_rate, 1 / tau)""",
-        "server": "FADAS",
-        "protocol": "buffered",
-    },
-}
+from fred.learning.server import Decay, Family, Message, Rate, Scalar, Server, State
 
 
 class FADAS(Server):
@@ -47,6 +33,16 @@ class FADAS(Server):
         >>> [round(stepped(timestamp)[0], 4) for timestamp in (39, 0)]
         [0.9, 0.975]
     """
+
+    name = "fadas"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i)    (H times, from w on)
+D <- mean of the last M pseudo-gradients (w when it was read) - w_i
+m <- beta_1 m + (1 - beta_1) D;  v <- beta_2 v + (1 - beta_2) D D;  u <- max(u, v)
+w <- w - r m / (sqrt(u) + epsilon)
+r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_rate, 1 / tau)"""
+    protocol = "buffered"
 
     outer_rate: Rate = Field(0.01, description="learning rate of the server if no pseudo-gradient is too stale")
     beta_1: Decay = Field(0.9, description="decay of the first moment, the moving average of pseudo-gradients")

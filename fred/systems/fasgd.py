@@ -14,29 +14,8 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Decay, Message, Scalar, Server, State
+from fred.learning.server import Decay, Family, Message, Scalar, Server, State
 from fred.systems.sasgd import Divisor, divisor, weighed
-
-ALGORITHMS = {
-    "fasgd": {
-        "family": "answered",
-        "rule": """\
-n <- gamma n + (1 - gamma) g^2
-b <- gamma b + (1 - gamma) g
-v <- beta v + (1 - beta) sqrt(n - b^2 + epsilon)
-w <- w - step(g / v) / max(tau, 1)""",
-        "server": "FASGD",
-        "protocol": "asynchronous",
-    },
-    "b-fasgd": {
-        "family": "answered",
-        "rule": """\
-w <- as in fasgd, with g, or the worker's last g again if this one is not sent
-P(a message is sent) = 1 / (1 + c / (mean of v + epsilon))""",
-        "server": "BFASGD",
-        "protocol": "gated",
-    },
-}
 
 
 class FASGD(Server):
@@ -59,6 +38,15 @@ class FASGD(Server):
         0.1 0.1 0.93 0.8925
         0.19 0.19 0.8763 0.7784
     """
+
+    name = "fasgd"
+    family = Family.ANSWERED
+    rule = """\
+n <- gamma n + (1 - gamma) g^2
+b <- gamma b + (1 - gamma) g
+v <- beta v + (1 - beta) sqrt(n - b^2 + epsilon)
+w <- w - step(g / v) / max(tau, 1)"""
+    protocol = "asynchronous"
 
     variant: Literal["std", "published-code", "literal"] = Field("std", description="definition of v")
     gamma: Decay = Field(0.9, description="decay of the gradient's moving moments n and b")
@@ -126,6 +114,13 @@ class BFASGD(FASGD):
         >>> float(server.statistic(state)), float(server.statistic(state.replace(v=v)))
         (1.0, 0.5)
     """
+
+    name = "b-fasgd"
+    family = Family.ANSWERED
+    rule = """\
+w <- as in fasgd, with g, or the worker's last g again if this one is not sent
+P(a message is sent) = 1 / (1 + c / (mean of v + epsilon))"""
+    protocol = "gated"
 
     has_statistic: ClassVar[bool] = True
 

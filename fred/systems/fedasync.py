@@ -14,20 +14,8 @@ from pydantic import Field, model_validator
 from fred.base.later import jax, jnp
 from fred.components.component import Whole
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.systems.fedavg import pulled
-
-ALGORITHMS = {
-    "fedasync": {
-        "family": "answered",
-        "rule": """\
-w_i <- w_i - step(g_i + mu (w_i - w))    (H times, from w on)
-w <- (1 - a) w + a w_i,  a = mixing x s(tau)
-s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))""",
-        "server": "FedAsync",
-        "protocol": {"name": "buffered", "buffer": 1},
-    },
-}
 
 
 class FedAsync(Server):
@@ -46,6 +34,15 @@ class FedAsync(Server):
         >>> moved(3), moved(0)
         ([2.0], [1.5])
     """
+
+    name = "fedasync"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i + mu (w_i - w))    (H times, from w on)
+w <- (1 - a) w + a w_i,  a = mixing x s(tau)
+s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
+    protocol = "buffered"
+    protocol_options = {"buffer": 1}
 
     mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="weight a of a fresh model")
     exponent: Annotated[float, Field(ge=0)] = Field(

@@ -16,37 +16,7 @@ from pydantic import Field
 from fred.base.later import jax
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Moved, Rate, Scalar, State
-
-ALGORITHMS = {
-    "fedavg": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)                                   (H times, from w on)
-w <- w - server_rate x sum of p_i (w - w_i)              (p_i: share of client i's examples in the round's)""",
-        "server": "FedAvg",
-        "protocol": {"name": "client-rounds", "weights": "size"},
-    },
-    "fedprox": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i + mu (w_i - w))                    (H times, from w on)
-w <- w - server_rate x sum of p_i (w - w_i)""",
-        "server": "FedProx",
-        "protocol": {"name": "client-rounds", "weights": "size"},
-    },
-    "fednova": {
-        "about": """FedAvg whose pseudo-gradients count per local step, so that clients with more steps do not count more.
-
-    The default work is in proportion to speed. Local steps have no momentum: with it the paper's normalization differs.""",
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - rate x g_i                                  (H_i times, from w on)
-w <- w - (sum of p_i H_i) x sum of p_i (w - w_i) / H_i""",
-        "server": "FedAvg",
-        "protocol": {"name": "client-rounds", "weights": "size", "work": "speed", "normalized": True},
-    },
-}
+from fred.learning.server import Family, Message, Moved, Rate, Scalar, State
 
 
 class FedAvg(Moved):
@@ -62,6 +32,14 @@ class FedAvg(Moved):
         [3.5]
     """
 
+    name = "fedavg"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)                                   (H times, from w on)
+w <- w - server_rate x sum of p_i (w - w_i)              (p_i: share of client i's examples in the round's)"""
+    protocol = "client-rounds"
+    protocol_options = {"weights": "size"}
+
     server_rate: Rate = Field(1.0, description="learning rate of the server's steps")
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
@@ -71,6 +49,21 @@ class FedAvg(Moved):
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
         """Subtract `total`, the mean pseudo-gradient, times the server's rate."""
         return super().apply_round(state, jax.tree.map(lambda leaf: self.server_rate * leaf, total), timestamp, count)
+
+
+class FedNova(FedAvg):
+    """FedAvg whose pseudo-gradients count per local step, so that clients with more steps do not count more.
+
+    The default work is in proportion to speed. Local steps have no momentum: with it the paper's normalization differs.
+    """
+
+    name = "fednova"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - rate x g_i                                  (H_i times, from w on)
+w <- w - (sum of p_i H_i) x sum of p_i (w - w_i) / H_i"""
+    protocol = "client-rounds"
+    protocol_options = {"weights": "size", "work": "speed", "normalized": True}
 
 
 def pulled(gradient: Params, state: State, mu: float) -> Params:
@@ -91,6 +84,14 @@ class FedProx(FedAvg):
         >>> server.apply_update(state, {"w": jnp.array([1.0])}, timestamp=0, worker=0).params["w"].tolist()
         [2.25]
     """
+
+    name = "fedprox"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i + mu (w_i - w))                    (H times, from w on)
+w <- w - server_rate x sum of p_i (w - w_i)"""
+    protocol = "client-rounds"
+    protocol_options = {"weights": "size"}
 
     mu: Annotated[float, Field(ge=0)] = Field(0.01, description="strength of the pull towards the server model; 0: FedAvg")
 

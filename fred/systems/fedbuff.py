@@ -10,18 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from fred.base.later import jax, jnp
-from fred.learning.server import Message, Moved, Rate, Scalar, State
-
-ALGORITHMS = {
-    "fedbuff": {
-        "family": "answered",
-        "rule": """\
-w_i <- w_i - step(g_i)    (H times, from w on)
-w <- w - server_rate x mean of the last K (w when it was read - w_i) / sqrt(1 + tau)""",
-        "server": "FedBuff",
-        "protocol": {"name": "buffered", "buffer": 10},
-    },
-}
+from fred.learning.server import Family, Message, Moved, Rate, Scalar, State
 
 
 class FedBuff(Moved):
@@ -37,6 +26,14 @@ class FedBuff(Moved):
         >>> server.apply_round(state, {"w": (parts[0] + parts[1]) / 2}, timestamp=3, count=2).params["w"].tolist()
         [0.25]
     """
+
+    name = "fedbuff"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i)    (H times, from w on)
+w <- w - server_rate x mean of the last K (w when it was read - w_i) / sqrt(1 + tau)"""
+    protocol = "buffered"
+    protocol_options = {"buffer": 10}
 
     server_rate: Rate = Field(1.0, description="learning rate of the server's steps")
 

@@ -35,7 +35,7 @@ from fred.base.later import jax
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Count
-from fred.learning.server import Decay, Message, Scalar, State
+from fred.learning.server import Decay, Family, Message, Scalar, State
 from fred.protocols.client_rounds import relative
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
@@ -43,18 +43,6 @@ from fred.schedule.schedule import What
 from fred.systems.fedavg import FedAvg
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
-
-ALGORITHMS = {
-    "fedcompass": {
-        "family": "answered",
-        "rule": """\
-w_i <- w_i - step(g_i)    (H_i times, from w on; H_i such that a group of clients arrives together)
-w <- w - server_rate x sum of p_i (w when it was read - w_i) / (1 + tau)^exponent    (of a group)""",
-        "server": "FedCompass",
-        "protocol": {"name": "arrival-groups", "weights": "size"},
-    },
-}
-PROTOCOLS = {"arrival-groups": "ArrivalGroups"}
 
 _STEPS, _SERVER = 0, 1  # replicas
 _NEARLY = 1e-6  # of a step: a whole number of steps may miss a time by the rounding to nanoseconds
@@ -76,6 +64,14 @@ class FedCompass(FedAvg):
         >>> server.apply_round(state, {"w": (parts[0] + parts[1]) / 2}, timestamp=3, count=2).params["w"].tolist()
         [0.25]
     """
+
+    name = "fedcompass"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i)    (H_i times, from w on; H_i such that a group of clients arrives together)
+w <- w - server_rate x sum of p_i (w when it was read - w_i) / (1 + tau)^exponent    (of a group)"""
+    protocol = "arrival-groups"
+    protocol_options = {"weights": "size"}
 
     exponent: Annotated[float, Field(ge=0)] = Field(
         0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
@@ -111,6 +107,7 @@ class ArrivalGroups(Protocol):
     The server holds a model for each pseudo-gradient that waits for its group.
     """
 
+    name = "arrival-groups"
     faults: ClassVar[str] = (
         "A client that goes offline computes the lost gradient again when it rejoins. Its group waits for it until the "
         "group's latest arrival; then its pseudo-gradient counts as late."

@@ -14,29 +14,8 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Decay, Message, Rate, Scalar, State
+from fred.learning.server import Decay, Family, Message, Rate, Scalar, State
 from fred.systems.fedavg import FedAvg
-
-ALGORITHMS = {
-    "fedadam": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)    (H times, from w on);  D <- mean of w - w_i
-m <- beta_1 m + (1 - beta_1) D;  v <- beta_2 v + (1 - beta_2) D D    (at first, v = tau^2)
-w <- w - server_rate x m / (sqrt(v) + tau)""",
-        "server": "FedAdam",
-        "protocol": "client-rounds",
-    },
-    "fedyogi": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)    (H times, from w on);  D <- mean of w - w_i
-m <- beta_1 m + (1 - beta_1) D;  v <- v - (1 - beta_2) D D sign(v - D D)    (at first, v = tau^2)
-w <- w - server_rate x m / (sqrt(v) + tau)""",
-        "server": "FedYogi",
-        "protocol": "client-rounds",
-    },
-}
 
 
 class FedAdam(FedAvg):
@@ -52,6 +31,14 @@ class FedAdam(FedAvg):
         >>> server.apply_round(state, {"w": jnp.array([1.0])}, timestamp=0, count=2).params["w"].tolist()
         [3.75]
     """
+
+    name = "fedadam"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)    (H times, from w on);  D <- mean of w - w_i
+m <- beta_1 m + (1 - beta_1) D;  v <- beta_2 v + (1 - beta_2) D D    (at first, v = tau^2)
+w <- w - server_rate x m / (sqrt(v) + tau)"""
+    protocol = "client-rounds"
 
     server_rate: Rate = Field(0.03, description="learning rate of the server's steps")
     beta_1: Decay = Field(0.9, description="decay of the first moment, the moving average of pseudo-gradients")
@@ -82,6 +69,14 @@ class FedAdam(FedAvg):
 
 class FedYogi(FedAdam):
     """FedAdam whose second moment changes by at most a share of the squared pseudo-gradient, however large it is itself."""
+
+    name = "fedyogi"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)    (H times, from w on);  D <- mean of w - w_i
+m <- beta_1 m + (1 - beta_1) D;  v <- v - (1 - beta_2) D D sign(v - D D)    (at first, v = tau^2)
+w <- w - server_rate x m / (sqrt(v) + tau)"""
+    protocol = "client-rounds"
 
     def second(self, moment: jax.Array, squares: jax.Array) -> jax.Array:
         """Return the second moment after a round, moved towards the squares by a share of them."""

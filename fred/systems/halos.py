@@ -32,26 +32,12 @@ from pydantic import Field
 from fred.base.later import jnp
 from fred.cluster.cluster import Cluster
 from fred.components.component import Count
-from fred.learning.server import Decay, Rate, State
+from fred.learning.server import Decay, Family, Rate, State
 from fred.protocols.pacing import Paced
 from fred.schedule.layout import Layout
 from fred.systems.delayed_nesterov import DelayedNesterov
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
-
-ALGORITHMS = {
-    "halos": {
-        "family": "answered",
-        "rule": """\
-w_i <- w_i - step(g_i)                   (H times, from w_s on; s: the worker's server)
-w_s <- delayed Nesterov step of (w_s when it was read - w_i)
-w <- delayed Nesterov step of (w_s when it was last mixed - w_s)    (after K of these)
-w_s <- (1 - a) w_s + a w                 (when w has come)""",
-        "server": "HALoS",
-        "protocol": "local-servers",
-    },
-}
-PROTOCOLS = {"local-servers": "LocalServers"}
 
 
 class HALoS(DelayedNesterov):
@@ -68,6 +54,15 @@ class HALoS(DelayedNesterov):
         >>> [round(float(each.params["w"][0]), 2) for each in moved[2:]]
         [0.8, 0.8, 0.85]
     """
+
+    name = "halos"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i)                   (H times, from w_s on; s: the worker's server)
+w_s <- delayed Nesterov step of (w_s when it was read - w_i)
+w <- delayed Nesterov step of (w_s when it was last mixed - w_s)    (after K of these)
+w_s <- (1 - a) w_s + a w                 (when w has come)"""
+    protocol = "local-servers"
 
     outer_rate: Rate = Field(3.2, description="learning rate of local servers")
     gathered: Count | None = Field(
@@ -96,6 +91,8 @@ class LocalServers(Paced):
     sent to the global server. A worker's local server is the first one in its region; without regions, workers are divided
     equally. A single server is both. Messages between servers count as messages to and from servers.
     """
+
+    name = "local-servers"
 
     faults = "A returning worker starts from its server's model, and its unsent work is lost; no worker waits."
 

@@ -8,21 +8,7 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Decay, Message, Rate, Scalar, Server, Share, State
-
-ALGORITHMS = {
-    "heloco": {
-        "family": "answered",
-        "rule": """\
-w_i <- w_i - step(g_i)                    (H times, from w on)
-c = cos(D, m),  f = |D| / (|D| + |m|)     (D = w when it was read - w_i, as it arrives)
-D <- D, if c >= c_ok; D less min(k_s (-c) f, b_max) of its part along m, if c < 0;
-     |D| unit((1 - l) unit(D) + l unit(m)), l = min(k_d (1 - c) f, 1), otherwise
-m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)""",
-        "server": "HeLoCo",
-        "protocol": {"name": "buffered", "buffer": 1},
-    },
-}
+from fred.learning.server import Decay, Family, Message, Rate, Scalar, Server, Share, State
 
 _EACH: dict[str, Any] = {"buffer": 1}
 
@@ -45,6 +31,17 @@ class HeLoCo(Server):
         [0.24, 0.97]
         [-0.59, 1.0]
     """
+
+    name = "heloco"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i)                    (H times, from w on)
+c = cos(D, m),  f = |D| / (|D| + |m|)     (D = w when it was read - w_i, as it arrives)
+D <- D, if c >= c_ok; D less min(k_s (-c) f, b_max) of its part along m, if c < 0;
+     |D| unit((1 - l) unit(D) + l unit(m)), l = min(k_d (1 - c) f, 1), otherwise
+m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)"""
+    protocol = "buffered"
+    protocol_options = {"buffer": 1}
 
     outer_rate: Rate = Field(0.7, description="learning rate of the server's steps")
     momentum: Decay = Field(0.9, description="mu: decay of the momentum")

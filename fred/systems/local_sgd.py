@@ -20,22 +20,28 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [125, 24]
 """
 
-ALGORITHMS = {
-    "local-sgd": {
-        "about": "Local SGD: workers step their own models; all models are averaged every `period` updates.",
-        "family": "averaged",
-        "rule": """\
+from fred.learning.server import Family, Server
+
+
+class LocalSGD(Server):
+    """Local SGD: workers step their own models; all models are averaged every `period` updates."""
+
+    name = "local-sgd"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)
-w_i <- mean of all w    (every `period` updates)""",
-        "protocol": "local-steps",
-    },
-    "adacomm": {
-        "about": "Local SGD with an adaptive period: the smaller the loss, the more often models are averaged.",
-        "family": "averaged",
-        "rule": """\
+w_i <- mean of all w    (every `period` updates)"""
+    protocol = "local-steps"
+
+
+class AdaComm(Server):
+    """Local SGD with an adaptive period: the smaller the loss, the more often models are averaged."""
+
+    name = "adacomm"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)
 w_i <- mean of all w                   (every H updates)
-H <- ceil(H_0 sqrt(F(w) / F(w_0)))     (every T_0 s; or H / 2, if H would not fall)""",
-        "protocol": {"name": "local-steps", "period": 16, "adapt_every": 60.0},
-    },
-}
+H <- ceil(H_0 sqrt(F(w) / F(w_0)))     (every T_0 s; or H / 2, if H would not fall)"""
+    protocol = "local-steps"
+    protocol_options = {"period": 16, "adapt_every": 60.0}

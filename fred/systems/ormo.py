@@ -10,20 +10,7 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Decay, Message, Scalar, Server, State
-
-ALGORITHMS = {
-    "ormo": {
-        "family": "answered",
-        "rule": """\
-w <- w - beta u,  u <- beta u                            (when a bucket opens: b = ceil(updates / n))
-d = b - ceil(w's update when it was read / n)            (n: workers; the bucket of g is d before the newest)
-u <- u + beta^d step(g)
-w <- w - (1 + beta + ... + beta^d) step(g)""",
-        "server": "OrMo",
-        "protocol": "asynchronous",
-    },
-}
+from fred.learning.server import Decay, Family, Message, Scalar, Server, State
 
 
 class OrMo(Server):
@@ -45,6 +32,15 @@ class OrMo(Server):
         [-3.0] [1.0]
         [-4.0] [2.0]
     """
+
+    name = "ormo"
+    family = Family.ANSWERED
+    rule = """\
+w <- w - beta u,  u <- beta u                            (when a bucket opens: b = ceil(updates / n))
+d = b - ceil(w's update when it was read / n)            (n: workers; the bucket of g is d before the newest)
+u <- u + beta^d step(g)
+w <- w - (1 + beta + ... + beta^d) step(g)"""
+    protocol = "asynchronous"
 
     momentum: Decay = Field(0.9, description="beta: decay of the momentum from one bucket to the next")
 

@@ -17,52 +17,7 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Decay, Rate, Scalar, Server, State
-
-ALGORITHMS = {
-    "bmuf": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)
-d <- mu d + z (mean of all w_i - x_0)    (every `period` updates; mu = 1 - 1 / workers, z = 1)
-w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i - x_0) + mu d)""",
-        "server": "BMUF",
-        "protocol": "local-steps",
-    },
-    "slowmo": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)
-u <- b u + (x_0 - mean of all w_i) / r    (every `period` updates; r: the learning rate)
-w_i <- x_0 - a r u""",
-        "server": "SlowMo",
-        "protocol": "local-steps",
-    },
-    "noloco": {
-        "about": """\
-DiLoCo without allreduce: workers average in random pairs, with an outer momentum.
-
-The paper sends a worker's change and its model x_0; FRED sends their sum, which is all that the update uses.""",
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)
-d <- mu d + z (mean of both w - x_0)    (every `period` updates, with another one)
-w_i <- x_0 <- x_0 + d""",
-        "server": "BMUF",
-        "protocol": "in-pairs",
-        "defaults": {"block_momentum": 0.5, "block_rate": 0.7},
-    },
-    "snoo": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)
-D <- x_0 - mean of all w_i    (every `period` updates)
-b <- mu b + D
-w_i <- x_0 - outer_rate (D + mu b)""",
-        "server": "SNOO",
-        "protocol": "local-steps",
-    },
-}
+from fred.learning.server import Decay, Family, Rate, Scalar, Server, State
 
 
 class _Outer(Server):
@@ -106,6 +61,14 @@ class BMUF(_Outer):
         ([1.5, 2.375], [1.875, 3.03125])
     """
 
+    name = "bmuf"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+d <- mu d + z (mean of all w_i - x_0)    (every `period` updates; mu = 1 - 1 / workers, z = 1)
+w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i - x_0) + mu d)"""
+    protocol = "local-steps"
+
     block_momentum: Decay | None = Field(None, description="mu: decay of the block momentum; absent: 1 - 1 / workers")
     block_rate: Rate = Field(1.0, description="z: factor of the averaged change of a block")
     nesterov: bool = Field(
@@ -123,12 +86,38 @@ class BMUF(_Outer):
         return self.block_rate * change + state.momentum * speed if self.nesterov else speed
 
 
+class NoLoCo(BMUF):
+    """DiLoCo without allreduce: workers average in random pairs, with an outer momentum.
+
+    The paper sends a worker's change and its model x_0; FRED sends their sum, which is all that the update uses.
+    """
+
+    name = "noloco"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+d <- mu d + z (mean of both w - x_0)    (every `period` updates, with another one)
+w_i <- x_0 <- x_0 + d"""
+    protocol = "in-pairs"
+
+    block_momentum: Decay | None = Field(0.5, description="mu: decay of the block momentum; null: 1 - 1 / workers")
+    block_rate: Rate = Field(0.7, description="z: factor of the averaged change of a block")
+
+
 class SlowMo(_Outer):
     """Local SGD with slow momentum, in units of gradients, so that its steps scale with the learning rate.
 
     The state of each worker's optimizer stays with it. Averages can be those of any protocol, such as `gossip`. With a
     constant learning rate and a = 1 it is BMUF with momentum b and block rate 1.
     """
+
+    name = "slowmo"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+u <- b u + (x_0 - mean of all w_i) / r    (every `period` updates; r: the learning rate)
+w_i <- x_0 - a r u"""
+    protocol = "local-steps"
 
     slow_rate: Rate = Field(1.0, description="a: learning rate of the slow steps")
     slow_momentum: Decay = Field(0.7, description="b: decay of the slow momentum; usually 0.4 to 0.8")
@@ -153,6 +142,15 @@ class SNOO(_Outer):
 
     With several workers it is DiLoCo with the outer optimizer on each worker. K is the protocol's `period`.
     """
+
+    name = "snoo"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+D <- x_0 - mean of all w_i    (every `period` updates)
+b <- mu b + D
+w_i <- x_0 - outer_rate (D + mu b)"""
+    protocol = "local-steps"
 
     outer_rate: Rate = Field(0.7, description="learning rate of the outer steps")
     outer_momentum: Decay = Field(0.5, description="mu: decay of the outer momentum")

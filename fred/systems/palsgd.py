@@ -13,20 +13,8 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Scalar, State
+from fred.learning.server import Family, Scalar, State
 from fred.systems.diloco import DiLoCo
-
-ALGORITHMS = {
-    "palsgd": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)                               (of each H local updates, a share 1 - p)
-w_i <- w_i - rate (1 - p) / p k (w_i - w)            (the others: `pulls`; no gradient, no message)
-w <- w - outer step(mean of w - w_i)""",
-        "server": "PALSGD",
-        "protocol": {"name": "outer-steps", "pulls": 0.2},
-    },
-}
 
 
 class PALSGD(DiLoCo):
@@ -45,6 +33,15 @@ class PALSGD(DiLoCo):
         >>> palsgd.synchronize(state, {"w": jnp.array([1.0])}, keep=1.0, weight=pull_weight(0.2)).params["w"].tolist()
         [1.5]
     """
+
+    name = "palsgd"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)                               (of each H local updates, a share 1 - p)
+w_i <- w_i - rate (1 - p) / p k (w_i - w)            (the others: `pulls`; no gradient, no message)
+w <- w - outer step(mean of w - w_i)"""
+    protocol = "outer-steps"
+    protocol_options = {"pulls": 0.2}
 
     strength: Annotated[float, Field(ge=0)] = Field(0.5, description="k: strength of the pulls")
 

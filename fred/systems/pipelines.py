@@ -38,29 +38,11 @@ from fred.base.later import jax, jnp
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.protocols.protocol import Protocol
 from fred.systems.sasgd import StalenessAware
 from fred.timing.copies import Copy
 from fred.timing.simulation import Process, Simulation
-
-ALGORITHMS = {
-    "extrapolated": {
-        "family": "of-one-age",
-        "rule": """\
-u <- step(g)
-w <- w - u - ahead (u - u_before)    (u_before: of the update before; of the first: u)""",
-        "server": "Extrapolated",
-        "protocol": "fixed-lag",
-    },
-    "pipemare": {
-        "family": "of-one-age",
-        "rule": "w <- w - step(g) / max(tau, 1)^p    (p = max(0, 1 - updates / warm_up))",
-        "server": "PipeMare",
-        "protocol": "fixed-lag",
-    },
-}
-PROTOCOLS = {"fixed-lag": "FixedLag"}
 
 
 class Extrapolated(Server):
@@ -79,6 +61,13 @@ class Extrapolated(Server):
         [8.0]
         [3.0]
     """
+
+    name = "extrapolated"
+    family = Family.OF_ONE_AGE
+    rule = """\
+u <- step(g)
+w <- w - u - ahead (u - u_before)    (u_before: of the update before; of the first: u)"""
+    protocol = "fixed-lag"
 
     ahead: Annotated[float, Field(ge=0)] = Field(1.0, description="number of steps to extrapolate, such as the lag")
 
@@ -111,6 +100,11 @@ class PipeMare(StalenessAware):
         [0.25, 0.5, 1.0, 1.0]
     """
 
+    name = "pipemare"
+    family = Family.OF_ONE_AGE
+    rule = "w <- w - step(g) / max(tau, 1)^p    (p = max(0, 1 - updates / warm_up))"
+    protocol = "fixed-lag"
+
     warm_up: Whole = Field(1000, description="updates in which the power p falls from 1 to 0", examples=[1000])
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
@@ -131,6 +125,8 @@ class FixedLag(Protocol):
     During the ramp, update t has lag x t / ramp. Workers read in turn, which only decides whose examples are used; compute
     times and the network are not used. With n workers and a constant lag of n - 1 this is asynchronous SGD in lockstep.
     """
+
+    name = "fixed-lag"
 
     has_clock = False
 

@@ -25,21 +25,11 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Count, Time
-from fred.learning.server import Scaling, Server
+from fred.learning.server import Family, Scaling, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
-
-ALGORITHMS = {
-    "psp-sgd": {
-        "family": "as-they-come",
-        "rule": "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)",
-        "server": "PSPSGD",
-        "protocol": "partial",
-    },
-}
-PROTOCOLS = {"partial": "Partial"}
 
 
 class PSPSGD(Server):
@@ -51,6 +41,11 @@ class PSPSGD(Server):
         >>> [PSPSGD(learning_rate=0.1, **options).scaling for options in ({}, {"scaling": "none"})]
         ['gradients', 'none']
     """
+
+    name = "psp-sgd"
+    family = Family.AS_THEY_COME
+    rule = "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)"
+    protocol = "partial"
 
     scaling: Scaling = Field("gradients", description="linear scaling: the rate is multiplied by the d gradients of an update")
 
@@ -65,6 +60,7 @@ class Partial(Protocol):
     its own. At the start all workers have the initial parameters.
     """
 
+    name = "partial"
     faults: ClassVar[str] = (
         "A returning worker continues with its newest version; with fewer than c workers, or b % of the servers, all wait."
     )

@@ -32,25 +32,28 @@ from pydantic import Field
 
 from fred.cluster.durations import NEVER
 from fred.components.component import Count, Whole
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "rennala": {
-        "about": "Rennala SGD: each update averages the first B gradients at the current parameters, from any workers.",
-        "family": "fresh",
-        "rule": "w <- w - step(mean of the first B g at w)",
-        "protocol": "fresh-batch",
-    },
-    "malenia": {
-        "about": "Rennala for heterogeneous data: each update averages all workers' mean gradients at the current parameters.",
-        "family": "fresh",
-        "rule": "w <- w - step(mean over i of (mean of the g_i at w))",
-        "protocol": "fresh-from-all",
-    },
-}
-PROTOCOLS = {"fresh-batch": "FreshBatch", "fresh-from-all": "FreshFromAll"}
+
+class Rennala(Server):
+    """Rennala SGD: each update averages the first B gradients at the current parameters, from any workers."""
+
+    name = "rennala"
+    family = Family.FRESH
+    rule = "w <- w - step(mean of the first B g at w)"
+    protocol = "fresh-batch"
+
+
+class Malenia(Server):
+    """Rennala for heterogeneous data: each update averages all workers' mean gradients at the current parameters."""
+
+    name = "malenia"
+    family = Family.FRESH
+    rule = "w <- w - step(mean over i of (mean of the g_i at w))"
+    protocol = "fresh-from-all"
 
 
 class _Fresh(Protocol):
@@ -110,6 +113,8 @@ class FreshBatch(_Fresh):
     fastest worker's SGD. The best B is ceil(variance of a gradient / wanted accuracy) [arXiv:2305.12387, theorem 7.5].
     """
 
+    name = "fresh-batch"
+
     batch: Count | None = Field(
         None, description="B: gradients in each update; absent: as many as there are workers", examples=[4]
     )
@@ -124,6 +129,8 @@ class FreshFromAll(_Fresh):
     A round ends when every worker has delivered a gradient, and the harmonic mean of their numbers of gradients exceeds
     `batch` / workers. So the data of fast and slow workers have equal weight.
     """
+
+    name = "fresh-from-all"
 
     batch: Whole = Field(
         0,

@@ -11,16 +11,7 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
-
-ALGORITHMS = {
-    "rescaled-asgd": {
-        "family": "answered",
-        "rule": "w <- w - t_k / t step(g)    (of worker k, whose gradients take t_k; t: the harmonic mean of all t_k)",
-        "server": "RescaledASGD",
-        "protocol": "asynchronous",
-    },
-}
+from fred.learning.server import Family, Message, Scalar, Server, State
 
 
 class RescaledASGD(Server):
@@ -41,6 +32,11 @@ class RescaledASGD(Server):
         [-1.5]
         [-3.0]
     """
+
+    name = "rescaled-asgd"
+    family = Family.ANSWERED
+    rule = "w <- w - t_k / t step(g)    (of worker k, whose gradients take t_k; t: the harmonic mean of all t_k)"
+    protocol = "asynchronous"
 
     times: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
         None, description="t_k: compute time of each worker, s; absent: estimated from the numbers of arrived gradients"

@@ -12,24 +12,7 @@ from __future__ import annotations
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
-
-ALGORITHMS = {
-    "ia2sgd": {
-        "family": "answered",
-        "rule": "G_k <- g,  w <- w - step(1/n sum_i G_i)    (of worker k; w stays as it is until all have sent)",
-        "server": "IA2SGD",
-        "protocol": "asynchronous",
-    },
-    "ringleader": {
-        "family": "answered",
-        "rule": """\
-A_k <- A_k + g,  b_k <- b_k + 1    (of worker k; what comes after its step of this round is the next round's)
-w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; then the next round begins)""",
-        "server": "RingleaderASGD",
-        "protocol": "asynchronous",
-    },
-}
+from fred.learning.server import Family, Message, Scalar, Server, State
 
 
 class _Tabled(Server):
@@ -73,6 +56,11 @@ class IA2SGD(_Tabled):
         [[0.0], [0.0], [-6.0], [-10.0]]
     """
 
+    name = "ia2sgd"
+    family = Family.ANSWERED
+    rule = "G_k <- g,  w <- w - step(1/n sum_i G_i)    (of worker k; w stays as it is until all have sent)"
+    protocol = "asynchronous"
+
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """Replace the `worker`'s last gradient by the `message`; step if every worker has one."""
         counts = state.counts.at[worker].set(1)
@@ -102,6 +90,13 @@ class RingleaderASGD(_Tabled):
         >>> found
         [[0.0], [0.0], [-5.5], [-11.5], [-11.5]]
     """
+
+    name = "ringleader"
+    family = Family.ANSWERED
+    rule = """\
+A_k <- A_k + g,  b_k <- b_k + 1    (of worker k; what comes after its step of this round is the next round's)
+w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; then the next round begins)"""
+    protocol = "asynchronous"
 
     def init(self, params: Params, workers: int) -> State:
         """Return the state before the first update, with empty rounds."""

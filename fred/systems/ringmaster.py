@@ -35,30 +35,19 @@ from pydantic import Field
 
 from fred.components.component import Count
 from fred.learning.optimizer import Optimizer, Transformation
-from fred.learning.server import Server
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "ringmaster": {
-        "about": "Asynchronous SGD with bounded delay: workers abort gradients that become R updates stale, and restart.",
-        "family": "as-they-come",
-        "rule": "w <- w - step(g)    (if tau < R)",
-        "protocol": "bounded-delay",
-    },
-    "ringmaster-lmo": {
-        "family": "as-they-come",
-        "rule": """\
-m <- b m + (1 - b) g,  u = b m + (1 - b) g                             (if tau < R)
-W <- W - rate sqrt(max(1, outputs / inputs)) U S' V^T, if u = U S V^T   (`muon`, matrices; S' from 0.68 to 1.2)
-w <- w - rate u / (sqrt(mean of g^2) + e)                              (`muon`, vectors: Adam with Nesterov's momentum)
-w <- w - rate sign(u)                                                  (`signum`, where u = m)""",
-        "server": "RingmasterLMO",
-        "protocol": "bounded-delay",
-    },
-}
-PROTOCOLS = {"bounded-delay": "BoundedDelay"}
+
+class Ringmaster(Server):
+    """Asynchronous SGD with bounded delay: workers abort gradients that become R updates stale, and restart."""
+
+    name = "ringmaster"
+    family = Family.AS_THEY_COME
+    rule = "w <- w - step(g)    (if tau < R)"
+    protocol = "bounded-delay"
 
 
 class RingmasterLMO(Server):
@@ -80,6 +69,15 @@ class RingmasterLMO(Server):
         [[-1.0, 0.0], [0.0, -1.0]]
     """
 
+    name = "ringmaster-lmo"
+    family = Family.AS_THEY_COME
+    rule = """\
+m <- b m + (1 - b) g,  u = b m + (1 - b) g                             (if tau < R)
+W <- W - rate sqrt(max(1, outputs / inputs)) U S' V^T, if u = U S V^T   (`muon`, matrices; S' from 0.68 to 1.2)
+w <- w - rate u / (sqrt(mean of g^2) + e)                              (`muon`, vectors: Adam with Nesterov's momentum)
+w <- w - rate sign(u)                                                  (`signum`, where u = m)"""
+    protocol = "bounded-delay"
+
     optimizer: Optimizer = Field(
         (Transformation.usual("muon"),), description="optax gradient transformation that normalizes steps, or a list"
     )
@@ -97,6 +95,7 @@ class BoundedDelay(Protocol):
     (k + 1)^-0.5 (`inverse_power_ema`). Run `parameter-free` of `systems/ringmaster-muon` has all three.
     """
 
+    name = "bounded-delay"
     faults: ClassVar[str] = "A returning worker reads the newest model; no worker waits."
 
     threshold: Count | Literal["sqrt"] | None = Field(

@@ -15,22 +15,7 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
-
-ALGORITHMS = {
-    "sasgd": {
-        "family": "answered",
-        "rule": "w <- w - step(g) / max(tau, 1)",
-        "server": "SASGD",
-        "protocol": "asynchronous",
-    },
-    "exponential": {
-        "family": "answered",
-        "rule": "w <- w - rho^tau step(g)",
-        "server": "ExponentialPenalty",
-        "protocol": "asynchronous",
-    },
-}
+from fred.learning.server import Family, Message, Scalar, Server, State
 
 Divisor = Literal["max(tau, 1)", "tau + 1"]
 
@@ -105,6 +90,11 @@ class SASGD(StalenessAware):
         [[0.75], [0.5], [0.0], [0.0]]
     """
 
+    name = "sasgd"
+    family = Family.ANSWERED
+    rule = "w <- w - step(g) / max(tau, 1)"
+    protocol = "asynchronous"
+
     divisor: Divisor = Field(
         "max(tau, 1)", description="divisor of the step by staleness; `tau + 1` is that of Odena's published code"
     )
@@ -126,6 +116,11 @@ class ExponentialPenalty(StalenessAware):
         >>> [server.weight(tau, state) for tau in range(4)]
         [1.0, 0.5, 0.25, 0.125]
     """
+
+    name = "exponential"
+    family = Family.ANSWERED
+    rule = "w <- w - rho^tau step(g)"
+    protocol = "asynchronous"
 
     rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="factor of a step per update of staleness")
 

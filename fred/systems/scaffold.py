@@ -12,20 +12,8 @@ from typing import Any, ClassVar
 from fred.base.later import jax, jnp
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, State
+from fred.learning.server import Family, Message, Scalar, State
 from fred.systems.fedavg import FedAvg
-
-ALGORITHMS = {
-    "scaffold": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - rate x (g_i - c_i + c)                      (H times, from w on)
-c_i+ = c_i - c + (w - w_i) / (H rate)
-w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i;  c_i <- c_i+    (i in S)""",
-        "server": "SCAFFOLD",
-        "protocol": "client-rounds",
-    },
-}
 
 
 class SCAFFOLD(FedAvg):
@@ -46,6 +34,14 @@ class SCAFFOLD(FedAvg):
         >>> own["w"].tolist(), message["control"]["w"].tolist()
         ([1.5], [1.0])
     """
+
+    name = "scaffold"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - rate x (g_i - c_i + c)                      (H times, from w on)
+c_i+ = c_i - c + (w - w_i) / (H rate)
+w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i;  c_i <- c_i+    (i in S)"""
+    protocol = "client-rounds"
 
     divisible: ClassVar[bool] = False
 

@@ -6,19 +6,7 @@ from typing import ClassVar
 
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
-from fred.learning.server import Scalar, Server, State
-
-ALGORITHMS = {
-    "sgp": {
-        "family": "averaged",
-        "rule": """\
-x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
-x_i <- sum over j of P_ij x_j
-w_i <- sum over j of P_ij w_j""",
-        "server": "SGP",
-        "protocol": "gossip",
-    },
-}
+from fred.learning.server import Family, Scalar, Server, State
 
 
 class SGP(Server):
@@ -39,6 +27,14 @@ class SGP(Server):
         >>> after.params["x"]["bias"].tolist(), sgp.evaluated(after)["bias"].tolist()
         ([1.0], [2.0])
     """
+
+    name = "sgp"
+    family = Family.AVERAGED
+    rule = """\
+x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
+x_i <- sum over j of P_ij x_j
+w_i <- sum over j of P_ij w_j"""
+    protocol = "gossip"
 
     divisible: ClassVar[bool] = False
 

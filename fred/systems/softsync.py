@@ -27,31 +27,38 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.components.component import Count
+from fred.learning.server import Family, Server
 from fred.protocols.central import Central
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "softsync-sgd": {
-        "about": "n-softsync SGD: each update averages the next floor(workers / n) gradients, whatever their staleness.",
-        "family": "as-they-come",
-        "rule": "w <- w - step(mean of the last c g)    (c = floor(workers / n))",
-        "protocol": "softsync",
-    },
-    "k-async": {
-        "about": "k-async SGD: each update averages the next gradients of k different workers, whatever their staleness.",
-        "family": "as-they-come",
-        "rule": "w <- w - step(mean of the last k g, of k workers)",
-        "protocol": {"name": "softsync", "afterwards": "wait"},
-    },
-    "k-batch-async": {
-        "about": "k-batch-async SGD: each update averages the next k gradients from any workers, whatever their staleness.",
-        "family": "as-they-come",
-        "rule": "w <- w - step(mean of the last k g)",
-        "protocol": "softsync",
-    },
-}
-PROTOCOLS = {"softsync": "Softsync"}
+
+class SoftsyncSGD(Server):
+    """n-softsync SGD: each update averages the next floor(workers / n) gradients, whatever their staleness."""
+
+    name = "softsync-sgd"
+    family = Family.AS_THEY_COME
+    rule = "w <- w - step(mean of the last c g)    (c = floor(workers / n))"
+    protocol = "softsync"
+
+
+class KAsync(Server):
+    """k-async SGD: each update averages the next gradients of k different workers, whatever their staleness."""
+
+    name = "k-async"
+    family = Family.AS_THEY_COME
+    rule = "w <- w - step(mean of the last k g, of k workers)"
+    protocol = "softsync"
+    protocol_options = {"afterwards": "wait"}
+
+
+class KBatchAsync(Server):
+    """k-batch-async SGD: each update averages the next k gradients from any workers, whatever their staleness."""
+
+    name = "k-batch-async"
+    family = Family.AS_THEY_COME
+    rule = "w <- w - step(mean of the last k g)"
+    protocol = "softsync"
 
 
 class Softsync(Central):
@@ -63,6 +70,7 @@ class Softsync(Central):
     k-batch-async [Dutta et al. 2018, arXiv:1803.01113].
     """
 
+    name = "softsync"
     faults: ClassVar[str] = (
         "A returning worker reads the newest model; a round takes the available workers, and waits if they are too few."
     )

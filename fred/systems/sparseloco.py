@@ -16,21 +16,7 @@ from fred.components.one_of import OneOf
 from fred.learning.codecs.codec import Codec
 from fred.learning.codecs.rounding import LowBit
 from fred.learning.codecs.sparse import TopK
-from fred.learning.server import Message, Rate, Scalar, Server, State
-
-ALGORITHMS = {
-    "sparseloco": {
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)         (H times, from w on)
-e_i <- beta e_i + w - w_i
-s_i <- code(e_i)               (the largest of each chunk, quantised)
-e_i <- e_i - s_i
-w <- w - alpha mean of s_i     (alpha: `outer_rate`; beta: the codec's `error_feedback`)""",
-        "server": "SparseLoCo",
-        "protocol": "outer-steps",
-    },
-}
+from fred.learning.server import Family, Message, Rate, Scalar, Server, State
 
 _LARGEST = {"name": "top-k", "share": 0.25, "error_feedback": 0.95}  # of small models, whose chunks are short
 
@@ -47,6 +33,16 @@ class SparseLoCo(Server):
         >>> server.apply_round(state, {"w": jnp.array([1.0])}, timestamp=0, count=2).params["w"].tolist()
         [3.5]
     """
+
+    name = "sparseloco"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)         (H times, from w on)
+e_i <- beta e_i + w - w_i
+s_i <- code(e_i)               (the largest of each chunk, quantised)
+e_i <- e_i - s_i
+w <- w - alpha mean of s_i     (alpha: `outer_rate`; beta: the codec's `error_feedback`)"""
+    protocol = "outer-steps"
 
     outer_rate: Rate = Field(1.0, description="alpha: learning rate of the outer steps")
     codec: Annotated[Codec, OneOf("codec")] | None = Field(

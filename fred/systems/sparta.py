@@ -43,28 +43,11 @@ from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count, Whole
 from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy
 from fred.timing.simulation import Operation, Process, Simulation
-
-ALGORITHMS = {
-    "sparta": {
-        "about": """\
-Sparse parameter averaging: after each update workers average a random part of the coordinates, by default a twentieth.
-
-When all parts have been averaged, the coordinates are divided again at random. With one part it is local SGD that averages
-after every update. A late mean overwrites the current values.""",
-        "family": "averaged",
-        "rule": """\
-w_i <- w_i - step(g_i)
-w_i <- mean of all w    (its coordinates in the mask, as of tau updates ago)""",
-        "server": "Masked",
-        "protocol": "late-averaging",
-    },
-}
-PROTOCOLS = {"late-averaging": "LateAveraging"}
 
 
 class Masked(Server):
@@ -124,6 +107,21 @@ class Masked(Server):
         return (ranks % self.parts == self._part(state.averages)).reshape(leaf.shape)
 
 
+class SPARTA(Masked):
+    """Sparse parameter averaging: after each update workers average a random part of the coordinates, by default a twentieth.
+
+    When all parts have been averaged, the coordinates are divided again at random. With one part it is local SGD that averages
+    after every update. A late mean overwrites the current values.
+    """
+
+    name = "sparta"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+w_i <- mean of all w    (its coordinates in the mask, as of tau updates ago)"""
+    protocol = "late-averaging"
+
+
 class LateAveraging(Protocol):
     """Every few updates workers contribute their models to an allreduce, and merge its mean some updates later.
 
@@ -133,6 +131,7 @@ class LateAveraging(Protocol):
     mean is merged in two steps: a round of the worker with the model that it contributed less its present one, then the mean.
     """
 
+    name = "late-averaging"
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; an allreduce begins when all workers are available."
     )

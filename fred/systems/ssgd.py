@@ -17,23 +17,32 @@ A round of two gradients, 1 and 3:
     ([0.0], 1)
 """
 
-ALGORITHMS = {
-    "ssgd": {
-        "about": "Synchronous SGD, optionally with backup workers: each update averages the gradients of a round.",
-        "family": "fresh",
-        "rule": "w <- w - step(mean of the round's g)",
-        "protocol": "synchronous",
-    },
-    "m-sync": {
-        "about": "m-synchronous SGD: each update averages the first m gradients of a round; slower workers restart.",
-        "family": "fresh",
-        "rule": "w <- w - step(mean of the first m of n g)",
-        "protocol": {"name": "synchronous", "late": "interrupt"},
-    },
-    "allreduce-sgd": {
-        "about": "Synchronous SGD without servers: an allreduce averages all gradients, and all workers make the same update.",
-        "family": "fresh",
-        "rule": "w <- w - step(mean of all n g)",
-        "protocol": "allreduce",
-    },
-}
+from fred.learning.server import Family, Server
+
+
+class SSGD(Server):
+    """Synchronous SGD, optionally with backup workers: each update averages the gradients of a round."""
+
+    name = "ssgd"
+    family = Family.FRESH
+    rule = "w <- w - step(mean of the round's g)"
+    protocol = "synchronous"
+
+
+class MSync(Server):
+    """m-synchronous SGD: each update averages the first m gradients of a round; slower workers restart."""
+
+    name = "m-sync"
+    family = Family.FRESH
+    rule = "w <- w - step(mean of the first m of n g)"
+    protocol = "synchronous"
+    protocol_options = {"late": "interrupt"}
+
+
+class AllreduceSGD(Server):
+    """Synchronous SGD without servers: an allreduce averages all gradients, and all workers make the same update."""
+
+    name = "allreduce-sgd"
+    family = Family.FRESH
+    rule = "w <- w - step(mean of all n g)"
+    protocol = "allreduce"

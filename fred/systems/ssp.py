@@ -29,19 +29,19 @@ from typing import ClassVar
 from pydantic import Field
 
 from fred.components.component import Whole
+from fred.learning.server import Family, Server
 from fred.protocols.central import Central
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "ssp": {
-        "about": "Stale synchronous parallel SGD: gradients are applied on arrival; a bound limits how far workers run ahead.",
-        "family": "as-they-come",
-        "rule": "w <- w - step(g)",
-        "protocol": "stale-synchronous",
-    },
-}
-PROTOCOLS = {"stale-synchronous": "StaleSynchronous"}
+
+class SSP(Server):
+    """Stale synchronous parallel SGD: gradients are applied on arrival; a bound limits how far workers run ahead."""
+
+    name = "ssp"
+    family = Family.AS_THEY_COME
+    rule = "w <- w - step(g)"
+    protocol = "stale-synchronous"
 
 
 class StaleSynchronous(Central):
@@ -54,6 +54,7 @@ class StaleSynchronous(Central):
     SGD; with a cache as well, all workers use the initial parameters for ever.
     """
 
+    name = "stale-synchronous"
     faults: ClassVar[str] = (
         "A returning worker reads the newest model; the others wait once they are as far ahead as the bound allows."
     )

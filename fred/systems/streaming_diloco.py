@@ -33,28 +33,28 @@ from pydantic import Field, model_validator
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
+from fred.learning.server import Family
 from fred.protocols.outer_steps import OuterSteps, Synchronizations, whole, with_global
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
+from fred.systems.diloco import DiLoCo
 from fred.timing.simulation import Process, Simulation
 
-ALGORITHMS = {
-    "streaming-diloco": {
-        "about": """\
-DiLoCo that synchronizes one fragment of the model at a time, while workers keep computing.
 
-With one fragment, no delay and no mixing it is DiLoCo.""",
-        "family": "averaged",
-        "rule": """\
+class StreamingDiLoCo(DiLoCo):
+    """DiLoCo that synchronizes one fragment of the model at a time, while workers keep computing.
+
+    With one fragment, no delay and no mixing it is DiLoCo.
+    """
+
+    name = "streaming-diloco"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)
 D <- mean of w_p - w_p,i                             (fragment p, `delay` updates before its turn; every H / P the next p)
 w_p <- w_p - outer step(D)                           (at its turn)
-w_p,i <- (1 - alpha) w_p + alpha w_p,i""",
-        "server": "fred.systems.diloco:DiLoCo",
-        "protocol": "streaming",
-    },
-}
-PROTOCOLS = {"streaming": "Streaming"}
+w_p,i <- (1 - alpha) w_p + alpha w_p,i"""
+    protocol = "streaming"
 
 
 class Streaming(Protocol):
@@ -66,6 +66,7 @@ class Streaming(Protocol):
     updates of another worker, but has its own optimizer's state, as if on disk.
     """
 
+    name = "streaming"
     faults: ClassVar[str] = (
         f"{OuterSteps.faults} With `elastic` the others continue, and a returning worker copies another one's model."
     )

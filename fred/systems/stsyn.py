@@ -24,22 +24,22 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Operation, Simulation
 
-ALGORITHMS = {
-    "stsyn": {
-        "about": "Straggler-tolerant local SGD: models are averaged as soon as K workers have made U local updates each.",
-        "family": "averaged",
-        "rule": """\
+
+class STSyn(Server):
+    """Straggler-tolerant local SGD: models are averaged as soon as K workers have made U local updates each."""
+
+    name = "stsyn"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)
-w_i <- mean of the w_j of all workers with an update    (as soon as K workers have made U)""",
-        "protocol": "straggler-tolerant",
-    },
-}
-PROTOCOLS = {"straggler-tolerant": "StragglerTolerant"}
+w_i <- mean of the w_j of all workers with an update    (as soon as K workers have made U)"""
+    protocol = "straggler-tolerant"
 
 
 class StragglerTolerant(Protocol):
@@ -49,6 +49,7 @@ class StragglerTolerant(Protocol):
     from the average, which in the paper a server computes, here an allreduce of all workers.
     """
 
+    name = "straggler-tolerant"
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; a returning worker takes the last average."
     )

@@ -31,21 +31,21 @@ from pydantic import Field
 from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.components.component import Count
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.simulation import Operation, Process, Simulation
 
-ALGORITHMS = {
-    "swarm-sgd": {
-        "about": "Local SGD with random pairwise averaging: after a few local steps, two random workers average their models.",
-        "family": "averaged",
-        "rule": """\
+
+class SwarmSGD(Server):
+    """Local SGD with random pairwise averaging: after a few local steps, two random workers average their models."""
+
+    name = "swarm-sgd"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)
-w_i <- mean of both w    (every `period` updates, with another one)""",
-        "protocol": "in-pairs",
-    },
-}
-PROTOCOLS = {"in-pairs": "InPairs"}
+w_i <- mean of both w    (every `period` updates, with another one)"""
+    protocol = "in-pairs"
 
 
 class InPairs(Protocol):
@@ -55,6 +55,7 @@ class InPairs(Protocol):
     averaged. A slow worker delays its partner, and then that one's next partner.
     """
 
+    name = "in-pairs"
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; an averaging begins when both are available."
     )

@@ -32,24 +32,24 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Collective
 from fred.components.component import Count
+from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy
 from fred.timing.simulation import Operation, Process, Simulation
 
-ALGORITHMS = {
-    "wagma-sgd": {
-        "about": "Wait-avoiding group averaging: workers average models in small groups, which do not wait for late members.",
-        "family": "averaged",
-        "rule": """\
+
+class WAGMASGD(Server):
+    """Wait-avoiding group averaging: workers average models in small groups, which do not wait for late members."""
+
+    name = "wagma-sgd"
+    family = Family.AVERAGED
+    rule = """\
 w_i <- w_i - step(g_i)
 w_i <- W                        (the mean of its group of S, if it is in time)
 w_i <- (S W + w_i) / (S + 1)    (if it is late; W includes an older model of its own)
-w_i <- mean of all w            (every `period` iterations)""",
-        "protocol": "group-averaging",
-    },
-}
-PROTOCOLS = {"group-averaging": "GroupAveraging"}
+w_i <- mean of all w            (every `period` iterations)"""
+    protocol = "group-averaging"
 
 
 class GroupAveraging(Protocol):
@@ -69,6 +69,7 @@ class GroupAveraging(Protocol):
     - Small groups that do not wait, with `period: null`, resemble AD-PSGD, but each iteration waits for its first worker.
     """
 
+    name = "group-averaging"
     faults: ClassVar[str] = (
         "A worker keeps its model, which its groups still average, and computes the lost gradient again. Global averages, and "
         "groups with `group_waits`, wait until all members are available."

@@ -6,7 +6,7 @@ import pandas as pd
 
 import fred
 from fred.prediction import closed_loop
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import SCENARIOS, WARM_UP, changing
 from reproductions.cutoff.regime import MODEL, SEEDS
@@ -25,7 +25,7 @@ def measure() -> None:
 
 def decisions() -> pd.DataFrame:
     """Return, for each seed and with longer gradients, the oracle's throughput and the time of a decision."""
-    rule, rows = DeepMarkov(objective="round", by="count", model=MODEL), []
+    rule, rows = DMM(objective="round", by="count", model=MODEL), []
     for times in (1, LONGER):
         for seed in SEEDS:
             test = changing(seed, [f"cluster.compute.median={0.8595 * times}"])

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import best
-from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.deep.rule import DMM
 from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import WARM_UP, Recorded, changing, record
@@ -22,7 +22,7 @@ _BAND, _CUTOFF = "#0072B2", "#D55E00"
 
 def measure() -> None:
     """The deep model looks at complete iterations and predicts the next: trained once for each cluster."""
-    rule, training = DeepMarkov(objective="round", by="count").unwatched(), record("figure3", "training", TRAINING_SEED)
+    rule, training = DMM(objective="round", by="count").unwatched(), record("figure3", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations of 2,175 workers")
     small, large = (rule.of(trained.alone()) for trained in (saved.load(MODEL), best(rule, *training)))
     say("cutoff: trained dmm on them")
@@ -31,7 +31,7 @@ def measure() -> None:
         pd.concat([part[number] for part in parts]).to_csv(path, index=False, float_format="%.5g")
 
 
-def _predict(rule: DeepMarkov, test: Recorded) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _predict(rule: DMM, test: Recorded) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return order statistics of the shown iterations, and for all the accuracy of predictions and the gain of the cutoff."""
     chooser: Any = rule.start(test.node_of)
     workers = len(test.node_of)

@@ -8,7 +8,7 @@ from fred.cluster.durations import NANOSECONDS
 from fred.prediction import closed_loop
 from fred.prediction.contract import AllWorkers, CutoffRule
 from fred.prediction.deep.choosing import best
-from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov
+from fred.prediction.deep.rule import DMM, DMMPlain, DMMPrinted
 from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
 from fred.prediction.fixed import FixedCount
@@ -22,9 +22,9 @@ RULES: dict[str, CutoffRule] = {
     "best static": FixedCount(objective="round"),
     "Elfving": Elfving(objective="round"),
     "EWMA": EWMA(objective="round", of="worker", by="count"),
-    "dmm": DeepMarkov(objective="round", by="count"),
-    "dmm-plain": PlainDeepMarkov(objective="round"),
-    "dmm-printed": PrintedDeepMarkov(objective="round"),
+    "dmm": DMM(objective="round", by="count"),
+    "dmm-plain": DMMPlain(objective="round"),
+    "dmm-printed": DMMPrinted(objective="round"),
 }
 PREDICTING = ("Elfving", "EWMA", "dmm-printed", "dmm-plain", "dmm")
 LEARNED = ("dmm", "dmm-plain", "dmm-printed")
@@ -42,7 +42,7 @@ def measure() -> None:
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
-    best(DeepMarkov(objective="round", by="count"), *training).save(MODEL)
+    best(DMM(objective="round", by="count"), *training).save(MODEL)
     rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
     frames = []
     for seed in SEEDS:
@@ -56,7 +56,7 @@ def measure() -> None:
 
 
 def _trained(name: str, rule: CutoffRule, training: Recorded) -> CutoffRule:
-    trained = DeepMarkov(objective="round", by="count", model=MODEL).unwatched() if name == "dmm" else rule.trained(*training)
+    trained = DMM(objective="round", by="count", model=MODEL).unwatched() if name == "dmm" else rule.trained(*training)
     say(f"cutoff: trained {name}")
     return trained
 

@@ -12,7 +12,7 @@ from fred.prediction.contract import By, CutoffRule, Objective, Progress
 from fred.prediction.deep.learning import Learner, learn
 from fred.prediction.deep.saved import Trained
 from fred.prediction.held_back import held_back
-from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.hmm import HMM
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
 _FEWEST = 8  # iterations needed to train
@@ -74,7 +74,7 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
         return deep
     if rule.alone:
         return _ended(rule, deep, judged)
-    plainer = HiddenMarkov().trained(early, node_of)
+    plainer = HMM().trained(early, node_of)
     mixed = max((deep, *(judged(deep.beside(plainer, share)) for share in SHARES)), key=_ratio)
     return _ended(rule, mixed, judged)
 

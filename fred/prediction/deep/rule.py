@@ -27,7 +27,7 @@ _KNOWN = 25  # weight of the trace's pace, in rounds, for the objective `through
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
 
-class DeepMarkov(Watched):
+class DMM(Watched):
     """A deep Markov model with weights shared among workers, a state per node, and joint imputation of dropped workers.
 
     One small network sees a worker's own history, its node's summary and the cluster's. So a model trained on one cluster
@@ -155,7 +155,7 @@ class DeepMarkov(Watched):
         return self.of(best(self, seconds, node_of, progress))
 
 
-class PlainDeepMarkov(DeepMarkov):
+class DMMPlain(DMM):
     """A deep Markov model with one output for each worker and one state for all; its guide does not look ahead."""
 
     variant: ClassVar[saved.Variant] = "plain"
@@ -170,7 +170,7 @@ class PlainDeepMarkov(DeepMarkov):
     window: Count = Field(20, description="rounds in a training window")
 
 
-class PrintedDeepMarkov(PlainDeepMarkov):
+class DMMPrinted(DMMPlain):
     """The deep Markov model as printed: normal times, a guide that looks ahead, dropped workers imputed one by one.
 
     It fails to predict: its guide relies on future rounds, which are missing at prediction time (docs/errata.md).
@@ -182,7 +182,7 @@ class PrintedDeepMarkov(PlainDeepMarkov):
 class _Believing(Predictor):
     """A filter at work, in units of twice the first rounds' mean time."""
 
-    def __init__(self, rule: DeepMarkov, trained: saved.Trained, node_of: NodeOf, plainer: Predictor | None):
+    def __init__(self, rule: DMM, trained: saved.Trained, node_of: NodeOf, plainer: Predictor | None):
         super().__init__(rule, len(node_of))
         self._plainer, self._share = plainer, trained.about.share  # weight of the plainer model in the prediction
         self._trained, self._grid, self._particles = trained, Grid(node_of), rule.particles

@@ -17,7 +17,7 @@ from fred.base.errors import FredError
 from fred.components.component import Count, Whole
 from fred.prediction.contract import By, Objective
 from fred.prediction.held_back import HeldBack
-from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.hmm import HMM
 
 FORMAT = 3
 SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden` for the cluster of scenarios/systems/cutoff-sgd.yaml
@@ -40,7 +40,7 @@ class AboutModel(BaseModel):
     normaliser: Positive  # twice the mean time of the trace, s
     objective: Objective  # default for rules without one
     by: By = "count-or-deadline"  # default for rules without one
-    plainer: HiddenMarkov | None = None  # a hidden Markov model of the same trace
+    plainer: HMM | None = None  # a hidden Markov model of the same trace
     share: Annotated[float, Field(ge=0, le=1)] = 0.0  # weight of the plainer model in the prediction
     pace: tuple[Positive, Positive]  # best static cutoff: share of the workers, mean time in units of the normaliser
     bounds: tuple[float, float]  # range of nodes' mean (log) times in the trace, in these units; beliefs are clipped to it
@@ -106,7 +106,7 @@ class Trained:
         """Return the same model without a plainer model."""
         return self.beside(None, 0.0)
 
-    def beside(self, plainer: HiddenMarkov | None, share: float) -> Self:
+    def beside(self, plainer: HMM | None, share: float) -> Self:
         """Return the same model with a plainer model that has this weight in the prediction."""
         return self.but(plainer=plainer if share else None, share=share)
 

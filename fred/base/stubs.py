@@ -1,0 +1,34 @@
+"""Public names of a package, imported at their first use. Its `__init__.pyi` lists them, for editors and type checkers, too."""
+
+import ast
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package, from the import statements of its `__init__.pyi`.
+
+    Args:
+        package: name of the package, as in an import statement.
+        file: its `__init__.py`.
+
+        >>> import fred.cluster
+        >>> find, listed, names = attach("fred.cluster", fred.cluster.__file__)
+        >>> find("Group").__module__, "Group" in names, listed() == names
+        ('fred.cluster.cluster', True, True)
+    """
+    tree = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    modules = {alias.name: node.module or "" for node in imports for alias in node.names}
+    names = sorted(name for name in modules if not name.startswith("_"))
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if modules[name] == package:
+            return importlib.import_module(f"{package}.{name}")
+        return getattr(importlib.import_module(modules[name]), name)
+
+    return find, lambda: names, names

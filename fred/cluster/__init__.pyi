@@ -1,0 +1,10 @@
+from fred.cluster.cluster import Cluster as Cluster
+from fred.cluster.cluster import Group as Group
+from fred.cluster.devices import Devices as Devices
+from fred.cluster.devices import Kind as Kind
+from fred.cluster.failures import Cause as Cause
+from fred.cluster.failures import Checkpoint as Checkpoint
+from fred.cluster.failures import Failures as Failures
+from fred.cluster.prices import PricedServers as PricedServers
+from fred.cluster.prices import PricedWorkers as PricedWorkers
+from fred.cluster.prices import Prices as Prices

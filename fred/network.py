@@ -1,0 +1,15 @@
+"""Networks between workers and servers, and the parts of one.
+
+Example: links of 1 Gbit/s.
+    >>> import fred
+    >>> network = fred.network.Network(latency=fred.latency.Constant(seconds=1e-4), bandwidth="1GbE")
+    >>> fred.Cluster(workers=4, network=network).network.bandwidth
+    125000000.0
+"""
+
+from fred.cluster.network import Network as Network
+from fred.cluster.network import SlowLinks as SlowLinks
+from fred.cluster.network import SomeServers as SomeServers
+from fred.cluster.network import Within as Within
+from fred.cluster.regions import Regions as Regions
+from fred.cluster.routes import Route as Route
