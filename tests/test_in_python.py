@@ -105,8 +105,8 @@ class TestFirstCalls:
             (lambda: fred.run(SETTINGS, jobs=0), "jobs=0: expected a number of processes"),
             (lambda: fred.run(SETTINGS, seeds=3), r"seeds=3: found 3; expected a list, such as `seeds: \[1, 2, 3\]`"),  # type: ignore[arg-type]
             (lambda: fred.scenario("mine.yaml"), "expected a mapping of settings; `fred.load` reads a file"),  # type: ignore[arg-type]
-            (lambda: fred.ASGD(lr=0.1), "asgd.lr: unknown key `lr`; did you mean `learning_rate`?"),  # type: ignore[call-arg]
-            (lambda: fred.ASGD(), "asgd.learning_rate: missing key `learning_rate`"),  # type: ignore[call-arg]
+            (lambda: fred.ASGD(lr=0.1), "ASGD.lr: unknown key `lr`; did you mean `learning_rate`?"),  # type: ignore[call-arg]
+            (lambda: fred.ASGD(), "ASGD.learning_rate: missing key `learning_rate`"),  # type: ignore[call-arg]
             (lambda: fred.Cluster(workers=0), "Cluster.workers: found 0; expected greater than or equal to 1"),
         ],
     )
