@@ -379,3 +379,19 @@ def test_too_little_memory_is_refused_before_jax_ends_the_process(monkeypatch):
     monkeypatch.setattr("resource.getrlimit", lambda _: (1_500_000_000, 1_500_000_000))
     with pytest.raises(FredError, match=r"`ulimit -v` allows each process 1.5 GB; expected .*: ulimit -v 2100000"):
         environment.check()
+
+
+def test_a_delay_longer_than_a_round_lets_a_random_worker_contribute_nothing_to_each_round():
+    cluster = {
+        "workers": 4,
+        "compute": {"name": "constant", "seconds": 0.5},
+        "contention": [{"name": "random-delays", "seconds": 1e5, "workers": 1}],
+    }
+    protocol = {"name": "synchronous", "backup_workers": 1, "late": "interrupt"}
+    algorithm = {"name": "ssgd", "learning_rate": 0.1}
+    result = fred.run({"cluster": cluster, "protocol": protocol, "algorithm": algorithm, "stop": {"updates": 40}})
+    rows = result.schedule("ssgd").query("verb == 'ADD'")
+    assert result.summary["virtual_seconds"].tolist() == [20.0]
+    assert (rows.groupby("time_ns")["worker"].nunique() == 3).all()
+    absent = {sum(range(4)) - sum(group) for _, group in rows.groupby("time_ns")["worker"]}
+    assert absent == {0, 1, 2, 3}, "each worker's turn comes"

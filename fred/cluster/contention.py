@@ -239,6 +239,9 @@ class RandomDelays(Contention):
     `published`: follows the paper's code. In each step every worker draws up to `workers` numbers below n, all workers from
     the same stream, and is delayed as soon as one number is its own. A delayed worker has drawn fewer numbers, so the
     workers drift apart in the stream and become nearly independent.
+
+    If workers are interrupted when a round ends (`protocol: {name: synchronous, backup_workers: 1, late: interrupt}`), a delay
+    that is longer than any round means that a random worker contributes nothing to each round.
     """
 
     workers: Count = Field(
