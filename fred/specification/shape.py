@@ -11,7 +11,7 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
 from fred.components import registry
-from fred.components.component import Component, Count, Duration, Whole, checked_as
+from fred.components.component import Component, Count, Duration, Object, Whole, checked_as
 from fred.components.limits import MOST_GRADIENTS, MOST_POINTS
 from fred.components.one_of import OneOf
 from fred.protocols.protocol import Protocol
@@ -52,6 +52,15 @@ class Task(Component):
     replicas_start: Literal["equal", "apart"] = Field(
         "equal", description="whether workers' own models start from equal or different parameters"
     )
+
+    @model_validator(mode="after")
+    def _apart(self) -> "Task":
+        if self.replicas_start == "apart" and getattr(self.model, "has_parameters", False):
+            raise ValueError(
+                "`replicas_start: apart` draws parameters, and a module of NNX or Equinox has its own: return it from a class "
+                "derived from `fred.NNXModel` or `fred.EquinoxModel`"
+            )
+        return self
 
     @model_validator(mode="after")
     def _parts_are_drawn_from(self) -> "Task":
@@ -328,7 +337,7 @@ class Run(Component):
 
 def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and the options of the usual protocol of an algorithm, which is given as in a scenario."""
-    if not isinstance(algorithm, Component):
+    if not isinstance(algorithm, Component) or isinstance(algorithm, Object):
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
         try:
             algorithm = name if hasattr(name, "protocol_options") else registry.lookup("algorithm", str(name))
