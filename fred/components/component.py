@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -155,6 +155,44 @@ class Component(BaseModel):
         return cls.model_validate(given)
 
 
+class Object(Component):
+    """The base class of components that hold an object of another library, which only a program can give.
+
+    Files and results have a description of it: its kind, and a digest of its content. Objects with equal digests are equal.
+    """
+
+    name: Literal["object"]
+    held: Any = Field(exclude=True, repr=False, description="the object; it must not change")
+    kind: str = Field(description="the object's class")
+    digest: str = Field(description="SHA-256 of its content; empty: FRED cannot read its content")
+    own: tuple[Any, ...] = Field((), exclude=True, repr=False, description="the user's own classes and functions in it")
+
+    @classmethod
+    def of(cls, held: Any) -> Self:
+        """Return the component that holds an object. Raises FredError for an unsuitable one.
+
+        Args:
+            held: the object.
+        """
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the objects, or their content if it can be read."""
+        if type(self) is not type(other) or not isinstance(other, Object):
+            return False
+        facts = [(each.kind, each.digest, each.own) for each in (self, other)]
+        return self.held is other.held or (self.digest != "" and facts[0] == facts[1])
+
+    __hash__ = Component.__hash__
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any = None) -> Self:
+        """Return the same object: points of a sweep share it."""
+        return self
+
+
 def options_of(component: Component) -> dict[str, Any]:
     """Return all options of `component` by name; components among them are not converted.
 
@@ -165,24 +203,50 @@ def options_of(component: Component) -> dict[str, Any]:
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
 
 
-def settings_of(value: Any) -> Any:
+def settings_of(value: Any, keys: tuple[str | int, ...] = ()) -> Any:
     """Return a component as settings, all the way down: mappings and lists that can be changed and validated again.
 
-    A class of the user's stands for its own name, so that it need not be imported again.
+    A class of the user's stands for its own name, so that it need not be imported again. Objects of other libraries become
+    components. Raises FredError for unsuitable ones.
+
+    Args:
+        value: a component, or settings with components and objects in them.
+        keys: the keys that lead to the value.
 
     >>> from fred.cluster.latency import Constant
     >>> settings_of([Constant(seconds=2)])
     [{'name': 'constant', 'seconds': 2.0}]
     """
+    if isinstance(value, Object):
+        return value
     if isinstance(value, Component):
         bases = {f"{base.__module__}:{base.__qualname__}" for base in type(value).__mro__}
         kind = next((kind for kind, base in registry.BASES.items() if base in bases), None)
         name = registry.name_of(kind, value) if kind else ""
         named = {"name": type(value) if ":" in name else name} if name else {}
         return {**named, **settings_of(options_of(value))}
+    try:
+        if (held := registry.object_of(value, _are_data(keys))) is not None:
+            return held
+    except FredError as error:
+        raise FredError(f"{'.'.join(map(str, keys))}: {error}") from None
     if isinstance(value, Mapping):
-        return {key: settings_of(option) for key, option in value.items()}
-    return [settings_of(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: settings_of(option, (*keys, key)) for key, option in value.items()}
+    if isinstance(value, list | tuple):
+        return [settings_of(item, (*keys, number)) for number, item in enumerate(value)]
+    return value
+
+
+def _are_data(keys: tuple[str | int, ...]) -> bool:
+    """Return True for the keys of a task's data, also as a value of a sweep.
+
+    >>> _are_data(("task", "data")), _are_data(("sweep", "over", "task.data")), _are_data(("sweep", "over", "task.data", 0))
+    (True, False, True)
+    """
+    path = ".".join(map(str, keys))
+    if re.search(r"sweep\.over\.task\.data(\.\d+)?$", path):
+        return isinstance(keys[-1], int)
+    return path == "task.data" or path.endswith(".task.data")
 
 
 def checked(cls: type[C], validate: Callable[[], C]) -> C:
@@ -235,8 +299,23 @@ def is_own(cls: type) -> bool:
     return not cls.__module__.startswith("fred.")
 
 
+def objects_of(part: Any) -> list[Object]:
+    """Return the objects of other libraries in a component, or in a mapping or tuple of components.
+
+    Args:
+        part: the component, or anything.
+    """
+    if isinstance(part, Object):
+        return [part]
+    part = options_of(part) if isinstance(part, Component) else part
+    parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, tuple | list) else ()
+    return [held for each in parts for held in objects_of(each)]
+
+
 def own_classes(part: Any) -> set[str]:
-    """Return the user's own classes among the parts of a run, as `module:Class`."""
+    """Return the user's own classes among the parts of a run, as `module:Class`; also the functions in objects."""
+    if isinstance(part, Object):
+        return {f"{each.__module__}:{each.__qualname__}" for each in part.own}
     if isinstance(part, Component):
         cls = type(part)
         here = {f"{cls.__module__}:{cls.__qualname__}"} if is_own(cls) else set()

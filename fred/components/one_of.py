@@ -17,11 +17,12 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_jsona
 
 from fred.base.errors import FredError
 from fred.components import registry
-from fred.components.component import Component, checked, is_own
+from fred.components.component import Component, Object, checked, is_own
 from fred.components.input_path import UnreadError
 from fred.components.unused import check_members
 
 ONE_OF = "x-one-of"
+_ALSO = {"data": ", or arrays `(X, y)`", "model": ", or a module of Flax or Equinox"}
 
 
 class OneOf:
@@ -80,6 +81,14 @@ class OneOf:
         return error | {"msg": error["msg"].replace(f"`{key}`", f"`{key}`, which is an option of {owners}", 1)}
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
+        try:  # a file cannot have a tuple
+            value = registry.object_of(value, are_arrays=self.kind == "data" and isinstance(value, tuple)) or value
+        except FredError as error:
+            raise PydanticCustomError("component", "{reason}", {"reason": str(error)}) from error
+        if isinstance(value, Object) and not isinstance(value, registry.base(self.kind)):
+            raise PydanticCustomError(
+                "component", "found {found}; expected {wanted}", {"found": value.kind, "wanted": self._wanted}
+            )
         if isinstance(value, Component):
             if is_own(type(value)):
                 check_members(type(value))
@@ -87,9 +96,11 @@ class OneOf:
         if isinstance(value, str | type):
             value = {"name": value}
         if not isinstance(value, Mapping) or not isinstance(value.get("name"), str | type):
-            raise PydanticCustomError("component", "expected a name or a mapping with the key `name`")
+            raise PydanticCustomError("component", "expected {wanted}", {"wanted": self._wanted})
         options = {key: option for key, option in value.items() if key != "name"}
         try:
+            if value["name"] == registry.OBJECT and is_recorded(info):
+                return Absent.model_validate(dict(value), context=info.context)
             cls: type[Component] = self._class_of(value["name"], info)
             if is_own(cls) and not issubclass(cls, Unimported):
                 check_members(cls)
@@ -101,11 +112,17 @@ class OneOf:
             said = "; ".join(f"{'.'.join(map(str, line['loc'])) or cls.__name__}: {line['msg']}" for line in nested)
             raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error
 
+    @property
+    def _wanted(self) -> str:
+        """Return what a scenario takes here, in words."""
+        own = registry.BASES[self.kind].partition(":")[2]
+        return f"a name or a mapping with the key `name`, or in Python an instance of `fred.{own}`{_ALSO.get(self.kind, '')}"
+
     def _class_of(self, name: Any, info: ValidationInfo) -> type[Component]:
         """Return the class with this name, or the class that a program gives instead of a name. Raises FredError."""
         if isinstance(name, type):
             return registry.complete(self.kind, name, name.__qualname__)
-        if _is_recorded(info) and registry.is_unimported(name):
+        if is_recorded(info) and registry.is_unimported(name):
             return _unimported(name)
         return registry.lookup(self.kind, name)
 
@@ -132,18 +149,32 @@ class Unimported(Component):
         """Return no warnings: only the class knows them."""
         return ()
 
+    @classmethod
+    def cure(cls) -> str:
+        """Return the message for anything that needs the class."""
+        return registry.needs_import(cls.__module__)
+
     @model_validator(mode="before")
     @classmethod
     def _only_recorded(cls, options: Any, info: ValidationInfo) -> Any:
-        if not _is_recorded(info):
-            raise PydanticCustomError("component", "{reason}", {"reason": registry.needs_import(cls.__module__), "key": "name"})
+        if not is_recorded(info):
+            raise PydanticCustomError("component", "{reason}", {"reason": cls.cure(), "key": "name"})
         return options
 
     def __getattr__(self, name: str) -> Any:
         """Return a recorded option. Raises UnimportedError for anything that needs the class."""
         if name.startswith("_") or name in (self.__pydantic_extra__ or {}):
             return super().__getattr__(name)  # type: ignore[misc]  # pydantic hides it from type checkers
-        raise UnimportedError(registry.needs_import(type(self).__module__))
+        raise UnimportedError(self.cure())
+
+
+class Absent(Unimported):
+    """An object of a program in a result that is read: only its description."""
+
+    @classmethod
+    def cure(cls) -> str:
+        """Return the message for anything that needs the object."""
+        return registry.ONLY_DESCRIBED
 
 
 @cache
@@ -153,6 +184,10 @@ def _unimported(name: str) -> type[Unimported]:
     return type(own, (Unimported,), {"__module__": module, "__qualname__": own})
 
 
-def _is_recorded(info: ValidationInfo) -> bool:
-    """Return True if pydantic validates the specification in a result's manifest."""
+def is_recorded(info: ValidationInfo) -> bool:
+    """Return True if pydantic validates the specification in a result's manifest.
+
+    Args:
+        info: what pydantic tells a validator.
+    """
     return bool((info.context or {}).get("recorded"))

@@ -126,6 +126,17 @@ def place_of(function: Any) -> str:
     return f"{code.co_filename}, line {code.co_firstlineno}" if code and own else ""
 
 
+def is_users(value: Any) -> bool:
+    """Return True for a class or function of the user's, also of an interactive session.
+
+    Args:
+        value: the class or function.
+    """
+    module = sys.modules.get(value.__module__)
+    file = getattr(module, "__file__", None)
+    return value.__module__ in MAIN or (file is not None and is_own(file))
+
+
 @cache
 def is_own(file: str) -> bool:
     """Return True if a file is the user's code."""

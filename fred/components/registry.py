@@ -162,6 +162,22 @@ NAMESPACES = {  # of each kind: the word for it in `fred list`, and the module w
     "loss": "losses",
     "data": "data",
 }
+OBJECT = "object"  # name of an object of a program, in results
+_OBJECTS = {  # class of another library -> FRED's class for its objects
+    "flax.nnx:Module": "fred.learning.models.modules:NNXObject",
+    "flax.linen:Module": "fred.learning.models.modules:FlaxObject",
+    "equinox:Module": "fred.learning.models.modules:EquinoxObject",
+    "optax:GradientTransformation": "fred.learning.optimizer:OptaxObject",
+}
+_ARRAYS = "fred.learning.data.arrays:ArraysObject"
+_ABSENT = "fred.components.one_of:Absent"  # an object that a result describes
+FOR_FILES = {  # what to do instead of giving an object
+    "data": "write the arrays with `fred.arrays(file, train, evaluation)`, and take what it returns as `data`",
+    "model": "return the module from a class derived from `fred.FlaxModel`, `fred.NNXModel` or `fred.EquinoxModel`, in a "
+    "module such as `my_models.py`",
+    "optimizer": "name the optimizer, such as `algorithm: {name: asgd, optimizer: adam, learning_rate: 0.001}`",
+}
+ONLY_DESCRIBED = "a result has only the description of this object: run it again from the program that has the object"
 
 _ENTRY_POINTS = "fred.systems"  # group in which installed packages name modules with components
 _LISTED = 30  # names in a message
@@ -246,6 +262,8 @@ def lookup(kind: str, name: str) -> type[Any]:
     """
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
+    if name == OBJECT and kind in FOR_FILES:
+        raise FredError(not_in_files(kind))
     if ":" not in name:
         known = (
             ", ".join(REGISTRY[kind])
@@ -261,6 +279,37 @@ def lookup(kind: str, name: str) -> type[Any]:
     if module not in _importable:
         raise FredError(needs_import(module))
     return _own(kind, name)
+
+
+def not_in_files(kind: str) -> str:
+    """Return the message that refuses the description of an object in a file.
+
+    Args:
+        kind: `data`, `model` or `optimizer`.
+    """
+    return f"`name: {OBJECT}` describes an object of a program, and a file cannot hold one: {FOR_FILES[kind]}"
+
+
+def object_of(value: Any, are_arrays: bool = False) -> Any:
+    """Return the component that holds an object of another library; None for anything else. Raises FredError.
+
+    Args:
+        value: a module, a gradient transformation, or anything.
+        are_arrays: True if a list or tuple at this place is a data set, `(X, y)`.
+
+        >>> import optax
+        >>> from fred.components import registry
+        >>> registry.object_of(optax.sgd(0.1)).kind, registry.object_of("sgd")
+        ('optax.chain', None)
+    """
+    if value is None or isinstance(value, str | int | float | type):
+        return None
+    for public, holder in _OBJECTS.items():
+        library, name = public.split(":")
+        cls = getattr(sys.modules.get(library), name, None)  # an object's library has been imported
+        if cls is not None and isinstance(value, cls):
+            return _load(holder).of(value)
+    return _load(_ARRAYS).of(value) if are_arrays and isinstance(value, list | tuple) else None
 
 
 def is_unimported(name: str) -> bool:
@@ -292,6 +341,8 @@ def name_of(kind: str, component: object) -> str:
     """
     cls = type(component)
     target = f"{cls.__module__}:{cls.__qualname__}"
+    if target in (*_OBJECTS.values(), _ARRAYS, _ABSENT):
+        return OBJECT
     return next((name for name, known in REGISTRY[kind].items() if known == target), target)
 
 

@@ -72,8 +72,8 @@ def known() -> list[str]:
 
 
 def refused(name: str, error: Exception) -> ValueError:
-    """Return the ValueError that reports an `error` raised by the function of optax called `name`, by its first line."""
-    return ValueError(f"optax.{name} cannot be used with these options: {str(error).partition(chr(10))[0]}")
+    """Return the ValueError that reports an `error` raised by the function called `name`, by its first line."""
+    return ValueError(f"{name} cannot be used with these options: {str(error).partition(chr(10))[0]}")
 
 
 def _numbers(value: Any) -> list[Any]:
@@ -81,13 +81,18 @@ def _numbers(value: Any) -> list[Any]:
     return np.ravel(parts).tolist()
 
 
-def _as_list(value: Any) -> Any:
-    parts = value if isinstance(value, (list, tuple)) else [value]
+def as_list(value: Any) -> list[Any]:
+    """Return the parts of an option that takes one function of optax or several; names become mappings.
+
+    Args:
+        value: a name, a mapping, an object of optax, or a list of them.
+    """
+    parts = value if isinstance(value, list) or type(value) is tuple else [value]  # optax's objects are named tuples
     return [{"name": part} if isinstance(part, str) else part for part in parts]
 
 
 _ONE = [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}}]
 ONE_OR_SEVERAL = (  # annotations of a field: a name, a mapping of name and options, or a list of them
-    BeforeValidator(_as_list),
+    BeforeValidator(as_list),
     WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]}),
 )

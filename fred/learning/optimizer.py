@@ -1,17 +1,34 @@
-"""Optax gradient transformations by name: `adam`, `{name: sgd, momentum: 0.9}`, or a list of them, applied in order."""
+"""Optax gradient transformations by name: `adam`, `{name: sgd, momentum: 0.9}`, or a list of them, applied in order.
+
+In Python they can be optax's own objects, such as `optax.adam(1e-3)`.
+"""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import AfterValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    SerializeAsAny,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
+from fred.base.errors import FredError
 from fred.base.later import jax, optax
+from fred.components import own_code, registry
+from fred.components.component import Object
+from fred.components.input_path import UnreadError
+from fred.components.one_of import is_recorded
 from fred.components.registry import nearest
-from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
+from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, as_list, found, known, refused
 
 _TRIED: set[tuple[Any, str]] = set()  # transformations that have been tried, with their options
 
@@ -24,6 +41,7 @@ _REFUSED = {
     **dict.fromkeys(("sophia", "hutchinson_estimator_diag_hessian", "sam", "scale_by_backtracking_linesearch"), _NEEDS_VALUES),
     **dict.fromkeys(("schedule_free", "schedule_free_adamw", "schedule_free_sgd"), _ELSEWHERE),
 }
+_REFUSED_STATES = {"ScheduleFreeState": _ELSEWHERE, "SAMState": _NEEDS_VALUES}  # of objects, whose names are unknown
 
 
 class Transformation(FromOptax):
@@ -69,29 +87,9 @@ class Transformation(FromOptax):
         self.check_options()
         said = (self.factory, self.model_dump_json())
         if said not in _TRIED:  # all runs of a sweep may have the same one
-            self._try()
+            _try(f"optax.{self.name}", self.build)
             _TRIED.add(said)
         return self
-
-    def _try(self) -> None:
-        """Raise ValueError for a transformation that cannot make a step, or not from one mean gradient."""
-        tiny = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
-        try:
-            self.build(0.1)
-            updates, before, after = jax.eval_shape(self._step, tiny, jax.ShapeDtypeStruct((), np.float32))
-        except Exception as error:
-            raise refused(self.name, error) from error
-        if _shapes(updates) != _shapes(tiny):
-            raise ValueError(f"optax.{self.name} cannot be used: it needs each example's gradient, and servers get the mean")
-        if _shapes(before) != _shapes(after):
-            raise ValueError(f"optax.{self.name} cannot be used: its state changes shapes or types at an update")
-
-    def _step(self, params: Any, rate: Any) -> Any:
-        """Make a first step. Return the updates, and the transformation's state before and after."""
-        transformation = self.build(rate)
-        before = transformation.init(params)
-        updates, after = transformation.update(params, before, params)
-        return updates, before, after
 
     @property
     def of_matrices(self) -> bool:
@@ -110,16 +108,108 @@ class Transformation(FromOptax):
     @property
     def takes_rate(self) -> bool:
         """True if the transformation takes the learning rate."""
-        return "learning_rate" in inspect.signature(self.factory).parameters
+        return _takes_rate(self.factory)
 
 
-def _one_takes_rate(parts: tuple[Transformation, ...]) -> tuple[Transformation, ...]:
-    if sum(part.takes_rate for part in parts) != 1:
+class OptaxObject(Object):
+    """A gradient transformation that a program has made with optax. Its learning rate is in it.
+
+    >>> import optax
+    >>> from fred.learning.optimizer import OptaxObject
+    >>> OptaxObject.of(optax.adam(1e-3)).kind
+    'optax.chain'
+    """
+
+    of_matrices: ClassVar[bool] = True  # for all that FRED knows
+    takes_rate: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, held: optax.GradientTransformation) -> OptaxObject:
+        """Return the component. Raises FredError for a transformation that cannot make a step from one mean gradient.
+
+        Args:
+            held: the transformation.
+        """
+        function = held.update
+        library = getattr(function, "__module__", "optax").partition(".")[0]
+        kind = f"{library}.{getattr(function, '__qualname__', type(function).__name__).partition('.')[0]}"
+        try:
+            _try(kind, lambda _: held)
+        except ValueError as error:
+            raise FredError(str(error)) from error
+        own = tuple(each for each in held if own_code.place_of(each))
+        return cls(name="object", held=held, kind=kind, digest="", own=own)
+
+    @model_validator(mode="after")
+    def _whole(self, info: ValidationInfo) -> OptaxObject:
+        if self.held is None and not is_recorded(info):
+            raise PydanticCustomError("component", "{reason}", {"reason": registry.ONLY_DESCRIBED})
+        return self
+
+    def build(self, learning_rate: Any) -> optax.GradientTransformation:
+        """Return the transformation. Raises UnreadError if only its description is there.
+
+        Args:
+            learning_rate: ignored.
+        """
+        if self.held is None:
+            raise UnreadError(registry.ONLY_DESCRIBED)
+        return self.held
+
+
+def _part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Transformation | OptaxObject:
+    """Return a part of an optimizer: a transformation by name, or an object of a program or, if a result is read, its trace."""
+    reason = ""
+    try:
+        value = registry.object_of(value) or value
+    except FredError as error:
+        reason = str(error)
+    described = isinstance(value, Mapping) and value.get("name") == registry.OBJECT
+    if isinstance(value, Object) and not isinstance(value, OptaxObject):
+        reason = f"found {value.kind}; expected a gradient transformation of optax, or its name"
+    if described and not is_recorded(info):
+        reason = registry.not_in_files("optimizer")
+    if reason:
+        raise PydanticCustomError("component", "{reason}", {"reason": reason})
+    if isinstance(value, OptaxObject):
+        return value
+    if described:
+        return OptaxObject.model_validate({"held": None, **value}, context=info.context)
+    made: Transformation = validate(value)
+    return made
+
+
+def _one_takes_rate(parts: tuple[Transformation | OptaxObject, ...]) -> tuple[Transformation | OptaxObject, ...]:
+    number = sum(part.takes_rate for part in parts)
+    if number > 1 or (number == 0 and not any(isinstance(part, OptaxObject) for part in parts)):
         raise ValueError("exactly one transformation must take the learning rate (sgd, adam, rmsprop, ...)")
     return parts
 
 
-Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL, AfterValidator(_one_takes_rate)]
+Part = Annotated[SerializeAsAny[Transformation], WrapValidator(_part)]
+Optimizer = Annotated[tuple[Part, ...], *ONE_OR_SEVERAL, AfterValidator(_one_takes_rate)]
+
+
+def has_own_rate(optimizer: Any) -> bool:
+    """Return True for objects of optax whose learning rate is in them: no named transformation takes one.
+
+    Args:
+        optimizer: the option, also as given in a scenario.
+
+        >>> import optax
+        >>> has_own_rate(optax.adam(1e-3)), has_own_rate("adam"), has_own_rate([optax.clip(1.0), "adam"])
+        (True, False, False)
+    """
+    parts = as_list(optimizer)
+    named = [part["name"] if isinstance(part, Mapping) else part.name for part in parts if _is_named(part)]
+    factories = [found(name) for name in named if isinstance(name, str)]
+    return len(named) < len(parts) and not any(callable(factory) and _takes_rate(factory) for factory in factories)
+
+
+def _is_named(part: Any) -> bool:
+    if isinstance(part, Mapping):
+        return part.get("name", registry.OBJECT) != registry.OBJECT
+    return isinstance(part, Transformation)
 
 
 def is_plain(optimizer: Optimizer) -> bool:
@@ -136,6 +226,34 @@ def _transforms(factory: Any) -> bool:
     return "GradientTransformation" in str(made) or factory in [getattr(optax.contrib, name) for name in _NOT_ANNOTATED]
 
 
+def _takes_rate(factory: Callable[..., Any]) -> bool:
+    return "learning_rate" in inspect.signature(factory).parameters
+
+
+def _try(name: str, build: Callable[[Any], optax.GradientTransformation]) -> None:
+    """Raise ValueError for a transformation that cannot make a step, or not from one mean gradient."""
+
+    def step(params: Any, rate: Any) -> Any:
+        transformation = build(rate)
+        before = transformation.init(params)
+        updates, after = transformation.update(params, before, params)
+        return updates, before, after
+
+    tiny = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
+    try:
+        build(0.1)
+        updates, before, after = jax.eval_shape(step, tiny, jax.ShapeDtypeStruct((), np.float32))
+    except Exception as error:
+        raise refused(name, error) from error
+    for state in jax.tree.leaves(before, is_leaf=lambda node: type(node).__name__ in _REFUSED_STATES):
+        if reason := _REFUSED_STATES.get(type(state).__name__):
+            raise ValueError(f"{name} cannot be used: {reason}")
+    if _shapes(updates) != _shapes(tiny):
+        raise ValueError(f"{name} cannot be used: it needs each example's gradient, and servers get the mean")
+    if _shapes(before) != _shapes(after):
+        raise ValueError(f"{name} cannot be used: its state changes shapes or types at an update")
+
+
 def _shapes(tree: Any) -> Any:
     return jax.tree.structure(tree), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
 
@@ -145,7 +263,7 @@ def build(optimizer: Optimizer, learning_rate: Any) -> optax.GradientTransformat
 
     Args:
         optimizer: the transformations, in the order in which they are applied to a gradient.
-        learning_rate: learning rate, for the transformation that takes it.
+        learning_rate: learning rate, for the transformation that takes it. If none does, it is a factor of the updates.
 
     Clip each number to 1, then step against the gradient with a learning rate of 0.1:
 
@@ -157,4 +275,7 @@ def build(optimizer: Optimizer, learning_rate: Any) -> optax.GradientTransformat
         >>> [round(float(update), 3) for update in updates]
         [-0.05, 0.1]
     """
-    return optax.chain(*(part.build(learning_rate) for part in optimizer))
+    chain = [part.build(learning_rate) for part in optimizer]
+    if not any(part.takes_rate for part in optimizer):
+        chain.append(optax.scale(learning_rate))
+    return optax.chain(*chain)

@@ -63,7 +63,7 @@ class RateSchedule(FromOptax):
         try:
             values = np.array([self.factor(jax.numpy.int32(count)) for count in _LOOKED_AT])
         except Exception as error:
-            raise refused(self.name, error) from error
+            raise refused(f"optax.{self.name}", error) from error
         if not (np.isfinite(values).all() and (values >= 0).all()):
             raise ValueError(f"`{self.name}` comes to {values.min()}; expected finite factors of at least 0")
         return self

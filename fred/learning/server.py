@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fred.base.errors import FredError
 from fred.base.later import jax, jnp, optax
@@ -157,6 +157,16 @@ class Server(Component):
             )
         if "protocol" in vars(cls) and "protocol_options" not in vars(cls):
             cls.protocol_options = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _factor_of_objects(cls, options: Any) -> Any:
+        """Fill in a factor of 1 for an object of optax, whose learning rate is in it."""
+        if isinstance(options, dict):
+            for option, rate in (("optimizer", "learning_rate"), ("outer", "outer_rate")):
+                if option in options and rate not in options and optimizers.has_own_rate(options[option]):
+                    options = {**options, rate: 1.0}
+        return options
 
     @property
     def has_plain_steps(self) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.components.one_of import UnimportedError
 from fred.outcomes.outcome import Outcome
 from fred.specification.task import Task
 
@@ -40,12 +41,16 @@ class ModelOfRun:
         from fred.learning.models.named import for_evaluation
 
         model = _task_of(self).model
-        if not hasattr(model, "with_params"):
+        try:
+            with_params = model.with_params
+        except UnimportedError:
+            raise
+        except AttributeError:
             raise FredError(
                 f"model `{type(model).__name__}` is not made from a module of Flax or Equinox: use `.predict(inputs)`, or "
                 "`.run.task.model.apply(.params, inputs)`"
-            )
-        return model.with_params(for_evaluation(self.params, model, _task_of(self).data, self.seed))
+            ) from None
+        return with_params(for_evaluation(self.params, model, _task_of(self).data, self.seed))
 
     def predict(self: Outcome, inputs: Any) -> NDArray[Any]:
         """Return the trained model's outputs [n, outputs], such as a score for each class, computed as in evaluations.

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fred.components.component import Object
 from fred.specification.loading import Scenario
 from fred.specification.sweep import Criterion, is_number, word
 
@@ -31,7 +32,7 @@ def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None
         own = runs[name]
         found = own[column].astype(float) if column in own else pd.Series([np.nan])
         found = found.where(np.isfinite(found), worst)
-        values = {key: word(value) if isinstance(value, dict | list) else value for key, value in point.values.items()}
+        values = {key: word(value) if isinstance(value, dict | list | Object) else value for key, value in point.values.items()}
         rows.append(
             {"run": point.of, "point": name, **values, "mean": found.mean(), "least": found.min(), "largest": found.max()}
         )

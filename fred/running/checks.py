@@ -13,6 +13,7 @@ import numpy as np
 from fred.base import cached
 from fred.base.errors import FredError
 from fred.components import own_code, registry
+from fred.components.component import Object
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.keys import key_of
 from fred.learning.loss import Loss, check_memory, initial_params, memory_here
@@ -194,8 +195,10 @@ def check_whole_matrices(server: Server, layout: Layout) -> None:
     """Raise FredError if an optimizer that treats arrays as matrices would get parts of them."""
     for part in server.optimizer:
         if part.of_matrices and layout.cut != "layers":
+            doing = "may treat" if isinstance(part, Object) else "treats"
+            name = part.kind if isinstance(part, Object) else part.name
             raise FredError(
-                f"optimizer `{part.name}` treats arrays of two dimensions as matrices, and blocks are parts of these: "
+                f"optimizer `{name}` {doing} arrays of two dimensions as matrices, and blocks are parts of these: "
                 "`cluster.servers` must be 1, or blocks whole layers"
             )
 

@@ -9,7 +9,7 @@ from typing import Any
 from fred.base import environment
 from fred.components import own_code, registry
 from fred.components.agreement import code_of_fred
-from fred.components.component import own_classes
+from fred.components.component import objects_of, own_classes
 from fred.components.input_path import no_path
 from fred.learning.data.dataset import data_digest
 from fred.specification.blame import blamed
@@ -50,7 +50,8 @@ class Unit:
             object.__setattr__(self, "data", data_digest(self.run.task.data) if self.run.task else None)
         modules = {name.partition(":")[0] for name in own_classes(self.run)}
         object.__setattr__(self, "environment", environment.describe())
-        object.__setattr__(self, "unknown", own_code.unknown(modules) if modules else "")
+        unread = [f"the content of `{each.kind}` cannot be read" for each in objects_of(self.run) if not each.digest]
+        object.__setattr__(self, "unknown", next(iter(unread), own_code.unknown(modules) if modules else ""))
         object.__setattr__(self, "identity", self._identity())
 
     @property
@@ -70,21 +71,22 @@ class Unit:
             "seed": self.seed,
             "inline": self.inline,
             "data": self.data,
-            **circumstances(self.own),
+            **circumstances(self.own, bool(objects_of(self.run))),
             "unknown": uuid.uuid4().hex if self.unknown else "",  # never the same twice
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def circumstances(own: bool) -> dict[str, Any]:
+def circumstances(own: bool, objects: bool = False) -> dict[str, Any]:
     """Return everything except the specification that the bits depend on.
 
     Args:
         own: True if the user's own classes take part.
+        objects: True if objects of other libraries take part.
     """
     return {
         "environment": environment.describe(),
         "fred": code_of_fred(),
         "own": own_code.facts() if own or registry.imported() else {},
-        "installed": own_code.installed() if own else [],
+        "installed": own_code.installed() if own or objects else [],
     }

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from fred.base.errors import FredError, quoted
 from fred.components import own_code, registry
-from fred.components.component import Component, checked_as, options_of, own_classes, settings_of
+from fred.components.component import Component, Object, checked_as, objects_of, options_of, own_classes, settings_of
 from fred.components.problems import problems
 from fred.specification import shipped
 from fred.specification.run_names import Name
@@ -124,7 +124,7 @@ class Scenario(Component):
         Args:
             path: the file; an existing one is replaced.
 
-        Raises FredError for what a file cannot name: classes of a notebook or program.
+        Raises FredError for what a file cannot name: classes of a notebook or program, and objects of other libraries.
 
         >>> import fred
         >>> scenario = fred.scenario(
@@ -137,6 +137,9 @@ class Scenario(Component):
         from fred.specification.writing import as_yaml
 
         unnamed = sorted(name for run in self.runs.values() for name in own_classes(run) if name.startswith(own_code.MAIN))
+        if path is not None and (held := objects_of(self.runs)):
+            kind = next(kind for kind in registry.FOR_FILES if kind == "optimizer" or isinstance(held[0], registry.base(kind)))
+            raise FredError(f"a file cannot hold `{held[0].kind}`, an object of a program: {registry.FOR_FILES[kind]}")
         if path is not None and unnamed:
             cls = unnamed[0].partition(":")[2]
             raise FredError(
@@ -256,7 +259,7 @@ def load(path: str | Path, settings: Iterable[str] | Mapping[str, Any] = (), imp
 
 
 def _changes(settings: Mapping[str, Any]) -> list[Setting]:
-    return [(keys_of(path), settings_of(value), f"{path}={value}") for path, value in settings.items()]
+    return [(keys_of(path), settings_of(value, keys_of(path)), f"{path}={value}") for path, value in settings.items()]
 
 
 def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path(), recorded: bool = False) -> Scenario:
@@ -288,7 +291,7 @@ def revalidated(part: Any, keys: Keys = ()) -> Any:
         return {key: revalidated(value, (*keys, key)) for key, value in part.items()}
     if isinstance(part, tuple):
         return tuple(revalidated(value, (*keys, number)) for number, value in enumerate(part))
-    if not isinstance(part, Component):
+    if not isinstance(part, Component) or (isinstance(part, Object) and part.held is not None):
         return part
     fields = type(part).model_fields
     options = {
@@ -306,8 +309,9 @@ def revalidated(part: Any, keys: Keys = ()) -> Any:
 def scenario(settings: "Mapping[str, Any] | Scenario | None" = None, **more: Any) -> Scenario:
     """Make a scenario from Python values: `fred.scenario(algorithm="asgd", cluster={"workers": 4}, ...)`.
 
-    Parts can be mappings, as in a file, or objects of FRED's classes. Raises FredError that lists every mistake with its key,
-    value and the expected value.
+    Parts can be mappings, as in a file, or objects of FRED's classes. A model can be a module of Flax or Equinox, data can be
+    arrays `(X, y)`, and an optimizer can be an object of optax, such as `optax.adam(1e-3)`. Raises FredError that lists every
+    mistake with its key, value and the expected value.
 
     Args:
         settings: the top-level keys of a file (`title`, `seeds`, `runs`, `sweep`, and the parts that all runs share) with
@@ -328,7 +332,7 @@ def scenario(settings: "Mapping[str, Any] | Scenario | None" = None, **more: Any
         return settings.replace(more)
     if not isinstance(settings, Mapping | None):
         raise FredError(f"found {quoted(settings)[:80]}; expected a mapping of settings; `fred.load` reads a file")
-    document = {key: settings_of(value) for key, value in {**(settings or {}), **more}.items()}
+    document = {key: settings_of(value, (key,)) for key, value in {**(settings or {}), **more}.items()}
     source = Source(None, document, {}, [])
     return _measurable(validated(source.specification(), source.locate), source)
 

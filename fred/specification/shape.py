@@ -11,7 +11,7 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
 from fred.components import registry
-from fred.components.component import Component, Count, Duration, checked_as
+from fred.components.component import Component, Count, Duration, Object, checked_as
 from fred.components.limits import MOST_GRADIENTS, MOST_POINTS
 from fred.components.one_of import OneOf
 from fred.protocols.protocol import Protocol
@@ -331,7 +331,7 @@ def _at(key: str, reason: str) -> PydanticCustomError:
 
 def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and the options of the usual protocol of an algorithm, which is given as in a scenario."""
-    if not isinstance(algorithm, Component):
+    if not isinstance(algorithm, Component) or isinstance(algorithm, Object):
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
         try:
             algorithm = name if hasattr(name, "protocol_options") else registry.lookup("algorithm", str(name))

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fred.base.errors import FredError, quoted
+from fred.components.component import Object
 from fred.components.problems import problems
 from fred.components.registry import nearest
 from fred.specification.run_names import is_usual, name_of_only_run
@@ -89,7 +90,7 @@ class Source:
                 continue
             self._choose(specification, name, sweep.best)
             for number, values in enumerate(sweep.points()):
-                point = name_of(name, values)
+                point = self._name_of(name, values)
                 if point in runs:
                     raise FredError(
                         f"{self.locate(('runs', name, 'sweep'))}: two points have the name {point}; change one of them"
@@ -101,6 +102,14 @@ class Source:
                     where = self.locate(("runs", name, "sweep", "over", *listed))
                     _assign(runs[point], keys_of(key), copy.deepcopy(value), where)
         return specification | {"runs": runs, "points": self._points} if self._points else specification
+
+    def _name_of(self, run: str, values: dict[str, Any]) -> str:
+        """Return the name of a point. Objects whose content cannot be read are numbered."""
+        point = name_of(run, values)
+        if not any(isinstance(value, Object) and not value.digest for value in values.values()):
+            return point
+        numbered = (f"{point}-{number}" for number in itertools.count(2))
+        return next(name for name in itertools.chain([point], numbered) if name not in self._points)
 
     def _choose(self, specification: dict[str, Any], name: str, best: str | None) -> None:
         """Record the criterion for the best points. Raises FredError if two sweeps name different criteria."""

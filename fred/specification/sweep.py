@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from fred.components.component import Component
-from fred.components.registry import nearest
+from fred.components.component import Component, Object
+from fred.components.registry import OBJECT, nearest
 from fred.schedule.schedule import WAYS
 
 _MOST = 10_000  # points
@@ -260,6 +260,10 @@ def name_of(run: str, values: dict[str, Any]) -> str:
 
 def word(value: Any) -> str:
     """Return a value as one short word, at most 40 characters for a plain value."""
+    if isinstance(value, Object):
+        value = value.model_dump()
+    if isinstance(value, dict) and value.get("name") == OBJECT:
+        return "-".join([value["kind"].rpartition(".")[2], *([value["digest"][:6]] if value["digest"] else [])])[:40]
     if isinstance(value, dict):
         return "-".join(word(each) for each in value.values())
     text = f"{value:g}" if isinstance(value, float) else str(value)

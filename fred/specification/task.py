@@ -53,6 +53,15 @@ class Task(Component):
     )
 
     @model_validator(mode="after")
+    def _apart(self) -> "Task":
+        if self.replicas_start == "apart" and getattr(self.model, "has_parameters", False):
+            raise ValueError(
+                "`replicas_start: apart` draws parameters, and a module of NNX or Equinox has its own: return it from a class "
+                "derived from `fred.NNXModel` or `fred.EquinoxModel`"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _parts_are_drawn_from(self) -> "Task":
         if self.division != "shared" and self.sampling == "sequential":
             raise ValueError("`sampling: sequential` goes through all examples in file order: `division` must be `shared`")

@@ -50,7 +50,7 @@ def _swept(scenario: Any, runs: dict[str, Any]) -> dict[str, Any]:
         members.setdefault(scenario.points[name].of if name in scenario.points else name, []).append(name)
     found = {}
     for name, own in members.items():
-        over = [scenario.points[each].values for each in own if each in scenario.points]
+        over = [scenario.points[each].model_dump(mode="json")["values"] for each in own if each in scenario.points]
         found[name] = {**_shared([runs[each] for each in own]), **({"sweep": {"over": over, **best}} if over else {})}
     return found
 

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from fred.base.later import jax, jnp
+from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State
 
@@ -53,6 +54,12 @@ G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
         None, description="L: smoothness of the loss; absent: 1 / learning rate, for which that rate is optimal"
     )
     decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.8, description="decay of the moving averages of V and of |g|^2")
+
+    def check(self, workers: int) -> None:
+        if self.smoothness is not None and optimizers.has_own_rate(self.optimizer):
+            raise ValueError(
+                "`smoothness` needs the learning rate, which FRED cannot read in an object of optax: name the optimizer"
+            )
 
     def init(self, params: Params, workers: int) -> State:
         """Return the state before the first update, with V and |g|^2, infinite until the first estimate."""

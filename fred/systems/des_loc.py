@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from fred.base.later import jax, jnp, optax
 from fred.learning import optimizer as optimizers
@@ -57,13 +57,14 @@ v_i <- mean of all v             (every 6 K)"""
         (Transformation.usual("adam"),), description="optax gradient transformation with Adam's moments, or a list of them"
     )
 
-    @field_validator("optimizer")
-    @classmethod
-    def _has_moments(cls, optimizer: Optimizer) -> Optimizer:
-        memory = optimizers.build(optimizer, 1.0).init({"w": jnp.zeros(1)})
+    @model_validator(mode="after")
+    def _has_moments(self) -> DESLOC:
+        memory = optimizers.build(self.optimizer, 1.0).init({"w": jnp.zeros(1)})
         if any(len(optax.tree_utils.tree_get_all_with_path(memory, name)) != 1 for name in _NAMES.values()):
-            raise ValueError("expected one transformation with first and second moments, such as `adam` or `adamw`")
-        return optimizer
+            raise ValueError(
+                "`optimizer`: expected one transformation with first and second moments, such as `adam` or `adamw`"
+            )
+        return self
 
     def init(self, params: Params, workers: int) -> State:
         """Return the state before the first update, whose parameters are the model and both moments."""

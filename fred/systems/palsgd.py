@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fred.base.later import jax, jnp
+from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Scalar, State
 from fred.systems.diloco import DiLoCo
@@ -44,6 +45,10 @@ w <- w - outer step(mean of w - w_i)"""
     protocol_options = {"pulls": 0.2}
 
     strength: Annotated[float, Field(ge=0)] = Field(0.5, description="k: strength of the pulls")
+
+    def check(self, workers: int) -> None:
+        if optimizers.has_own_rate(self.optimizer):
+            raise ValueError("pulls need the learning rate, which FRED cannot read in an object of optax: name the optimizer")
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """Pull the model towards the global one, `mixed`, with `weight` from `pull_weight`; replace it if `keep` is 0."""

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fred.base.version import __version__
 from fred.base.words import unbroken
-from fred.components.component import own_classes
+from fred.components.component import objects_of, own_classes
 from fred.outcomes.tables import Tables
 from fred.specification.writing import as_yaml
 from fred.views import machines, page_curves, page_replay, page_staleness, page_tables
@@ -186,11 +186,15 @@ def _digests(result: Tables) -> str:
 def _again(result: Tables, file: str) -> str:
     """Return the commands that run everything again: by `fred verify`, or by hand from the scenario that the page shows.
 
-    That scenario has all settings, also those of `--set`. Options that it lacks are added: `--only` and `--import`.
+    That scenario has all settings, also those of `--set`. Options that it lacks are added: `--only` and `--import`. A result
+    with objects of a program has no such commands.
     """
     points = result.scenario.points
     names = {name: points[name].of if name in points else name for name in result.scenario.runs}
     ran = dict.fromkeys(names[each.name] for each in result.outcomes)
+    if objects := dict.fromkeys(each.kind for outcome in result.outcomes for each in objects_of(outcome.run)):
+        kinds = ", ".join(f"<code>{escape(kind)}</code>" for kind in objects)
+        return f"<p>A program made parts of it ({kinds}): run it again from the program that has them.</p>"
     only = [f" --only {name}" for name in ran] if len(ran) < len(set(names.values())) else []
     modules = sorted({target.partition(":")[0] for each in result.outcomes for target in own_classes(each.run)})
     imports = "".join(f" --import {name}" for name in modules)

@@ -1,4 +1,4 @@
-"""The user's own examples, from four arrays in an NPZ file."""
+"""The user's own examples, from four arrays in an NPZ file or, in Python, in memory."""
 
 import math
 from collections.abc import Mapping
@@ -11,11 +11,13 @@ from pydantic import Field, model_validator
 
 from fred.base import inputs
 from fred.base.errors import FredError
+from fred.components.component import Object
 from fred.components.input_path import InputPath, UnreadError
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 _NAMES = tuple(f"{part}_{what}" for part in ("train", "evaluation") for what in ("inputs", "answers"))
 _OWNERS = "train_owners"  # optional
+_LEAST = 5  # examples, of which one in five is for evaluation
 _MOST_CLASSES = 1 << 20  # larger integers are hardly classes, but identities or times
 
 
@@ -51,6 +53,51 @@ class Arrays(Data):
             return _dataset(found)
         except FredError as error:
             raise FredError(f"data `arrays`: {self.file}: {error}") from None
+
+
+class ArraysObject(Object, Data):
+    """Arrays of a program, in memory.
+
+    >>> import numpy as np
+    >>> from fred.learning.data.arrays import ArraysObject
+    >>> data = ArraysObject.of((np.eye(10), np.arange(10) % 2))
+    >>> len(data.held.train), data.held.evaluation.answers.tolist()
+    (8, [0, 1])
+    """
+
+    @classmethod
+    def of(cls, held: Any) -> "ArraysObject":
+        """Return copies of the arrays as a data set. Raises FredError for arrays that do not form one.
+
+        Args:
+            held: `(X, y)`, of which the last fifth is for evaluation, `(X, y, X_eval, y_eval)`, or
+                `((X, y), (X_eval, y_eval))`.
+        """
+        parts = list(held)
+        pairs = [part for part in parts if isinstance(part, list | tuple) and len(part) == 2]
+        if len(parts) == len(pairs) == 2 and np.ndim(pairs[1][1]):  # otherwise y has two class numbers
+            parts = [*parts[0], *parts[1]]
+        if len(parts) not in (2, 4):
+            raise FredError("expected arrays as (X, y), (X, y, X_eval, y_eval) or ((X, y), (X_eval, y_eval))")
+        try:
+            parts = [np.array(part) for part in parts]
+        except ValueError as error:  # lists of different lengths
+            raise FredError(f"expected arrays (X, y): {error}") from None
+        dataset = _dataset(dict(zip(_NAMES, parts if len(parts) == 4 else _divided(*parts), strict=True)))
+        return cls(name="object", held=dataset, kind="arrays", digest=dataset.digest)
+
+    def load(self, seed: int) -> Dataset:
+        """Return the data set, the same for every `seed`."""
+        return self.held
+
+
+def _divided(inputs: NDArray[Any], answers: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return the examples for training, and the last fifth for evaluation. Raises FredError."""
+    if not inputs.ndim or not answers.ndim or len(inputs) != len(answers) or len(inputs) < _LEAST:
+        shapes = f"{list(inputs.shape)} and {list(answers.shape)}"
+        raise FredError(f"X and y are {shapes}; expected as many answers as inputs, at least {_LEAST} of each")
+    split = len(inputs) - len(inputs) // _LEAST
+    return [inputs[:split], answers[:split], inputs[split:], answers[split:]]
 
 
 def arrays(
