@@ -202,8 +202,10 @@ def has_own_rate(optimizer: Any) -> bool:
     """
     parts = as_list(optimizer)
     named = [part["name"] if isinstance(part, Mapping) else part.name for part in parts if _is_named(part)]
+    if len(named) == len(parts):
+        return False  # without loading optax
     factories = [found(name) for name in named if isinstance(name, str)]
-    return len(named) < len(parts) and not any(callable(factory) and _takes_rate(factory) for factory in factories)
+    return not any(callable(factory) and _takes_rate(factory) for factory in factories)
 
 
 def _is_named(part: Any) -> bool:
