@@ -153,13 +153,13 @@ class TestModules:
 
     def test_dropout_draws_from_each_gradients_key_in_each_layer(self):
         rngs = nnx.Rngs(0)
-        held = NNXObject.of(nnx.Sequential(nnx.Dropout(0.5, rngs=rngs), lambda x: x + 1, nnx.Dropout(0.5, rngs=rngs)))
-        inputs, nothing = jnp.full((40, 50), 3.0), held.init(key_of(0), (50,), 50)
-        one, again, other = (np.asarray(held.training(nothing, inputs, key_of(word))) for word in (1, 1, 2))
+        model = NNXObject.wrap(nnx.Sequential(nnx.Dropout(0.5, rngs=rngs), lambda x: x + 1, nnx.Dropout(0.5, rngs=rngs)))
+        inputs, nothing = jnp.full((40, 50), 3.0), model.init(key_of(0), (50,), 50)
+        one, again, other = (np.asarray(model.training(nothing, inputs, key_of(word))) for word in (1, 1, 2))
         assert np.array_equal(one, again) and not np.array_equal(one, other)
         kept, first = one > 0, one == 14  # 3 x 2 + 1, twice; where the first layer drops, 2 or 0
         assert kept.mean() == pytest.approx(0.5, abs=0.05) and first.mean() == pytest.approx(0.25, abs=0.05)
-        assert np.array_equal(held.apply(nothing, inputs), inputs + 1)
+        assert np.array_equal(model.apply(nothing, inputs), inputs + 1)
 
     def test_later_changes_of_a_module_do_not_change_the_scenario(self):
         module = linear()
@@ -191,7 +191,7 @@ class TestModules:
 class TestContent:
     def test_equal_modules_have_equal_digests_and_others_differ(self):
         def digest(*layers: Any) -> str:
-            return NNXObject.of(nnx.Sequential(*layers)).digest
+            return NNXObject.wrap(nnx.Sequential(*layers)).digest
 
         one = digest(linear(), nnx.relu)
         assert one == digest(linear(), nnx.relu) != ""
@@ -200,8 +200,8 @@ class TestContent:
 
     def test_functions_of_the_user_are_named_and_what_cannot_be_read_has_no_digest(self):
         double = lambda x: 2 * x  # noqa: E731
-        held = NNXObject.of(nnx.Sequential(linear(), double))
-        assert held.own == (double,) and held.digest
+        model = NNXObject.wrap(nnx.Sequential(linear(), double))
+        assert model.users == (double,) and model.digest
         content = Content()
         content.add([1, (object(),)])
         assert content.digest == ""

@@ -162,17 +162,17 @@ class Object(Component):
     """
 
     name: Literal["object"]
-    held: Any = Field(exclude=True, repr=False, description="the object; it must not change")
+    content: Any = Field(exclude=True, repr=False, description="the object; it must not change")
     kind: str = Field(description="the object's class")
     digest: str = Field(description="SHA-256 of its content; empty: FRED cannot read its content")
-    own: tuple[Any, ...] = Field((), exclude=True, repr=False, description="the user's own classes and functions in it")
+    users: tuple[Any, ...] = Field((), exclude=True, repr=False, description="the user's own classes and functions in it")
 
     @classmethod
-    def of(cls, held: Any) -> Self:
+    def wrap(cls, content: Any) -> Self:
         """Return the component that holds an object. Raises FredError for an unsuitable one.
 
         Args:
-            held: the object.
+            content: the object.
         """
         raise NotImplementedError
 
@@ -180,8 +180,8 @@ class Object(Component):
         """Compare the objects, or their content if it can be read."""
         if type(self) is not type(other) or not isinstance(other, Object):
             return False
-        facts = [(each.kind, each.digest, each.own) for each in (self, other)]
-        return self.held is other.held or (self.digest != "" and facts[0] == facts[1])
+        facts = [(each.kind, each.digest, each.users) for each in (self, other)]
+        return self.content is other.content or (self.digest != "" and facts[0] == facts[1])
 
     __hash__ = Component.__hash__
 
@@ -226,8 +226,8 @@ def settings_of(value: Any, keys: tuple[str | int, ...] = ()) -> Any:
         named = {"name": type(value) if ":" in name else name} if name else {}
         return {**named, **settings_of(options_of(value))}
     try:
-        if (held := registry.object_of(value, _are_data(keys))) is not None:
-            return held
+        if (component := registry.object_of(value, _are_data(keys))) is not None:
+            return component
     except FredError as error:
         raise FredError(f"{'.'.join(map(str, keys))}: {error}") from None
     if isinstance(value, Mapping):
@@ -309,13 +309,13 @@ def objects_of(part: Any) -> list[Object]:
         return [part]
     part = options_of(part) if isinstance(part, Component) else part
     parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, tuple | list) else ()
-    return [held for each in parts for held in objects_of(each)]
+    return [item for each in parts for item in objects_of(each)]
 
 
 def own_classes(part: Any) -> set[str]:
     """Return the user's own classes among the parts of a run, as `module:Class`; also the functions in objects."""
     if isinstance(part, Object):
-        return {f"{each.__module__}:{each.__qualname__}" for each in part.own}
+        return {f"{each.__module__}:{each.__qualname__}" for each in part.users}
     if isinstance(part, Component):
         cls = type(part)
         here = {f"{cls.__module__}:{cls.__qualname__}"} if is_own(cls) else set()

@@ -308,8 +308,8 @@ def object_of(value: Any, are_arrays: bool = False) -> Any:
         library, name = public.split(":")
         cls = getattr(sys.modules.get(library), name, None)  # an object's library has been imported
         if cls is not None and isinstance(value, cls):
-            return _load(holder).of(value)
-    return _load(_ARRAYS).of(value) if are_arrays and isinstance(value, list | tuple) else None
+            return _load(holder).wrap(value)
+    return _load(_ARRAYS).wrap(value) if are_arrays and isinstance(value, list | tuple) else None
 
 
 def is_unimported(name: str) -> bool:

@@ -116,7 +116,7 @@ class OptaxObject(Object):
 
     >>> import optax
     >>> from fred.learning.optimizer import OptaxObject
-    >>> OptaxObject.of(optax.adam(1e-3)).kind
+    >>> OptaxObject.wrap(optax.adam(1e-3)).kind
     'optax.chain'
     """
 
@@ -124,25 +124,25 @@ class OptaxObject(Object):
     takes_rate: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, held: optax.GradientTransformation) -> OptaxObject:
+    def wrap(cls, content: optax.GradientTransformation) -> OptaxObject:
         """Return the component. Raises FredError for a transformation that cannot make a step from one mean gradient.
 
         Args:
-            held: the transformation.
+            content: the transformation.
         """
-        function = held.update
+        function = content.update
         library = getattr(function, "__module__", "optax").partition(".")[0]
         kind = f"{library}.{getattr(function, '__qualname__', type(function).__name__).partition('.')[0]}"
         try:
-            _try(kind, lambda _: held)
+            _try(kind, lambda _: content)
         except ValueError as error:
             raise FredError(str(error)) from error
-        own = tuple(each for each in held if own_code.place_of(each))
-        return cls(name="object", held=held, kind=kind, digest="", own=own)
+        users = tuple(each for each in content if own_code.place_of(each))
+        return cls(name="object", content=content, kind=kind, digest="", users=users)
 
     @model_validator(mode="after")
     def _whole(self, info: ValidationInfo) -> OptaxObject:
-        if self.held is None and not is_recorded(info):
+        if self.content is None and not is_recorded(info):
             raise PydanticCustomError("component", "{reason}", {"reason": registry.ONLY_DESCRIBED})
         return self
 
@@ -152,9 +152,9 @@ class OptaxObject(Object):
         Args:
             learning_rate: ignored.
         """
-        if self.held is None:
+        if self.content is None:
             raise UnreadError(registry.ONLY_DESCRIBED)
-        return self.held
+        return self.content
 
 
 def _part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Transformation | OptaxObject:
@@ -174,7 +174,7 @@ def _part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationIn
     if isinstance(value, OptaxObject):
         return value
     if described:
-        return OptaxObject.model_validate({"held": None, **value}, context=info.context)
+        return OptaxObject.model_validate({"content": None, **value}, context=info.context)
     made: Transformation = validate(value)
     return made
 

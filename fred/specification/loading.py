@@ -137,9 +137,11 @@ class Scenario(Component):
         from fred.specification.writing import as_yaml
 
         unnamed = sorted(name for run in self.runs.values() for name in own_classes(run) if name.startswith(own_code.MAIN))
-        if path is not None and (held := objects_of(self.runs)):
-            kind = next(kind for kind in registry.FOR_FILES if kind == "optimizer" or isinstance(held[0], registry.base(kind)))
-            raise FredError(f"a file cannot hold `{held[0].kind}`, an object of a program: {registry.FOR_FILES[kind]}")
+        if path is not None and (objects := objects_of(self.runs)):
+            kind = next(
+                kind for kind in registry.FOR_FILES if kind == "optimizer" or isinstance(objects[0], registry.base(kind))
+            )
+            raise FredError(f"a file cannot hold `{objects[0].kind}`, an object of a program: {registry.FOR_FILES[kind]}")
         if path is not None and unnamed:
             cls = unnamed[0].partition(":")[2]
             raise FredError(
@@ -291,7 +293,7 @@ def revalidated(part: Any, keys: Keys = ()) -> Any:
         return {key: revalidated(value, (*keys, key)) for key, value in part.items()}
     if isinstance(part, tuple):
         return tuple(revalidated(value, (*keys, number)) for number, value in enumerate(part))
-    if not isinstance(part, Component) or (isinstance(part, Object) and part.held is not None):
+    if not isinstance(part, Component) or (isinstance(part, Object) and part.content is not None):
         return part
     fields = type(part).model_fields
     options = {

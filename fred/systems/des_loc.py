@@ -59,6 +59,8 @@ v_i <- mean of all v             (every 6 K)"""
 
     @model_validator(mode="after")
     def _has_moments(self) -> DESLOC:
+        if "optimizer" not in self.model_fields_set:
+            return self
         memory = optimizers.build(self.optimizer, 1.0).init({"w": jnp.zeros(1)})
         if any(len(optax.tree_utils.tree_get_all_with_path(memory, name)) != 1 for name in _NAMES.values()):
             raise ValueError(

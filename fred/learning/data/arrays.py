@@ -60,20 +60,20 @@ class ArraysObject(Object, Data):
 
     >>> import numpy as np
     >>> from fred.learning.data.arrays import ArraysObject
-    >>> data = ArraysObject.of((np.eye(10), np.arange(10) % 2))
-    >>> len(data.held.train), data.held.evaluation.answers.tolist()
+    >>> data = ArraysObject.wrap((np.eye(10), np.arange(10) % 2))
+    >>> len(data.content.train), data.content.evaluation.answers.tolist()
     (8, [0, 1])
     """
 
     @classmethod
-    def of(cls, held: Any) -> "ArraysObject":
+    def wrap(cls, content: Any) -> "ArraysObject":
         """Return copies of the arrays as a data set. Raises FredError for arrays that do not form one.
 
         Args:
-            held: `(X, y)`, of which the last fifth is for evaluation, `(X, y, X_eval, y_eval)`, or
+            content: `(X, y)`, of which the last fifth is for evaluation, `(X, y, X_eval, y_eval)`, or
                 `((X, y), (X_eval, y_eval))`.
         """
-        parts = list(held)
+        parts = list(content)
         pairs = [part for part in parts if isinstance(part, list | tuple) and len(part) == 2]
         if len(parts) == len(pairs) == 2 and np.ndim(pairs[1][1]):  # otherwise y has two class numbers
             parts = [*parts[0], *parts[1]]
@@ -84,11 +84,11 @@ class ArraysObject(Object, Data):
         except ValueError as error:  # lists of different lengths
             raise FredError(f"expected arrays (X, y): {error}") from None
         dataset = _dataset(dict(zip(_NAMES, parts if len(parts) == 4 else _divided(*parts), strict=True)))
-        return cls(name="object", held=dataset, kind="arrays", digest=dataset.digest)
+        return cls(name="object", content=dataset, kind="arrays", digest=dataset.digest)
 
     def load(self, seed: int) -> Dataset:
         """Return the data set, the same for every `seed`."""
-        return self.held
+        return self.content
 
 
 def _divided(inputs: NDArray[Any], answers: NDArray[Any]) -> list[NDArray[Any]]:

@@ -24,27 +24,27 @@ class _Module(Object):
     """A module of another library."""
 
     @classmethod
-    def of(cls, held: Any) -> Self:
+    def wrap(cls, content: Any) -> Self:
         """Return the component.
 
         Args:
-            held: the module.
+            content: the module.
         """
-        content, kind = Content(), type(held)
-        content.add(cls.parts(held))
+        reading, kind = Content(), type(content)
+        reading.add(cls.parts(content))
         library = cls.__name__.removesuffix("Object").lower()
         name = kind.__qualname__ if own_code.is_users(kind) else f"{library}.{kind.__qualname__}"
-        return cls(name="object", held=cls.copied(held), kind=name, digest=content.digest, own=tuple(content.own))
+        return cls(name="object", content=cls.copied(content), kind=name, digest=reading.digest, users=tuple(reading.users))
 
     @classmethod
-    def parts(cls, held: Any) -> Any:
+    def parts(cls, content: Any) -> Any:
         """Return everything on which the module's outputs depend."""
-        return held
+        return content
 
     @classmethod
-    def copied(cls, held: Any) -> Any:
+    def copied(cls, content: Any) -> Any:
         """Return the module, or a copy if it can change."""
-        return held
+        return content
 
 
 class FlaxObject(_Module, FlaxModel):
@@ -53,14 +53,14 @@ class FlaxObject(_Module, FlaxModel):
     >>> import jax
     >>> from flax import linen
     >>> from fred.learning.models.modules import FlaxObject
-    >>> model = FlaxObject.of(linen.Dense(3))
+    >>> model = FlaxObject.wrap(linen.Dense(3))
     >>> model.kind, model.init(jax.random.key(0), (5,), 3)["params"]["kernel"].shape
     ('flax.Dense', (5, 3))
     """
 
     def module(self) -> Any:
         """Return the module."""
-        return self.held
+        return self.content
 
 
 class NNXObject(_Module, NNXModel):
@@ -70,7 +70,7 @@ class NNXObject(_Module, NNXModel):
     >>> from flax import nnx
     >>> from fred.learning.models.modules import NNXObject
     >>> module = nnx.Linear(5, 3, rngs=nnx.Rngs(0))
-    >>> params = NNXObject.of(module).init(jax.random.key(7), (5,), 3)
+    >>> params = NNXObject.wrap(module).init(jax.random.key(7), (5,), 3)
     >>> bool((params["kernel"] == module.kernel[...]).all())
     True
     """
@@ -78,25 +78,25 @@ class NNXObject(_Module, NNXModel):
     has_parameters: ClassVar[bool] = True
 
     @classmethod
-    def parts(cls, held: Any) -> Any:
+    def parts(cls, content: Any) -> Any:
         """Return the structure and the arrays of the module."""
         from flax import nnx
 
-        graph, state = nnx.split(held)
+        graph, state = nnx.split(content)
         return graph, nnx.to_pure_dict(state)
 
     @classmethod
-    def copied(cls, held: Any) -> Any:
+    def copied(cls, content: Any) -> Any:
         """Return a copy of the module, which a program can change."""
         from flax import nnx
 
-        return nnx.clone(held)
+        return nnx.clone(content)
 
     def module(self, rngs: Any) -> Any:
         """Return a copy of the module that draws random numbers from `rngs`."""
         from flax import nnx
 
-        module = nnx.clone(self.held)
+        module = nnx.clone(self.content)
         nnx.update(module, jax.tree.map(lambda _: rngs(), nnx.state(module, nnx.RngKey)))
         nnx.update(module, jax.tree.map(jnp.zeros_like, nnx.state(module, nnx.RngCount)))
         return module
@@ -109,7 +109,7 @@ class EquinoxObject(_Module, EquinoxModel):
     >>> import jax
     >>> from fred.learning.models.modules import EquinoxObject
     >>> module = equinox.nn.Linear(5, 3, key=jax.random.key(0))
-    >>> params = EquinoxObject.of(module).init(jax.random.key(7), (5,), 3)
+    >>> params = EquinoxObject.wrap(module).init(jax.random.key(7), (5,), 3)
     >>> bool((params.weight == module.weight).all())
     True
     """
@@ -118,7 +118,7 @@ class EquinoxObject(_Module, EquinoxModel):
 
     def module(self, key: jax.Array) -> Any:
         """Return the module; `key` is not needed."""
-        return self.held
+        return self.content
 
 
 class Content:
@@ -126,7 +126,7 @@ class Content:
 
     >>> content = Content()
     >>> content.add({"width": 3, "activation": jax.nn.relu})
-    >>> len(content.digest), content.own
+    >>> len(content.digest), content.users
     (64, [])
     >>> content.add(object())
     >>> content.digest
@@ -134,7 +134,7 @@ class Content:
     """
 
     def __init__(self) -> None:
-        self.own: list[Any] = []  # the user's classes and functions
+        self.users: list[Any] = []  # the user's classes and functions
         self._sha, self._readable = hashlib.sha256(), True
         self._seen: dict[int, tuple[int, Any]] = {}  # number and value by identity, which holds as long as the value
 
@@ -160,12 +160,12 @@ class Content:
     def _add_parts(self, value: Any) -> None:
         if isinstance(value, type) or _is_named(value):
             self._note(f"{value.__module__} {value.__qualname__}")
-            self.own += [value] if own_code.is_users(value) else []
+            self.users += [value] if own_code.is_users(value) else []
         elif hasattr(value, "dtype") and hasattr(value, "shape"):
             self._add_array(value)
         elif inspect.isfunction(value):
             self._note(f"{value.__module__} {value.__qualname__} {value.__code__.co_firstlineno}")
-            self.own += [value] if own_code.is_users(value) else []
+            self.users += [value] if own_code.is_users(value) else []
             self.add([value.__defaults__, value.__kwdefaults__, inspect.getclosurevars(value).nonlocals])
         elif isinstance(value, partial):
             self.add([value.func, value.args, value.keywords])
