@@ -45,7 +45,7 @@ w <- w - outer step(mean of w - w_i)"""
 
     strength: Annotated[float, Field(ge=0)] = Field(0.5, description="k: strength of the pulls")
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Pull the model towards the global one, `mixed`, with `weight` from `pull_weight`; replace it if `keep` is 0."""
         share = jnp.where(keep == 0, 1.0, self.strength * state.rate * weight)
 
