@@ -35,6 +35,7 @@ lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.typed
 	$(BIN)/python -m tests.prose
 
 format: $(TEST)

@@ -180,7 +180,7 @@ class Server(Component):
             workers: number of all workers.
         """
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update.
 
         Args:
@@ -191,7 +191,7 @@ class Server(Component):
         rate = self.learning_rate * (workers if self.scaling == "workers" else 1)
         return State(params=params, clock=jnp.int32(0), optimizer=memory, rate=jnp.float32(rate))
 
-    def place(self, state: State, replica: int, replicas: int) -> State:
+    def place(self, state: State, /, replica: int, replicas: int) -> State:
         """Return the initial state of one replica. Override it if replicas start from different states.
 
         Args:
@@ -201,7 +201,7 @@ class Server(Component):
         """
         return state
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Update the parameters with one worker's message, a gradient at the parameters of update `timestamp`.
 
         Args:
@@ -215,7 +215,7 @@ class Server(Component):
         """
         return self.step(state, message)
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Update the parameters with the messages of a round: with their mean, unless the protocol weights them differently.
 
         Args:
@@ -226,7 +226,7 @@ class Server(Component):
         """
         return self.apply_update(state, total, timestamp, jnp.int32(-1))
 
-    def model(self, params: Params) -> Params:
+    def model(self, params: Params, /) -> Params:
         """Return the model parameters at which workers compute gradients.
 
         Args:
@@ -234,7 +234,7 @@ class Server(Component):
         """
         return params
 
-    def memory(self, params: Params) -> Any:
+    def memory(self, params: Params, /) -> Any:
         """Return a worker's initial memory, which `send` updates: a pytree of arrays of constant shapes.
 
         Args:
@@ -242,7 +242,7 @@ class Server(Component):
         """
         return ()
 
-    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+    def send(self, memory: Any, params: Params, grads: Params, /) -> tuple[Message, Any]:
         """Return a worker's message and its new memory.
 
         Args:
@@ -253,7 +253,7 @@ class Server(Component):
         """
         return grads, memory
 
-    def send_steps(self, memory: Any, params: Params, grads: Params, after: Params) -> tuple[Message, Any]:
+    def send_steps(self, memory: Any, params: Params, grads: Params, after: Params, /) -> tuple[Message, Any]:
         """Return a worker's message after local steps, and its new memory; by default, `send` makes it of `grads` alone.
 
         Args:
@@ -267,7 +267,7 @@ class Server(Component):
         """
         return self.send(memory, params, grads)
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return a message's contribution to its round. It may depend on the state when the message arrives.
 
         Args:
@@ -281,7 +281,7 @@ class Server(Component):
         """
         return message
 
-    def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
+    def publish(self, state: State, /, worker: Scalar) -> tuple[Params, State]:
         """Return the parameters that a worker reads, and the state afterwards.
 
         Args:
@@ -290,18 +290,18 @@ class Server(Component):
         """
         return state.params, state
 
-    def sent_bytes(self, message: Message) -> int:
+    def sent_bytes(self, message: Message, /) -> int:
         """Return the size of a `message`, or of a block of it, on the wire, in bytes. Shapes and types of arrays suffice."""
         return _bytes(message) if self.codec is None else self.codec.size(message)
 
-    def published_bytes(self, params: Params) -> int:
+    def published_bytes(self, params: Params, /) -> int:
         """Return the size of the `params` that `publish` returns, or of a block of them, on the wire, in bytes.
 
         Shapes and types of arrays suffice.
         """
         return _bytes(params)
 
-    def averaged_bytes(self, params: Params) -> tuple[int, ...]:
+    def averaged_bytes(self, params: Params, /) -> tuple[int, ...]:
         """Return the bytes that each averaging exchanges, from the first one on, as a cycle that repeats.
 
         Return an empty tuple if each averaging exchanges all that `publish` returns.
@@ -311,7 +311,7 @@ class Server(Component):
         """
         return ()
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Return the state of a replica after averaging its parameters with those in a mailbox.
 
         Args:
@@ -326,7 +326,7 @@ class Server(Component):
 
         return state.replace(params=jax.tree.map(met, state.params, mixed))
 
-    def evaluated(self, state: State) -> Params:
+    def evaluated(self, state: State, /) -> Params:
         """Return the model whose loss is evaluated, and which is the run's final model.
 
         Args:
@@ -335,7 +335,7 @@ class Server(Component):
         """
         return self.model(state.params)
 
-    def statistic(self, state: State) -> Scalar:
+    def statistic(self, state: State, /) -> Scalar:
         """Return a number on which a protocol's timing may depend. Such a run is computed while it is simulated.
 
         Args:
@@ -382,7 +382,7 @@ class Moved(Server):
         [0.5]
     """
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Subtract `total`, the sum of the pseudo-gradients times the protocol's weights."""
         params = jax.tree.map(jnp.subtract, state.params, total)
         return state.replace(params=params, clock=state.clock + 1)

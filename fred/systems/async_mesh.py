@@ -26,11 +26,11 @@ class _Late(Masked):
 
     ahead: Share = Field(1.0, description="lambda: factor of the correction of a late mean; 0: no correction")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update."""
         return super().init(params, workers).replace(drift=jax.tree.map(jnp.zeros_like, params))
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Store `total`, the worker's model when it was sent less its present one, until the mean is merged."""
         moved = jax.tree.map(partial(self._moved, state), state.drift, total)
         return state.replace(drift=jax.tree.map(jnp.where, self._mask(state), moved, state.drift), clock=state.clock + 1)
@@ -73,11 +73,11 @@ w_i <- mean of all w, tau updates ago, - lambda d_i          (both: its coordina
         True, description="whether to average a worker's changes over time; false: use the last change"
     )
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update."""
         return super().init(params, workers).replace(updates=jnp.int32(0))
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Make a local step, and count it."""
         return super().apply_update(state, message, timestamp, worker).replace(updates=state.updates + 1)
 

@@ -44,7 +44,7 @@ w <- w - outer step(D)           (Adam, as each arrives)"""
     fading: Annotated[float, Field(ge=0)] = Field(0.1, description="a: decay rate of a weight per update of staleness")
     cutoff: Count = Field(10, description="tau_c: staleness from which the weight is 0, updates")
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, times its weight by staleness."""
         staleness = jnp.float32(state.clock - timestamp)
         left = jnp.exp(-self.fading * staleness) * (1 + jnp.cos(jnp.pi * jnp.minimum(1.0, staleness / self.cutoff))) / 2

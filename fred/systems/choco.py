@@ -55,7 +55,7 @@ h_i <- h_i + code(w_i - h_i)                        (sent; i and its neighbours 
 w_i <- w_i + gamma (sum over j of W_ij (h_j - h_i))"""
     protocol = "choco"
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Subtract `total`, the compressed error of a worker's public copy."""
         return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)
 

@@ -61,15 +61,15 @@ G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
                 "`smoothness` needs the learning rate, which FRED cannot read in an object of optax: name the optimizer"
             )
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update, with V and |g|^2, infinite until the first estimate."""
         return super().init(params, workers).replace(variance=jnp.float32(jnp.inf), squared=jnp.float32(jnp.inf))
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the gradient `message`, and its squared length."""
         return {"gradient": message, "squared": _squared(message)}
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the mean gradient of `total`, and update V and |g|^2 from the spread of its `count` gradients."""
         length, count = _squared(total["gradient"]), jnp.float32(count)
         shown = jnp.maximum(total["squared"] - length, 0.0) * count / jnp.maximum(count - 1, 1)
@@ -77,7 +77,7 @@ G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
         squared = self._averaged(state.squared, length - variance / jnp.maximum(count, 1))
         return self.step(state, total["gradient"]).replace(variance=variance, squared=squared)
 
-    def statistic(self, state: State) -> Scalar:
+    def statistic(self, state: State, /) -> Scalar:
         """Return the noise []: a step with more gradients than that is expected to lower the loss."""
         step = jnp.float32(1) if self.smoothness is None else self.smoothness * state.rate
         noise = step / (2 - step) * state.variance / state.squared

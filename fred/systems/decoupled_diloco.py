@@ -64,12 +64,12 @@ D <- (sum of s_i |D_i|) / (sum of s_i) x unit(sum of s_i unit(D_i))
 w <- w - outer step(D)"""
     protocol = "quorum"
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the length and the direction of each array of the `message`, a pseudo-gradient."""
         lengths = jax.tree.map(lambda leaf: jnp.sqrt(jnp.square(leaf).sum()), message)
         return {"lengths": lengths, "ways": jax.tree.map(_unit, message)}
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step the outer optimizer along the mean of all directions, with the mean of all lengths."""
         mean = jax.tree.map(lambda length, way: length * _unit(way), total["lengths"], total["ways"])
         return super().apply_round(state, mean, timestamp, count)

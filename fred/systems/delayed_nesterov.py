@@ -60,7 +60,7 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
         """Return N of each kind of server."""
         return (self.gathered or workers,)
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)
         state = super().init(params, workers).replace(speed=zeros, waiting=zeros, arrived=jnp.int32(0))
         return state.replace(
@@ -69,7 +69,7 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
             momentum=jnp.float32(self.momentum),
         )
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, one pseudo-gradient."""
         every, last = jnp.float32(state.every), (state.arrived + 1) % state.every == 0
         waiting = jax.tree.map(jnp.add, state.waiting, total)

@@ -46,7 +46,7 @@ class DelayAdaptive(StalenessAware):
         "n / tau", description="factor of a step whose gradient is more than n updates stale, n being the number of workers"
     )
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(workers=jnp.float32(workers))
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
@@ -78,15 +78,15 @@ class ClippedASGD(Server):
 
     length: Positive = Field(1.0, description="c: largest norm of a gradient; longer ones are clipped to it")
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient, clipped."""
         return self.step(state, self._clipped(message))
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, clipped."""
         return self._clipped(message)
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, of gradients that have been clipped already."""
         return self.step(state, total)
 
@@ -98,11 +98,11 @@ class ClippedASGD(Server):
 class _WithCopies(Server):
     """A server that stores each worker's copy of the parameters, so that only gradients are sent."""
 
-    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+    def send(self, memory: Any, params: Params, grads: Params, /) -> tuple[Message, Any]:
         """Return a gradient and its parameters, `params`, which the server has stored."""
         return {"gradient": grads, "read": params}, memory
 
-    def sent_bytes(self, message: Message) -> int:
+    def sent_bytes(self, message: Message, /) -> int:
         """Return the bytes of the gradient alone."""
         return super().sent_bytes(message["gradient"])
 
@@ -132,20 +132,20 @@ lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adapti
     adaptive: bool = Field(False, description="whether to divide lambda by the root of a moving average of squared gradients")
     decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="decay of that moving average")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)
         return state.replace(squares=jax.tree.map(jnp.zeros_like, params)) if self.adaptive else state
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the corrected gradient of the `message`."""
         state, gradient = self._corrected(state, message)
         return self.step(state, gradient)
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the corrected gradient of the `message`."""
         return self._corrected(state, message)[1]
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, of gradients that have been corrected already; the moving average follows their mean."""
         return self.step(self._averaged(state, total), total)
 
@@ -197,16 +197,16 @@ class PickySGD(_WithCopies):
         description="largest distance at which a gradient is used: wanted gradient norm / (2 x smoothness)", examples=[0.5]
     )
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the gradient of the `message`, if its parameters are near enough."""
         return self._if(self._near(state, message), self.step(state, message["gradient"]), state)
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the gradient of the `message`, or zeros if its parameters are too far from the present ones."""
         near = self._near(state, message)
         return jax.tree.map(lambda leaf: jnp.where(near, leaf, 0.0), message["gradient"])
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, without the gradients that were dropped."""
         return self.step(state, total)
 

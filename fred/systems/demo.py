@@ -47,6 +47,6 @@ w <- w - step(sign(sum of q_i))      (beta: the codec's `error_feedback`)"""
         examples=[{"name": "dct", "error_feedback": 0.999}],
     )
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step along the signs of a `message`, or of a round's mean."""
         return self.step(state, jax.tree.map(jnp.sign, message))

@@ -68,22 +68,22 @@ v_i <- mean of all v             (every 6 K)"""
             )
         return self
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update, whose parameters are the model and both moments."""
         state = super().init(params, workers)
         return self._with_moments(state).replace(averages=jnp.int32(0))
 
-    def model(self, params: Params) -> Params:
+    def model(self, params: Params, /) -> Params:
         """Return the model in `params`, which hold the moments, too."""
         return params["model"]
 
-    def apply_update(self, state: State, grads: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, grads: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step the worker's optimizer, from the moments in the parameters."""
         moments = {_NAMES[name]: state.params[name] for name in _NAMES}
         memory = optax.tree_utils.tree_set(state.optimizer, **moments)
         return self._with_moments(self.step(state.replace(params=state.params["model"], optimizer=memory), grads))
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Average the model with a mailbox, and those moments whose turn it is."""
         met, number = super().synchronize(state, mixed, keep, weight), state.averages + 1
         params = dict(met.params)
@@ -92,7 +92,7 @@ v_i <- mean of all v             (every 6 K)"""
             params[name] = jax.tree.map(taken, params[name], state.params[name])
         return met.replace(params=params, averages=number)
 
-    def averaged_bytes(self, params: Params) -> tuple[int, ...]:
+    def averaged_bytes(self, params: Params, /) -> tuple[int, ...]:
         """Return the bytes of the model, and of the moments whose turn it is."""
         model, first, second = (
             sum(4 * int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params[name])) for name in ("model", "first", "second")

@@ -52,11 +52,11 @@ w <- w - outer step(mean of w - w_i)    (outer: by default D + mu b, where b <- 
         description="optax gradient transformation of pseudo-gradients, or a list; default: SGD with Nesterov momentum 0.9",
     )
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         memory = optimizers.build(self.outer, self.outer_rate).init(params)
         return super().init(params, workers).replace(outer=memory)
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step the outer optimizer with `total`, the mean of `count` pseudo-gradients."""
         updates, memory = optimizers.build(self.outer, self.outer_rate).update(total, state.outer, state.params)
         return state.replace(params=optax.apply_updates(state.params, updates), outer=memory, clock=state.clock + 1)

@@ -64,16 +64,16 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
     decay: Annotated[float, Field(gt=0, le=1)] = Field(0.02, description="weight of a new length in the moving averages")
     warm_up: Whole = Field(120, description="number of rounds at the start in which no worker is left out")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         usual = jax.tree.map(lambda _: jnp.zeros(workers), params)
         return super().init(params, workers).replace(usual=usual, spread=usual, workers=jnp.zeros(workers))
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, in its worker's row [workers, ...]."""
         places = len(state.workers)
         return jax.tree.map(lambda leaf: jnp.zeros((places, *leaf.shape)).at[worker].set(leaf), message)
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step the outer optimizer with a weighted mean of the pseudo-gradients; `total` has 1 / `count` of each."""
         places = jax.tree.map(lambda leaf: count * leaf, total)
         lengths = jax.tree.map(lambda each: jnp.sqrt(jnp.square(each).reshape(len(each), -1).sum(1)), places)

@@ -50,17 +50,17 @@ r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_
     epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="added to the root of the largest second moment")
     patience: Whole = Field(1, description="tau_c: staleness up to which steps have the full rate, updates")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)
         state = super().init(params, workers)
         return state.replace(first=zeros, second=zeros, largest=zeros, workers=jnp.zeros(workers))
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, and its staleness in its worker's row; a second one counts as fresh."""
         staleness = jnp.float32(state.clock - timestamp)
         return {"pseudo_gradient": message, "staleness": state.workers.at[worker].set(staleness)}
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, the mean of `count` pseudo-gradients and of their staleness."""
         pseudo_gradient, stalest = total["pseudo_gradient"], jnp.round(count * total["staleness"].max())
         first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, pseudo_gradient)

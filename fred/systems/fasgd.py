@@ -55,7 +55,7 @@ w <- w - step(g / v) / max(tau, 1)"""
     v0: float = Field(1.0, ge=0, description="v before the first update (`published-code` starts from 0)")
     divisor: Divisor = Field("max(tau, 1)", description="divisor of a step by staleness (`published-code`: tau + 1)")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update, with n, b and v (or m), each like `params`."""
         zeros = jax.tree.map(jnp.zeros_like, params)
         state = super().init(params, workers)
@@ -63,17 +63,17 @@ w <- w - step(g / v) / max(tau, 1)"""
             return state.replace(m=zeros)
         return state.replace(n=zeros, b=zeros, v=jax.tree.map(lambda p: jnp.full_like(p, self.v0), params))
 
-    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, grads: Params, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with grads / v over the divisor of the staleness, where v has seen `grads` already (eqs. 4-8)."""
         state, v = self._deviation(state, grads)
         scaled = jax.tree.map(jnp.divide, grads, v)
         return self.step(state, scaled, scale=1 / self._divisor(state, timestamp))  # eqs. 7-8
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the gradient as it is, for the moments n and b, and divided by its own staleness, for the step."""
         return {"gradient": message, "weighed": weighed(message, 1 / self._divisor(state, timestamp))}
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total["weighed"]` / v, where v has seen the mean gradient, `total["gradient"]`."""
         state, v = self._deviation(state, total["gradient"])
         return self.step(state, jax.tree.map(jnp.divide, total["weighed"], v))
@@ -124,7 +124,7 @@ P(a message is sent) = 1 / (1 + c / (mean of v + epsilon))"""
 
     has_statistic: ClassVar[bool] = True
 
-    def statistic(self, state: State) -> Scalar:
+    def statistic(self, state: State, /) -> Scalar:
         """Return the mean of v (of m, with `published-code`) over all parameters of `state`: a float32 number []."""
         leaves = jax.tree.leaves(state.m if self.variant == "published-code" else state.v)
         return jnp.concatenate([leaf.ravel() for leaf in leaves]).mean()

@@ -64,29 +64,29 @@ s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
             raise ValueError("`hinge` and `exponent` both set: leave one of them out")
         return self
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)
         return state.replace(start=params) if self.mu else state
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Begin a worker's local steps at the server model, towards which they are drawn."""
         state = super().synchronize(state, mixed, keep, weight)
         return state.replace(start=mixed) if self.mu else state
 
-    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+    def send(self, memory: Any, params: Params, grads: Params, /) -> tuple[Message, Any]:
         """Return a worker's model and its gradients; only the model is sent."""
         return {"gradient": grads, "model": jax.tree.map(jnp.subtract, params, grads)}, memory
 
-    def sent_bytes(self, message: Message) -> int:
+    def sent_bytes(self, message: Message, /) -> int:
         """Return the bytes of the model alone."""
         return super().sent_bytes(message["model"])
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Make a local step, drawn towards the server model."""
         gradient = message["gradient"]
         return self.step(state, pulled(gradient, state, self.mu) if self.mu else gradient)
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the step towards the model in the `message`, weighted by its staleness."""
         staleness = state.clock - timestamp
         if self.hinge is not None:
@@ -96,6 +96,6 @@ s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
             share = self.mixing * (1.0 + staleness) ** -self.exponent
         return jax.tree.map(lambda own, other: share * (own - other), state.params, message["model"])
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Move the server model by the weighted steps in `total`."""
         return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)

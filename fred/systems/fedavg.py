@@ -42,11 +42,11 @@ w <- w - server_rate x sum of p_i (w - w_i)              (p_i: share of client i
 
     server_rate: Rate = Field(1.0, description="learning rate of the server's steps")
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Begin a client's local steps at `mixed`, the server model, with a new optimizer state."""
         return state.replace(params=mixed, optimizer=optimizers.build(self.optimizer, 1.0).init(mixed))
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Subtract `total`, the mean pseudo-gradient, times the server's rate."""
         return super().apply_round(state, jax.tree.map(lambda leaf: self.server_rate * leaf, total), timestamp, count)
 
@@ -95,13 +95,13 @@ w <- w - server_rate x sum of p_i (w - w_i)"""
 
     mu: Annotated[float, Field(ge=0)] = Field(0.01, description="strength of the pull towards the server model; 0: FedAvg")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(start=params)
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Begin a client's local steps at `mixed`, the server model, towards which they are drawn."""
         return super().synchronize(state, mixed, keep, weight).replace(start=mixed)
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the gradient plus mu times the distance from the server model."""
         return self.step(state, pulled(message, state, self.mu))

@@ -77,7 +77,7 @@ w <- w - server_rate x sum of p_i (w when it was read - w_i) / (1 + tau)^exponen
         0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
     )
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, weighted by its staleness."""
         weight = (1.0 + state.clock - timestamp) ** -self.exponent
         return jax.tree.map(lambda leaf: weight * leaf, message)

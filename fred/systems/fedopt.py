@@ -45,7 +45,7 @@ w <- w - server_rate x m / (sqrt(v) + tau)"""
     beta_2: Decay = Field(0.99, description="decay of the second moment, the moving average of their squares")
     tau: Annotated[float, Field(gt=0)] = Field(1e-3, description="degree of adaptivity: added to the root of the second moment")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         first = jax.tree.map(jnp.zeros_like, params)
         second = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.tau**2), params)
         return super().init(params, workers).replace(first=first, second=second)
@@ -59,7 +59,7 @@ w <- w - server_rate x m / (sqrt(v) + tau)"""
         """
         return self.beta_2 * moment + (1 - self.beta_2) * squares
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the moments of `total`, the mean pseudo-gradient."""
         first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, total)
         second = jax.tree.map(lambda v, d: self.second(v, d * d), state.second, total)

@@ -75,7 +75,7 @@ w_s <- (1 - a) w_s + a w                 (when w has come)"""
     def _numbers(self, workers: int) -> tuple[int, ...]:
         return (self.gathered or workers, self.global_gathered)
 
-    def place(self, state: State, replica: int, replicas: int) -> State:
+    def place(self, state: State, /, replica: int, replicas: int) -> State:
         """Return the state of a replica: the last one of all `replicas` has the global constants."""
         if replica < replicas - 1:
             return state

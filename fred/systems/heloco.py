@@ -50,14 +50,14 @@ m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)"""
     shrink: Annotated[float, Field(ge=0)] = Field(1.0, description="k_s: strength of the removal of the opposing component")
     most: Share = Field(1.0, description="b_max: largest share of the opposing component that is removed")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, corrected."""
         return jax.tree.map(self._corrected, message, state.speed)
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, a corrected pseudo-gradient, and the momentum updated by it."""
         speed = jax.tree.map(lambda m, d: self.momentum * m + (1 - self.momentum) * d, state.speed, total)
         params = jax.tree.map(lambda p, d, m: p - self.outer_rate * (d + self.momentum * m), state.params, total, speed)

@@ -44,12 +44,12 @@ w <- w - (1 + beta + ... + beta^d) step(g)"""
 
     momentum: Decay = Field(0.9, description="beta: decay of the momentum from one bucket to the next")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update: no momentum, and the bucket of the initial parameters."""
         zeros = jax.tree.map(jnp.zeros_like, params)
         return super().init(params, workers).replace(momentum=zeros, bucket=jnp.int32(0), workers=jnp.int32(workers))
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient at the parameters of update `timestamp`, in the place of its bucket."""
         newest = -(-state.clock // state.workers)
         decay = jnp.where(newest > state.bucket, jnp.float32(self.momentum), 1.0)

@@ -23,10 +23,10 @@ from fred.learning.server import Decay, Family, Rate, Scalar, Server, State
 class _Outer(Server):
     """Local SGD whose outer optimizer steps from x_0 with the change that an average makes to it."""
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(before=params, speed=jax.tree.map(jnp.zeros_like, params))
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Step the outer optimizer from x_0, instead of taking the average; local steps continue from the result."""
         met = super().synchronize(state, mixed, keep, weight)
         changes = jax.tree.map(jnp.subtract, met.params, state.before)
@@ -75,7 +75,7 @@ w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i -
         False, description="Nesterov momentum: whether local steps start from the model moved on by the momentum"
     )
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         momentum = 1 - 1 / workers if self.block_momentum is None else self.block_momentum
         return super().init(params, workers).replace(momentum=jnp.float32(momentum))
 
@@ -122,7 +122,7 @@ w_i <- x_0 - a r u"""
     slow_rate: Rate = Field(1.0, description="a: learning rate of the slow steps")
     slow_momentum: Decay = Field(0.7, description="b: decay of the slow momentum; usually 0.4 to 0.8")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)
         return state.replace(due=state.rate)
 

@@ -50,7 +50,7 @@ w <- w - outer step(mean of w - w_i)"""
         if optimizers.has_own_rate(self.optimizer):
             raise ValueError("pulls need the learning rate, which FRED cannot read in an object of optax: name the optimizer")
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Pull the model towards the global one, `mixed`, with `weight` from `pull_weight`; replace it if `keep` is 0."""
         share = jnp.where(keep == 0, 1.0, self.strength * state.rate * weight)
 

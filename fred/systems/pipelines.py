@@ -71,10 +71,10 @@ w <- w - u - ahead (u - u_before)    (u_before: of the update before; of the fir
 
     ahead: Annotated[float, Field(ge=0)] = Field(1.0, description="number of steps to extrapolate, such as the lag")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(before=jax.tree.map(jnp.zeros_like, params))
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient, extrapolated."""
         nowhere = jax.tree.map(jnp.zeros_like, state.params)
         stepped = self.step(state.replace(params=nowhere), message, model=state.params)

@@ -46,22 +46,22 @@ class RescaledASGD(Server):
         if self.times is not None and len(self.times) != workers:
             raise ValueError(f"`times` has {len(self.times)} numbers; expected one for each of {workers} workers")
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update, with each worker's number of gradients, or its equivalent in `times`."""
         times = jnp.ones(workers) if self.times is None else jnp.array(self.times)
         return super().init(params, workers).replace(numbers=1 / times)
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient of this `worker`."""
         stepped = self.step(state, message, scale=self._scale(state, worker))
         return self._counted(stepped, jnp.zeros_like(state.numbers).at[worker].set(1.0))
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a gradient, times its `worker`'s factor, and the worker."""
         scaled = jax.tree.map(lambda leaf: self._scale(state, worker) * leaf, message)
         return {"gradient": scaled, "worker": jnp.zeros_like(state.numbers).at[worker].set(1.0)}
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the mean of `count` gradients in `total`, each times its worker's factor."""
         return self._counted(self.step(state, total["gradient"]), count * total["worker"])
 

@@ -18,13 +18,13 @@ from fred.learning.server import Family, Message, Scalar, Server, State
 class _Tabled(Server):
     """A server with a table: each worker's gradient or mean gradient, its number of gradients, and the mean of all workers."""
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update: an empty table."""
         table = jax.tree.map(lambda leaf: jnp.zeros((workers, *leaf.shape), leaf.dtype), params)
         mean = jax.tree.map(jnp.zeros_like, params)
         return super().init(params, workers).replace(table=table, mean=mean, counts=jnp.zeros(workers, jnp.int32))
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, the sum of a round; it has gradients of several workers, so the table stays unchanged."""
         return self.step(state, total)
 
@@ -61,7 +61,7 @@ class IA2SGD(_Tabled):
     rule = "G_k <- g,  w <- w - step(1/n sum_i G_i)    (of worker k; w stays as it is until all have sent)"
     protocol = "asynchronous"
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Replace the `worker`'s last gradient by the `message`; step if every worker has one."""
         counts = state.counts.at[worker].set(1)
         old = _row(state.table, worker)
@@ -98,12 +98,12 @@ A_k <- A_k + g,  b_k <- b_k + 1    (of worker k; what comes after its step of th
 w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; then the next round begins)"""
     protocol = "asynchronous"
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update, with empty rounds."""
         state = super().init(params, workers)
         return state.replace(following=state.mean, stepped=jnp.zeros(workers, jnp.int32))
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Add the `message` to its `worker`'s mean, of this round or the next; step if it is this worker's turn."""
         workers, later = state.counts.shape[0], state.stepped[worker] > 0
         counts = state.counts.at[worker].add(1)

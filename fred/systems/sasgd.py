@@ -63,15 +63,15 @@ class StalenessAware(Server):
     def weight(self, staleness: Scalar, state: State) -> Scalar:
         """Return the factor [] of a step whose gradient is `staleness` updates old [] when the server is in `state`."""
 
-    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, grads: Params, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with `grads`, read at `timestamp`, times its weight: the optimizer sees the gradient as it is."""
         return self.step(state, grads, scale=self.weight(state.clock - timestamp, state))
 
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a gradient read at `timestamp`, times its weight on arrival, at `state.clock`."""
         return weighed(message, self.weight(state.clock - timestamp, state))
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, in which each of `count` gradients has its weight already."""
         return self.step(state, total)
 

@@ -52,33 +52,33 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
                 "`optimizer: sgd` without momentum"
             )
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)
         zeros = jax.tree.map(jnp.zeros_like, params)
         whole = {"model": params, "control": zeros, "rates": jnp.float32(0)}
         return state.replace(params=whole, workers=jnp.float32(workers))
 
-    def model(self, params: Params) -> Params:
+    def model(self, params: Params, /) -> Params:
         """Return the model, without control variate and rates."""
         return params["model"]
 
-    def published_bytes(self, params: Params) -> int:
+    def published_bytes(self, params: Params, /) -> int:
         """Return the bytes of the model and of the control variate."""
         return super().published_bytes((params["model"], params["control"]))
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Begin a client's local steps at `mixed`, with a new optimizer state."""
         return state.replace(params=mixed, optimizer=optimizers.build(self.optimizer, 1.0).init(mixed["model"]))
 
-    def memory(self, params: Params) -> Params:
+    def memory(self, params: Params, /) -> Params:
         """Return a client's control variate before its first round: zeros."""
         return jax.tree.map(jnp.zeros_like, params)
 
-    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+    def send(self, memory: Any, params: Params, grads: Params, /) -> tuple[Message, Any]:
         """Return a gradient of a local step, less the client's control variate."""
         return {"model": jax.tree.map(jnp.subtract, grads, memory), "control": memory}, memory
 
-    def send_steps(self, memory: Any, params: Params, grads: Params, after: Params) -> tuple[Message, Any]:
+    def send_steps(self, memory: Any, params: Params, grads: Params, after: Params, /) -> tuple[Message, Any]:
         """Return the pseudo-gradient and the change of the client's control variate, which becomes its memory."""
 
         def changed(own: jax.Array, common: jax.Array, moved: jax.Array) -> jax.Array:
@@ -87,14 +87,14 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
         new = jax.tree.map(changed, memory, after["control"], grads)
         return {"model": grads, "control": jax.tree.map(jnp.subtract, new, memory)}, new
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Make a local step with the gradient, corrected by both control variates."""
         params = state.params
         corrected = jax.tree.map(jnp.add, message["model"], params["control"])
         stepped = self.step(state.replace(params=params["model"]), corrected)
         return stepped.replace(params=params | {"model": stepped.params, "rates": params["rates"] + state.rate})
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the mean pseudo-gradient in `total`, and move the control variate by its clients' share of all."""
         params = state.params
         moved = super().apply_round(state.replace(params=params["model"]), total["model"], timestamp, count)

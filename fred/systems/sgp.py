@@ -38,16 +38,16 @@ w_i <- sum over j of P_ij w_j"""
 
     divisible: ClassVar[bool] = False
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state of one of `workers` before its first update: x is `params`, and w = 1."""
         state = super().init(params, workers)
         return state.replace(params={"x": params, "w": jnp.float32(1.0)})
 
-    def model(self, params: Params) -> Params:
+    def model(self, params: Params, /) -> Params:
         """Return z = x / w, of `params` {"x": like the model, "w": []}."""
         return jax.tree.map(lambda x: x / params["w"], params["x"])
 
-    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
+    def apply_update(self, state: State, grads: Params, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step x with `grads`, like the model, which were computed at z; w stays as it is."""
         stepped = self.step(state.replace(params=state.params["x"]), grads, model=self.model(state.params))
         return stepped.replace(params={"x": stepped.params, "w": state.params["w"]})

@@ -51,7 +51,7 @@ w <- w - alpha mean of s_i     (alpha: `outer_rate`; beta: the codec's `error_fe
         examples=[_LARGEST],
     )
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Subtract `total`, the mean of `count` coded pseudo-gradients, times the outer rate."""
         params = jax.tree.map(lambda own, change: own - self.outer_rate * change, state.params, total)
         return state.replace(params=params, clock=state.clock + 1)

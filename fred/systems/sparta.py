@@ -60,21 +60,21 @@ class Masked(Server):
         20, description="1 / p: number of parts of each array's coordinates; each average includes one part"
     )
 
-    def init(self, params: Params, workers: int) -> State:
+    def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update."""
         return super().init(params, workers).replace(averages=jnp.int32(0))
 
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Ignore `total`, the worker's model when it was sent less its present one."""
         return state.replace(clock=state.clock + 1)
 
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Average the masked coordinates with a mailbox."""
         met, mask = super().synchronize(state, self._corrected(state, mixed), keep, weight), self._mask(state)
         params = jax.tree.map(jnp.where, mask, met.params, state.params)
         return met.replace(params=params, averages=state.averages + 1)
 
-    def averaged_bytes(self, params: Params) -> tuple[int, ...]:
+    def averaged_bytes(self, params: Params, /) -> tuple[int, ...]:
         """Return the bytes of each part's coordinates."""
         sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(params)]
         return tuple(
