@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from fred.protocols.topology import Topology as Topology
     from fred.results.compare import compare as compare
     from fred.results.experiment import run as run
+    from fred.results.explore import explore as explore
     from fred.results.folder import load_result as load_result
     from fred.results.result import Result as Result
     from fred.schedule.layout import Layout as Layout
@@ -84,6 +85,7 @@ _PUBLIC = {  # module -> what of it is public
     # scenarios and results
     "fred.specification.loading": ("load", "scenario"),
     "fred.results.experiment": ("run",),
+    "fred.results.explore": ("explore",),
     "fred.results.folder": ("load_result",),
     "fred.results.compare": ("compare",),
     "fred.results.result": ("Result",),

@@ -23,13 +23,13 @@ def live_losses(runs: Iterable[str]) -> Iterator[None]:
     Args:
         runs: the names of all runs, in the order of their colours.
     """
-    shown = _Shown(runs)
-    with progress.watched(shown.note):
+    figure = _LiveFigure(runs)
+    with progress.watched(figure.note):
         yield
-    shown.remove()
+    figure.remove()
 
 
-class _Shown:
+class _LiveFigure:
     """The figure in the notebook, and the time from which it may be drawn again."""
 
     def __init__(self, runs: Iterable[str]):

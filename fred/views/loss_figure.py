@@ -14,7 +14,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 220, 10, 36  # px:
 _ROW = 17  # px of a line of text
 _LETTERS = 20  # of a name
 _POINTS = 300  # largest number of points of a line
-_APART = 6  # an axis is logarithmic if the largest value is more than 6 times the smallest
+_LARGE_RATIO = 6  # an axis is logarithmic if the largest value is more than 6 times the smallest
 _DECADES = 3.0  # from this span on, only powers of ten get a tick
 _TICKS = 4
 _DASHES = {"-": "", "--": "6 3", ":": "2 2", "-.": "6 3 2 3"}
@@ -75,7 +75,7 @@ class _Axis(NamedTuple):
         if not len(finite):
             return cls(0.0, 1.0, False)
         low, high = float(finite.min()), float(finite.max())
-        if 0 < low < high / _APART:
+        if 0 < low < high / _LARGE_RATIO:
             return cls(math.log10(low), math.log10(high), True)
         return cls(min(0.0, low), high if high > min(0.0, low) else 1.0, False)
 
@@ -123,9 +123,9 @@ def _line(run: SeedLosses, axis: _Axis, last: int) -> str:
     """Return the line of a run through its finite losses, at most three hundred of them."""
     numbers = np.unique(np.linspace(0, len(run.losses) - 1, _POINTS).astype(int))
     losses = np.array(run.losses, np.float64)[numbers]
-    seen = np.isfinite(losses)
-    across, heights = _LEFT + _WIDTH * numbers[seen] / last, axis.height(losses[seen])
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across.tolist(), heights.tolist(), strict=True))
+    finite = np.isfinite(losses)
+    places, heights = _LEFT + _WIDTH * numbers[finite] / last, axis.height(losses[finite])
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(places.tolist(), heights.tolist(), strict=True))
     return f'<polyline points="{points}" fill="none" {_stroke(run)}/>'
 
 
