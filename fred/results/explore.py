@@ -155,7 +155,7 @@ def _slider(ipywidgets: Any, scenario: Scenario, path: str, values: Any) -> Any:
         low, high = map(float, values)
         _check_continuous(scenario, path, low, high)
         first, step = float(now) if _is_number(now) and low <= now <= high else low, _round_step((high - low) / _STEPS)
-        return ipywidgets.FloatSlider(first, min=low, max=high, step=step, readout_format=".4g", **look_of_slider)
+        return ipywidgets.FloatSlider(first, min=low, max=high, step=step, readout_format=".4~g", **look_of_slider)
     if not isinstance(values, range | list) or not len(values):
         raise FredError(
             f"{path}: found {quoted(values)[:80]}; expected two numbers in parentheses, the smaller one first, such as (0, 2), "
