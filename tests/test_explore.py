@@ -128,7 +128,7 @@ def test_a_scenario_whose_messages_have_the_size_of_its_model_is_refused_with_th
 
 def test_a_protocol_that_depends_on_what_is_learned_is_refused():
     learned = fred.scenario({**SYNC, "protocol": {}}, algorithm={"name": "dbw", "learning_rate": 0.1}, task=TASK)
-    with pytest.raises(fred.FredError, match="needs a `task`; `fred.explore` leaves it out: use `fred.run`"):
+    with pytest.raises(fred.FredError, match=r"needs a `task`; `fred.explore` leaves it out: use `fred\.run`"):
         fred.explore(learned, {"cluster.workers": [4]})
 
 

@@ -155,14 +155,18 @@ def _slider(ipywidgets: Any, scenario: Scenario, path: str, values: Any) -> Any:
         low, high = map(float, values)
         _check_continuous(scenario, path, low, high)
         first, step = float(now) if _is_number(now) and low <= now <= high else low, _round_step((high - low) / _STEPS)
-        return ipywidgets.FloatSlider(first, min=low, max=high, step=step, readout_format=".4~g", **look_of_slider)
+        return ipywidgets.FloatSlider(first, min=low, max=high, step=step, readout_format=".4", **look_of_slider)
     if not isinstance(values, range | list) or not len(values):
         raise FredError(
             f"{path}: found {quoted(values)[:80]}; expected two numbers in parentheses, the smaller one first, such as (0, 2), "
             "a range, such as range(5), or a list of values"
         )
     _check(scenario, path, values)
-    choice = {"options": [(_label(value), value) for value in values], "value": now if now in values else values[0]}
+    first = now if now in values else values[0]
+    if isinstance(values, range):
+        low, high, step = min(values), max(values), abs(values.step)
+        return ipywidgets.IntSlider(first, min=low, max=high, step=step, **look_of_slider)
+    choice = {"options": [(_label(value), value) for value in values], "value": first}
     if all(map(_is_number, values)):
         return ipywidgets.SelectionSlider(**choice, **look_of_slider)
     return ipywidgets.Dropdown(**choice, **look)
