@@ -54,6 +54,7 @@ from fred.protocols.selection import Selection as Selection
 from fred.protocols.topology import Topology as Topology
 from fred.results.compare import compare as compare
 from fred.results.experiment import run as run
+from fred.results.explore import explore as explore
 from fred.results.folder import load_result as load_result
 from fred.results.result import Result as Result
 from fred.schedule.layout import Layout as Layout

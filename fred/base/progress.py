@@ -15,9 +15,12 @@ from fred.base.tally import COMPILED, Tally
 
 Show = Callable[[str, float], None]  # reports a task's name, and the share of it that is done
 OfRuns = Callable[[str, int, float], None]  # reports a run, a seed, and the share of it that is done
+Measured = list[dict[str, float]]  # the measurements at each evaluation, by name
+OfMeasurements = Callable[[str, int, Measured], None]  # receives a run, a seed, and its measurements so far
 _QUIET = 10.0  # seconds between two lines
-_PATIENCE = 2.0  # seconds before a notebook shows anything
+PATIENCE = 2.0  # seconds before a notebook shows anything
 _LISTENERS: list[Callable[[str], None]] = []  # they receive the text of `doing`
+_WATCHERS: list[OfMeasurements] = []
 _BAR = 10  # columns of a terminal
 
 
@@ -79,12 +82,38 @@ def compiling() -> Iterator[None]:
             yield
 
 
+def report_measurements(run: str, seed: int, measured: Measured) -> None:
+    """Pass the measurements of one of this process's runs to all functions that `watched` has registered.
+
+    Args:
+        run: its name.
+        seed: its seed.
+        measured: loss, error and others, by name, at each evaluation so far.
+    """
+    for watcher in _WATCHERS:
+        watcher(run, seed, measured)
+
+
+@contextmanager
+def watched(watcher: OfMeasurements) -> Iterator[None]:
+    """Pass the measurements of all runs of this process to a function during a `with` block.
+
+    Args:
+        watcher: called after each evaluation with run, seed and the measurements at each evaluation so far.
+    """
+    _WATCHERS.append(watcher)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(watcher)
+
+
 class _Words:
     """Progress as lines of text, at a limited rate."""
 
     def __init__(self, parts: int, say: Callable[[str], None], every: float = 0.5):
         self._tally, self._say, self._every = Tally(parts), say, every
-        self._next = time.monotonic() + max(every, _PATIENCE)
+        self._next = time.monotonic() + max(every, PATIENCE)
         self._told = False
 
     def tell(self, what: str, share: float) -> None:

@@ -41,6 +41,7 @@ from fred.running.units import (
 from fred.specification import shipped
 from fred.specification.loading import Scenario, load, revalidated
 from fred.specification.loading import scenario as scenario_of
+from fred.views.live import live_losses
 
 _INTERRUPTED: dict[Unit, Outcome] = {}  # finished before an interrupt, in memory
 
@@ -290,9 +291,9 @@ def _done(units: list[Unit], finished: set[Unit], stage: Path, how: _Manner) -> 
 
 @contextmanager
 def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
-    """Show progress in a notebook; elsewhere the calling program shows it."""
+    """Show progress and losses in a notebook; elsewhere the calling program shows progress."""
     if in_notebook():
-        with of_runs(number_of_units(scenario, only)) as progress:
+        with of_runs(number_of_units(scenario, only)) as progress, live_losses(wanted_runs(scenario, only)):
             yield progress
     else:
         yield lambda *_: None

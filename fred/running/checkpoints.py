@@ -10,11 +10,11 @@ import numpy as np
 
 from fred.base import inputs
 from fred.base.errors import FredError
+from fred.base.progress import Measured
 from fred.replay.snapshot import Snapshot
 
 EVERY = 30.0  # least number of seconds between two checkpoints of a unit
 FILE = "checkpoint.npz"
-Measured = list[dict[str, float]]  # the measurements at each point
 Progress = Callable[[float], None]  # called with the fraction done
 
 
@@ -40,12 +40,24 @@ class Following:
         save: called with a checkpoint at evaluation points, except the last one; None: no checkpoints.
         resumed: the checkpoint from which the run resumes; None: it starts from the beginning.
         due: returns True if a checkpoint is due; called before each.
+        evaluated: called with all measurements so far, after each evaluation.
     """
 
     progress: Progress = lambda _: None
     save: Callable[[Checkpoint], None] | None = None
     resumed: Checkpoint | None = None
     due: Callable[[], bool] = lambda: True  # True if a checkpoint is due
+    evaluated: Callable[[Measured], None] = lambda _: None
+
+    def report(self, fraction: float, measured: Measured) -> None:
+        """Report progress after an evaluation.
+
+        Args:
+            fraction: the fraction done.
+            measured: the measurements at each point so far.
+        """
+        self.progress(fraction)
+        self.evaluated(measured)
 
 
 def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:

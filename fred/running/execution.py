@@ -1,17 +1,20 @@
 """Execution of a run: record its schedule, compute its parameters if it has a task, and measure at the points."""
 
 from collections.abc import Hashable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from fred.base import environment
+from fred.base.progress import Measured, report_measurements
 from fred.cluster.durations import NANOSECONDS
 from fred.outcomes import costs
 from fred.outcomes.computed import Computed
 from fred.running.cadence import Points
-from fred.running.checkpoints import Following, Measured
+from fred.running.checkpoints import Following
 from fred.running.recording import Recording
 from fred.running.timings import Timings
 from fred.schedule.schedule import NONE, Schedule
@@ -73,8 +76,9 @@ def execute(
     >>> one.summary["virtual_seconds"], one.schedule_digest == other.schedule_digest  # constant times draw nothing
     (1.0, True)
     """
+    following = replace(following or Following(), evaluated=partial(report_measurements, name, seed))
     with blamed(name, run):
-        return _execute(name, run, seed, inline, following or Following(), timings or Timings(), cores)
+        return _execute(name, run, seed, inline, following, timings or Timings(), cores)
 
 
 def _execute(name: str, run: Run, seed: int, inline: bool, following: Following, timings: Timings, cores: int) -> Computed:

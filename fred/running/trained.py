@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from typing import NamedTuple
 
+from fred.base.progress import Measured
 from fred.cluster.durations import NANOSECONDS
 from fred.learning.models.model import Params
 from fred.learning.models.named import to_named
@@ -14,7 +15,7 @@ from fred.replay.helpers import replay
 from fred.replay.interpreter import Interpreter
 from fred.replay.machine import states_at
 from fred.running.cadence import Points
-from fred.running.checkpoints import Checkpoint, Following, Measured
+from fred.running.checkpoints import Checkpoint, Following
 from fred.running.interpreted import interpreted
 from fred.running.problem import Problem
 from fred.running.recording import Recording
@@ -76,7 +77,7 @@ def _replayed(
             else:
                 states = states_at(program, number, mark, do, problem.layout.answer)
                 measured.append(problem.measure(states))
-            following.progress(len(measured) / len(points.rows))
+            following.report(len(measured) / len(points.rows), measured)
             if _target_reached(run, measured):
                 schedule = _up_to(recording, schedule, points, number)
                 break
@@ -101,7 +102,7 @@ def _row_by_row(run: Run, recording: Recording, problem: Problem, following: Fol
     points, measured = recording.cadence.points(schedule), Measured()
     for number, states in enumerate(interpreted(problem, schedule, points.rows)):
         measured.append(problem.measure(states))
-        following.progress(len(measured) / len(points.rows))
+        following.report(len(measured) / len(points.rows), measured)
         if _target_reached(run, measured):
             schedule = _up_to(recording, schedule, points, number)
             break
@@ -122,7 +123,7 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
             return False
         states[:] = interpreter.states(problem.layout.answer)
         measured.append(problem.measure(states))
-        following.progress(fraction)
+        following.report(fraction, measured)
         enough = _target_reached(run, measured)
         if following.save and not enough and fraction < 1.0 and following.due():
             following.save(Checkpoint(list(measured), interpreter.memory.snapshot()))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from fred.outcomes.tables import Tables
-from fred.views import page_tables, pictures
+from fred.views import page_staleness, page_tables, pictures
 from fred.views.page import part
 from fred.views.paired_table import paired_table
 from fred.views.summary_table import number, summary_table
@@ -26,6 +26,11 @@ _STYLE = """<style>
 .fred table.sorts { border-collapse: collapse; font-variant-numeric: tabular-nums; background: none; }
 .fred .sorts th, .fred .sorts td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #8884; background: none; }
 .fred .sorts th:first-child { text-align: left; }
+.fred .histograms { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; }
+.fred figure { margin: 0; }
+.fred svg.histogram { width: 22rem; display: block; fill: currentColor; font-size: 12px; }
+.fred .histogram .axis { stroke: currentColor; }
+.fred .histogram .grid { stroke: #8884; }
 .fred .figure svg { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
 </style>"""
 
@@ -52,6 +57,19 @@ def result_html(tables: Tables, notes: Sequence[str]) -> str:
 def _first_figure(tables: Tables) -> str:
     draw = next(iter(pictures.drawable(tables, SCREEN).values()), None)
     return f"<div class='figure'>{draw()._repr_svg_()}</div>" if draw else ""
+
+
+def timing_html(tables: Tables) -> str:
+    """Return the timing of runs as HTML for a notebook: their speed as a table, a timeline, and histograms of staleness.
+
+    Args:
+        tables: the runs, with one seed.
+    """
+    table = page_tables.html(summary_table(tables.summary, printed=False), sorts=False)
+    clocked = any(outcome.has_clock for outcome in tables.outcomes)
+    timeline = f"<div class='figure'>{pictures.timeline_of(tables)._repr_svg_()}</div>" if clocked else ""
+    note = f"<p class='note'>Timing without training, seed {tables.outcomes[0].seed}.</p>"
+    return f"{_STYLE}<div class='fred'>{note}{table}{timeline}{page_staleness.of_gradients(tables)}</div>"
 
 
 def comparison_html(table: pd.DataFrame, pairs: pd.DataFrame | None, lines: Sequence[str]) -> str:
