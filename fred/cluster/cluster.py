@@ -35,8 +35,10 @@ class Group(Component):
     """A group of workers of one kind."""
 
     workers: Count = Field(examples=[4])
-    speed: Positive = Field(1.0, description="factor that divides compute times")
-    compute: AnyLatency | None = Field(None, description="compute time of this group's gradients; absent: the cluster's")
+    speed: Positive = Field(default=1.0, description="factor that divides compute times")
+    compute: AnyLatency | None = Field(
+        default=None, description="compute time of this group's gradients; absent: the cluster's"
+    )
 
 
 class Cluster(Component):
@@ -56,29 +58,38 @@ class Cluster(Component):
         25.0
     """
 
-    workers: Count | None = Field(None, description="number of workers; not needed with `groups`", examples=[4])
-    compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
-    speeds: tuple[Positive, ...] = Field((), description="speed of each worker; absent: all 1")
+    workers: Count | None = Field(default=None, description="number of workers; not needed with `groups`", examples=[4])
+    compute: AnyLatency = Field(default=Constant(seconds=1.0), description="time of one gradient at speed 1, s")
+    speeds: tuple[Positive, ...] = Field(default=(), description="speed of each worker; absent: all 1")
     times: Times = Field(
-        (), description="multiple of `compute` that each worker takes: a list, or `i` (1, 2, 3, ...) or `sqrt(i)` of its number"
+        default=(),
+        description="multiple of `compute` that each worker takes: a list, or `i` (1, 2, 3, ...) or `sqrt(i)` of its number",
     )
-    groups: tuple[Group, ...] = Field((), description="groups of workers, in the order of the workers' numbers")
+    groups: tuple[Group, ...] = Field(default=(), description="groups of workers, in the order of the workers' numbers")
     devices: Devices | None = Field(
-        None, description="speeds and bandwidths of workers, from a table or distributions", examples=[{"kinds": [{}]}]
+        default=None, description="speeds and bandwidths of workers, from a table or distributions", examples=[{"kinds": [{}]}]
     )
-    servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal shards of the model")
+    servers: int = Field(
+        default=1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal shards of the model"
+    )
     nodes: Count | tuple[Count, ...] = Field(
-        1,
+        default=1,
         description="number of machines, over which the workers are spread evenly, in order; or the number of workers on each",
         examples=[1],
     )
-    contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="temporary slowdowns")
-    network: Network | None = Field(None, description="links between workers and servers; absent: messages take no time")
-    faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field((), description="crashes, offline times and lost messages")
-    failures: Failures | None = Field(
-        None, description="failures that stop the whole job, which goes back to its last checkpoint; absent: none"
+    contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field(default=(), description="temporary slowdowns")
+    network: Network | None = Field(
+        default=None, description="links between workers and servers; absent: messages take no time"
     )
-    prices: Prices | None = Field(None, description="prices and power of machines, price of traffic; absent: runs have no cost")
+    faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field(
+        default=(), description="crashes, offline times and lost messages"
+    )
+    failures: Failures | None = Field(
+        default=None, description="failures that stop the whole job, which goes back to its last checkpoint; absent: none"
+    )
+    prices: Prices | None = Field(
+        default=None, description="prices and power of machines, price of traffic; absent: runs have no cost"
+    )
 
     @model_serializer(mode="wrap")
     def _without_absent(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:

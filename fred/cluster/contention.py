@@ -111,7 +111,7 @@ class Contention(Component):
     """
 
     only: tuple[Whole, ...] = Field(
-        (),
+        default=(),
         description="numbers, from 0, of the workers it slows down (or of the workers or servers with slow links); absent: all",
     )
 
@@ -159,7 +159,7 @@ class MarkovSwitching(Contention):
     slowdown: Slowdown = Field(description="factor on compute times in the slow state", examples=[3.0])
     fast_seconds: Duration = Field(description="mean time in the fast state, s", examples=[20.0])
     slow_seconds: Duration = Field(description="mean time in the slow state, s", examples=[10.0])
-    of: Scope = Field("worker", description="unit that is slow or fast as a whole")
+    of: Scope = Field(default="worker", description="unit that is slow or fast as a whole")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         return _Switching(self, seed, name, entities(self.of, node_of))
@@ -204,8 +204,8 @@ class Job(Contention):
 
     nodes: tuple[Whole, ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
     slowdown: Slowdown = Field(description="factor on compute times", examples=[2.0])
-    begin: Time = Field(0.0, description="start of the job, s")
-    end: Duration | None = Field(None, description="end of the job, s; absent: it never ends")
+    begin: Time = Field(default=0.0, description="start of the job, s")
+    end: Duration | None = Field(default=None, description="end of the job, s; absent: it never ends")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Job":
@@ -248,7 +248,7 @@ class RandomDelays(Contention):
         description="number of delayed workers per step; an average, exact or nearly, by `draw`", examples=[1]
     )
     seconds: Duration = Field(description="delay, s", examples=[0.32])
-    draw: Literal["exact", "independent", "published"] = Field("exact", description="how the delayed workers are drawn")
+    draw: Literal["exact", "independent", "published"] = Field(default="exact", description="how the delayed workers are drawn")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         if self.workers > len(node_of):

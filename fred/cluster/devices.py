@@ -35,9 +35,9 @@ _MOST = 100_000  # kinds; all of them are stored in every manifest
 class Kind(Component):
     """One kind of device."""
 
-    speed: Positive = Field(1.0, description="factor that divides compute times")
-    upload: Bandwidth | None = Field(None, description="bandwidth from it, bytes/s; absent: the network's")
-    download: Bandwidth | None = Field(None, description="bandwidth to it, bytes/s; absent: the network's")
+    speed: Positive = Field(default=1.0, description="factor that divides compute times")
+    upload: Bandwidth | None = Field(default=None, description="bandwidth from it, bytes/s; absent: the network's")
+    download: Bandwidth | None = Field(default=None, description="bandwidth to it, bytes/s; absent: the network's")
 
 
 class Devices(Component):
@@ -48,14 +48,17 @@ class Devices(Component):
     seed, so all seeds have the same devices.
     """
 
-    kinds: tuple[Kind, ...] = Field((), description="kinds of devices; or give `file`, or distributions", examples=[[{}]])
-    file: InputPath | None = Field(None, description="CSV file of the kinds, relative to the scenario file")
-    assignment: Literal["drawn", "in-order"] = Field(
-        "drawn", description="kind of worker i: a random one, or the i-th, where further workers start over with the first"
+    kinds: tuple[Kind, ...] = Field(
+        default=(), description="kinds of devices; or give `file`, or distributions", examples=[[{}]]
     )
-    speed: AnyLatency | None = Field(None, description="distribution of speeds, which divide compute times")
-    upload: AnyLatency | None = Field(None, description="distribution of bandwidths from workers, bytes/s")
-    download: AnyLatency | None = Field(None, description="distribution of bandwidths to workers, bytes/s")
+    file: InputPath | None = Field(default=None, description="CSV file of the kinds, relative to the scenario file")
+    assignment: Literal["drawn", "in-order"] = Field(
+        default="drawn",
+        description="kind of worker i: a random one, or the i-th, where further workers start over with the first",
+    )
+    speed: AnyLatency | None = Field(default=None, description="distribution of speeds, which divide compute times")
+    upload: AnyLatency | None = Field(default=None, description="distribution of bandwidths from workers, bytes/s")
+    download: AnyLatency | None = Field(default=None, description="distribution of bandwidths to workers, bytes/s")
 
     @model_validator(mode="before")
     @classmethod

@@ -45,15 +45,17 @@ class Cause(Component):
     shape below 1, and another one with a shape above 1.
     """
 
-    of: Literal["workers", "nodes", "regions"] = Field("workers", description="machines that fail")
-    together: Count = Field(1, description="number of neighbours that fail as one, such as the nodes of a rack")
+    of: Literal["workers", "nodes", "regions"] = Field(default="workers", description="machines that fail")
+    together: Count = Field(default=1, description="number of neighbours that fail as one, such as the nodes of a rack")
     only: tuple[Whole, ...] = Field(
-        (), description="numbers of the machines, or of the groups of `together`, that this cause strikes; empty: all"
+        default=(), description="numbers of the machines, or of the groups of `together`, that this cause strikes; empty: all"
     )
-    mean_up: Duration | None = Field(None, description="mean of an exponential time until each fails, s", examples=[86400.0])
-    up: AnyLatency | None = Field(None, description="time until each fails, s, instead of `mean_up`")
+    mean_up: Duration | None = Field(
+        default=None, description="mean of an exponential time until each fails, s", examples=[86400.0]
+    )
+    up: AnyLatency | None = Field(default=None, description="time until each fails, s, instead of `mean_up`")
     repair: AnyLatency | None = Field(
-        None, description="time to repair, s; absent: nothing is broken, and the same machines start again at once"
+        default=None, description="time to repair, s; absent: nothing is broken, and the same machines start again at once"
     )
 
     @model_validator(mode="after")
@@ -90,29 +92,31 @@ class Cause(Component):
 class Checkpoint(Component):
     """Checkpoints of the parameters and of the whole state of the optimizer, to which a job returns after a failure."""
 
-    every_updates: Count | None = Field(None, description="updates between two checkpoints", examples=[100])
-    every_seconds: Duration | None = Field(None, description="time between two checkpoints, s, instead of `every_updates`")
-    pause: Time = Field(0.0, description="time for which the job stops to make one, s")
+    every_updates: Count | None = Field(default=None, description="updates between two checkpoints", examples=[100])
+    every_seconds: Duration | None = Field(
+        default=None, description="time between two checkpoints, s, instead of `every_updates`"
+    )
+    pause: Time = Field(default=0.0, description="time for which the job stops to make one, s")
     write: Time = Field(
-        0.0,
+        default=0.0,
         description="further time until it can be used, s, during which the job goes on; the next one waits for it",
     )
     to: Literal["store", "peers"] | None = Field(
-        None,
+        default=None,
         description="where the network carries it: to a store, or each worker's share to the memory of the next worker; "
         "absent: `pause`, `write` and `load` are all its times",
     )
     bytes: int | None = Field(
-        None,
+        default=None,
         ge=1,
         le=MOST_BYTES,
         description="size of the parameters and of the optimizer's state, bytes; each worker (or server, if there are "
         "servers) sends and loads an equal share",
     )
     store_bandwidth: Bandwidth | None = Field(
-        None, description="bandwidth of the store in each direction, bytes/s; absent: unlimited"
+        default=None, description="bandwidth of the store in each direction, bytes/s; absent: unlimited"
     )
-    blocking: bool = Field(False, description="the job also stops while the network carries it; false: the job goes on")
+    blocking: bool = Field(default=False, description="the job also stops while the network carries it; false: the job goes on")
 
     @model_serializer(mode="wrap")
     def _without_absent(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -149,31 +153,33 @@ class Failures(Component):
     Machines can fail while they compute, checkpoint and load; not while the job waits for a machine.
     """
 
-    causes: tuple[Cause, ...] = Field((), description="causes of failures, which act independently of each other")
-    file: InputPath | None = Field(None, description="CSV file of recorded failures, `worker,down,up` in s")
+    causes: tuple[Cause, ...] = Field(default=(), description="causes of failures, which act independently of each other")
+    file: InputPath | None = Field(default=None, description="CSV file of recorded failures, `worker,down,up` in s")
     recorded: tuple[_Recorded, ...] = Field(
-        (), description="recorded failures: worker, down and up, s", examples=[[[0, 60, 90]]]
+        default=(), description="recorded failures: worker, down and up, s", examples=[[[0, 60, 90]]]
     )
     at_updates: tuple[tuple[Count, Whole, Duration], ...] = Field(
-        (),
+        default=(),
         description="failures right after a number of updates: that number, the worker, and the time to repair its machine, s",
         examples=[[[100, 0, 30.0]]],
     )
     checkpoint: Checkpoint = Field(description="when checkpoints are made", examples=[{"every_updates": 100}])
     minibatches: Literal["same", "next"] = Field(
-        "same",
+        default="same",
         description="minibatches after a failure: those of the work that is done again, or from the one after the last that "
         "each worker began, such as with a data loader that a checkpoint does not hold",
     )
-    detect: AnyLatency = Field(_AT_ONCE, description="time until a failure is noticed, s")
-    load: AnyLatency = Field(_AT_ONCE, description="time to start again and load a checkpoint, s, apart from the network's")
-    spares: Whole = Field(0, description="machines that stand by, each for one worker")
-    join: AnyLatency = Field(
-        _AT_ONCE, description="time until a replacement can load, s: 0 for hot spares, minutes for cold ones"
+    detect: AnyLatency = Field(default=_AT_ONCE, description="time until a failure is noticed, s")
+    load: AnyLatency = Field(
+        default=_AT_ONCE, description="time to start again and load a checkpoint, s, apart from the network's"
     )
-    crews: Count | None = Field(None, description="number of repairs at the same time; absent: no limit")
+    spares: Whole = Field(default=0, description="machines that stand by, each for one worker")
+    join: AnyLatency = Field(
+        default=_AT_ONCE, description="time until a replacement can load, s: 0 for hot spares, minutes for cold ones"
+    )
+    crews: Count | None = Field(default=None, description="number of repairs at the same time; absent: no limit")
     retire_after: Count | None = Field(
-        None, description="number of failures after which a machine is not repaired; absent: never"
+        default=None, description="number of failures after which a machine is not repaired; absent: never"
     )
 
     @model_serializer(mode="wrap")

@@ -121,10 +121,10 @@ class Fault(Component):
 class Outage(Fault):
     """Workers or servers that are offline for a given interval: they crash and restart, join late, or leave."""
 
-    workers: tuple[Whole, ...] = Field((), description="numbers of the workers, from 0", examples=[[0]])
-    servers: tuple[Whole, ...] = Field((), description="numbers of the servers, from 0")
-    begin: Time = Field(0.0, description="start of the outage, s")
-    end: Duration | None = Field(None, description="end of the outage, s; absent: they never rejoin")
+    workers: tuple[Whole, ...] = Field(default=(), description="numbers of the workers, from 0", examples=[[0]])
+    servers: tuple[Whole, ...] = Field(default=(), description="numbers of the servers, from 0")
+    begin: Time = Field(default=0.0, description="start of the outage, s")
+    end: Duration | None = Field(default=None, description="end of the outage, s; absent: they never rejoin")
 
     @property
     def strikes_servers(self) -> bool:
@@ -156,10 +156,12 @@ class _Stated(FaultProcess):
 class Crashes(Fault):
     """Random crashes of workers or servers: each is up for a random time, exponential or as given, and then offline for one."""
 
-    of: Literal["workers", "servers"] = Field("workers", description="machines that crash")
-    mean_up: Duration | None = Field(None, description="mean of an exponential time until the next crash, s", examples=[100.0])
-    up: AnyLatency | None = Field(None, description="time until the next crash, s, instead of `mean_up`")
-    away: AnyLatency = Field(Constant(seconds=10.0), description="offline time after a crash, s")
+    of: Literal["workers", "servers"] = Field(default="workers", description="machines that crash")
+    mean_up: Duration | None = Field(
+        default=None, description="mean of an exponential time until the next crash, s", examples=[100.0]
+    )
+    up: AnyLatency | None = Field(default=None, description="time until the next crash, s, instead of `mean_up`")
+    away: AnyLatency = Field(default=Constant(seconds=10.0), description="offline time after a crash, s")
 
     @property
     def strikes_servers(self) -> bool:
@@ -233,9 +235,9 @@ class LostMessages(Fault):
 
     share: float = Field(gt=0, lt=1, description="share of messages that are lost", examples=[0.01])
     ways: tuple[Way, ...] = Field(
-        ("to-servers", "to-workers", "between-workers"), description="directions in which messages are lost"
+        default=("to-servers", "to-workers", "between-workers"), description="directions in which messages are lost"
     )
-    again_after: Duration | None = Field(None, description="retransmission timeout, s; absent: no retransmission")
+    again_after: Duration | None = Field(default=None, description="retransmission timeout, s; absent: no retransmission")
 
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         return _Losing(self, seed, name)

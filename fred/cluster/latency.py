@@ -184,7 +184,7 @@ class Normal(Latency):
 
     mu: Positive = Field(examples=[0.1], description="mean before truncation, s")
     sigma: Positive = Field(examples=[0.02], description="standard deviation before truncation, s")
-    floor: Positive = Field(1e-3, description="shortest duration, s")
+    floor: Positive = Field(default=1e-3, description="shortest duration, s")
 
     @model_validator(mode="after")
     def _not_all_cut(self) -> "Normal":
@@ -208,7 +208,7 @@ class Normal(Latency):
 class HalfNormal(Latency):
     """A half-normal distribution: a fixed minimum plus the absolute value of a normal number."""
 
-    shift: NonNegative = Field(0.0, description="shortest duration, s")
+    shift: NonNegative = Field(default=0.0, description="shortest duration, s")
     scale: Positive = Field(examples=[0.1], description="standard deviation of the normal number, s")
 
     def sample(self, u: Uniforms) -> Seconds:
@@ -224,8 +224,10 @@ class LogNormal(Latency):
 
     median: Positive = Field(examples=[0.1], description="median of the rest, s")
     sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm of the rest")
-    shift: NonNegative = Field(0.0, description="shortest duration, s")
-    longest: Positive | None = Field(None, description="longest duration (conditioned on it, not clipped), s; absent: no limit")
+    shift: NonNegative = Field(default=0.0, description="shortest duration, s")
+    longest: Positive | None = Field(
+        default=None, description="longest duration (conditioned on it, not clipped), s; absent: no limit"
+    )
 
     @model_validator(mode="after")
     def _not_all_cut(self) -> "LogNormal":

@@ -26,9 +26,11 @@ _MOST = 100_000  # durations; all of them are stored in every manifest
 class Empirical(Latency):
     """An empirical distribution: draws with replacement from a list or from one column of a CSV file with a header."""
 
-    values: tuple[NonNegative, ...] = Field((), description="durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]])
-    csv: InputPath | None = Field(None, description="file with a header line, relative to the scenario file")
-    column: str = Field("seconds", description="column of `csv` with the durations, s")
+    values: tuple[NonNegative, ...] = Field(
+        default=(), description="durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]]
+    )
+    csv: InputPath | None = Field(default=None, description="file with a header line, relative to the scenario file")
+    column: str = Field(default="seconds", description="column of `csv` with the durations, s")
 
     @model_validator(mode="before")
     @classmethod

@@ -71,25 +71,31 @@ NOTHING = Cost(0, 0, 0)
 class Within(Component):
     """The links between workers of one node."""
 
-    latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
-    bandwidth: Bandwidth | None = Field(None, description="worker's bandwidth inside its node, bytes/s; absent: unlimited")
+    latency: AnyLatency = Field(default=Constant(seconds=0.0), description="propagation time of one message, s")
+    bandwidth: Bandwidth | None = Field(
+        default=None, description="worker's bandwidth inside its node, bytes/s; absent: unlimited"
+    )
 
 
 class SomeServers(Component):
     """Servers with links different from the others'."""
 
     servers: tuple[Whole, ...] = Field(min_length=1, description="numbers of the servers, from 0", examples=[[0]])
-    latency: AnyLatency | None = Field(None, description="propagation time of messages to them, s; absent: the network's")
-    pull_latency: AnyLatency | None = Field(
-        None, description="propagation time of messages from them, s; absent: `latency` here, or the network's"
+    latency: AnyLatency | None = Field(
+        default=None, description="propagation time of messages to them, s; absent: the network's"
     )
-    bandwidth: Bandwidth | None = Field(None, description="bandwidth of each card, bytes/s; absent: `server_bandwidth`")
+    pull_latency: AnyLatency | None = Field(
+        default=None, description="propagation time of messages from them, s; absent: `latency` here, or the network's"
+    )
+    bandwidth: Bandwidth | None = Field(default=None, description="bandwidth of each card, bytes/s; absent: `server_bandwidth`")
 
 
 class SlowLinks(Component):
     """A contention regime that slows links down instead of processors."""
 
-    of: Literal["workers", "servers"] = Field("workers", description="owners of the links; each server is on its own node")
+    of: Literal["workers", "servers"] = Field(
+        default="workers", description="owners of the links; each server is on its own node"
+    )
     regime: Annotated[Contention, OneOf("contention")] = Field(
         description="regime that multiplies latencies and transfer times; its delays are added to single messages",
         examples=[{"name": "job", "nodes": [0], "slowdown": 2.0}],
@@ -116,55 +122,66 @@ class Network(Component):
     messages do not delay them.
     """
 
-    latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
-    pull_latency: AnyLatency | None = Field(None, description="propagation time from servers to workers; absent: `latency`")
-    bandwidth: Bandwidth | None = Field(
-        None, description="bandwidth of a worker's link, bytes/s or a card such as `10GbE`; absent: unlimited"
+    latency: AnyLatency = Field(default=Constant(seconds=0.0), description="propagation time of one message, s")
+    pull_latency: AnyLatency | None = Field(
+        default=None, description="propagation time from servers to workers; absent: `latency`"
     )
-    server_bandwidth: Bandwidth | None = Field(None, description="bandwidth of a server's card, bytes/s; absent: no queueing")
-    servers: tuple[SomeServers, ...] = Field((), description="servers with other links")
-    within: Within | None = Field(None, description="links inside a node; absent: as between nodes")
-    node_bandwidth: Bandwidth | None = Field(None, description="bandwidth of a node's card, bytes/s; absent: no queueing")
-    contention: tuple[SlowLinks, ...] = Field((), description="temporary slowdowns of links")
+    bandwidth: Bandwidth | None = Field(
+        default=None, description="bandwidth of a worker's link, bytes/s or a card such as `10GbE`; absent: unlimited"
+    )
+    server_bandwidth: Bandwidth | None = Field(
+        default=None, description="bandwidth of a server's card, bytes/s; absent: no queueing"
+    )
+    servers: tuple[SomeServers, ...] = Field(default=(), description="servers with other links")
+    within: Within | None = Field(default=None, description="links inside a node; absent: as between nodes")
+    node_bandwidth: Bandwidth | None = Field(
+        default=None, description="bandwidth of a node's card, bytes/s; absent: no queueing"
+    )
+    contention: tuple[SlowLinks, ...] = Field(default=(), description="temporary slowdowns of links")
     sharing: Literal["queue", "fair"] = Field(
-        "queue", description="how messages share a link: first come, first served, or all at once with max-min fair rates"
+        default="queue",
+        description="how messages share a link: first come, first served, or all at once with max-min fair rates",
     )
     window: float | None = Field(
-        None,
+        default=None,
         gt=0,
         description="bytes that a message has under way at most: its rate is at most window / (2 latency); for `fair`",
     )
     initial_window: float | None = Field(
-        None,
+        default=None,
         gt=0,
         description="bytes that a message has under way at first; doubles with every round trip up to the full rate (TCP's "
         "slow start); absent: the full rate at once; for `fair`",
     )
     weights: Literal["equal", "latency"] = Field(
-        "equal", description="share of each message: equal, or inversely proportional to its latency; for `fair`"
+        default="equal", description="share of each message: equal, or inversely proportional to its latency; for `fair`"
     )
     message_bytes: int | None = Field(
-        None,
+        default=None,
         ge=1,
         le=MOST_BYTES,
         description="size of the parameters on the network, bytes, in place of 4 per parameter; a message that is smaller or "
         "larger than the parameters (codecs, control variates) keeps its ratio to them",
     )
     collective: Collective = Field(
-        "ring", description="algorithm of allreduces, or a library whose allreduces were measured (`nccl`, `gloo`)"
+        default="ring", description="algorithm of allreduces, or a library whose allreduces were measured (`nccl`, `gloo`)"
     )
-    regions: Regions | None = Field(None, description="regions of workers and servers, with the bandwidth between each pair")
+    regions: Regions | None = Field(
+        default=None, description="regions of workers and servers, with the bandwidth between each pair"
+    )
     links: dict[str, Bandwidth] = Field(
-        {}, description="further links, by name, with their bandwidth in each direction; for `fair`", examples=[{"uplink": 1e9}]
+        default={},
+        description="further links, by name, with their bandwidth in each direction; for `fair`",
+        examples=[{"uplink": 1e9}],
     )
-    routes: tuple[Route, ...] = Field((), description="which messages pass these links")
+    routes: tuple[Route, ...] = Field(default=(), description="which messages pass these links")
     buckets: Count = Field(
-        1,
+        default=1,
         description="equal parts of a model that are allreduced one by one, each as soon as the backward pass (the last two "
         "thirds of a gradient's time) has computed it; 1: all after the backward pass",
     )
     efficiency: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="share of every bandwidth that links actually reach"
+        default=1.0, description="share of every bandwidth that links actually reach"
     )
 
     @model_validator(mode="after")

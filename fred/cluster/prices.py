@@ -58,14 +58,16 @@ class Machines(Component):
     """The price of some machines."""
 
     per_hour: Annotated[_Number | _Steps, _by_form] = Field(
-        0.0,
+        default=0.0,
         description="price of a machine per hour, in any currency; or steps of a spot price, each the time from which it "
         "holds, s, and the price, as [[0, 1.2], [3600, 0.9]]; or a CSV file of them with the columns `begin` and `per_hour`",
         json_schema_extra=_or_a_file,
     )
-    regions: tuple[Whole, ...] = Field((), description="only machines in these regions of `network.regions`; absent: in all")
+    regions: tuple[Whole, ...] = Field(
+        default=(), description="only machines in these regions of `network.regions`; absent: in all"
+    )
     paid_while_away: bool = Field(
-        False,
+        default=False,
         description="whether offline time is paid, as for reserved machines that fail; spot machines are not paid once "
         "they are taken back",
     )
@@ -107,19 +109,21 @@ class Machines(Component):
 class PricedWorkers(Machines):
     """The price of some workers, and their power."""
 
-    workers: tuple[Whole, ...] = Field((), description="only these workers, by number; absent: all")
+    workers: tuple[Whole, ...] = Field(default=(), description="only these workers, by number; absent: all")
     groups: tuple[Whole, ...] = Field(
-        (), description="only workers of these groups, by their place in `cluster.groups`, from 0"
+        default=(), description="only workers of these groups, by their place in `cluster.groups`, from 0"
     )
-    busy_watts: Power = Field(0.0, description="power of a worker while it computes, W")
-    idle_watts: Power = Field(0.0, description="power of a worker while it waits or sends, W; offline workers draw none")
+    busy_watts: Power = Field(default=0.0, description="power of a worker while it computes, W")
+    idle_watts: Power = Field(
+        default=0.0, description="power of a worker while it waits or sends, W; offline workers draw none"
+    )
 
 
 class PricedServers(Machines):
     """The price of some servers, and their power."""
 
-    servers: tuple[Whole, ...] = Field((), description="only these servers, by number; absent: all")
-    watts: Power = Field(0.0, description="power of a server, W; offline servers draw none")
+    servers: tuple[Whole, ...] = Field(default=(), description="only these servers, by number; absent: all")
+    watts: Power = Field(default=0.0, description="power of a server, W; offline servers draw none")
 
 
 class Prices(Component):
@@ -130,15 +134,15 @@ class Prices(Component):
     """
 
     workers: tuple[PricedWorkers, ...] = Field(
-        (), description="price and power of workers; absent: they are free", examples=[[{"per_hour": 3.0}]]
+        default=(), description="price and power of workers; absent: they are free", examples=[[{"per_hour": 3.0}]]
     )
-    servers: tuple[PricedServers, ...] = Field((), description="price and power of servers; absent: they are free")
+    servers: tuple[PricedServers, ...] = Field(default=(), description="price and power of servers; absent: they are free")
     per_gb: Annotated[_Number | _Table, _by_form] = Field(
-        0.0,
+        default=0.0,
         description="price of a GB (10^9 bytes) sent over the network; with `network.regions`, only from one region to "
         "another; or a table of it from each region to each",
     )
-    per_kwh: Price = Field(0.0, description="price of a kWh, for machines whose electricity is paid separately")
+    per_kwh: Price = Field(default=0.0, description="price of a kWh, for machines whose electricity is paid separately")
 
     @property
     def have_power(self) -> bool:

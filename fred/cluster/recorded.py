@@ -36,15 +36,15 @@ class RecordedTrace(Reading, Latency):
         description="CSV or Parquet file of the trace, relative to the scenario file; `example`: the one that comes with FRED",
         examples=[EXAMPLE],
     )
-    more: tuple[TraceFile, ...] = Field((), description="further files of the trace, such as one for each node or day")
-    digest: str = Field("", description="SHA-256 of the trace's times; filled in, so that a manifest detects changes")
+    more: tuple[TraceFile, ...] = Field(default=(), description="further files of the trace, such as one for each node or day")
+    digest: str = Field(default="", description="SHA-256 of the trace's times; filled in, so that a manifest detects changes")
     rows: Literal["cycled", "resampled", "block"] = Field(
-        "cycled",
+        default="cycled",
         description="use of the trace's rows: in order and repeated, drawn one by one, or drawn in blocks",
     )
-    block: Count | None = Field(None, description="length of a block, in rows")
+    block: Count | None = Field(default=None, description="length of a block, in rows")
     workers: Literal["refuse", "cycled"] = Field(
-        "refuse",
+        default="refuse",
         description="`cycled`: fewer workers than in the trace take its first ones, more start over with the first",
         examples=["cycled"],
     )

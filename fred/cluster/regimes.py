@@ -52,8 +52,8 @@ class PersistentNoise(Contention):
 
     deviation: Positive = Field(description="standard deviation of the logarithm of the factor", examples=[0.1])
     persistence: Persistence = Field(description="correlation of the logarithm with that of the next step", examples=[0.9])
-    every: Duration = Field(1.0, description="length of a step, s")
-    of: Scope = Field("worker", description="unit that is slow or fast as a whole")
+    every: Duration = Field(default=1.0, description="length of a step, s")
+    of: Scope = Field(default="worker", description="unit that is slow or fast as a whole")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         return _Noise(self, seed, name, entities(self.of, node_of))
@@ -97,10 +97,12 @@ class Diurnal(Contention):
     """
 
     slowdown: Slowdown = Field(description="factor on compute times at the worst time of the day", examples=[1.5])
-    period: Duration = Field(86400.0, description="length of a day, s")
-    peak: Time = Field(0.0, description="worst time of the first day, s")
-    steps: int = Field(96, ge=2, le=100_000, description="number of steps of constant speed in a day")
-    shape: Literal["cosine", "linear"] = Field("cosine", description="shape of the cycle between full speed and the peak")
+    period: Duration = Field(default=86400.0, description="length of a day, s")
+    peak: Time = Field(default=0.0, description="worst time of the first day, s")
+    steps: int = Field(default=96, ge=2, le=100_000, description="number of steps of constant speed in a day")
+    shape: Literal["cosine", "linear"] = Field(
+        default="cosine", description="shape of the cycle between full speed and the peak"
+    )
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         return _Day(self)
@@ -140,9 +142,9 @@ class MovingJob(Contention):
 
     slowdown: Slowdown = Field(description="factor on compute times of the node", examples=[2.0])
     dwell: Duration = Field(description="time on each node, s", examples=[6.0])
-    rest: Time = Field(0.0, description="pause after each round over the nodes, s")
+    rest: Time = Field(default=0.0, description="pause after each round over the nodes, s")
     order: Literal["numbers", "random"] = Field(
-        "numbers", description="order of the nodes in a round; `random`: drawn for each round"
+        default="numbers", description="order of the nodes in a round; `random`: drawn for each round"
     )
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:

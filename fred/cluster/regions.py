@@ -41,12 +41,12 @@ class Regions(Component):
         description="bandwidth from each region to each, bytes/s; or a CSV file", examples=[[[1.0e8, 1.0e6], [1.0e6, 1.0e8]]]
     )
     latency: _Seconds | None = Field(
-        None, description="latency from each region to each, s; or a CSV file of it; absent: the network's"
+        default=None, description="latency from each region to each, s; or a CSV file of it; absent: the network's"
     )
-    workers: tuple[Whole, ...] = Field((), description="region of each worker; absent: equal numbers in each, in order")
-    servers: Whole | tuple[Whole, ...] = Field(0, description="region of all servers, or of each")
+    workers: tuple[Whole, ...] = Field(default=(), description="region of each worker; absent: equal numbers in each, in order")
+    servers: Whole | tuple[Whole, ...] = Field(default=0, description="region of all servers, or of each")
     collective: Literal["ring", "hierarchical"] = Field(
-        "ring",
+        default="ring",
         description="how to allreduce: in the ring whose slowest link is fastest, or trees in regions and a ring of them",
     )
 

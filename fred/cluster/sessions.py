@@ -43,16 +43,20 @@ class Sessions(Fault):
     """
 
     sessions: tuple[_OfMember, ...] = Field(
-        (), description="begin and end of each session, s, for each member; or give `file`", examples=[[[[0, 60]], [[30, 90]]]]
+        default=(),
+        description="begin and end of each session, s, for each member; or give `file`",
+        examples=[[[[0, 60]], [[30, 90]]]],
     )
-    file: InputPath | None = Field(None, description="CSV or JSON file of the sessions, relative to the scenario file")
-    length: Duration | None = Field(None, description="time after which the record begins again, s; absent: its last end")
+    file: InputPath | None = Field(default=None, description="CSV or JSON file of the sessions, relative to the scenario file")
+    length: Duration | None = Field(
+        default=None, description="time after which the record begins again, s; absent: its last end"
+    )
     assignment: Literal["in-order", "drawn"] = Field(
-        "in-order",
+        default="in-order",
         description="`in-order`: worker i has the sessions of the i-th member, further ones start over with the first; "
         "`drawn`: those of a random member, from a random time on",
     )
-    workers: tuple[Whole, ...] = Field((), description="numbers of the workers; absent: all")
+    workers: tuple[Whole, ...] = Field(default=(), description="numbers of the workers; absent: all")
 
     @model_validator(mode="before")
     @classmethod
@@ -102,14 +106,14 @@ class Periodic(Fault):
     """Workers that are available for a part of each day, or of any other period, such as phones that charge at night."""
 
     available: Duration = Field(description="time in each period in which a worker is available, s", examples=[28800.0])
-    period: Duration = Field(86400.0, description="length of a period, s")
-    begin: Time = Field(0.0, description="begin of the available time, s from the begin of a period")
+    period: Duration = Field(default=86400.0, description="length of a period, s")
+    begin: Time = Field(default=0.0, description="begin of the available time, s from the begin of a period")
     shifts: tuple[Time, ...] = Field(
-        (0.0,),
+        default=(0.0,),
         min_length=1,
         description="how much later each worker's periods begin, s, such as time zones; further ones start over",
     )
-    workers: tuple[Whole, ...] = Field((), description="numbers of the workers; absent: all")
+    workers: tuple[Whole, ...] = Field(default=(), description="numbers of the workers; absent: all")
 
     @model_validator(mode="after")
     def _parts(self) -> "Periodic":

@@ -165,7 +165,9 @@ class Object(Component):
     content: Any = Field(exclude=True, repr=False, description="the object; it must not change")
     kind: str = Field(description="the object's class")
     digest: str = Field(description="SHA-256 of its content; empty: FRED cannot read its content")
-    users: tuple[Any, ...] = Field((), exclude=True, repr=False, description="the user's own classes and functions in it")
+    users: tuple[Any, ...] = Field(
+        default=(), exclude=True, repr=False, description="the user's own classes and functions in it"
+    )
 
     @classmethod
     def wrap(cls, content: Any) -> Self:

@@ -72,7 +72,7 @@ class CrossEntropy(LossFunction):
     """
 
     smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="label smoothing: the share of each label that is spread evenly over all classes"
+        default=0.0, description="label smoothing: the share of each label that is spread evenly over all classes"
     )
 
     def losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import (
@@ -187,7 +187,10 @@ def _one_takes_rate(parts: tuple[Transformation | OptaxObject, ...]) -> tuple[Tr
 
 
 Part = Annotated[SerializeAsAny[Transformation], WrapValidator(_part)]
-Optimizer = Annotated[tuple[Part, ...], *ONE_OR_SEVERAL, AfterValidator(_one_takes_rate)]
+if TYPE_CHECKING:
+    Optimizer = Any  # checkers cannot know what `ONE_OR_SEVERAL` takes: names, mappings, objects of optax, and lists of them
+else:
+    Optimizer = Annotated[tuple[Part, ...], *ONE_OR_SEVERAL, AfterValidator(_one_takes_rate)]
 
 
 def has_own_rate(optimizer: Any) -> bool:

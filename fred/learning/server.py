@@ -130,20 +130,22 @@ class Server(Component):
 
     learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")
     optimizer: Optimizer = Field(
-        (Transformation.usual("sgd"),), description="optax gradient transformation, `{name: ..., options}`, or a list of them"
+        default=(Transformation.usual("sgd"),),
+        description="optax gradient transformation, `{name: ..., options}`, or a list of them",
     )
-    schedule: Schedule = Field((), description="optax schedule, or a list of them: factors of the learning rate")
+    schedule: Schedule = Field(default=(), description="optax schedule, or a list of them: factors of the learning rate")
     counts: Literal["updates", "gradients"] = Field(
-        "updates", description="unit of the schedule: a replica's updates, or the gradients in them (averagings do not count)"
+        default="updates",
+        description="unit of the schedule: a replica's updates, or the gradients in them (averagings do not count)",
     )
     scaling: Scaling = Field(
-        "none", description="linear scaling of the rate: with the number of gradients in each update, or of all workers"
+        default="none", description="linear scaling of the rate: with the number of gradients in each update, or of all workers"
     )
     average: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        None, description="decay of a moving average of the parameters, which is evaluated instead of them"
+        default=None, description="decay of a moving average of the parameters, which is evaluated instead of them"
     )
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
-        None, description="codec of workers' gradients and pseudo-gradients; absent: 4 bytes for each number"
+        default=None, description="codec of workers' gradients and pseudo-gradients; absent: 4 bytes for each number"
     )
 
     @classmethod

@@ -84,7 +84,7 @@ class Auto(CutoffRule):
     """
 
     candidates: tuple[Annotated[CutoffRule, OneOf("cutoff")], ...] = Field(
-        (
+        default=(
             FixedCountOrDeadline(),
             FixedDeadline(),
             MADDeadline(),
@@ -98,17 +98,18 @@ class Auto(CutoffRule):
         description="candidate rules",
     )
     weights: tuple[Share, ...] = Field(
-        (), description="initial weight of each candidate; 0: left out; empty: equal weights for all that need no training"
+        default=(),
+        description="initial weight of each candidate; 0: left out; empty: equal weights for all that need no training",
     )
     held_back: tuple[Share, ...] = Field(
-        (),
+        default=(),
         description="throughput of each candidate in held-out rounds, relative to the best; 0: it could not be run",
     )
     excesses: tuple[Annotated[float, Field(ge=0)], ...] = Field(
-        (),
+        default=(),
         description="histogram of how far training times exceeded a worker's usual time, in steps of 2 %; empty: unknown",
     )
-    seed: Whole = Field(0, description="seed of the draws")
+    seed: Whole = Field(default=0, description="seed of the draws")
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:

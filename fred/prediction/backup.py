@@ -39,11 +39,13 @@ class DynamicBackup(Predictive):
     """
 
     noise: Annotated[float, Field(ge=0)] | Literal["measured"] = Field(
-        10.0, description="gradients below which a round gains nothing (above); `measured`: the algorithm's statistic"
+        default=10.0, description="gradients below which a round gains nothing (above); `measured`: the algorithm's statistic"
     )
-    noise_growth: float = Field(0.0, ge=0, description="increase of a given `noise` from round to round")
-    by: By = Field("count", description="what ends a round: `count`, its k-th worker, as published; `deadline`; or both")
-    window: Count = Field(20, description="number of rounds over which durations are averaged")
+    noise_growth: float = Field(default=0.0, ge=0, description="increase of a given `noise` from round to round")
+    by: By = Field(
+        default="count", description="what ends a round: `count`, its k-th worker, as published; `deadline`; or both"
+    )
+    window: Count = Field(default=20, description="number of rounds over which durations are averaged")
 
     @model_validator(mode="after")
     def _grows_only_if_given(self) -> Self:

@@ -283,7 +283,7 @@ class Oracle(CutoffRule):
     """
 
     objective: Objective = Field(
-        "round", description="quantity to maximise: c / x_(c) of the next round, or c - rho x_(c) of the long run"
+        default="round", description="quantity to maximise: c / x_(c) of the next round, or c - rho x_(c) of the long run"
     )
 
     def start(self, node_of: NodeOf) -> Chooser:

@@ -35,11 +35,13 @@ class Elfving(Predictive):
     """
 
     objective: Objective = Field(
-        "round", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
+        default="round", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
     )
-    by: By = Field("count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both")
-    window: Count = Field(20, description="number of rounds over which mean and deviation are averaged")
-    at_least: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="smallest share of the workers to wait for")
+    by: By = Field(
+        default="count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both"
+    )
+    window: Count = Field(default=20, description="number of rounds over which mean and deviation are averaged")
+    at_least: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="smallest share of the workers to wait for")
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _NormalOrderStatistics(self, len(node_of))

@@ -31,7 +31,7 @@ class Empirical(Predictive):
         (4, 3)
     """
 
-    window: Count = Field(20, description="number of last rounds that are used")
+    window: Count = Field(default=20, description="number of last rounds that are used")
 
     def start(self, node_of: NodeOf) -> Chooser:
         return OfTheLastRounds(self, len(node_of), self.window)

@@ -41,14 +41,14 @@ class EWMA(Predictive):
         (4, 3)
     """
 
-    of: Literal["worker", "node"] = Field("node", description="unit that becomes slow or fast as a whole")
-    rate: Weight = Field(0.2, description="weight of the newest round in a worker's mean")
+    of: Literal["worker", "node"] = Field(default="node", description="unit that becomes slow or fast as a whole")
+    rate: Weight = Field(default=0.2, description="weight of the newest round in a worker's mean")
     node_rate: Weight = Field(
-        0.4, description="weight of the newest round in the mean shift of a node, which its workers share"
+        default=0.4, description="weight of the newest round in the mean shift of a node, which its workers share"
     )
-    spread_rate: Weight = Field(0.03, description="weight of the newest round in a variance")
+    spread_rate: Weight = Field(default=0.03, description="weight of the newest round in a variance")
     jump: float = Field(
-        2.5, gt=0, description="error, in standard deviations, beyond which the rule assumes a change of regime"
+        default=2.5, gt=0, description="error, in standard deviations, beyond which the rule assumes a change of regime"
     )
 
     def start(self, node_of: NodeOf) -> Chooser:

@@ -31,9 +31,12 @@ class FixedCount(CutoffRule):
         ValueError: `workers` (5) must not exceed the cluster's 4
     """
 
-    workers: Count | None = Field(None, description="number of workers to wait for, c; absent: found in training", examples=[1])
+    workers: Count | None = Field(
+        default=None, description="number of workers to wait for, c; absent: found in training", examples=[1]
+    )
     objective: Objective = Field(
-        "throughput", description="quantity that training maximises: the sum of c / the sum of x_(c), or the mean of c / x_(c)"
+        default="throughput",
+        description="quantity that training maximises: the sum of c / the sum of x_(c), or the mean of c / x_(c)",
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -64,7 +67,7 @@ class FixedDeadline(CutoffRule):
     """
 
     seconds: Duration | None = Field(
-        None, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
+        default=None, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -94,9 +97,11 @@ class FixedCountOrDeadline(CutoffRule):
         (2, 1.1)
     """
 
-    workers: Count | None = Field(None, description="workers that end a round, c; absent: found in training", examples=[1])
+    workers: Count | None = Field(
+        default=None, description="workers that end a round, c; absent: found in training", examples=[1]
+    )
     seconds: Duration | None = Field(
-        None, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
+        default=None, description="deadline from the start of a round, s; absent: found in training", examples=[1.0]
     )
 
     def start(self, node_of: NodeOf) -> Chooser:

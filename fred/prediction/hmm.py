@@ -33,15 +33,20 @@ class HMM(Watched):
     of its states. So averages of recent times (`ewma`) take over while they do better.
     """
 
-    of: Literal["worker", "node"] = Field("node", description="unit that becomes slow or fast as a whole")
-    states: int = Field(3, ge=1, le=12, description="number of states that training fits")
-    passes: Count = Field(20, description="number of training passes over the rounds")
-    slowdowns: tuple[Positive, ...] = Field((1.0, 2.0), min_length=1, description="factor on times in each state")
+    of: Literal["worker", "node"] = Field(default="node", description="unit that becomes slow or fast as a whole")
+    states: int = Field(default=3, ge=1, le=12, description="number of states that training fits")
+    passes: Count = Field(default=20, description="number of training passes over the rounds")
+    slowdowns: tuple[Positive, ...] = Field(default=(1.0, 2.0), min_length=1, description="factor on times in each state")
     transition: tuple[Row, ...] = Field(
-        ((0.98, 0.02), (0.1, 0.9)), description="probability, per round, that the row's state is followed by the column's"
+        default=((0.98, 0.02), (0.1, 0.9)),
+        description="probability, per round, that the row's state is followed by the column's",
     )
-    medians: tuple[Positive, ...] = Field((), description="usual time of each worker, s; empty: learned from the first rounds")
-    deviations: tuple[Positive, ...] = Field((), description="deviation of each worker's log time; as many as `medians`")
+    medians: tuple[Positive, ...] = Field(
+        default=(), description="usual time of each worker, s; empty: learned from the first rounds"
+    )
+    deviations: tuple[Positive, ...] = Field(
+        default=(), description="deviation of each worker's log time; as many as `medians`"
+    )
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:

@@ -45,10 +45,12 @@ class MADDeadline(CutoffRule):
     """
 
     of: Literal["pooled", "worker"] = Field(
-        "pooled", description="sample that a deadline is taken from: all workers' times, or each worker's own"
+        default="pooled", description="sample that a deadline is taken from: all workers' times, or each worker's own"
     )
-    window: Count = Field(20, description="number of last rounds that are used")
-    k: float = Field(3.0, gt=0, description="median absolute deviations beyond the median, not scaled to standard deviations")
+    window: Count = Field(default=20, description="number of last rounds that are used")
+    k: float = Field(
+        default=3.0, gt=0, description="median absolute deviations beyond the median, not scaled to standard deviations"
+    )
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _FromWindow(self, len(node_of))

@@ -44,11 +44,12 @@ class Predictive(CutoffRule):
     """
 
     objective: Objective = Field(
-        "throughput", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
+        default="throughput",
+        description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run",
     )
-    at_least: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="smallest share of the workers to wait for")
+    at_least: Annotated[float, Field(ge=0, le=1)] = Field(default=0.0, description="smallest share of the workers to wait for")
     by: By = Field(
-        "count-or-deadline",
+        default="count-or-deadline",
         description="what ends a round: `count`, its c-th worker; `deadline`, E[x_(c)]; or the first of both, "
         "with a deadline later than E[x_(c)] by as much as rounds usually deviate",
     )

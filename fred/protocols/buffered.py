@@ -85,14 +85,15 @@ class Buffered(Centred, Paced):
 
     name = "buffered"
 
-    period: Count = Field(4, description="H: updates of each worker before it sends their pseudo-gradient")
-    buffer: Count = Field(4, description="M: pseudo-gradients in each update of the server model, from any workers")
+    period: Count = Field(default=4, description="H: updates of each worker before it sends their pseudo-gradient")
+    buffer: Count = Field(default=4, description="M: pseudo-gradients in each update of the server model, from any workers")
     grace: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="seconds to wait for others after a pseudo-gradient arrives; those workers start together"
+        default=None, description="seconds to wait for others after a pseudo-gradient arrives; those workers start together"
     )
-    concurrency: Count | None = Field(None, description="largest number of workers at work at once; absent: all")
+    concurrency: Count | None = Field(default=None, description="largest number of workers at work at once; absent: all")
     max_staleness: Whole | None = Field(
-        None, description="updates of the server model after which a pseudo-gradient is dropped; absent: none is dropped"
+        default=None,
+        description="updates of the server model after which a pseudo-gradient is dropped; absent: none is dropped",
     )
 
     @model_validator(mode="after")

@@ -55,12 +55,16 @@ class Central(Protocol):
         [[2.0, 0.0]]
     """
 
-    clocks: Literal["one", "each"] = Field("one", description="whether servers act as one, or each has its own block and clock")
-    cut: Cut = Field("parts", description="the servers' blocks: equal parts of every array, or whole layers")
-    pulls: Literal["in-turn", "at-once"] = Field(
-        "in-turn", description="order of requests: each block when the one before has arrived, or all blocks at once"
+    clocks: Literal["one", "each"] = Field(
+        default="one", description="whether servers act as one, or each has its own block and clock"
     )
-    overlap: bool = Field(False, description="whether blocks are fetched and delivered while the gradient is being computed")
+    cut: Cut = Field(default="parts", description="the servers' blocks: equal parts of every array, or whole layers")
+    pulls: Literal["in-turn", "at-once"] = Field(
+        default="in-turn", description="order of requests: each block when the one before has arrived, or all blocks at once"
+    )
+    overlap: bool = Field(
+        default=False, description="whether blocks are fetched and delivered while the gradient is being computed"
+    )
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.central(cluster.servers, self.cut) if self.clocks == "each" else Layout.central()

@@ -64,26 +64,32 @@ class ClientRounds(Protocol):
         "the round waits for it unless others stand in (`spare`) or the `deadline` passes."
     )
 
-    clients: Count | None = Field(None, description="number of pseudo-gradients in a round; absent: of all clients")
-    period: Count = Field(10, description="H: local steps of a client, or on average over clients")
-    spare: Whole = Field(0, description="further clients that each round samples, and does not wait for")
+    clients: Count | None = Field(default=None, description="number of pseudo-gradients in a round; absent: of all clients")
+    period: Count = Field(default=10, description="H: local steps of a client, or on average over clients")
+    spare: Whole = Field(default=0, description="further clients that each round samples, and does not wait for")
     sampling: Literal["uniform", "size", "speed"] = Field(
-        "uniform", description="probability of a client: equal, or in proportion to its size or speed"
+        default="uniform", description="probability of a client: equal, or in proportion to its size or speed"
     )
     weights: Literal["equal", "size"] = Field(
-        "equal", description="weight of each pseudo-gradient in the mean: equal, or in proportion to the client's size"
+        default="equal", description="weight of each pseudo-gradient in the mean: equal, or in proportion to the client's size"
     )
     work: Measure = Field(
-        "equal", description="local steps: H of each client, or H x size / mean size, or H x speed / mean speed, at least 1"
+        default="equal",
+        description="local steps: H of each client, or H x size / mean size, or H x speed / mean speed, at least 1",
     )
     normalized: bool = Field(
-        False, description="whether each pseudo-gradient counts per local step, and the mean times the mean number of steps"
+        default=False,
+        description="whether each pseudo-gradient counts per local step, and the mean times the mean number of steps",
     )
     deadline: Duration | None = Field(
-        None, description="seconds after which a round ends with those that have arrived; absent: it waits"
+        default=None, description="seconds after which a round ends with those that have arrived; absent: it waits"
     )
-    minimum: Count = Field(1, description="pseudo-gradients that a round needs at its deadline, and clients to begin with")
-    late: Literal["interrupt", "finish"] = Field("interrupt", description="what clients do when their round ends without them")
+    minimum: Count = Field(
+        default=1, description="pseudo-gradients that a round needs at its deadline, and clients to begin with"
+    )
+    late: Literal["interrupt", "finish"] = Field(
+        default="interrupt", description="what clients do when their round ends without them"
+    )
 
     @property
     def needs_examples(self) -> bool:

@@ -30,9 +30,11 @@ class Cutoff(Protocol):
     )
 
     rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(
-        AllWorkers(), description="rule that chooses the number of workers or the deadline of each round"
+        default=AllWorkers(), description="rule that chooses the number of workers or the deadline of each round"
     )
-    deciding: AnyLatency | None = Field(None, description="virtual time that the rule takes before each round; absent: none")
+    deciding: AnyLatency | None = Field(
+        default=None, description="virtual time that the rule takes before each round; absent: none"
+    )
 
     @property
     def needs_values(self) -> bool:

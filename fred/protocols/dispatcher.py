@@ -37,7 +37,9 @@ class Dispatcher(Gates):
 
     has_clock = False
 
-    selection: Annotated[Selection, OneOf("selection")] = Field(Uniform(), description="rule that draws the next worker")
+    selection: Annotated[Selection, OneOf("selection")] = Field(
+        default=Uniform(), description="rule that draws the next worker"
+    )
 
     def check(self, cluster: Cluster) -> None:
         self.selection.check(cluster)

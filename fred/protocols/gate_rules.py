@@ -110,7 +110,7 @@ class Statistical(Gate):
     """B-FASGD's gate, eq. 9: a message passes with probability 1 / (1 + c / (v + epsilon)), v the algorithm's statistic."""
 
     c: float = Field(gt=0, description="strength: with a larger c, fewer messages pass", examples=[0.1])
-    epsilon: float = Field(1e-4, gt=0, description="added to the statistic")
+    epsilon: float = Field(default=1e-4, gt=0, description="added to the statistic")
 
     @property
     def needs_values(self) -> bool:

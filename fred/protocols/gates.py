@@ -25,22 +25,24 @@ class Gates(Protocol):
     """A protocol whose workers push and fetch through gates; `Gated` describes them."""
 
     push_gate: Annotated[Gate, OneOf("gate")] | None = Field(
-        None, description="gate of pushes; absent: the one that `c_push` or `k_push` defines"
+        default=None, description="gate of pushes; absent: the one that `c_push` or `k_push` defines"
     )
     fetch_gate: Annotated[Gate, OneOf("gate")] | None = Field(
-        None, description="gate of fetches; absent: the one that `c_fetch` or `k_fetch` defines"
+        default=None, description="gate of fetches; absent: the one that `c_fetch` or `k_fetch` defines"
     )
-    c_push: float = Field(0.0, ge=0, description="c of a `statistical` gate of pushes; 0: none", examples=[0.01])
-    c_fetch: float = Field(0.0, ge=0, description="c of a `statistical` gate of fetches; 0: none", examples=[0.1])
-    epsilon: float = Field(1e-4, gt=0, description="added to the statistic, with `c_push` and `c_fetch`")
-    k_push: Count = Field(1, description="k of a `periodic` gate of pushes; 1: none")
-    k_fetch: Count = Field(1, description="k of a `periodic` gate of fetches; 1: none")
+    c_push: float = Field(default=0.0, ge=0, description="c of a `statistical` gate of pushes; 0: none", examples=[0.01])
+    c_fetch: float = Field(default=0.0, ge=0, description="c of a `statistical` gate of fetches; 0: none", examples=[0.1])
+    epsilon: float = Field(default=1e-4, gt=0, description="added to the statistic, with `c_push` and `c_fetch`")
+    k_push: Count = Field(default=1, description="k of a `periodic` gate of pushes; 1: none")
+    k_fetch: Count = Field(default=1, description="k of a `periodic` gate of fetches; 1: none")
     unsent: Unsent | None = Field(
-        None, description="treatment of gradients that are not pushed; absent: `sum` with a `periodic` gate, else `apply-again`"
+        default=None,
+        description="treatment of gradients that are not pushed; absent: `sum` with a `periodic` gate, else `apply-again`",
     )
 
     stamp: Literal["read", "published"] = Field(
-        "read", description="timestamp after a fetch that did not pass: of the parameters in use, or of those not fetched"
+        default="read",
+        description="timestamp after a fetch that did not pass: of the parameters in use, or of those not fetched",
     )
 
     @model_validator(mode="after")

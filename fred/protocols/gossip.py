@@ -58,18 +58,19 @@ class Gossip(Protocol):
         "A worker keeps its model and received models, and computes the lost gradient again; its neighbours wait, then theirs."
     )
 
-    topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="graph along which models are sent")
+    topology: Annotated[Topology, OneOf("topology")] = Field(default=Ring(), description="graph along which models are sent")
     weights: Literal["column", "metropolis"] = Field(
-        "column", description="mixing weights: equal shares of a sender, or Metropolis weights"
+        default="column", description="mixing weights: equal shares of a sender, or Metropolis weights"
     )
     order: Literal["update-first", "mix-first", "compute-first"] = Field(
-        "update-first", description="order of applying the gradient, sending and mixing; absent: that of the algorithm's paper"
+        default="update-first",
+        description="order of applying the gradient, sending and mixing; absent: that of the algorithm's paper",
     )
     exchanges: Count | Literal["global"] = Field(
-        1,
+        default=1,
         description="K: parts in which a model is sent, one after the other, such as its tensors; `global`: all wait for all",
     )
-    overlap: Whole = Field(0, description="tau: iterations that models may take to arrive; 0: workers wait for them")
+    overlap: Whole = Field(default=0, description="tau: iterations that models may take to arrive; 0: workers wait for them")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

@@ -49,11 +49,12 @@ class LocalSteps(Protocol):
         "A worker keeps its model, and computes the lost gradient again; an averaging begins when all workers are available."
     )
 
-    period: Count = Field(8, description="H: updates of each worker between two averagings")
-    start_after: Whole = Field(0, description="number of updates at the start after each of which models are averaged")
+    period: Count = Field(default=8, description="H: updates of each worker between two averagings")
+    start_after: Whole = Field(default=0, description="number of updates at the start after each of which models are averaged")
 
     adapt_every: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="T_0: seconds between two changes of the period, which follows the loss; absent: constant period"
+        default=None,
+        description="T_0: seconds between two changes of the period, which follows the loss; absent: constant period",
     )
 
     @property

@@ -86,13 +86,16 @@ class OuterSteps(Paced):
         "A worker keeps its model, and computes the lost gradient again; an outer step begins when all workers are available."
     )
 
-    period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, between two outer steps")
+    period: Count = Field(
+        default=8, description="H: updates of each worker, or with `paced` of the fastest, between two outer steps"
+    )
     every: Annotated[float, Field(gt=0)] | None = Field(
-        None,
+        default=None,
         description="seconds between two outer steps, instead of `period`; each worker makes at least one update",
     )
     pulls: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="p: share of updates that draw a worker's model towards the global one, instead of a gradient step"
+        default=0.0,
+        description="p: share of updates that draw a worker's model towards the global one, instead of a gradient step",
     )
 
     @model_validator(mode="after")

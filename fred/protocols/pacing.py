@@ -27,10 +27,12 @@ class Paced(Protocol):
         [2, 2]
     """
 
-    period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, before it sends")
-    paced: bool = Field(False, description="whether slower workers make fewer updates: H x speed / largest speed, rounded up")
+    period: Count = Field(default=8, description="H: updates of each worker, or with `paced` of the fastest, before it sends")
+    paced: bool = Field(
+        default=False, description="whether slower workers make fewer updates: H x speed / largest speed, rounded up"
+    )
     pace_seconds: Annotated[float, Field(gt=0)] | None = Field(
-        None,
+        default=None,
         description="seconds per gradient of a worker that makes H updates, if `paced`; absent: the fastest worker's mean",
     )
 

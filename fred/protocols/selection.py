@@ -69,7 +69,7 @@ class Uniform(Selection):
 class Softmax(Selection):
     """A worker is selected with probability proportional to exp(priority); priorities are constant."""
 
-    priorities: tuple[float, ...] = Field((), description="one per worker; absent: all 0")
+    priorities: tuple[float, ...] = Field(default=(), description="one per worker; absent: all 0")
 
     def check(self, cluster: Cluster) -> None:
         if self.priorities and len(self.priorities) != cluster.size:

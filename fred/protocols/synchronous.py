@@ -47,10 +47,11 @@ class Synchronous(Protocol):
         "with a `timeout` it goes on without workers that are away."
     )
 
-    backup_workers: Whole = Field(0, description="b: number of workers for which a round does not wait")
-    late: Literal["finish", "interrupt"] = Field("finish", description="what a late worker does with its gradient")
+    backup_workers: Whole = Field(default=0, description="b: number of workers for which a round does not wait")
+    late: Literal["finish", "interrupt"] = Field(default="finish", description="what a late worker does with its gradient")
     timeout: Time | None = Field(
-        None, description="time after which rounds go on without a worker that has gone offline, s; absent: they wait for it"
+        default=None,
+        description="time after which rounds go on without a worker that has gone offline, s; absent: they wait for it",
     )
 
     def check(self, cluster: Cluster) -> None:

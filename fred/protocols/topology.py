@@ -82,7 +82,7 @@ class Star(Topology):
 class Exponential(Topology):
     """Worker i sends to i + 2^k, k = 0, 1, 2, ... in turn [Assran et al. 2019, appendix A]."""
 
-    neighbours: Count = Field(1, description="receivers in each iteration, at consecutive distances 2^k")
+    neighbours: Count = Field(default=1, description="receivers in each iteration, at consecutive distances 2^k")
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
         phases = self.period(workers)

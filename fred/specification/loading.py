@@ -42,23 +42,25 @@ class Scenario(Component):
         (True, ['asgd'], (1, 2))
     """
 
-    title: str = Field("", description="what the experiment shows")
-    comment: str = Field("", description="what to look for; absent: the comment at the start of the file")
-    seeds: Seeds = Field((0,), description="seeds; each run is repeated with every seed")
+    title: str = Field(default="", description="what the experiment shows")
+    comment: str = Field(default="", description="what to look for; absent: the comment at the start of the file")
+    seeds: Seeds = Field(default=(0,), description="seeds; each run is repeated with every seed")
     report_seeds: Seeds | None = Field(
-        None,
+        default=None,
         description="other seeds for the reported numbers: sweeps choose their best points on `seeds`, then these points and "
         "all runs without a sweep run on `report_seeds`",
         examples=[[11, 12, 13, 14, 15]],
     )
     runs: dict[Name, Annotated[Run, checked_as(Run)]] = Field(min_length=1, description="the runs, by name")
-    points: dict[str, Point] = Field({}, description="the runs that are points of a sweep; written by `sweep`")
-    best: Best | None = Field(None, description="the criterion for the best point of a sweep")
+    points: dict[str, Point] = Field(default={}, description="the runs that are points of a sweep; written by `sweep`")
+    best: Best | None = Field(default=None, description="the criterion for the best point of a sweep")
     baseline: str | None = Field(
-        None, description="the run that all others are compared with, seed by seed; absent: the first run", examples=["ssgd"]
+        default=None,
+        description="the run that all others are compared with, seed by seed; absent: the first run",
+        examples=["ssgd"],
     )
     until: Until | None = Field(
-        None,
+        default=None,
         description="add seeds to those that are reported until the runs are compared precisely, or to a limit",
         examples=[{"within": 0.05, "seeds": 50}],
     )

@@ -31,13 +31,13 @@ class Stop(Component):
         ['updates', 'seconds']
     """
 
-    updates: Count | None = Field(None, description="updates of the parameters")
-    gradients: Count | None = Field(None, description="gradients that took part in an update")
+    updates: Count | None = Field(default=None, description="updates of the parameters")
+    gradients: Count | None = Field(default=None, description="gradients that took part in an update")
     tokens: Count | None = Field(
-        None, description="tokens in the minibatches of these gradients, for sequence data; converted to `gradients`"
+        default=None, description="tokens in the minibatches of these gradients, for sequence data; converted to `gradients`"
     )
-    seconds: Duration | None = Field(None, description="virtual time, s")
-    target_loss: Positive | None = Field(None, description="evaluation loss, checked at every evaluation")
+    seconds: Duration | None = Field(default=None, description="virtual time, s")
+    target_loss: Positive | None = Field(default=None, description="evaluation loss, checked at every evaluation")
 
     @model_validator(mode="after")
     def _bounded(self) -> "Stop":
@@ -76,20 +76,20 @@ class Evaluate(Component):
     """
 
     points: Count | None = Field(
-        None, description="number of evaluations, evenly spread over the first limit in `stop` (default: 40)"
+        default=None, description="number of evaluations, evenly spread over the first limit in `stop` (default: 40)"
     )
-    every_updates: Count | None = Field(None, description="evaluate after every such number of updates")
-    every_gradients: Count | None = Field(None, description="evaluate after every such number of gradients used")
-    every_seconds: Duration | None = Field(None, description="evaluate at this interval of virtual time, s")
-    target_loss: Positive | None = Field(None, description="report when the loss first reached this value")
-    target_error: Positive | None = Field(None, description="report when the error first reached this value")
+    every_updates: Count | None = Field(default=None, description="evaluate after every such number of updates")
+    every_gradients: Count | None = Field(default=None, description="evaluate after every such number of gradients used")
+    every_seconds: Duration | None = Field(default=None, description="evaluate at this interval of virtual time, s")
+    target_loss: Positive | None = Field(default=None, description="report when the loss first reached this value")
+    target_error: Positive | None = Field(default=None, description="report when the error first reached this value")
     gradient_norm: bool = Field(
-        False,
+        default=False,
         description="also measure the Euclidean norm of the loss gradient over all evaluation examples; "
         "`target_gradient_norm` implies it",
     )
     target_gradient_norm: Positive | None = Field(
-        None, description="report when the gradient norm (not its square) first reached this value"
+        default=None, description="report when the gradient norm (not its square) first reached this value"
     )
 
     @property
@@ -141,7 +141,7 @@ class Run(Component):
         [2.0]
     """
 
-    task: Task | None = Field(None, description="the learning task; absent: only the timing is simulated")
+    task: Task | None = Field(default=None, description="the learning task; absent: only the timing is simulated")
     cluster: Annotated[Cluster, checked_as(Cluster)]
     algorithm: Annotated[Any, OneOf("algorithm")] = Field(description="what an update does", examples=["asgd"])
     protocol: Annotated[Protocol, OneOf("protocol")] = Field(

@@ -144,7 +144,7 @@ class Spaced(Component):
     first: float = Field(description="the first value", examples=[0.001])
     last: float = Field(description="the last value", examples=[1.0])
     number: int = Field(ge=2, le=_MOST, description="number of values", examples=[4])
-    spacing: Literal["log", "linear"] = Field("log", description="equal ratios, or equal differences")
+    spacing: Literal["log", "linear"] = Field(default="log", description="equal ratios, or equal differences")
 
     @model_validator(mode="after")
     def _logarithmic(self) -> Self:
@@ -166,7 +166,7 @@ class Point(Component):
 
     of: str = Field(description="the run that was swept", examples=["asgd"])
     values: dict[str, Any] = Field(description="the value of each swept setting", examples=[{"algorithm.learning_rate": 0.1}])
-    later: bool = Field(False, description="whether it is tried only if it is next to the best point so far")
+    later: bool = Field(default=False, description="whether it is tried only if it is next to the best point so far")
 
 
 class Sweep(Component):
@@ -178,13 +178,13 @@ class Sweep(Component):
         examples=[{"algorithm.learning_rate": [0.01, 0.1]}],
     )
     start: int | None = Field(
-        None,
+        default=None,
         ge=2,
         description="number of values in the middle of each range that are tried at first, in a grid of numbers. Then follow "
         "the neighbours of the best point, until all of them have been tried. Absent: all values are tried",
     )
     best: Best | None = Field(
-        None,
+        default=None,
         description="criterion for the best point: a column of the summary, averaged over the seeds (default: loss; without a "
         f"task: throughput). The lowest value is the best, except for {', '.join(_HIGHER_IS_BETTER)}; `lowest NAME` or "
         "`highest NAME` overrides this. `seconds`, `updates`, `cost` and `energy` count until the target, or without one until "

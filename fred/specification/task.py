@@ -23,33 +23,34 @@ class Task(Component):
     data: Annotated[Any, OneOf("data")] = Field(description="the examples", examples=["digits"])
     model: Annotated[Any, OneOf("model")] = Field(description="the model to train", examples=["mlp"])
     loss: Annotated[Any, OneOf("loss")] | None = Field(
-        None, description="the loss to minimise; absent: cross-entropy for classes, squared error for values"
+        default=None, description="the loss to minimise; absent: cross-entropy for classes, squared error for values"
     )
     l2: Annotated[float, Field(ge=0)] = Field(
-        0.0,
+        default=0.0,
         description="L2 penalty: l2 / 2 times the squared norm of all parameters is added to the loss, also in evaluations",
     )
     batch_size: Count | tuple[Count, ...] = Field(
-        8,
+        default=8,
         description="examples per gradient; or a list with one number per worker: means over workers then weight gradients by "
         "their examples. Compute times are those of the cluster, whatever the number",
     )
-    sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
+    sampling: Sampling = Field(default="replacement", description="how minibatches are drawn from the training examples")
     division: Division = Field(
-        "shared",
+        default="shared",
         description="how examples are divided among workers: all workers share all examples, or each has a part: random, by "
         "label, random of random size, that of its owner in the data, or with a random share of each class",
     )
     concentration: Annotated[float, Field(ge=0.01, le=1e6)] = Field(
-        0.5,
+        default=0.5,
         description="alpha of `division: dirichlet` and `by-quantity`: the smaller it is, the fewer workers hold most of a "
         "class, or of all examples",
     )
     division_seed: Whole | None = Field(
-        None, description="seed of the division, the same in all runs; absent: each run divides the examples by its own seed"
+        default=None,
+        description="seed of the division, the same in all runs; absent: each run divides the examples by its own seed",
     )
     replicas_start: Literal["equal", "apart"] = Field(
-        "equal", description="whether workers' own models start from equal or different parameters"
+        default="equal", description="whether workers' own models start from equal or different parameters"
     )
 
     @model_validator(mode="after")

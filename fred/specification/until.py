@@ -26,7 +26,7 @@ class Until(Component):
     within: Annotated[float, Field(gt=0, lt=1)] = Field(
         description="half of each interval, relative to the baseline", examples=[0.05]
     )
-    seeds: Annotated[int, Field(ge=FIRST_LOOK, le=10_000)] = Field(50, description="the largest number of seeds")
+    seeds: Annotated[int, Field(ge=FIRST_LOOK, le=10_000)] = Field(default=50, description="the largest number of seeds")
 
     def after(self, count: int) -> int:
         """Return the number of seeds at which precision is looked at next.

@@ -59,7 +59,7 @@ class Pairwise(Protocol):
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(
-        Bipartite(), description="bipartite graph; workers average along its edges"
+        default=Bipartite(), description="bipartite graph; workers average along its edges"
     )
 
     def layout(self, cluster: Cluster) -> Layout:

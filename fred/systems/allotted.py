@@ -108,10 +108,12 @@ class TimeLimited(_Allotted):
     name = "time-limited"
 
     trials: Count | tuple[Whole, ...] = Field(
-        1, description="B: gradients that each worker begins in a round; or a list with one number per worker", examples=[4]
+        default=1,
+        description="B: gradients that each worker begins in a round; or a list with one number per worker",
+        examples=[4],
     )
     limit: Duration | tuple[Duration, ...] | None = Field(
-        None,
+        default=None,
         description="time limit of a gradient, s; or a list with one limit per worker; absent: the worker's median time",
     )
 
@@ -159,13 +161,13 @@ class Bandit(_Allotted):
     name = "bandit"
 
     gradients: Count | None = Field(
-        None, description="B: gradients in each update; absent: as many as there are workers", examples=[5]
+        default=None, description="B: gradients in each update; absent: as many as there are workers", examples=[5]
     )
     width: Positive = Field(
-        4 * math.e, description="width of the confidence bounds; the default is the paper's, which explores much"
+        default=4 * math.e, description="width of the confidence bounds; the default is the paper's, which explores much"
     )
     scale: Duration | None = Field(
-        None, description="c: spread of compute times, s; usually the longest mean; absent: twice the worker's own mean"
+        default=None, description="c: spread of compute times, s; usually the longest mean; absent: twice the worker's own mean"
     )
 
     def _server(self, sim: Simulation) -> "_Server":

@@ -24,7 +24,7 @@ _FIRST_DECAY, _LAST_DECAY, _WARM_UP = 0.5, 0.99, 1000  # AsyncMesh's beta, and u
 class _Late(Masked):
     """SPARTA with late averages that keep a worker's updates since it sent its model."""
 
-    ahead: Share = Field(1.0, description="lambda: factor of the correction of a late mean; 0: no correction")
+    ahead: Share = Field(default=1.0, description="lambda: factor of the correction of a late mean; 0: no correction")
 
     def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update."""
@@ -70,7 +70,7 @@ w_i <- mean of all w, tau updates ago, - lambda d_i          (both: its coordina
     protocol_options = {"delay": 5}
 
     average_changes: bool = Field(
-        True, description="whether to average a worker's changes over time; false: use the last change"
+        default=True, description="whether to average a worker's changes over time; false: use the last change"
     )
 
     def init(self, params: Params, /, workers: int) -> State:

@@ -79,9 +79,9 @@ w <- w - sum of all w - w_i"""
     protocol = "local-total"
 
 
-_STEPS = Field(4, description="M: gradients in each sum")
+_STEPS = Field(default=4, description="M: gradients in each sum")
 _BOUND = Field(
-    None,
+    default=None,
     description="B: a sum is dropped if more gradients than that have been applied since its model was read; absent: never",
 )
 
@@ -183,7 +183,9 @@ class LocalTotal(Protocol):
         "A worker keeps its model, and computes the lost gradient again; the others go on, and wait for its sum."
     )
 
-    total: Count | None = Field(None, description="B: steps of all workers together; absent: as many as there are workers")
+    total: Count | None = Field(
+        default=None, description="B: steps of all workers together; absent: as many as there are workers"
+    )
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.centred(cluster.size)

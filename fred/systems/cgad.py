@@ -37,12 +37,12 @@ w <- w - outer step(D)           (Adam, as each arrives)"""
     protocol = "buffered"
     protocol_options = {"buffer": 1}
 
-    outer_rate: Rate = Field(0.01, description="learning rate of the outer optimizer")
+    outer_rate: Rate = Field(default=0.01, description="learning rate of the outer optimizer")
     outer: Optimizer = Field(
-        (Transformation.usual("adam"),), description="optax gradient transformation of pseudo-gradients, or a list"
+        default=(Transformation.usual("adam"),), description="optax gradient transformation of pseudo-gradients, or a list"
     )
-    fading: Annotated[float, Field(ge=0)] = Field(0.1, description="a: decay rate of a weight per update of staleness")
-    cutoff: Count = Field(10, description="tau_c: staleness from which the weight is 0, updates")
+    fading: Annotated[float, Field(ge=0)] = Field(default=0.1, description="a: decay rate of a weight per update of staleness")
+    cutoff: Count = Field(default=10, description="tau_c: staleness from which the weight is 0, updates")
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, times its weight by staleness."""

@@ -74,10 +74,10 @@ class ChocoGossip(Protocol):
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(
-        Ring(), description="undirected graph of the neighbours, the same in all iterations"
+        default=Ring(), description="undirected graph of the neighbours, the same in all iterations"
     )
     consensus: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.5, description="gamma: step size of the mixing; smaller for stronger compression"
+        default=0.5, description="gamma: step size of the mixing; smaller for stronger compression"
     )
 
     def layout(self, cluster: Cluster) -> Layout:

@@ -53,7 +53,7 @@ class InTurn(Protocol):
     faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient again; its group waits for it."
 
     group_size: Count | None = Field(
-        None,
+        default=None,
         description="s: workers in a group; the last group may be smaller; absent: the square root of the number of workers",
     )
 

@@ -51,9 +51,11 @@ G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
     weights_examples: ClassVar[bool] = False  # the variance is that of equally noisy gradients
 
     smoothness: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="L: smoothness of the loss; absent: 1 / learning rate, for which that rate is optimal"
+        default=None, description="L: smoothness of the loss; absent: 1 / learning rate, for which that rate is optimal"
     )
-    decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.8, description="decay of the moving averages of V and of |g|^2")
+    decay: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.8, description="decay of the moving averages of V and of |g|^2"
+    )
 
     def check(self, workers: int) -> None:
         if self.smoothness is not None and optimizers.has_own_rate(self.optimizer):

@@ -98,12 +98,12 @@ class Quorum(Protocol):
         "All stop when a quorum will never be available again."
     )
 
-    period: Count = Field(8, description="H: time between two requests, in mean updates of the fastest learner")
-    fragments: Count = Field(1, description="P: parts of the model, each of which is requested once in H updates")
-    cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
-    quorum: Count = Field(1, description="K: answers that the server needs for a step")
+    period: Count = Field(default=8, description="H: time between two requests, in mean updates of the fastest learner")
+    fragments: Count = Field(default=1, description="P: parts of the model, each of which is requested once in H updates")
+    cut: Cut = Field(default="parts", description="fragments are equal `parts` of every array, or whole `layers`")
+    quorum: Count = Field(default=1, description="K: answers that the server needs for a step")
     overlap: Annotated[float, Field(ge=0)] = Field(
-        2.0, description="tau: shortest time for answers, in mean updates of the fastest learner"
+        default=2.0, description="tau: shortest time for answers, in mean updates of the fastest learner"
     )
 
     def check(self, cluster: Cluster) -> None:

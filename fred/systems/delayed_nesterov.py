@@ -41,12 +41,14 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
     protocol = "buffered"
     protocol_options = {"buffer": 1}
 
-    outer_rate: Rate = Field(0.7, description="learning rate of the server's steps")
-    momentum: Decay = Field(0.9, description="mu: decay of the momentum")
+    outer_rate: Rate = Field(default=0.7, description="learning rate of the server's steps")
+    momentum: Decay = Field(default=0.9, description="mu: decay of the momentum")
     gathered: Count | None = Field(
-        None, description="N: pseudo-gradients per update of the momentum; absent: the number of workers"
+        default=None, description="N: pseudo-gradients per update of the momentum; absent: the number of workers"
     )
-    spread: Share = Field(0.0, description="c: share of the momentum's step in each update but every N-th; at most 1 / (N - 1)")
+    spread: Share = Field(
+        default=0.0, description="c: share of the momentum's step in each update but every N-th; at most 1 / (N - 1)"
+    )
 
     def check(self, workers: int) -> None:
         for number in self._numbers(workers):

@@ -43,7 +43,8 @@ class DelayAdaptive(StalenessAware):
     protocol = "asynchronous"
 
     beyond: Literal["n / tau", "1 / tau", "0"] = Field(
-        "n / tau", description="factor of a step whose gradient is more than n updates stale, n being the number of workers"
+        default="n / tau",
+        description="factor of a step whose gradient is more than n updates stale, n being the number of workers",
     )
 
     def init(self, params: Params, /, workers: int) -> State:
@@ -76,7 +77,7 @@ class ClippedASGD(Server):
 
     divisible: ClassVar[bool] = False  # its length is the whole gradient's
 
-    length: Positive = Field(1.0, description="c: largest norm of a gradient; longer ones are clipped to it")
+    length: Positive = Field(default=1.0, description="c: largest norm of a gradient; longer ones are clipped to it")
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient, clipped."""
@@ -128,9 +129,11 @@ w <- w - step(g + lambda g g (w - w_read))
 lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adaptive`)"""
     protocol = "asynchronous"
 
-    compensation: Positive = Field(0.04, description="lambda: strength of the correction; with `adaptive`, 2 is usual")
-    adaptive: bool = Field(False, description="whether to divide lambda by the root of a moving average of squared gradients")
-    decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="decay of that moving average")
+    compensation: Positive = Field(default=0.04, description="lambda: strength of the correction; with `adaptive`, 2 is usual")
+    adaptive: bool = Field(
+        default=False, description="whether to divide lambda by the root of a moving average of squared gradients"
+    )
+    decay: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.95, description="decay of that moving average")
 
     def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)

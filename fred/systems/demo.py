@@ -42,7 +42,7 @@ w <- w - step(sign(sum of q_i))      (beta: the codec's `error_feedback`)"""
     protocol = "allreduce"
 
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
-        DCT(error_feedback=0.999),
+        default=DCT(error_feedback=0.999),
         description="codec of the workers' momenta; null: 4 bytes for each number, and no momentum",
         examples=[{"name": "dct", "error_feedback": 0.999}],
     )

@@ -51,10 +51,13 @@ v_i <- mean of all v             (every 6 K)"""
 
     divisible: ClassVar[bool] = False
 
-    first_every: Every = Field(3, description="number of averages of parameters for each average of the first moments")
-    second_every: Every = Field(6, description="number of averages of parameters for each average of the second moments")
+    first_every: Every = Field(default=3, description="number of averages of parameters for each average of the first moments")
+    second_every: Every = Field(
+        default=6, description="number of averages of parameters for each average of the second moments"
+    )
     optimizer: Optimizer = Field(
-        (Transformation.usual("adam"),), description="optax gradient transformation with Adam's moments, or a list of them"
+        default=(Transformation.usual("adam"),),
+        description="optax gradient transformation with Adam's moments, or a list of them",
     )
 
     @model_validator(mode="after")

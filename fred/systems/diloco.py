@@ -46,9 +46,9 @@ w_i <- w_i - step(g_i)                  (H times, from w on)
 w <- w - outer step(mean of w - w_i)    (outer: by default D + mu b, where b <- mu b + D, times outer_rate)"""
     protocol = "outer-steps"
 
-    outer_rate: Rate = Field(0.7, description="learning rate of the outer optimizer")
+    outer_rate: Rate = Field(default=0.7, description="learning rate of the outer optimizer")
     outer: Optimizer = Field(
-        _NESTEROV,
+        default=_NESTEROV,
         description="optax gradient transformation of pseudo-gradients, or a list; default: SGD with Nesterov momentum 0.9",
     )
 
@@ -73,5 +73,5 @@ w <- w - outer step(mean of w - w_i)"""
     protocol = "outer-steps"
 
     optimizer: Optimizer = Field(
-        (Transformation.usual("muon"),), description="optax gradient transformation of local steps, or a list of them"
+        default=(Transformation.usual("muon"),), description="optax gradient transformation of local steps, or a list of them"
     )

@@ -64,13 +64,13 @@ class DropCompute(Protocol):
         "A lost gradient is computed again; a round waits for offline workers until T at most, or for all while T is unknown."
     )
 
-    micro_batches: Count = Field(8, description="M: largest number of gradients that a worker accumulates in a round")
+    micro_batches: Count = Field(default=8, description="M: largest number of gradients that a worker accumulates in a round")
     threshold: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="T: deadline, s from a round's start; absent: found from the first rounds", examples=[1.0]
+        default=None, description="T: deadline, s from a round's start; absent: found from the first rounds", examples=[1.0]
     )
-    measured: Count = Field(20, description="number of rounds from which T is found if `threshold` is absent")
+    measured: Count = Field(default=20, description="number of rounds from which T is found if `threshold` is absent")
     average: Literal["planned", "done"] = Field(
-        "planned", description="divisor of a round's sum: M x workers, or the number of finished gradients"
+        default="planned", description="divisor of a round's sum: M x workers, or the number of finished gradients"
     )
 
     @property

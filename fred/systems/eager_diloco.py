@@ -67,8 +67,10 @@ class OverlappedSteps(Protocol):
         "A worker keeps its model, and computes the lost gradient again; an allreduce begins when all workers are available."
     )
 
-    period: Count = Field(8, description="H: updates of each worker between two outer steps")
-    eager: bool = Field(True, description="whether a worker applies its own pseudo-gradient at once, not one round late")
+    period: Count = Field(default=8, description="H: updates of each worker between two outer steps")
+    eager: bool = Field(
+        default=True, description="whether a worker applies its own pseudo-gradient at once, not one round late"
+    )
 
     def layout(self, cluster: Cluster) -> Layout:
         own = cluster.size

@@ -61,12 +61,12 @@ class Eager(Protocol):
     )
 
     start_by: Literal["solo", "majority", "half"] = Field(
-        "majority",
+        default="majority",
         description="initiator of an allreduce: the first worker to arrive; one drawn at random in each iteration, so half "
         "have arrived on average; or the worker whose arrival makes it half of all",
     )
     period: Count | None = Field(
-        33, description="number of iterations between two allreduces that wait for all workers; null: never"
+        default=33, description="number of iterations between two allreduces that wait for all workers; null: never"
     )
 
     @property

@@ -80,9 +80,9 @@ class Elastic(Centred):
 
     name = "elastic"
 
-    period: Count = Field(4, description="H: updates of each worker between two exchanges with the server")
+    period: Count = Field(default=4, description="H: updates of each worker between two exchanges with the server")
     elasticity: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="a: share of their difference by which both move; absent: 0.9 / workers"
+        default=None, description="a: share of their difference by which both move; absent: 0.9 / workers"
     )
 
     def _work(self, sim: Simulation, worker: int) -> Process:
@@ -109,8 +109,8 @@ class Accumulating(Centred):
 
     name = "accumulating"
 
-    n_push: Count = Field(1, description="updates of each worker between two messages to the server")
-    n_fetch: Count = Field(1, description="updates of each worker between two models from the server")
+    n_push: Count = Field(default=1, description="updates of each worker between two messages to the server")
+    n_fetch: Count = Field(default=1, description="updates of each worker between two models from the server")
 
     @property
     def sends_sums(self) -> bool:

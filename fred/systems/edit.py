@@ -51,18 +51,22 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
     protocol = "outer-steps"
 
     outer: Optimizer = Field(
-        (Transformation.usual("sgd", momentum=0.8, nesterov=True),),
+        default=(Transformation.usual("sgd", momentum=0.8, nesterov=True),),
         description="optax gradient transformation of pseudo-gradients, or a list; default: SGD with Nesterov momentum 0.8",
     )
     temperature: Annotated[float, Field(gt=0)] = Field(
-        1.0, description="T: temperature of the weights; the larger, the more equal they are"
+        default=1.0, description="T: temperature of the weights; the larger, the more equal they are"
     )
-    longest: Annotated[float, Field(gt=0)] = Field(10.0, description="c: largest norm of an array's mean pseudo-gradient")
+    longest: Annotated[float, Field(gt=0)] = Field(
+        default=10.0, description="c: largest norm of an array's mean pseudo-gradient"
+    )
     deviations: Annotated[float, Field(gt=0)] = Field(
-        3.0, description="z: standard deviations above the mean length from which a pseudo-gradient is an outlier"
+        default=3.0, description="z: standard deviations above the mean length from which a pseudo-gradient is an outlier"
     )
-    decay: Annotated[float, Field(gt=0, le=1)] = Field(0.02, description="weight of a new length in the moving averages")
-    warm_up: Whole = Field(120, description="number of rounds at the start in which no worker is left out")
+    decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.02, description="weight of a new length in the moving averages"
+    )
+    warm_up: Whole = Field(default=120, description="number of rounds at the start in which no worker is left out")
 
     def init(self, params: Params, /, workers: int) -> State:
         usual = jax.tree.map(lambda _: jnp.zeros(workers), params)

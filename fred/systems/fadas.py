@@ -44,11 +44,11 @@ w <- w - r m / (sqrt(u) + epsilon)
 r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_rate, 1 / tau)"""
     protocol = "buffered"
 
-    outer_rate: Rate = Field(0.01, description="learning rate of the server if no pseudo-gradient is too stale")
-    beta_1: Decay = Field(0.9, description="decay of the first moment, the moving average of pseudo-gradients")
-    beta_2: Decay = Field(0.99, description="decay of the second moment, the moving average of their squares")
-    epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="added to the root of the largest second moment")
-    patience: Whole = Field(1, description="tau_c: staleness up to which steps have the full rate, updates")
+    outer_rate: Rate = Field(default=0.01, description="learning rate of the server if no pseudo-gradient is too stale")
+    beta_1: Decay = Field(default=0.9, description="decay of the first moment, the moving average of pseudo-gradients")
+    beta_2: Decay = Field(default=0.99, description="decay of the second moment, the moving average of their squares")
+    epsilon: Annotated[float, Field(gt=0)] = Field(default=1e-8, description="added to the root of the largest second moment")
+    patience: Whole = Field(default=1, description="tau_c: staleness up to which steps have the full rate, updates")
 
     def init(self, params: Params, /, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)

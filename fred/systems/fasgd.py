@@ -48,12 +48,12 @@ v <- beta v + (1 - beta) sqrt(n - b^2 + epsilon)
 w <- w - step(g / v) / max(tau, 1)"""
     protocol = "asynchronous"
 
-    variant: Literal["std", "published-code", "literal"] = Field("std", description="definition of v")
-    gamma: Decay = Field(0.9, description="decay of the gradient's moving moments n and b")
-    beta: Decay = Field(0.9, description="decay of v (of m, with `published-code`)")
-    epsilon: float = Field(1e-4, gt=0, description="added to the variance (`published-code` adds 0.001 to m instead)")
-    v0: float = Field(1.0, ge=0, description="v before the first update (`published-code` starts from 0)")
-    divisor: Divisor = Field("max(tau, 1)", description="divisor of a step by staleness (`published-code`: tau + 1)")
+    variant: Literal["std", "published-code", "literal"] = Field(default="std", description="definition of v")
+    gamma: Decay = Field(default=0.9, description="decay of the gradient's moving moments n and b")
+    beta: Decay = Field(default=0.9, description="decay of v (of m, with `published-code`)")
+    epsilon: float = Field(default=1e-4, gt=0, description="added to the variance (`published-code` adds 0.001 to m instead)")
+    v0: float = Field(default=1.0, ge=0, description="v before the first update (`published-code` starts from 0)")
+    divisor: Divisor = Field(default="max(tau, 1)", description="divisor of a step by staleness (`published-code`: tau + 1)")
 
     def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update, with n, b and v (or m), each like `params`."""

@@ -44,18 +44,18 @@ s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
     protocol = "buffered"
     protocol_options = {"buffer": 1}
 
-    mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="weight a of a fresh model")
+    mixing: Annotated[float, Field(gt=0, le=1)] = Field(default=0.6, description="weight a of a fresh model")
     exponent: Annotated[float, Field(ge=0)] = Field(
-        0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
+        default=0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
     )
     hinge: tuple[Annotated[float, Field(gt=0)], Whole] | None = Field(
-        None,
+        default=None,
         description="c and b: the weight is whole up to a staleness of b updates, and then 1 / (1 + c (tau - b)) of it; "
         "instead of `exponent`",
         examples=[[10.0, 4]],
     )
     mu: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="rho: strength of the pull of local steps towards the server model; 0: none"
+        default=0.0, description="rho: strength of the pull of local steps towards the server model; 0: none"
     )
 
     @model_validator(mode="after")

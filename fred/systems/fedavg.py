@@ -40,7 +40,7 @@ w <- w - server_rate x sum of p_i (w - w_i)              (p_i: share of client i
     protocol = "client-rounds"
     protocol_options = {"weights": "size"}
 
-    server_rate: Rate = Field(1.0, description="learning rate of the server's steps")
+    server_rate: Rate = Field(default=1.0, description="learning rate of the server's steps")
 
     def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Begin a client's local steps at `mixed`, the server model, with a new optimizer state."""
@@ -93,7 +93,9 @@ w <- w - server_rate x sum of p_i (w - w_i)"""
     protocol = "client-rounds"
     protocol_options = {"weights": "size"}
 
-    mu: Annotated[float, Field(ge=0)] = Field(0.01, description="strength of the pull towards the server model; 0: FedAvg")
+    mu: Annotated[float, Field(ge=0)] = Field(
+        default=0.01, description="strength of the pull towards the server model; 0: FedAvg"
+    )
 
     def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(start=params)

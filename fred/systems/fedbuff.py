@@ -35,7 +35,7 @@ w <- w - server_rate x mean of the last K (w when it was read - w_i) / sqrt(1 + 
     protocol = "buffered"
     protocol_options = {"buffer": 10}
 
-    server_rate: Rate = Field(1.0, description="learning rate of the server's steps")
+    server_rate: Rate = Field(default=1.0, description="learning rate of the server's steps")
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, times the server's rate and 1 / sqrt(1 + its staleness)."""

@@ -74,7 +74,7 @@ w <- w - server_rate x sum of p_i (w when it was read - w_i) / (1 + tau)^exponen
     protocol_options = {"weights": "size"}
 
     exponent: Annotated[float, Field(ge=0)] = Field(
-        0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
+        default=0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
     )
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
@@ -113,18 +113,23 @@ class ArrivalGroups(Protocol):
         "group's latest arrival; then its pseudo-gradient counts as late."
     )
 
-    period: Count = Field(10, description="Q_max: most local steps of a task")
-    least: Count | None = Field(None, description="Q_min: fewest local steps of a task; absent: a fifth of Q_max, at least 1")
-    first: Count | None = Field(None, description="local steps of each client's first task; absent: Q_min")
-    lateness: Annotated[float, Field(ge=1)] = Field(
-        1.5, description="lambda: time until a group's latest arrival, divided by that until its expected arrival"
+    period: Count = Field(default=10, description="Q_max: most local steps of a task")
+    least: Count | None = Field(
+        default=None, description="Q_min: fewest local steps of a task; absent: a fifth of Q_max, at least 1"
     )
-    decay: Decay = Field(0.1, description="decay of the moving average of a client's time per step; 0: the last task's alone")
+    first: Count | None = Field(default=None, description="local steps of each client's first task; absent: Q_min")
+    lateness: Annotated[float, Field(ge=1)] = Field(
+        default=1.5, description="lambda: time until a group's latest arrival, divided by that until its expected arrival"
+    )
+    decay: Decay = Field(
+        default=0.1, description="decay of the moving average of a client's time per step; 0: the last task's alone"
+    )
     speeds: Literal["measured", "known"] = Field(
-        "measured", description="whether the server measures the time per step in first tasks, or knows its mean at the start"
+        default="measured",
+        description="whether the server measures the time per step in first tasks, or knows its mean at the start",
     )
     weights: Literal["equal", "size"] = Field(
-        "equal", description="weight p_i of a pseudo-gradient: equal, or in proportion to the client's examples"
+        default="equal", description="weight p_i of a pseudo-gradient: equal, or in proportion to the client's examples"
     )
 
     @model_validator(mode="after")

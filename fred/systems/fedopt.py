@@ -40,10 +40,12 @@ m <- beta_1 m + (1 - beta_1) D;  v <- beta_2 v + (1 - beta_2) D D    (at first, 
 w <- w - server_rate x m / (sqrt(v) + tau)"""
     protocol = "client-rounds"
 
-    server_rate: Rate = Field(0.03, description="learning rate of the server's steps")
-    beta_1: Decay = Field(0.9, description="decay of the first moment, the moving average of pseudo-gradients")
-    beta_2: Decay = Field(0.99, description="decay of the second moment, the moving average of their squares")
-    tau: Annotated[float, Field(gt=0)] = Field(1e-3, description="degree of adaptivity: added to the root of the second moment")
+    server_rate: Rate = Field(default=0.03, description="learning rate of the server's steps")
+    beta_1: Decay = Field(default=0.9, description="decay of the first moment, the moving average of pseudo-gradients")
+    beta_2: Decay = Field(default=0.99, description="decay of the second moment, the moving average of their squares")
+    tau: Annotated[float, Field(gt=0)] = Field(
+        default=1e-3, description="degree of adaptivity: added to the root of the second moment"
+    )
 
     def init(self, params: Params, /, workers: int) -> State:
         first = jax.tree.map(jnp.zeros_like, params)

@@ -64,13 +64,13 @@ w <- delayed Nesterov step of (w_s when it was last mixed - w_s)    (after K of 
 w_s <- (1 - a) w_s + a w                 (when w has come)"""
     protocol = "local-servers"
 
-    outer_rate: Rate = Field(3.2, description="learning rate of local servers")
+    outer_rate: Rate = Field(default=3.2, description="learning rate of local servers")
     gathered: Count | None = Field(
-        16, description="N: pseudo-gradients per update of a local server's momentum; absent: the number of workers"
+        default=16, description="N: pseudo-gradients per update of a local server's momentum; absent: the number of workers"
     )
-    global_rate: Rate = Field(0.3, description="learning rate of the global server")
-    global_momentum: Decay = Field(0.5, description="mu: decay of the global server's momentum")
-    global_gathered: Count = Field(2, description="N: pseudo-gradients per update of the global server's momentum")
+    global_rate: Rate = Field(default=0.3, description="learning rate of the global server")
+    global_momentum: Decay = Field(default=0.5, description="mu: decay of the global server's momentum")
+    global_gathered: Count = Field(default=2, description="N: pseudo-gradients per update of the global server's momentum")
 
     def _numbers(self, workers: int) -> tuple[int, ...]:
         return (self.gathered or workers, self.global_gathered)
@@ -96,12 +96,14 @@ class LocalServers(Paced):
 
     faults = "A returning worker starts from its server's model, and its unsent work is lost; no worker waits."
 
-    paced: bool = Field(True, description="whether slower workers make fewer updates: H x speed / largest speed, rounded up")
+    paced: bool = Field(
+        default=True, description="whether slower workers make fewer updates: H x speed / largest speed, rounded up"
+    )
     pushes: Count = Field(
-        32, description="K: pseudo-gradients that a local server applies before it sends the change of its model"
+        default=32, description="K: pseudo-gradients that a local server applies before it sends the change of its model"
     )
     mixing: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.25, description="a: weight of the global model when a local server mixes it with its own"
+        default=0.25, description="a: weight of the global model when a local server mixes it with its own"
     )
 
     def check(self, cluster: Cluster) -> None:

@@ -43,12 +43,16 @@ m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)"""
     protocol = "buffered"
     protocol_options = {"buffer": 1}
 
-    outer_rate: Rate = Field(0.7, description="learning rate of the server's steps")
-    momentum: Decay = Field(0.9, description="mu: decay of the momentum")
-    agreeing: Share = Field(0.5, description="c_ok: cosine with the momentum from which a pseudo-gradient is applied unchanged")
-    turn: Annotated[float, Field(ge=0)] = Field(0.4, description="k_d: strength of the rotation")
-    shrink: Annotated[float, Field(ge=0)] = Field(1.0, description="k_s: strength of the removal of the opposing component")
-    most: Share = Field(1.0, description="b_max: largest share of the opposing component that is removed")
+    outer_rate: Rate = Field(default=0.7, description="learning rate of the server's steps")
+    momentum: Decay = Field(default=0.9, description="mu: decay of the momentum")
+    agreeing: Share = Field(
+        default=0.5, description="c_ok: cosine with the momentum from which a pseudo-gradient is applied unchanged"
+    )
+    turn: Annotated[float, Field(ge=0)] = Field(default=0.4, description="k_d: strength of the rotation")
+    shrink: Annotated[float, Field(ge=0)] = Field(
+        default=1.0, description="k_s: strength of the removal of the opposing component"
+    )
+    most: Share = Field(default=1.0, description="b_max: largest share of the opposing component that is removed")
 
     def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))

@@ -42,7 +42,7 @@ u <- u + beta^d step(g)
 w <- w - (1 + beta + ... + beta^d) step(g)"""
     protocol = "asynchronous"
 
-    momentum: Decay = Field(0.9, description="beta: decay of the momentum from one bucket to the next")
+    momentum: Decay = Field(default=0.9, description="beta: decay of the momentum from one bucket to the next")
 
     def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update: no momentum, and the bucket of the initial parameters."""

@@ -69,10 +69,10 @@ d <- mu d + z (mean of all w_i - x_0)    (every `period` updates; mu = 1 - 1 / w
 w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i - x_0) + mu d)"""
     protocol = "local-steps"
 
-    block_momentum: Decay | None = Field(None, description="mu: decay of the block momentum; absent: 1 - 1 / workers")
-    block_rate: Rate = Field(1.0, description="z: factor of the averaged change of a block")
+    block_momentum: Decay | None = Field(default=None, description="mu: decay of the block momentum; absent: 1 - 1 / workers")
+    block_rate: Rate = Field(default=1.0, description="z: factor of the averaged change of a block")
     nesterov: bool = Field(
-        False, description="Nesterov momentum: whether local steps start from the model moved on by the momentum"
+        default=False, description="Nesterov momentum: whether local steps start from the model moved on by the momentum"
     )
 
     def init(self, params: Params, /, workers: int) -> State:
@@ -100,8 +100,8 @@ d <- mu d + z (mean of both w - x_0)    (every `period` updates, with another on
 w_i <- x_0 <- x_0 + d"""
     protocol = "in-pairs"
 
-    block_momentum: Decay | None = Field(0.5, description="mu: decay of the block momentum; null: 1 - 1 / workers")
-    block_rate: Rate = Field(0.7, description="z: factor of the averaged change of a block")
+    block_momentum: Decay | None = Field(default=0.5, description="mu: decay of the block momentum; null: 1 - 1 / workers")
+    block_rate: Rate = Field(default=0.7, description="z: factor of the averaged change of a block")
 
 
 class SlowMo(_Outer):
@@ -119,8 +119,8 @@ u <- b u + (x_0 - mean of all w_i) / r    (every `period` updates; r: the learni
 w_i <- x_0 - a r u"""
     protocol = "local-steps"
 
-    slow_rate: Rate = Field(1.0, description="a: learning rate of the slow steps")
-    slow_momentum: Decay = Field(0.7, description="b: decay of the slow momentum; usually 0.4 to 0.8")
+    slow_rate: Rate = Field(default=1.0, description="a: learning rate of the slow steps")
+    slow_momentum: Decay = Field(default=0.7, description="b: decay of the slow momentum; usually 0.4 to 0.8")
 
     def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)
@@ -152,8 +152,8 @@ b <- mu b + D
 w_i <- x_0 - outer_rate (D + mu b)"""
     protocol = "local-steps"
 
-    outer_rate: Rate = Field(0.7, description="learning rate of the outer steps")
-    outer_momentum: Decay = Field(0.5, description="mu: decay of the outer momentum")
+    outer_rate: Rate = Field(default=0.7, description="learning rate of the outer steps")
+    outer_momentum: Decay = Field(default=0.5, description="mu: decay of the outer momentum")
 
     def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return self.outer_momentum * speed - change

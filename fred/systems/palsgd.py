@@ -44,7 +44,7 @@ w <- w - outer step(mean of w - w_i)"""
     protocol = "outer-steps"
     protocol_options = {"pulls": 0.2}
 
-    strength: Annotated[float, Field(ge=0)] = Field(0.5, description="k: strength of the pulls")
+    strength: Annotated[float, Field(ge=0)] = Field(default=0.5, description="k: strength of the pulls")
 
     def check(self, workers: int) -> None:
         if optimizers.has_own_rate(self.optimizer):

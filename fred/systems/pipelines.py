@@ -69,7 +69,7 @@ u <- step(g)
 w <- w - u - ahead (u - u_before)    (u_before: of the update before; of the first: u)"""
     protocol = "fixed-lag"
 
-    ahead: Annotated[float, Field(ge=0)] = Field(1.0, description="number of steps to extrapolate, such as the lag")
+    ahead: Annotated[float, Field(ge=0)] = Field(default=1.0, description="number of steps to extrapolate, such as the lag")
 
     def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(before=jax.tree.map(jnp.zeros_like, params))
@@ -105,7 +105,7 @@ class PipeMare(StalenessAware):
     rule = "w <- w - step(g) / max(tau, 1)^p    (p = max(0, 1 - updates / warm_up))"
     protocol = "fixed-lag"
 
-    warm_up: Whole = Field(1000, description="updates in which the power p falls from 1 to 0", examples=[1000])
+    warm_up: Whole = Field(default=1000, description="updates in which the power p falls from 1 to 0", examples=[1000])
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
         """Return max(staleness, 1)^-p of a gradient that is `staleness` updates old [], p by the clock of `state`."""
@@ -130,10 +130,11 @@ class FixedLag(Protocol):
 
     has_clock = False
 
-    lag: Whole = Field(0, description="age of the parameters, updates; with `drawn_from` its mean", examples=[20])
-    ramp: Whole = Field(0, description="updates over which the lag grows from 0")
+    lag: Whole = Field(default=0, description="age of the parameters, updates; with `drawn_from` its mean", examples=[20])
+    ramp: Whole = Field(default=0, description="updates over which the lag grows from 0")
     drawn_from: Count = Field(
-        1, description="m: each update draws one of the m oldest waiting gradients; 1: the lag is constant; at most `lag` + 1"
+        default=1,
+        description="m: each update draws one of the m oldest waiting gradients; 1: the lag is constant; at most `lag` + 1",
     )
 
     @model_validator(mode="after")

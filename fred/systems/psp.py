@@ -47,7 +47,9 @@ class PSPSGD(Server):
     rule = "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)"
     protocol = "partial"
 
-    scaling: Scaling = Field("gradients", description="linear scaling: the rate is multiplied by the d gradients of an update")
+    scaling: Scaling = Field(
+        default="gradients", description="linear scaling: the rate is multiplied by the d gradients of an update"
+    )
 
 
 class Partial(Protocol):
@@ -65,11 +67,17 @@ class Partial(Protocol):
         "A returning worker continues with its newest version; with fewer than c workers, or b % of the servers, all wait."
     )
 
-    gradients: Count | None = Field(None, description="c: number of gradients that a server waits for; absent: all workers'")
-    blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(100.0, description="b: share of blocks a worker waits for, %")
-    late_blocks: Literal["drop", "keep"] = Field("drop", description="what a worker does with blocks of an older version")
-    push_timeout: Time = Field(0.0, description="tau_1: time that a server waits for further gradients, s")
-    pull_timeout: Time = Field(0.0, description="tau_2: time that a worker waits for further blocks, s")
+    gradients: Count | None = Field(
+        default=None, description="c: number of gradients that a server waits for; absent: all workers'"
+    )
+    blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(
+        default=100.0, description="b: share of blocks a worker waits for, %"
+    )
+    late_blocks: Literal["drop", "keep"] = Field(
+        default="drop", description="what a worker does with blocks of an older version"
+    )
+    push_timeout: Time = Field(default=0.0, description="tau_1: time that a server waits for further gradients, s")
+    pull_timeout: Time = Field(default=0.0, description="tau_2: time that a worker waits for further blocks, s")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.central(cluster.servers)

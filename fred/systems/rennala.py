@@ -68,7 +68,7 @@ class _Fresh(Protocol):
     )
 
     late: Literal["interrupt", "finish"] = Field(
-        "interrupt",
+        default="interrupt",
         description="what a worker with an outdated model does with its gradient: abort it, or deliver it, to be dropped",
     )
 
@@ -116,7 +116,7 @@ class FreshBatch(_Fresh):
     name = "fresh-batch"
 
     batch: Count | None = Field(
-        None, description="B: gradients in each update; absent: as many as there are workers", examples=[4]
+        default=None, description="B: gradients in each update; absent: as many as there are workers", examples=[4]
     )
 
     def _server(self, sim: Simulation) -> "_Server":
@@ -133,7 +133,7 @@ class FreshFromAll(_Fresh):
     name = "fresh-from-all"
 
     batch: Whole = Field(
-        0,
+        default=0,
         description="S: a round ends when the harmonic mean of the workers' numbers of gradients exceeds S / n; then equal "
         "numbers sum to more than S; 0: one per worker suffices",
     )

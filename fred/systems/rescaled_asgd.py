@@ -39,7 +39,7 @@ class RescaledASGD(Server):
     protocol = "asynchronous"
 
     times: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
-        None, description="t_k: compute time of each worker, s; absent: estimated from the numbers of arrived gradients"
+        default=None, description="t_k: compute time of each worker, s; absent: estimated from the numbers of arrived gradients"
     )
 
     def check(self, workers: int) -> None:

@@ -79,7 +79,7 @@ w <- w - rate sign(u)                                                  (`signum`
     protocol = "bounded-delay"
 
     optimizer: Optimizer = Field(
-        (Transformation.usual("muon"),), description="optax gradient transformation that normalizes steps, or a list"
+        default=(Transformation.usual("muon"),), description="optax gradient transformation that normalizes steps, or a list"
     )
 
 
@@ -99,12 +99,12 @@ class BoundedDelay(Protocol):
     faults: ClassVar[str] = "A returning worker reads the newest model; no worker waits."
 
     threshold: Count | Literal["sqrt"] | None = Field(
-        None,
+        default=None,
         description="R, updates; absent: the number of workers; `sqrt`: the square root of the updates so far, at least 1",
         examples=[8],
     )
     late: Literal["interrupt", "finish"] = Field(
-        "interrupt",
+        default="interrupt",
         description="what a worker with a model R updates old does with its gradient: abort it, or finish it, to be dropped",
     )
 

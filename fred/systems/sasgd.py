@@ -96,7 +96,7 @@ class SASGD(StalenessAware):
     protocol = "asynchronous"
 
     divisor: Divisor = Field(
-        "max(tau, 1)", description="divisor of the step by staleness; `tau + 1` is that of Odena's published code"
+        default="max(tau, 1)", description="divisor of the step by staleness; `tau + 1` is that of Odena's published code"
     )
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
@@ -122,7 +122,7 @@ class ExponentialPenalty(StalenessAware):
     rule = "w <- w - rho^tau step(g)"
     protocol = "asynchronous"
 
-    rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="factor of a step per update of staleness")
+    rho: Annotated[float, Field(gt=0, le=1)] = Field(default=0.9, description="factor of a step per update of staleness")
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
         """Return rho^staleness, for a gradient that is `staleness` updates old []."""

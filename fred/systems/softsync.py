@@ -76,12 +76,14 @@ class Softsync(Central):
     )
 
     n: Count = Field(
-        1,
+        default=1,
         description="number of updates in the time in which each worker computes one gradient; 1: one update per round",
         examples=[2],
     )
-    gradients: Count | None = Field(None, description="k: gradients in each update, instead of floor(workers / n)")
-    afterwards: Literal["go-on", "wait"] = Field("go-on", description="what a worker does when its gradient has arrived")
+    gradients: Count | None = Field(default=None, description="k: gradients in each update, instead of floor(workers / n)")
+    afterwards: Literal["go-on", "wait"] = Field(
+        default="go-on", description="what a worker does when its gradient has arrived"
+    )
 
     def check(self, cluster: Cluster) -> None:
         super().check(cluster)

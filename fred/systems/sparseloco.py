@@ -44,9 +44,9 @@ e_i <- e_i - s_i
 w <- w - alpha mean of s_i     (alpha: `outer_rate`; beta: the codec's `error_feedback`)"""
     protocol = "outer-steps"
 
-    outer_rate: Rate = Field(1.0, description="alpha: learning rate of the outer steps")
+    outer_rate: Rate = Field(default=1.0, description="alpha: learning rate of the outer steps")
     codec: Annotated[Codec, OneOf("codec")] | None = Field(
-        TopK(chunk=4096, share=1 / 64, values=LowBit(bits=2, zero=False), error_feedback=0.95),
+        default=TopK(chunk=4096, share=1 / 64, values=LowBit(bits=2, zero=False), error_feedback=0.95),
         description="codec of pseudo-gradients; null: 4 bytes for each number",
         examples=[_LARGEST],
     )

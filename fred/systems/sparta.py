@@ -57,7 +57,7 @@ class Masked(Server):
     draws: ClassVar[bool] = True
 
     parts: Annotated[int, Field(ge=1, le=4096)] = Field(
-        20, description="1 / p: number of parts of each array's coordinates; each average includes one part"
+        default=20, description="1 / p: number of parts of each array's coordinates; each average includes one part"
     )
 
     def init(self, params: Params, /, workers: int) -> State:
@@ -136,8 +136,8 @@ class LateAveraging(Protocol):
         "A worker keeps its model, and computes the lost gradient again; an allreduce begins when all workers are available."
     )
 
-    every: Count = Field(1, description="number of updates of each worker between two averages")
-    delay: Whole | None = Field(0, description="tau: updates until a mean is merged; null: when it has arrived")
+    every: Count = Field(default=1, description="number of updates of each worker between two averages")
+    delay: Whole | None = Field(default=0, description="tau: updates until a mean is merged; null: when it has arrived")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

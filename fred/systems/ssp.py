@@ -59,9 +59,9 @@ class StaleSynchronous(Central):
         "A returning worker reads the newest model; the others wait once they are as far ahead as the bound allows."
     )
 
-    bound: Whole | None = Field(3, description="s: largest lead over the slowest worker, steps; null: no bound")
+    bound: Whole | None = Field(default=3, description="s: largest lead over the slowest worker, steps; null: no bound")
     cache: bool = Field(
-        True, description="whether to use cached parameters again while they are fresh enough, instead of fetching"
+        default=True, description="whether to use cached parameters again while they are fresh enough, instead of fetching"
     )
 
     def start(self, sim: Simulation) -> None:

@@ -71,14 +71,14 @@ class Streaming(Protocol):
         f"{OuterSteps.faults} With `elastic` the others continue, and a returning worker copies another one's model."
     )
 
-    period: Count = Field(8, description="H: updates of each worker between two outer steps of a fragment")
-    fragments: Count = Field(2, description="P: number of fragments; the next one is synchronized every H / P updates")
-    delay: Whole = Field(0, description="number of updates that overlap a fragment's allreduce; less than H / P")
+    period: Count = Field(default=8, description="H: updates of each worker between two outer steps of a fragment")
+    fragments: Count = Field(default=2, description="P: number of fragments; the next one is synchronized every H / P updates")
+    delay: Whole = Field(default=0, description="number of updates that overlap a fragment's allreduce; less than H / P")
     mixing: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0, description="alpha: weight of a worker's own fragment when it is merged with the global one"
+        default=0.0, description="alpha: weight of a worker's own fragment when it is merged with the global one"
     )
-    cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
-    elastic: bool = Field(False, description="whether the others continue without a crashed worker")
+    cut: Cut = Field(default="parts", description="fragments are equal `parts` of every array, or whole `layers`")
+    elastic: bool = Field(default=False, description="whether the others continue without a crashed worker")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

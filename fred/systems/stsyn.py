@@ -54,9 +54,9 @@ class StragglerTolerant(Protocol):
         "A worker keeps its model, and computes the lost gradient again; a returning worker takes the last average."
     )
 
-    period: Count = Field(8, description="U: updates that K workers must make between two averagings")
+    period: Count = Field(default=8, description="U: updates that K workers must make between two averagings")
     enough: Count | None = Field(
-        None, description="K: number of workers to wait for; absent: three quarters of them, rounded up", examples=[3]
+        default=None, description="K: number of workers to wait for; absent: three quarters of them, rounded up", examples=[3]
     )
 
     def layout(self, cluster: Cluster) -> Layout:

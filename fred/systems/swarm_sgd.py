@@ -60,7 +60,7 @@ class InPairs(Protocol):
         "A worker keeps its model, and computes the lost gradient again; an averaging begins when both are available."
     )
 
-    period: Count = Field(8, description="H: updates of each worker between two averagings")
+    period: Count = Field(default=8, description="H: updates of each worker between two averagings")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

@@ -75,15 +75,19 @@ class GroupAveraging(Protocol):
         "groups with `group_waits`, wait until all members are available."
     )
 
-    group_size: Count | None = Field(None, description="S: workers in a group, a power of two; absent: about sqrt(P)")
-    period: Count | None = Field(10, description="tau: number of iterations between two averages of all models; null: never")
+    group_size: Count | None = Field(default=None, description="S: workers in a group, a power of two; absent: about sqrt(P)")
+    period: Count | None = Field(
+        default=10, description="tau: number of iterations between two averages of all models; null: never"
+    )
     group_waits: bool = Field(
-        False,
+        default=False,
         description="whether a group's allreduce waits for all its members (beta), or starts with the first worker (alpha)",
     )
-    groups: Literal["dynamic", "fixed"] = Field("dynamic", description="whether the groups change from iteration to iteration")
+    groups: Literal["dynamic", "fixed"] = Field(
+        default="dynamic", description="whether the groups change from iteration to iteration"
+    )
     group_collective: Collective = Field(
-        "recursive-doubling",
+        default="recursive-doubling",
         description="collective of a group's allreduce; the paper's is recursive doubling, with log2 S phases of a whole model",
     )
 

@@ -38,14 +38,15 @@ class Reading(Component):
     """Options for reading the files of a trace, and for repairing gaps and duplicates."""
 
     columns: dict[Role, str] = Field(
-        {}, description="columns by role, where FRED does not recognise them; `a+b`: two together; `FILE`: one value per file"
+        default={},
+        description="columns by role, where FRED does not recognise them; `a+b`: two together; `FILE`: one value per file",
     )
-    unit: Unit | None = Field(None, description="unit of the times, if the names of the columns do not give it")
+    unit: Unit | None = Field(default=None, description="unit of the times, if the names of the columns do not give it")
     mend: Mend = Field(
-        "refuse",
+        default="refuse",
         description="repair of gaps and duplicates: use the first duplicate, and drop iterations with gaps or fill them",
     )
-    longest: Duration | None = Field(None, description="times above this count as gaps, s")
+    longest: Duration | None = Field(default=None, description="times above this count as gaps, s")
 
     def read(self, paths: Sequence[Path], nodes: Nodes | None = None) -> Trace:
         """Return the trace in some files.

@@ -52,7 +52,7 @@ class Codec(Component):
     draws: ClassVar[bool] = False  # True: decoded values are random
 
     error_feedback: bool | Annotated[float, Field(ge=0, le=1)] = Field(
-        False, description="add the coding error of a message to the next one; a number: multiply the error by it first"
+        default=False, description="add the coding error of a message to the next one; a number: multiply the error by it first"
     )
 
     @property
@@ -139,7 +139,7 @@ class Chunked(Codec):
     """A codec that splits a message into chunks of consecutive numbers and codes each chunk separately."""
 
     chunk: Count | Literal["array", "message"] = Field(
-        "array",
+        default="array",
         description="consecutive numbers of an array that are coded together; or a whole `array`, or the whole `message`",
     )
 

@@ -31,8 +31,8 @@ class DCT(Codec):
         ([0.3, 0.8, 1.7, 2.9, 4.1, 5.3, 6.2, 6.7], 9)
     """
 
-    chunk: Count = Field(64, description="longest side of a chunk")
-    kept: Count = Field(32, description="coefficients of each chunk that are sent; all if a chunk has fewer")
+    chunk: Count = Field(default=64, description="longest side of a chunk")
+    kept: Count = Field(default=32, description="coefficients of each chunk that are sent; all if a chunk has fewer")
 
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
         return jax.tree.map(self._array, message), memory

@@ -45,9 +45,9 @@ class Float(Chunked):
     """
 
     format: Literal["float32", "bfloat16", "float16", "e4m3", "e5m2"] = Field(
-        "bfloat16", description="16 bits, or 8 (e: bits of the exponent, m: of the mantissa); `float32` does not round"
+        default="bfloat16", description="16 bits, or 8 (e: bits of the exponent, m: of the mantissa); `float32` does not round"
     )
-    scaled: bool = Field(False, description="scale each chunk to the format's range, for 4 more bytes a chunk")
+    scaled: bool = Field(default=False, description="scale each chunk to the format's range, for 4 more bytes a chunk")
 
     @property
     def summable(self) -> bool:
@@ -79,7 +79,8 @@ class E3M0(Chunked):
     """
 
     chunk: Count | Literal["array", "message"] = Field(
-        256, description="consecutive numbers of an array that share a scale; or a whole `array`, or the whole `message`"
+        default=256,
+        description="consecutive numbers of an array that share a scale; or a whole `array`, or the whole `message`",
     )
 
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:

@@ -32,7 +32,7 @@ class PowerSGD(Codec):
         (True, 28)
     """
 
-    rank: Count = Field(2, description="r: columns of P and Q")
+    rank: Count = Field(default=2, description="r: columns of P and Q")
 
     def memory(self, like: Params) -> Any:
         """Return the initial Q of each matrix: standard normal numbers, the same for all workers."""

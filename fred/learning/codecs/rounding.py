@@ -33,8 +33,8 @@ class LowBit(Chunked):
     [3.0, -0.898, 1.205, 0.094] 8
     """
 
-    bits: Annotated[int, Field(ge=2, le=16)] = Field(8, description="bits of each number")
-    zero: bool = Field(True, description="whether 0 is a level: 2^bits - 1 levels with 0, 2^bits levels without")
+    bits: Annotated[int, Field(ge=2, le=16)] = Field(default=8, description="bits of each number")
+    zero: bool = Field(default=True, description="whether 0 is a level: 2^bits - 1 levels with 0, 2^bits levels without")
 
     def rows(self, values: jax.Array, lengths: NDArray, key: Key) -> jax.Array:
         scale = largest(values)
@@ -87,7 +87,7 @@ class QSGD(Chunked):
 
     draws: ClassVar[bool] = True
 
-    levels: Count = Field(7, description="s: levels between 0 and the norm; 7 take 4 bits for each number, 127 take 8")
+    levels: Count = Field(default=7, description="s: levels between 0 and the norm; 7 take 4 bits for each number, 127 take 8")
 
     def rows(self, values: jax.Array, lengths: NDArray, key: Key) -> jax.Array:
         norm = jnp.sqrt((values * values).sum(axis=-1, keepdims=True))

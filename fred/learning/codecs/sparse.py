@@ -24,7 +24,9 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class _Some(Chunked):
     """A codec that sends a share of each chunk's numbers."""
 
-    share: Share = Field(0.01, description="share of each chunk's numbers that are sent; rounded to a number of at least one")
+    share: Share = Field(
+        default=0.01, description="share of each chunk's numbers that are sent; rounded to a number of at least one"
+    )
 
     def kept(self, length: int) -> int:
         """Return how many of a chunk's `length` numbers are sent."""
@@ -65,7 +67,7 @@ class TopK(_Some):
     """
 
     values: Annotated[Chunked, OneOf("codec")] | None = Field(
-        None, description="codec of the numbers that are sent; absent: 4 bytes each"
+        default=None, description="codec of the numbers that are sent; absent: 4 bytes each"
     )
 
     @field_validator("values")
@@ -112,7 +114,8 @@ class RandomK(_Some):
     draws: ClassVar[bool] = True
 
     unbiased: bool = Field(
-        True, description="divide the numbers that are sent by their share of the chunk; not useful with `error_feedback`"
+        default=True,
+        description="divide the numbers that are sent by their share of the chunk; not useful with `error_feedback`",
     )
 
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:

@@ -29,7 +29,9 @@ class Arrays(Data):
         "`fred.arrays` writes one",
         examples=["examples.npz"],
     )
-    digest: str = Field("", description="SHA-256 of the file; filled in by FRED, so that a manifest shows if it has changed")
+    digest: str = Field(
+        default="", description="SHA-256 of the file; filled in by FRED, so that a manifest shows if it has changed"
+    )
 
     @model_validator(mode="after")
     def _as_recorded(self) -> "Arrays":

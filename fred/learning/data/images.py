@@ -32,7 +32,7 @@ _MD5 = {  # MNIST's unpacked files
 class Digits(Data):
     """Handwritten digits, 8 x 8 grey pixels in [0, 1], 10 classes; the last `evaluation` of the 1,797 are held out."""
 
-    evaluation: int = Field(360, ge=1, le=1796, description="examples held out, the last ones (by other writers)")
+    evaluation: int = Field(default=360, ge=1, le=1796, description="examples held out, the last ones (by other writers)")
 
     def load(self, seed: int) -> Dataset:
         with np.load(_DIGITS) as digits:
@@ -44,11 +44,13 @@ class MNIST(Data):
     """Handwritten digits, 28 x 28 grey pixels in [0, 1], 10 classes, from the four IDX files (plain or .gz)."""
 
     directory: InputPath | None = Field(
-        None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/mnist"
+        default=None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/mnist"
     )
-    canonical: bool = Field(True, description="accept only MNIST's own files; false accepts e.g. Fashion-MNIST")
-    validation: Whole = Field(0, description="number of training images, the last ones, to hold out and evaluate on instead")
-    evaluation: Count | None = Field(None, description="number of images to evaluate on, the first ones; absent: all")
+    canonical: bool = Field(default=True, description="accept only MNIST's own files; false accepts e.g. Fashion-MNIST")
+    validation: Whole = Field(
+        default=0, description="number of training images, the last ones, to hold out and evaluate on instead"
+    )
+    evaluation: Count | None = Field(default=None, description="number of images to evaluate on, the first ones; absent: all")
 
     def load(self, seed: int) -> Dataset:
         train, evaluation = self._examples("train"), self._examples("t10k")
@@ -84,9 +86,9 @@ class CIFAR10(Data):
     """Colour photographs, 32 x 32 x 3 in [0, 1], 10 classes, from all `data_batch_*.bin` files in the folder."""
 
     directory: InputPath | None = Field(
-        None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/cifar10"
+        default=None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/cifar10"
     )
-    evaluation: Count | None = Field(None, description="number of images to evaluate on, the first ones; absent: all")
+    evaluation: Count | None = Field(default=None, description="number of images to evaluate on, the first ones; absent: all")
 
     def load(self, seed: int) -> Dataset:
         directory = files.folder(self.directory, "cifar10")

@@ -36,9 +36,9 @@ class Sequences(Data):
 class _Generated(Sequences):
     generated: ClassVar[bool] = True
 
-    context: Count = Field(64, description="tokens in each example")
-    examples: int = Field(4000, ge=2, lt=2**24, description="number of sequences, evaluation included")
-    evaluation: Count = Field(500, description="sequences held out, the last ones")
+    context: Count = Field(default=64, description="tokens in each example")
+    examples: int = Field(default=4000, ge=2, lt=2**24, description="number of sequences, evaluation included")
+    evaluation: Count = Field(default=500, description="sequences held out, the last ones")
 
     def load(self, seed: int) -> Dataset:
         return self._split(self._tokens(seed), min(self.evaluation, self.examples - 1), self._vocabulary)
@@ -71,8 +71,10 @@ class Bigrams(_Generated):
         True
     """
 
-    vocabulary: int = Field(64, ge=2, lt=2**16, description="number of different tokens")
-    exponent: Annotated[float, Field(ge=0)] = Field(1.0, description="exponent of Zipf's law; 0: about equal frequencies")
+    vocabulary: int = Field(default=64, ge=2, lt=2**16, description="number of different tokens")
+    exponent: Annotated[float, Field(ge=0)] = Field(
+        default=1.0, description="exponent of Zipf's law; 0: about equal frequencies"
+    )
 
     @property
     def _vocabulary(self) -> int:
@@ -123,7 +125,7 @@ class ShuffleDyck(_Generated):
         [[2, 2, 2, 3, 2, 2, 3, 0]]
     """
 
-    kinds: int = Field(8, ge=1, lt=2**15, description="kinds of brackets; there are twice as many tokens")
+    kinds: int = Field(default=8, ge=1, lt=2**15, description="kinds of brackets; there are twice as many tokens")
 
     @property
     def _vocabulary(self) -> int:
@@ -217,10 +219,10 @@ class Recall(_Generated):
         ([[0, 5, 3, 5, 3, 5, 0]], [[5, 3, 5, 3, 5, 0, 5]])
     """
 
-    context: Count = Field(31, description="tokens in each example; always 4 x pairs - 1")
-    pairs: int = Field(8, ge=1, lt=2**10, description="pairs of a key and a value in each example")
-    keys: int = Field(16, ge=1, lt=2**15, description="number of different keys, at least as many as pairs")
-    values: int = Field(16, ge=1, lt=2**15, description="number of different values")
+    context: Count = Field(default=31, description="tokens in each example; always 4 x pairs - 1")
+    pairs: int = Field(default=8, ge=1, lt=2**10, description="pairs of a key and a value in each example")
+    keys: int = Field(default=16, ge=1, lt=2**15, description="number of different keys, at least as many as pairs")
+    values: int = Field(default=16, ge=1, lt=2**15, description="number of different values")
 
     @model_validator(mode="after")
     def _as_many_keys(self) -> "Recall":
@@ -257,8 +259,10 @@ class Text(Sequences):
     """
 
     file: InputPath = Field(description="any file, relative to the scenario file", examples=["mine.txt"])
-    context: Count = Field(64, description="bytes in each example")
-    evaluation: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of the sequences held out, the last ones")
+    context: Count = Field(default=64, description="bytes in each example")
+    evaluation: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.1, description="share of the sequences held out, the last ones"
+    )
 
     def load(self, seed: int) -> Dataset:
         content = np.frombuffer(inputs.content(self.file.located()), np.uint8).astype(np.int64)

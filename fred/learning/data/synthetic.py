@@ -15,10 +15,10 @@ from fred.learning.data.dataset import Data, Dataset, Examples
 class _Synthetic(Data):
     generated: ClassVar[bool] = True
 
-    examples: int = Field(2000, ge=2, lt=2**31, description="number of examples, evaluation included")
-    features: Count = Field(20, description="inputs per example")
-    noise: float = Field(0.5, ge=0, description="standard deviation of the noise, which no model can predict")
-    evaluation: Count = Field(500, description="examples held out, the last ones")
+    examples: int = Field(default=2000, ge=2, lt=2**31, description="number of examples, evaluation included")
+    features: Count = Field(default=20, description="inputs per example")
+    noise: float = Field(default=0.5, ge=0, description="standard deviation of the noise, which no model can predict")
+    evaluation: Count = Field(default=500, description="examples held out, the last ones")
 
     def _split(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
         held_out = min(self.evaluation, self.examples - 1)
@@ -35,7 +35,7 @@ class SyntheticClassification(_Synthetic):
     ((6, 2), [0, 1, 2, 0, 1, 2], [0])
     """
 
-    classes: int = Field(10, ge=2, lt=2**31, description="number of classes")
+    classes: int = Field(default=10, ge=2, lt=2**31, description="number of classes")
 
     def load(self, seed: int) -> Dataset:
         centres = _normal(seed, "centres", self.classes, self.features)
@@ -55,7 +55,7 @@ class SyntheticRegression(_Synthetic):
     True
     """
 
-    outputs: Count = Field(1, description="values per example")
+    outputs: Count = Field(default=1, description="values per example")
 
     def load(self, seed: int) -> Dataset:
         inputs = _normal(seed, "inputs", self.examples, self.features)
@@ -77,9 +77,11 @@ class Noise(Data):
 
     generated: ClassVar[bool] = True
 
-    examples: int = Field(10_000, ge=1, lt=2**31, description="number of noise vectors, from which minibatches are drawn")
-    features: Count = Field(1, description="numbers in each draw: as many as a gradient has, or one for all of them")
-    deviation: float = Field(0.01, ge=0, description="standard deviation of each number")
+    examples: int = Field(
+        default=10_000, ge=1, lt=2**31, description="number of noise vectors, from which minibatches are drawn"
+    )
+    features: Count = Field(default=1, description="numbers in each draw: as many as a gradient has, or one for all of them")
+    deviation: float = Field(default=0.01, ge=0, description="standard deviation of each number")
 
     def load(self, seed: int) -> Dataset:
         inputs = _normal(seed, "noise", self.examples, self.features)

@@ -23,10 +23,10 @@ class CNN(Model):
         {'convolution0': (9, 4), 'convolution1': (36, 8), 'hidden': (32, 16), 'outputs': (16, 10)}
     """
 
-    channels: tuple[Width, ...] = Field((8, 16), min_length=1, description="feature maps of each convolution")
-    kernel: int = Field(3, ge=1, le=31, description="side of the square kernels; borders are padded with zeros")
-    hidden: Width = Field(32, description="width of the fully connected layer")
-    initialisation: Initialisation = Field("he_normal", description="distribution of the initial weights")
+    channels: tuple[Width, ...] = Field(default=(8, 16), min_length=1, description="feature maps of each convolution")
+    kernel: int = Field(default=3, ge=1, le=31, description="side of the square kernels; borders are padded with zeros")
+    hidden: Width = Field(default=32, description="width of the fully connected layer")
+    initialisation: Initialisation = Field(default="he_normal", description="distribution of the initial weights")
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         """Return initial parameters. Raises FredError for inputs that are not images, or too small for the convolutions.

@@ -47,9 +47,11 @@ class MLP(Model):
         {'layer0': (64, 16), 'layer1': (16, 10)}
     """
 
-    hidden: tuple[Width, ...] = Field((32,), description="width of each hidden layer")
-    activation: Literal["relu", "tanh", "sigmoid", "gelu"] = Field("relu", description="activation of the hidden layers")
-    initialisation: Initialisation = Field("he_normal", description="distribution of the initial weights")
+    hidden: tuple[Width, ...] = Field(default=(32,), description="width of each hidden layer")
+    activation: Literal["relu", "tanh", "sigmoid", "gelu"] = Field(
+        default="relu", description="activation of the hidden layers"
+    )
+    initialisation: Initialisation = Field(default="he_normal", description="distribution of the initial weights")
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         widths = (math.prod(input_shape), *self.hidden, outputs)

@@ -30,8 +30,10 @@ class Quadratic(Model):
         [[0.0, 0.0]]
     """
 
-    dimension: Count = Field(1729, description="d: number of parameters", examples=[32])
-    start: float | None = Field(None, description="initial value of the first parameter; the others are 0; absent: sqrt(d)")
+    dimension: Count = Field(default=1729, description="d: number of parameters", examples=[32])
+    start: float | None = Field(
+        default=None, description="initial value of the first parameter; the others are 0; absent: sqrt(d)"
+    )
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         start = math.sqrt(self.dimension) if self.start is None else self.start

@@ -36,10 +36,10 @@ class Transformer(Model):
         (3, 6, 10)
     """
 
-    layers: Count = Field(2, description="number of layers, of attention and a perceptron each")
-    width: Width = Field(64, description="numbers that represent a token")
-    heads: Count = Field(4, description="attention heads; the width must be a multiple of them")
-    activation: Literal["gelu", "relu"] = Field("gelu", description="activation of the perceptrons")
+    layers: Count = Field(default=2, description="number of layers, of attention and a perceptron each")
+    width: Width = Field(default=64, description="numbers that represent a token")
+    heads: Count = Field(default=4, description="attention heads; the width must be a multiple of them")
+    activation: Literal["gelu", "relu"] = Field(default="gelu", description="activation of the perceptrons")
 
     @model_validator(mode="after")
     def _divisible(self) -> "Transformer":

@@ -44,29 +44,34 @@ class DMM(Watched):
     holds_back: ClassVar[bool] = True
 
     objective: Objective | None = Field(  # type: ignore[assignment]
-        None,
+        default=None,
         description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run; absent: "
         "chosen in training",
     )
     by: By | None = Field(  # type: ignore[assignment]
-        None,
+        default=None,
         description="what ends a round: `count`, its c-th worker; `deadline`, E[x_(c)]; or the first of both; absent: "
         "the better of the last two in training",
     )
     model: InputPath | None = Field(
-        None, description="model file (.npz) written by `fred train-cutoff`; absent: the model that comes with FRED"
+        default=None, description="model file (.npz) written by `fred train-cutoff`; absent: the model that comes with FRED"
     )
-    digest: str | None = Field(None, description="digest of the model; set on loading, and compared if given")
-    particles: Count = Field(100, description="samples of the next round")
+    digest: str | None = Field(default=None, description="digest of the model; set on loading, and compared if given")
+    particles: Count = Field(default=100, description="samples of the next round")
     warm_up: Whole = Field(
-        20, description="number of first rounds, which wait for all workers and set the scale of times; 0: the trace's scale"
+        default=20,
+        description="number of first rounds, which wait for all workers and set the scale of times; 0: the trace's scale",
     )
-    alone: bool = Field(False, description="use the network alone, without a hidden Markov model or averages to fall back on")
-    restarts: int = Field(2, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
-    steps: int = Field(2000, ge=50, lt=2**31, description="number of training steps")
-    learning_rate: float = Field(0.01, gt=0, description="Adam's learning rate, after warm-up and before cosine decay")
-    window: Count = Field(60, description="rounds in a training window; if the cluster has a period, more rounds than that")
-    seed: Whole = Field(0, description="seed of training and of samples")
+    alone: bool = Field(
+        default=False, description="use the network alone, without a hidden Markov model or averages to fall back on"
+    )
+    restarts: int = Field(default=2, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
+    steps: int = Field(default=2000, ge=50, lt=2**31, description="number of training steps")
+    learning_rate: float = Field(default=0.01, gt=0, description="Adam's learning rate, after warm-up and before cosine decay")
+    window: Count = Field(
+        default=60, description="rounds in a training window; if the cluster has a period, more rounds than that"
+    )
+    seed: Whole = Field(default=0, description="seed of training and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
     _unread: bool = PrivateAttr(False)  # True in a result, which must be readable without the model's file
 
@@ -161,13 +166,15 @@ class DMMPlain(DMM):
     variant: ClassVar[saved.Variant] = "plain"
 
     objective: Objective = Field(
-        "round", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
+        default="round", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
     )
-    by: By = Field("count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both")
-    restarts: int = Field(1, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
-    steps: int = Field(3000, ge=50, lt=2**31, description="number of training steps")
-    learning_rate: float = Field(5e-3, gt=0, description="Adam's learning rate, after warm-up and before cosine decay")
-    window: Count = Field(20, description="rounds in a training window")
+    by: By = Field(
+        default="count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both"
+    )
+    restarts: int = Field(default=1, ge=1, le=100, description="number of trainings; the best in held-out rounds is used")
+    steps: int = Field(default=3000, ge=50, lt=2**31, description="number of training steps")
+    learning_rate: float = Field(default=5e-3, gt=0, description="Adam's learning rate, after warm-up and before cosine decay")
+    window: Count = Field(default=20, description="rounds in a training window")
 
 
 class DMMPrinted(DMMPlain):
