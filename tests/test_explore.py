@@ -73,8 +73,9 @@ def test_only_the_first_seed_and_the_timing_are_computed_as_a_run_of_these_setti
 
 
 def test_of_a_sweep_the_first_point_is_shown_and_all_runs_have_a_timeline():
-    swept = {**SYNC, "task": TASK, "sweep": {"over": {"algorithm.learning_rate": [0.1, 0.2]}, "best": "loss"}}
-    assert "ssgd," not in outputs(fred.explore(swept, {"cluster.workers": [2, 3]}))
+    swept = {**SYNC, "task": TASK, "sweep": {"over": {"cluster.workers": [2, 3]}, "best": "loss"}}
+    panel = fred.explore(swept, {"cluster.compute.seconds": (0.1, 2)})
+    assert throughput(panel) == 2 / 0.5 and "ssgd," not in outputs(panel)
     two = {**SYNC, "runs": {"a": {}, "b": {"cluster": {"workers": 8}}}}
     assert all(f">{name}<" in outputs(fred.explore(two, {"cluster.compute.seconds": (1, 2)})) for name in "ab")
 

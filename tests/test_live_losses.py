@@ -67,8 +67,18 @@ def test_the_figure_is_below_the_line_of_progress_drawn_at_most_twice_a_second_a
     assert len(times) > 10 and times[0] > 2.0 and np.diff(times).min() >= 0.5
     kinds = [type(content).__name__ for _, content in outputs]
     assert kinds.index("Pretty") < kinds.index("LossFigure")
-    removed = [content.data for _, content in outputs if isinstance(content, IPython.display.HTML)]
-    assert removed == [""] and kinds.index("HTML") > max(np.flatnonzero(np.array(kinds) == "LossFigure"))
+    removals = [place for place, (_, content) in enumerate(outputs) if getattr(content, "data", None) == ""]
+    assert len(removals) == 1 and removals[0] > max(np.flatnonzero(np.array(kinds) == "LossFigure"))
+
+
+def test_the_first_figure_comes_after_two_seconds_and_the_others_after_half_a_second(outputs, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with live_losses(["asgd"]):
+        for number in range(1, 101):
+            now[0] = number / 20
+            progress.report_measurements("asgd", 1, [{"loss": 1.0}] * number)
+    assert [len(figure.runs["asgd"].losses) for _, figure in figures(outputs)] == [40, 50, 60, 70, 80, 90, 100]
 
 
 def test_runs_that_take_less_than_two_seconds_or_train_nothing_have_no_figure(outputs, monkeypatch):
