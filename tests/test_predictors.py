@@ -297,6 +297,11 @@ def test_one_json_object_says_what_the_closed_loop_says(trace):
     assert "A cutoff saves time here: `hmm`" in answer["verdict"]
 
 
+def test_two_thirds_train_and_a_tenth_of_them_warm_up_unless_the_user_says_otherwise(trace):
+    answer = answer_of(trace, "--rules", "all,count")
+    assert (answer["train"], answer["warm_up"], answer["rounds"]) == (173, 17, 70)
+
+
 @pytest.mark.slow
 def test_the_table_has_every_rule_and_two_thirds_train_unless_the_user_says_otherwise(trace):
     out = fred_command("cutoffs", trace).out

@@ -223,7 +223,9 @@ class LogNormal(Latency):
     """A log-normal distribution above a fixed minimum, as for work that grows with the length of a sentence or an episode."""
 
     median: Positive = Field(examples=[0.1], description="median of the rest, s")
-    sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm of the rest")
+    sigma: NonNegative = Field(
+        examples=[0.3], description="standard deviation of the logarithm of the rest; 0: always the median"
+    )
     shift: NonNegative = Field(default=0.0, description="shortest duration, s")
     longest: Positive | None = Field(
         default=None, description="longest duration (conditioned on it, not clipped), s; absent: no limit"
@@ -241,9 +243,13 @@ class LogNormal(Latency):
         if self.longest is None:
             return math.inf
         rest = self.longest - self.shift
+        if self.sigma == 0:
+            return math.inf if rest >= self.median else -math.inf
         return math.log(rest / self.median) / self.sigma if rest > 0 else -math.inf
 
     def sample(self, u: Uniforms) -> Seconds:
+        if self.sigma == 0:
+            return np.full_like(u, self.shift + self.median)
         return self.shift + self.median * exp(self.sigma * scipy.special.ndtri(u * scipy.special.ndtr(self._highest)))
 
     @property
