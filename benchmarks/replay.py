@@ -90,8 +90,8 @@ class Case:
         self.layout = self.protocol.layout(cluster)
         loss = Loss(work.model, CrossEntropy())
         self.params = loss.model.init(jax.random.key(0), work.inputs.shape[1:], work.outputs)
-        tokens = batch_size * CONTEXT if work.inputs.dtype.kind == "i" else None
-        self.arithmetic = Arithmetic.of(server, loss, self.params, self.layout, cluster.size, batch_size, tokens)
+        context = CONTEXT if work.inputs.dtype.kind == "i" else 1
+        self.arithmetic = Arithmetic.of(server, loss, self.params, self.layout, cluster.size, batch_size, context)
         self.examples = jnp.asarray(work.inputs, jnp.float32), jnp.asarray(work.answers, jnp.int32)
         self.batches = Minibatches(0, batch_size, EXAMPLES, "replacement", cluster.size)
         schedule = self.inline() if self.protocol.needs_values else self.record()

@@ -38,7 +38,9 @@ suppress_warnings = ["misc.highlighting_failure"]  # of rules, which are no lang
 SOURCES = sorted(
     path for path in Path(fred.__file__).parent.rglob("*") if path.suffix in (".py", ".pyi", ".yaml", ".npz", ".csv")
 )
-DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in [HERE / "examples.py", *SOURCES])).hexdigest()
+DIGEST = hashlib.sha256(
+    b"".join(path.read_bytes() for path in [HERE / "examples.py", HERE.parent / "pytest_fred.py", *SOURCES])
+).hexdigest()
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "executed" / DIGEST[:16])
 nb_execution_in_temp = True

@@ -52,6 +52,7 @@ from fred.protocols.gate_rules import Offer as Offer
 from fred.protocols.protocol import Protocol as Protocol
 from fred.protocols.selection import Selection as Selection
 from fred.protocols.topology import Topology as Topology
+from fred.results.compare import compare as compare
 from fred.results.experiment import run as run
 from fred.results.folder import load_result as load_result
 from fred.results.result import Result as Result
@@ -66,7 +67,7 @@ from fred.specification.loading import scenario as scenario
 from fred.specification.shape import Evaluate as Evaluate
 from fred.specification.shape import Run as Run
 from fred.specification.shape import Stop as Stop
-from fred.specification.shape import Task as Task
+from fred.specification.task import Task as Task
 from fred.systems.asgd import ASGD as ASGD
 from fred.timing.averaging import Operation as Operation
 from fred.timing.copies import Copy as Copy

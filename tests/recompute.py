@@ -184,14 +184,13 @@ def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
         begin = begins[worker, step]
         return step + sum(row.other for row in skips if row.worker == worker and row.begin_ns <= begin)
 
-    return recompute(
-        outcome.schedule.frame(),
-        servers,
-        data.inputs,
-        data.answers,
-        lambda *key: batch_indices(outcome.seed, key[0], minibatches(*key), batch_size=4, examples=len(data)),
-        model=model,
-    )
+    sizes = outcome.run.task.batch_size
+
+    def minibatch(worker: int, step: int) -> np.ndarray:
+        indices = batch_indices(outcome.seed, worker, minibatches(worker, step), batch_size=sizes, examples=len(data))
+        return indices[indices >= 0]  # without padding
+
+    return recompute(outcome.schedule.frame(), servers, data.inputs, data.answers, minibatch, model=model)
 
 
 def largest_relative_error(params: dict, reference: dict) -> float:

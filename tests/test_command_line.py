@@ -17,6 +17,7 @@ import pytest
 
 from fred.base.errors import FredError
 from fred.results import verify
+from fred.running import stored
 from fred.schedule.schedule import Schedule
 from fred.views import curves
 from tests.conftest import ROOT
@@ -244,5 +245,5 @@ class TestVerify:
         schedule = copy / "ssgd" / "seed-1" / "schedule.parquet"
         loaded = Schedule.load(schedule)
         dataclasses.replace(loaded, started=loaded.started + 1).save(schedule)
-        message = f"{schedule} is not the file that was written (its digest differs); was it changed?"
+        message = f"{schedule} is not the file that was written (its digest differs): {stored.RESTORE}"
         assert verify.verify(copy) == (verify.Verdict.CANNOT, message)

@@ -1,5 +1,6 @@
 """FRED called from Python: what a person types first, and classes of one's own in every place where a scenario takes one."""
 
+import html
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import fred
+from fred.views.verdict import answer
+from tests.test_own_models import NNX, Equinox, Linen, Normalised
 
 SETTINGS: dict[str, Any] = {
     "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
@@ -109,6 +113,115 @@ class TestFirstCalls:
     def test_mistakes_are_refused_with_what_was_expected(self, call, words):
         with pytest.raises(fred.FredError, match=words):
             call()
+
+
+def one_of(model: Any) -> Any:
+    """Return the outcome of a short run of a model, and the inputs and answers of some examples."""
+    task = {
+        "data": {"name": "synthetic-classification", "examples": 64, "evaluation": 16, "features": 8, "classes": 4},
+        "model": model,
+    }
+    outcome = fred.run(SETTINGS | {"task": task})["asgd"]
+    assert outcome.run.task is not None
+    return outcome, outcome.run.task.data.load(outcome.seed).evaluation
+
+
+class TestModels:
+    def test_parameters_are_the_pytree_of_the_model_and_predictions_have_the_measured_error(self):
+        outcome, evaluation = one_of({"name": "mlp", "hidden": [4]})
+        by_hand = outcome.run.task.model.apply(outcome.params, evaluation.inputs)
+        scores = outcome.predict(evaluation.inputs)
+        assert np.array_equal(scores, by_hand)
+        assert np.mean(scores.argmax(axis=1) != evaluation.answers) == pytest.approx(outcome.metrics["error"].iloc[-1])
+        with pytest.raises(fred.FredError, match=r"is not made from a module of Flax or Equinox: use `\.predict"):
+            outcome.module()
+
+    def test_modules_of_every_library_come_back_with_the_trained_parameters(self):
+        for model in (Linen(), NNX(), Normalised(), Equinox()):
+            outcome, evaluation = one_of(model)
+            module = outcome.module()
+            if isinstance(model, Equinox):
+                scores = np.array([module(row) for row in evaluation.inputs])
+            else:
+                scores = module(evaluation.inputs)
+            error = np.mean(np.argmax(scores, axis=1) != evaluation.answers)
+            assert error == pytest.approx(outcome.metrics["error"].iloc[-1]), type(model)
+            assert np.allclose(scores, outcome.predict(evaluation.inputs), atol=1e-6)
+
+    def test_without_a_task_there_is_no_model(self):
+        with pytest.raises(fred.FredError, match="run `asgd` trains no model"):
+            _ = fred.run(SETTINGS)["asgd"].params
+
+
+class TestNotebook:
+    RESULT = SETTINGS | {"task": TASK, "title": "<b>", "sweep": {"over": {"algorithm.learning_rate": [0.001, 0.01, 0.1]}}}
+
+    def test_a_result_shows_verdict_notes_table_and_curve_and_escapes_titles(self):
+        result = fred.run(self.RESULT)
+        shown = result._repr_html_()
+        assert "at an end of the swept range, so extend it: learning_rate 0.1 of asgd" in result.notes[0]
+        assert html.escape(result.notes[0]) in shown and html.escape(answer(result)) in shown
+        assert shown.count("<svg") == 1 and shown.count("<table") == 1 and "<b>" not in shown
+        assert "srcdoc=" in result.report()._repr_html_()
+        assert "learning_rate" in result.scenario._repr_html_()
+
+    def test_figures_go_into_given_axes_with_labels_and_keep_their_colours(self):
+        result = fred.run(SETTINGS | {"task": TASK, "runs": {"a": {}, "b": {"cluster": {"workers": 3}}}})
+        figure = Figure()
+        axes = figure.subplots()
+        result.plot("loss", ax=axes, runs=["b"], labels={"b": "Three workers"})
+        (line,) = [line for line in axes.get_lines() if line.get_label() == "Three workers"]
+        whole = result.plot("loss", against="updates").axes[0].get_lines()
+        assert [line.get_color()] == [other.get_color() for other in whole if other.get_label() == "b"]
+        for draw in (lambda: result.plot("timeline", ax=axes), lambda: result.plot("loss", ("updates", "seconds"), ax=axes)):
+            with pytest.raises(fred.FredError, match="do not fit into one `ax`"):
+                draw()
+        with pytest.raises(fred.FredError, match="no run `c` here"):
+            result.plot("loss", runs=["c"])
+
+    def test_results_are_compared_in_memory_and_from_folders(self, tmp_path):
+        one = fred.run(SETTINGS)
+        fred.run(SETTINGS | {"cluster": {"workers": 4}}, out=tmp_path / "four")
+        compared = fred.compare(tmp_path / "four", two=one)
+        assert list(compared.results) == ["four", "two"] and "<table" in compared._repr_html_()
+        with pytest.raises(fred.FredError, match="expected two or more different results"):
+            fred.compare(one)
+
+    def test_an_error_is_one_line_in_ipython(self):
+        with pytest.raises(fred.FredError) as raised:
+            fred.run("quickstrat")
+        (line,) = raised.value._render_traceback_()
+        assert line == f"FredError: {raised.value}"
+
+    def test_a_scenario_is_written_as_yaml_but_for_classes_that_no_file_can_name(self, tmp_path):
+        one = fred.scenario(SETTINGS)
+        one.to_yaml(tmp_path / "mine.yaml")
+        assert fred.load(tmp_path / "mine.yaml") == one
+        mine = type("Mine", (Scaled,), {"__module__": "__main__"})
+        with pytest.raises(fred.FredError, match=r"a file cannot name `Mine`, .* move it to a module"):
+            fred.scenario(SETTINGS, algorithm=mine(learning_rate=0.1)).to_yaml(tmp_path / "other.yaml")
+        assert not (tmp_path / "other.yaml").exists()
+
+
+def test_an_interrupted_run_in_memory_goes_on_after_its_finished_seeds():
+    begun: list[int] = []
+
+    def interrupt(_: str, seed: int, share: float) -> None:
+        begun.extend([seed] if share == 0 else [])
+        if begun == [1, 2]:
+            begun.append(0)
+            raise KeyboardInterrupt
+
+    scenario = fred.scenario(SETTINGS, seeds=[1, 2, 3])
+    with pytest.raises(KeyboardInterrupt) as raised:
+        fred.run(scenario, progress=interrupt)
+    line = "1 of 3 units are done; the same call continues after them"
+    assert raised.value.__notes__ == [line]
+    assert raised.value._render_traceback_() == [f"interrupted; {line}"]  # type: ignore[attr-defined]
+    begun.clear()
+    result = fred.run(scenario, progress=lambda _, seed, share: begun.extend([seed] if share == 0 else []))
+    assert begun == [2, 3]
+    assert result.summary.equals(fred.run(scenario, fresh=True).summary)
 
 
 PROGRAM = """

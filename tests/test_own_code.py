@@ -158,6 +158,14 @@ def test_a_variable_is_read_like_a_file(folder):
     assert REUSED in folder.run("mine", ANOTHER="variable")[1]
 
 
+def test_code_that_only_computes_declares_nothing_and_counts_by_its_text(folder):
+    module = own("2 * G", "from helper import G").replace("fred_inputs", "inputs")
+    folder.write(mine=module, helper="import math\nG = math.sqrt(0.25)\n")
+    assert [folder.run("mine")[0], REUSED in folder.run("mine")[1]] == [10.0, True]
+    folder.write(helper="import math\nG = math.sqrt(1.0)\n")
+    assert folder.run("mine")[0] == 20.0
+
+
 SIZE = "import os\nF = 1.0 + os.stat('scale.txt').st_size - 3"
 READ = "from helper import *\nF = float(open('scale.txt').read())"
 ARCHIVE = "import sys\nsys.path.append('library.zip')\nfrom helper import F"

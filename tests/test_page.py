@@ -22,10 +22,10 @@ from fred.outcomes.staleness import of_gradients
 from fred.outcomes.tables import Tables
 from fred.results.verify import Verdict, verify
 from fred.specification.text import first_comment
+from fred.specification.writing import as_yaml
 from fred.views import page_curves, page_replay, page_tables, summary_table
 from fred.views.page import Circumstances, page
 from fred.views.verdict import answer
-from fred.views.writing import as_yaml
 from tests.conftest import ROOT
 from tests.pages import ASGD, BOTH, CLUSTER, GOAL, KINDS, LEARNED, OUTAGE, TIMED, page_of, result_of, written
 from tests.program import fred_command, refusal

@@ -24,7 +24,7 @@ from fred.base.lock import held
 from fred.commands import cli
 from fred.components import registry
 from fred.results import experiment
-from fred.results.compare import Compared
+from fred.results.compare import compare
 from fred.results.settings import replaced
 from fred.running import parallel, pool, stored, timings, work
 from fred.running.units import units_of
@@ -339,8 +339,8 @@ def other(tmp_path_factory) -> Path:
 class TestCompare:
     def test_the_table_holds_both_and_the_lines_name_the_first_difference(self, alone, other, tmp_path):
         shutil.copytree(alone, tmp_path / "again")
-        assert Compared([alone, tmp_path / "again"]).agreement() == ["out and again: 4 of 4 shared runs have the same digests"]
-        compared = Compared([alone, other])
+        assert compare(alone, tmp_path / "again").agreement() == ["out and again: 4 of 4 shared runs have the same digests"]
+        compared = compare(alone, other)
         table = compared.table()
         assert (table["run"] + " " + table["folder"]).tolist() == ["asgd out", "asgd other", "ssgd out", "ssgd other"]
         assert table["loss"].tolist()[1::2] == fred.load_result(other).summary.groupby("name")["loss"].mean().tolist()

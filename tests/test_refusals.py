@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from fred.prediction.contract import Round
 from fred.running.execution import check, execute
 from fred.specification.loading import Scenario
 from fred.specification.shape import Stop
+from tests.program import refusal
 from tests.worlds import constant, make_run, record
 
 HERE = r"\(.*test_refusals\.py, line \d+\)"  # the place of the fault
@@ -349,3 +351,28 @@ def test_copies_of_runs_are_validated_and_so_is_what_went_around_validation():
     object.__setattr__(unchecked.runs["good"].algorithm, "learning_rate", math.nan)
     with pytest.raises(FredError, match="learning_rate"):
         fred.run(unchecked)
+
+
+@pytest.mark.parametrize(
+    ("command", "cure"),
+    [
+        ("run mine.yaml --set stop.seconds=90min", "expected a number; times are in seconds, without a unit: 5400"),
+        ("run open.yaml", "the text ends within a list, a mapping or a quotation; close it with"),
+        ("run tab.yaml", "tab.yaml:2: not valid YAML: found a tab; indent with spaces"),
+        ("run .", ". is a folder; expected a scenario file, such as mine.yaml"),
+        ("show .", "; there is results/mine"),
+        ("show empty", "; there is results/mine"),
+        ("run mine.yaml --import broken", "`broken` imports it; install it into this Python ("),
+        ("run mine.yaml --import nowhere", "expected nowhere.py in this folder, or an installed package"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_whole_cure(tmp_path, monkeypatch, command, cure):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 4}\n")
+    Path("open.yaml").write_text("{ not yaml: [\n")
+    Path("tab.yaml").write_text("algorithm:\n\tname: asgd\n")
+    Path("broken.py").write_text("import no_such_library\n")
+    Path("empty").mkdir()
+    if "results" in cure:
+        fred.run("mine.yaml", out="results/mine", report=False)
+    assert cure in refusal(*command.split())

@@ -8,9 +8,9 @@ import pytest
 import fred
 from fred.base.errors import FredError
 from fred.commands.printing import print_comparison, save_comparison
-from fred.results.compare import Compared
+from fred.results.compare import compare
 from fred.results.verify import Verdict, verify
-from fred.views.writing import as_yaml
+from fred.specification.writing import as_yaml
 from tests.counted import Counted
 from tests.program import fred_command, refusal
 from tests.worlds import TASK
@@ -126,8 +126,8 @@ class TestFolder:
         slower = SCENARIO.replace({"cluster.compute.scale": 0.2})
         for name, scenario in (("first", SCENARIO), ("same", SCENARIO), ("slower", slower)):
             fred.run(scenario, out=tmp_path / name)
-        assert Compared([tmp_path / "first", tmp_path / "same"]).paired().empty
-        compared = Compared([tmp_path / "first", tmp_path / "slower"])
+        assert compare(tmp_path / "first", tmp_path / "same").paired().empty
+        compared = compare(tmp_path / "first", tmp_path / "slower")
         pairs = compared.paired()
         rows = [[run, "slower", "first", 3] for run in ("ssgd", "asgd")]
         assert pairs[["of", "run", "baseline", "seeds"]].to_numpy().tolist() == rows

@@ -130,11 +130,13 @@ def closed_form(outcome: Outcome) -> dict[int, float]:
         if row.verb == Verb.PULL:
             read[row.mailbox] = theta
         elif row.verb == Verb.PUSH:
-            chosen = batch_indices(outcome.seed, row.worker, row.step, batch_size=4, examples=len(data))
-            inputs = np.hstack([data.inputs[chosen], np.ones((4, 1))])
-            hessian = 2 / 4 / data.answers.shape[1] * inputs.T @ inputs
+            sizes = outcome.run.task.batch_size
+            chosen = batch_indices(outcome.seed, row.worker, row.step, batch_size=sizes, examples=len(data))
+            chosen = chosen[chosen >= 0]  # without padding
+            inputs = np.hstack([data.inputs[chosen], np.ones((len(chosen), 1))])
+            hessian = 2 / len(chosen) / data.answers.shape[1] * inputs.T @ inputs
             expected[number] = float(np.linalg.norm(hessian @ (read[row.mailbox] - theta)))
-            gradient = hessian @ read[row.mailbox] - 2 / 4 / data.answers.shape[1] * inputs.T @ data.answers[chosen]
+            gradient = hessian @ read[row.mailbox] - 2 / len(chosen) / data.answers.shape[1] * inputs.T @ data.answers[chosen]
             theta = theta - 0.05 * gradient
     return expected
 
@@ -143,6 +145,13 @@ def closed_form(outcome: Outcome) -> dict[int, float]:
 def linear() -> Outcome:
     cluster = {"workers": 5, "compute": COMPUTE}
     return execute("a", make_run({"name": "asgd", "learning_rate": 0.05}, task=LINEAR, cluster=cluster), 3)
+
+
+def test_b_staleness_is_over_the_worker_s_number_of_examples():
+    options: dict[str, Any] = {"cluster": {"workers": 3, "compute": COMPUTE}, "task": LINEAR | {"batch_size": [2, 5, 3]}}
+    outcome = execute("a", make_run({"name": "asgd", "learning_rate": 0.05}, **options), 3)
+    expected = np.array(list(closed_form(outcome).values()))
+    assert b_staleness(outcome)["b_staleness"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
 def test_b_staleness_on_a_quadratic_is_the_hessian_times_the_change_of_the_parameters(linear):

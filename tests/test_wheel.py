@@ -25,7 +25,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("sources")
-    for name in ("LICENSE", "docs/pypi.md", "pyproject.toml", "setup.cfg"):
+    for name in ("LICENSE", "docs/pypi.md", "pyproject.toml", "pytest_fred.py", "setup.cfg"):
         (copy / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ROOT / name, copy / name)
     for name in ("fred", "scenarios"):
@@ -64,6 +64,7 @@ def test_it_has_every_file_of_the_package_and_of_the_scenarios_and_no_other(whee
     files = [path for folder in ("fred", "scenarios") for path in (ROOT / folder).rglob("*") if path.is_file()]
     names = [path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts]
     expected = {f"fred/{name.removeprefix('fred/')}": (ROOT / name).read_bytes() for name in names}
+    expected["pytest_fred.py"] = (ROOT / "pytest_fred.py").read_bytes()
     assert packed.keys() == expected.keys() and [name for name in expected if packed[name] != expected[name]] == []
 
 
@@ -101,3 +102,12 @@ def test_it_runs_away_from_the_checkout(installed, tmp_path):
     output(installed, tmp_path, "fred", "new", "mine.yaml")
     output(installed, tmp_path, "fred", "run", "mine.yaml", "--only", "wait-for-none", *brief, "--set", "task=null")
     assert (tmp_path / "results" / "mine.wait-for-none" / "summary.json").is_file()
+
+
+def test_pytest_finds_the_plugin_and_a_pinned_scenario_is_a_test_there(installed, tmp_path):
+    command = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "one.yaml", "--fred-update")
+    (tmp_path / "one.yaml").write_text(
+        "cluster: {workers: 2}\nalgorithm: {name: asgd, learning_rate: 0.1}\nstop: {updates: 4}\n"
+    )
+    assert "wrote one.pin.json" in output(installed, tmp_path, *command)
+    assert "1 passed" in output(installed, tmp_path, *command[:-2])

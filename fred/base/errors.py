@@ -33,6 +33,13 @@ class FredError(Exception):
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows instead of a traceback: the message alone; `%xmode Verbose` asks for more."""
+        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        if shell is not None and shell.InteractiveTB.mode == "Verbose":
+            return list(shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__))
+        return [f"FredError: {self}", *getattr(self, "__notes__", ())]
+
 
 def quoted(value: object) -> str:
     """Return a value as messages quote it: its `repr`, or a description if Python cannot make one.

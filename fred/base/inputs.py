@@ -35,7 +35,8 @@ def opened(path: Path, piped: bool = False) -> Iterator[BufferedReader]:
     """
     try:
         if path.exists() and not path.is_file() and not piped:
-            raise FredError(f"cannot read {path}: it is not a file")
+            kind = "it is a folder, not a file" if path.is_dir() else "it is not a file"
+            raise FredError(f"cannot read {path}: {kind}")
         file = path.open("rb")
     except (OSError, ValueError) as error:  # such as a null byte in the name
         raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None

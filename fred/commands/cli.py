@@ -305,9 +305,9 @@ def _show(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from fred.commands import printing
-    from fred.results.compare import Compared
+    from fred.results.compare import compare
 
-    compared = Compared(options.folders)
+    compared = compare(*options.folders)
     if options.out:
         printing.save_comparison(compared, options.out)
     if options.out and options.quiet:

@@ -1,7 +1,6 @@
 """The tables that the command line prints of results."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,11 @@ import pandas as pd
 from fred.base.contents import ASIDE, PAIRED, REPORT
 from fred.base.errors import FredError
 from fred.base.staging import said
-from fred.outcomes import sweeps
 from fred.outcomes.paired import shared_seeds
 from fred.outcomes.precision import why_stopped
 from fred.results import result
 from fred.results.compare import Compared
+from fred.results.notes import choice, objections
 from fred.views.page_tables import sweep_table
 from fred.views.paired_table import ONE_SEED, paired_table
 from fred.views.summary_table import marked, number, summary_table
@@ -37,7 +36,7 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
         quiet: True to print only the folder, and warnings to stderr.
     """
     console = terminal()
-    warnings = _warnings(outcome)
+    warnings = objections(outcome)
     moved = [f"your files whose names the result needs were moved to: {folder}" for folder in sorted(out.glob(f"{ASIDE}*"))]
     if quiet:
         for line in warnings + moved:
@@ -88,32 +87,8 @@ def _of_runs(outcome: result.Result, out: Path, swept: result.Result) -> Table:
     if swept.swept:
         points = dict(zip(swept.best["point"].astype(str), swept.best["points"].map("{:,}".format), strict=True))
         table = marked(table, "best of", {row[0].text: points.get(row[0].text, "1") for row in table.cells})
-    caption = f"{_chosen(swept)} {table.caption}" if swept.swept else table.caption
+    caption = f"{choice(swept)} {table.caption}" if swept.swept else table.caption
     return replace(table, title=outcome.scenario.title or out.resolve().name, caption=caption)
-
-
-def _chosen(swept: result.Result) -> str:
-    """Return a sentence that says by which criterion and on which seeds the best points were chosen."""
-    scenario = swept.scenario
-    reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "reported on the same seeds"
-    by = f"{scenario.criterion.words} (the {scenario.criterion.way})"
-    ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in sweeps.at_the_ends(swept.sweep, swept.best)]
-    beyond = f"; at an end of the swept range, so extend it: {', '.join(ends)}" if ends else ""
-    return f"The best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}{beyond}."
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    """Return seeds in words, with ranges.
-
-    >>> _seeds((1, 2, 3, 7)), _seeds((4,))
-    ('seeds 1-3, 7', 'seed 4')
-    """
-    ordered = sorted(seeds)
-    starts = [seed for seed in ordered if seed - 1 not in seeds]
-    ends = [seed for seed in ordered if seed + 1 not in seeds]
-    return f"seed{'s' if len(seeds) > 1 else ''} " + ", ".join(
-        str(first) if first == last else f"{first}-{last}" for first, last in zip(starts, ends, strict=True)
-    )
 
 
 def _blocks_table(summary: pd.DataFrame) -> Table:
@@ -130,54 +105,6 @@ def _blocks_table(summary: pd.DataFrame) -> Table:
         for name, own in zip(frame.index, frame[shown].to_numpy().tolist(), strict=True)
     ]
     return Table(["run", *map(str, shown)], rows, "staleness by block")
-
-
-def _warnings(outcome: result.Result) -> list[str]:
-    """Return one line for each doubt of a protocol, each swept run without a best point, and each run that went wrong."""
-    doubts = dict.fromkeys(doubt for each in outcome.outcomes for doubt in each.run.protocol.doubts())
-    unchosen = f"no point of its sweep has a finite {outcome.scenario.criterion.column} with all seeds, so none is the best"
-    without = [f"{run}: {unchosen}" for run in outcome.without_best]
-    return [*doubts, *without, *_divergences(outcome), *_standstills(outcome.summary)]
-
-
-def _divergences(outcome: result.Result) -> list[str]:
-    """Return one warning for every run whose loss did not stay finite, or ended above twice its start."""
-    summary = outcome.summary
-    lost = summary[summary["diverged"].notna()]
-    return [
-        f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
-        + (
-            f"first seen after {rows['diverged'].min():,.0f} updates; try a smaller learning rate"
-            if rows["diverged"].min()
-            else "nor was it at the start: check the model's initial parameters and the data"
-        )
-        for name, rows in lost.groupby("name", sort=False)
-    ] + _risen(outcome.with_its_best() if outcome.chosen else outcome)
-
-
-def _risen(outcome: result.Result) -> list[str]:
-    """Return one warning for every run whose loss ended above twice its start."""
-    ends: dict[str, list[tuple[float, float]]] = {}
-    for each in outcome.outcomes:
-        if each.run.task is not None and each.summary["diverged"] is None and len(each.metrics):
-            losses = each.metrics["loss"]
-            ends.setdefault(each.name, []).append((losses.iloc[0], losses.iloc[-1]))
-    risen = {name: [last for first, last in own if last > 2 * first > 0] for name, own in ends.items()}
-    return [
-        f"{name}: with {len(risen[name])} of {len(own)} seeds the loss ended above twice its start, at up to "
-        f"{number(max(risen[name]))}; try a smaller learning rate"
-        for name, own in ends.items()
-        if risen[name]
-    ]
-
-
-def _standstills(summary: pd.DataFrame) -> list[str]:
-    """Return one warning for every run in which nothing more happens before its time is over."""
-    still = summary[summary["standstill"].notna()]
-    return [
-        f"{name} stands still with {len(rows)} of {(summary['name'] == name).sum()} seeds: {rows['standstill'].iloc[0]}"
-        for name, rows in still.groupby("name", sort=False)
-    ]
 
 
 def _ended_by(rows: pd.DataFrame) -> str:

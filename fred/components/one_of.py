@@ -19,6 +19,7 @@ from fred.base.errors import FredError
 from fred.components import registry
 from fred.components.component import Component, checked, is_own
 from fred.components.input_path import UnreadError
+from fred.components.unused import check_members
 
 ONE_OF = "x-one-of"
 
@@ -80,6 +81,8 @@ class OneOf:
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
         if isinstance(value, Component):
+            if is_own(type(value)):
+                check_members(type(value))
             return value
         if isinstance(value, str | type):
             value = {"name": value}
@@ -87,7 +90,9 @@ class OneOf:
             raise PydanticCustomError("component", "expected a name or a mapping with the key `name`")
         options = {key: option for key, option in value.items() if key != "name"}
         try:
-            cls = self._class_of(value["name"], info)
+            cls: type[Component] = self._class_of(value["name"], info)
+            if is_own(cls) and not issubclass(cls, Unimported):
+                check_members(cls)
             return checked(cls, lambda: cls.model_validate(options, context=info.context))
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
@@ -96,7 +101,7 @@ class OneOf:
             said = "; ".join(f"{'.'.join(map(str, line['loc'])) or cls.__name__}: {line['msg']}" for line in nested)
             raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error
 
-    def _class_of(self, name: Any, info: ValidationInfo) -> type[Any]:
+    def _class_of(self, name: Any, info: ValidationInfo) -> type[Component]:
         """Return the class with this name, or the class that a program gives instead of a name. Raises FredError."""
         if isinstance(name, type):
             return registry.complete(self.kind, name, name.__qualname__)

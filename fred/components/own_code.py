@@ -1,10 +1,12 @@
 """Digests of the user's own modules, and of the inputs that they declare.
 
-A module is the user's if it belongs neither to Python nor to an installed package nor to FRED. FRED cannot find out what code
-reads, so each module declares it. Its list `fred_inputs` names files, relative to the module's folder, and environment
-variables as `$NAME`; `[]` means none.
+A module is the user's if it belongs neither to Python nor to an installed package nor to FRED. One that imports nothing but
+libraries that compute, and names no function that reads, has no inputs. FRED cannot find out what any other code reads, so
+such a module declares it. Its list `fred_inputs` names files, relative to the module's folder, and environment variables as
+`$NAME`; `[]` means none.
 """
 
+import ast
 import hashlib
 import os
 import site
@@ -19,11 +21,32 @@ from typing import Any, NamedTuple
 
 from fred.base.errors import FredError
 
-_MAIN = ("__main__", "__mp_main__")  # names of the main program, in its own and in its worker processes
+MAIN = ("__main__", "__mp_main__")  # names of the main program, in its own and in its worker processes
 _FRED = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages in all environments
 _AT_START = ("sitecustomize", "usercustomize")  # Python imports them itself, and users can rarely change them
 _DECLARED = "fred_inputs"
+_COMPUTE = {  # libraries of which only the functions in `_READ` depend on anything but their arguments
+    *("__future__", "abc", "bisect", "collections", "copy", "dataclasses", "decimal", "enum", "fractions", "functools"),
+    *("heapq", "itertools", "math", "operator", "re", "statistics", "string", "typing", "typing_extensions"),
+    *("chex", "einops", "equinox", "flax", "fred", "jax", "numpy", "numpyro", "optax", "pydantic", "scipy", "simpy"),
+}
+_READ = {
+    *("open", "input", "exec", "eval", "__import__", "globals", "vars", "breakpoint", "io", "datasets", "misc"),
+    *(
+        "load",
+        "load_result",
+        "loadtxt",
+        "genfromtxt",
+        "fromfile",
+        "memmap",
+        "open_memmap",
+        "DataSource",
+        "loadmat",
+        "fromregex",
+    ),
+    *("read", "load_checkpoint", "restore_checkpoint", "tree_deserialise_leaves", "pure_callback", "io_callback"),
+}
 
 
 class _Known(NamedTuple):
@@ -90,7 +113,7 @@ def line_of(error: BaseException | None) -> str:
     while error is not None:
         for frame, line in traceback.walk_tb(error.__traceback__):
             file = frame.f_code.co_filename
-            if is_own(file) or frame.f_globals.get("__name__") in _MAIN:
+            if is_own(file) or frame.f_globals.get("__name__") in MAIN:
                 place = f"{file}, line {line}"
         error = error.__cause__
     return place
@@ -99,7 +122,7 @@ def line_of(error: BaseException | None) -> str:
 def place_of(function: Any) -> str:
     """Return the file and first line of a function in the user's code; empty for other functions."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    own = code is not None and (is_own(code.co_filename) or function.__module__ in _MAIN)
+    own = code is not None and (is_own(code.co_filename) or function.__module__ in MAIN)
     return f"{code.co_filename}, line {code.co_firstlineno}" if code and own else ""
 
 
@@ -122,7 +145,7 @@ def _places() -> tuple[str, ...]:
 def _modules() -> Iterator[tuple[str, ModuleType]]:
     """Yield the names and objects of the user's modules that are loaded. A package without a file has no code."""
     for name, module in sorted(sys.modules.items()):
-        if name not in _MAIN and (file := getattr(module, "__file__", None)) and is_own(file):
+        if name not in MAIN and (file := getattr(module, "__file__", None)) and is_own(file):
             yield name, module
 
 
@@ -131,12 +154,36 @@ def _unsaid(own: Mapping[str, ModuleType]) -> str:
     lists = dict[int, str]()
     for name, module in own.items():
         file, declared = Path(str(module.__file__)), vars(module).get(_DECLARED)
-        if declared is None and file.read_bytes().strip() and name not in _AT_START:  # most packages' `__init__.py` is empty
+        if declared is None and name not in _AT_START and not _only_computes(file, frozenset(own)):
             return f"{name} does not say what it reads: write `{_DECLARED} = []` into {file.name}, or its files and $VARIABLES"
         other = lists.setdefault(id(declared), name) if declared is not None else name
         if own[other] is not module:  # by `from other import *`
             return f"{other} and {name} share one `{_DECLARED}`: write a separate list into each"
     return ""
+
+
+@cache
+def _only_computes(file: Path, modules: frozenset[str]) -> bool:
+    """Return True for a file that imports only libraries that compute, and names no function that reads.
+
+    Args:
+        file: a file in Python.
+        modules: names of the user's modules, each of which is judged by itself.
+    """
+    names, imports = set[str](), set[str]()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            imports |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imports |= {node.module or ""} if not node.level else set()
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+    names |= {name for path in imports for name in path.split(".")}
+    libraries = {path if path.startswith("fred.") else path.partition(".")[0] for path in imports}
+    return not names & _READ and libraries <= _COMPUTE | {name.partition(".")[0] for name in modules}
 
 
 def _is_known(name: str, module: ModuleType) -> bool:

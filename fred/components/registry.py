@@ -205,6 +205,10 @@ def allow_import(names: Iterable[str]) -> None:
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
             here = [file.stem for file in Path.cwd().glob("*.py")] if getattr(error, "name", None) == module else []
             hint = nearest(module.removesuffix(".py"), here)
+            if isinstance(error, ModuleNotFoundError) and error.name != module:
+                hint = f": `{module}` imports it; install it into this Python ({sys.executable} -m pip install {error.name})"
+            elif isinstance(error, ModuleNotFoundError) and not hint:
+                hint = f"; expected {module}.py in this folder, or an installed package"
             raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}{hint}") from error
         own_code.facts()  # record the digests at the import
         _importable.update({name: module, module: module})

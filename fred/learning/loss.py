@@ -68,7 +68,13 @@ class Loss:
         return batch_size + KEY_WORDS * self.model.draws
 
     def gradient(
-        self, params: Params, examples: Arrays, minibatch: jax.Array, count: jax.Array | None = None, members: int = 1
+        self,
+        params: Params,
+        examples: Arrays,
+        minibatch: jax.Array,
+        count: jax.Array | None = None,
+        members: int = 1,
+        padded: bool = False,
     ) -> Params:
         """Return the gradient of the mean loss over a minibatch. With `count`, only its first `count` examples enter.
 
@@ -79,11 +85,14 @@ class Loss:
                 draws random numbers, each member's indices are followed by the two words of its key.
             count: number of examples that are not padding [].
             members: number of minibatches.
+            padded: True if a minibatch by itself may end with -1, where there are no examples.
 
         Returns:
             A pytree like `params`.
         """
         indices, outputs = self._trained(minibatch, members)
+        if padded:  # with its first example, so that padding is infinite only if that is
+            count, indices = (indices >= 0).sum(), jnp.where(indices >= 0, indices, indices[0])
         inputs, answers = examples[0][indices], examples[1][indices]
 
         def mean(params: Params) -> jax.Array:

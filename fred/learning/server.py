@@ -125,6 +125,7 @@ class Server(Component):
     draws: ClassVar[bool] = (
         False  # True: states have `words`, two 32-bit words that depend on the seed and are equal on all replicas
     )
+    weights_examples: ClassVar[bool] = True  # False: a round's gradients must be means of the same number of examples
     has_statistic: ClassVar[bool] = False  # True: `statistic` is defined, for protocols whose timing depends on it
 
     learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")

@@ -7,13 +7,14 @@ from typing import Any
 import pandas as pd
 
 from fred.outcomes.measures import run_times, summarise
+from fred.outcomes.model_of_run import ModelOfRun
 from fred.outcomes.outcome import Named, digest
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 
 @dataclass(frozen=True)
-class Computed:
+class Computed(ModelOfRun):
     """The outcome of one run with one seed, in memory: an `Outcome`."""
 
     name: str

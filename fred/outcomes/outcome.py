@@ -78,6 +78,16 @@ class Outcome(Protocol):
     def summary(self) -> dict[str, Any]:
         """Return all results as numbers, as in summary.json."""
 
+    @property
+    def params(self) -> Any:
+        """Return the final parameters as the pytree that the model's `init` returns."""
+
+    def module(self) -> Any:
+        """Return the Flax or Equinox module with the final parameters."""
+
+    def predict(self, inputs: Any) -> NDArray:
+        """Return the trained model's outputs [n, outputs] for `inputs` [n, ...]."""
+
     def renamed(self, name: str) -> "Outcome":
         """Return the same outcome under another name."""
 

@@ -173,9 +173,9 @@ class Outbox:
         """Update a server with a message that has arrived."""
         cost = None if message.sent else NOTHING
         for earlier in message.gradients[:-1]:
-            self._sim.add(earlier, cost=NOTHING, block=block)
+            self._sim.add(earlier, cost=NOTHING, block=block, weight=1.0)  # of one worker
         if len(message.gradients) == 1:
             self._sim.push(message.gradients[0], cost=cost, block=block)
         elif message.gradients:
-            self._sim.add(message.gradients[-1], cost=cost, block=block)
+            self._sim.add(message.gradients[-1], cost=cost, block=block, weight=1.0)
             self._sim.commit(block=block, weight=1.0 if self._unsent == "sum" else None)

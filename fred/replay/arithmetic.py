@@ -27,6 +27,7 @@ from fred.schedule.layout import Layout, Sizes, size_in_bytes
 
 _SMALL = 1 << 14  # numbers in a gradient
 _EXPENSIVE = 1 << 25  # parameters x predictions in a minibatch; about 3 ms
+Batch = int | Sequence[int]  # examples in each minibatch, or in those of each worker
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -55,19 +56,21 @@ class Arithmetic:
     loss: Loss
     blocks: Blocks
     workers: int
-    batch_size: int
+    batch_size: int  # of the largest minibatch
+    padded: bool  # smaller minibatches end with -1
     predictions: int  # in a minibatch: examples, or tokens
     local: bool  # workers update their own models, so their gradients are not sent
     given: Server = field(compare=False)  # the server with its learning rate
 
     @classmethod
     def of(
-        cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch: int, tokens: int | None = None
+        cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch: Batch, context: int = 1
     ) -> "Arithmetic":
-        """Return the arithmetic for a model with parameters of these shapes; `tokens`: those in a minibatch of sequences."""
+        """Return the arithmetic for a model with parameters of these shapes; `context`: tokens in an example."""
         blocks = Blocks.of(params, layout)
         plain, local = _without_rate(server, blocks, workers), layout.local(workers)
-        return cls(plain, loss, blocks, workers, batch, tokens or batch, local, server)
+        largest, padded = int(np.max(batch)), bool(np.min(batch) < np.max(batch))
+        return cls(plain, loss, blocks, workers, largest, padded, largest * context, local, server)
 
     def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
         """Return the initial state of each block of each replica; replicas start from `models`, cyclically."""
@@ -118,7 +121,8 @@ class Arithmetic:
         own = self.server.overrides
         synchronizes = own("synchronize") or self.server.average is not None
         sends = own("send") or own("send_steps") or self.server.codec is not None
-        return Hooks(sends, beside.remembers(self.server), own("contribute"), own("publish"), synchronizes, self.expensive)
+        called = sends, beside.remembers(self.server), own("contribute"), own("publish"), synchronizes
+        return Hooks(*called, apart=self.expensive or self.padded)
 
     @property
     def sizes(self) -> Sizes:
@@ -170,7 +174,8 @@ class Arithmetic:
         sources, indices, count = first
         real = count * self.batch_size if masked else None
         params = self.server.model(self.blocks.join(sources))
-        return self._sent(memory, params, self.loss.gradient(params, examples, indices, real, members), not self.local)
+        grads = self.loss.gradient(params, examples, indices, real, members, self.padded)
+        return self._sent(memory, params, grads, not self.local)
 
     @sealed
     def pseudo_gradient(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:

@@ -11,7 +11,7 @@ class Hooks(NamedTuple):
     contributes: bool = False
     publishes: bool = False
     synchronizes: bool = False
-    apart: bool = False  # a gradient takes so long that a round's are computed one by one, not as one batch
+    apart: bool = False  # a round's gradients are computed one by one: they take long, or minibatches differ in size
 
     @property
     def plain(self) -> bool:

@@ -88,7 +88,9 @@ def _uses(schedule: Schedule, every: int) -> set[int]:
 def _gradient(do: Arithmetic) -> Callable[[Blocks, Arrays, NDArray[np.int32]], Params]:
     """Return the compiled gradient at given blocks, over given examples."""
     return jax.jit(
-        lambda blocks, examples, indices: do.loss.gradient(do.server.model(do.blocks.join(blocks)), examples, indices)
+        lambda blocks, examples, indices: do.loss.gradient(
+            do.server.model(do.blocks.join(blocks)), examples, indices, padded=do.padded
+        )
     )
 
 

@@ -1,6 +1,7 @@
 """Comparison of result folders: their numbers, equality of digests, and the first difference of two schedules."""
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,60 @@ from fred.results.verify import first_difference
 _SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "gradient_norm", "target_seconds")
 
 
-class Compared:
-    """Results by label: the folders' names, or the shortest ends of their paths that are unique.
+def compare(*results: Result | str | Path, **named: Result | str | Path) -> "Compared":
+    """Return a comparison of two results or more: their numbers, the settings that differ, and which bits agree.
 
     Args:
-        folders: folders of two results or more. Raises FredError for fewer, or for duplicates.
+        results: results, or folders of results; their labels are the folders' names, or their positions.
+        named: the same with labels: `before=..., after=...`.
+
+    A notebook shows it as tables; `table()`, `paired()`, `settings()` and `agreement()` return the parts, `together()` is one
+    result with all runs, for figures. Raises FredError for fewer than two results, and for the same folder twice.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     stop={"updates": 4},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ... )
+    >>> compared = fred.compare(two=fred.run(scenario), four=fred.run(scenario.replace({"cluster.workers": 4})))
+    >>> print(compared.table().to_string(index=False))
+     run folder  updates  gradients_applied  virtual_seconds
+    asgd    two      4.0                4.0              1.0
+    asgd   four      4.0                4.0              0.5
+    >>> compared.settings()
+    ['two and four have runs of the same name with other settings: cluster.workers 2 and 4']
+    """
+    paths = [Path(value) for value in results if not isinstance(value, Result)]
+    if len({path.resolve() for path in paths}) < len(paths) or len(results) + len(named) < 2:
+        raise FredError("expected two or more different results or result folders")
+    labels = iter(_labels(paths))
+    parts: dict[str, Result] = {}
+    for number, value in enumerate(results, start=1):
+        label = next(labels) if not isinstance(value, Result) else Path(value.folder).name or f"result {number}"
+        if label in parts or label in named:
+            raise FredError(f"two results are called `{label}`; name them: `fred.compare(before=..., after=...)`")
+        parts[label] = value if isinstance(value, Result) else load_result(value)
+    return Compared(
+        parts | {label: value if isinstance(value, Result) else load_result(value) for label, value in named.items()}
+    )
+
+
+class Compared:
+    """Results by label, as `compare` returns them.
+
+    Args:
+        results: two results or more, by label.
     """
 
-    def __init__(self, folders: list[Path]):
-        if len({path.resolve() for path in folders}) < max(2, len(folders)):
-            raise FredError("expected two or more different result folders")
-        self.results = dict(zip(_labels(folders), map(load_result, folders), strict=True))
+    def __init__(self, results: Mapping[str, Result]):
+        self.results = dict(results)
+
+    def _repr_html_(self) -> str:
+        from fred.views.notebook import comparison_html
+
+        pairs = self.paired()
+        return comparison_html(self.table(), pairs if len(pairs) else None, [*self.settings(), *self.agreement()])
 
     @property
     def _reported(self) -> dict[str, Result]:
@@ -129,9 +173,9 @@ def _difference(mine: Outcome, their: Outcome) -> str:
     return f"timing is the same, arithmetic differs, {at}"
 
 
-def _labels(folders: list[Path]) -> list[str]:
+def _labels(folders: Sequence[Path]) -> list[str]:
     paths = [folder.resolve() for folder in folders]
-    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+    for depth in range(1, max((len(path.parts) for path in paths), default=0) + 1):
         labels = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(labels)) == len(labels):
             return labels

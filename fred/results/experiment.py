@@ -103,7 +103,7 @@ def run(
     if out is None and (jobs > 1 or dask):
         out = _usual_folder(checked, only)
     shown = nullcontext(progress) if progress else _shown(checked, only)
-    with shown as shown_progress, compiled.unused() if fresh and compiled.folder() else nullcontext():
+    with _one_line(), shown as shown_progress, compiled.unused() if fresh and compiled.folder() else nullcontext():
         how = _Manner(shown_progress, jobs, dask, fresh)
         if out is None:
             result = _into_memory(checked, only, inline, how)
@@ -130,6 +130,17 @@ def as_scenario(value: Any) -> Scenario:
         f"found {quoted(value)[:80]}; expected a scenario: what `fred.scenario` or `fred.load` returns, a name such as "
         "'quickstart', the path of a file, or a mapping of settings"
     )
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Let IPython show an interrupt in a line, with what is stored, instead of the traceback."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        line = "; ".join(["interrupted", *getattr(error, "__notes__", ())])
+        error._render_traceback_ = lambda: [line]  # type: ignore[attr-defined]  # IPython asks for it
+        raise
 
 
 def _number_of_jobs(jobs: Any) -> int:

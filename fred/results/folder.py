@@ -264,8 +264,17 @@ def _no_number(word: str) -> None:
     raise ValueError(f"{word} is not a JSON number")
 
 
+def _results_near(path: Path) -> str:
+    """Return the names of results in a folder, in its `results`, or next to it, to append to a message."""
+    places = (path, path / "results", path.parent, Path("results"))
+    found = dict.fromkeys(place for folder in places for place in sorted(folder.glob("*")) if (place / MANIFEST).is_file())
+    if found:
+        return f"; there is {', '.join(map(str, list(found)[:3]))}"
+    return "; expected a folder that `fred run` or `fred.run(..., out=...)` wrote"
+
+
 def _json(path: Path) -> Any:
     try:
         return json.loads(inputs.text(path), parse_constant=_no_number)
     except (FredError, ValueError, RecursionError) as error:
-        raise FredError(f"{path.parent} is not a result folder: {error}") from None
+        raise FredError(f"{path.parent} is not a result folder: {error}{_results_near(path.parent)}") from None

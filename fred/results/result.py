@@ -1,20 +1,25 @@
 """The result of an experiment: tables, and a picture of each."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fred.base import environment
 from fred.base.errors import FredError
 from fred.components import registry
+from fred.outcomes.outcome import Outcome
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
-from fred.views.view import FIGURES, LEARNING, SCREEN, FigureName, View
+from fred.views.view import FIGURES, LEARNING, SCREEN, FigureName, Look, View
 
 if TYPE_CHECKING:  # without pictures matplotlib is not needed
+    from matplotlib.axes import Axes
+
     from fred.views.figures import Picture
+    from fred.views.notebook import Inline
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,55 @@ class Result(Tables):
     def __repr__(self) -> str:
         reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""
         return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}{reported}>"
+
+    def __getitem__(self, run: str) -> Outcome:
+        """Return the outcome of one run with its first seed, as `outcome(run)` does. Raises FredError for an unknown run.
+
+        Args:
+            run: its name.
+        """
+        return self.outcome(run)
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what a reader must know beside the numbers, a sentence each, as the command line prints it.
+
+        These are runs that diverged or stand still, sweeps without a best point or with one at an end of its range, doubts
+        about a protocol's predictor, and reasons for computing cached outcomes again.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2},
+        ...     stop={"updates": 4},
+        ...     algorithm={"name": "ssgd", "learning_rate": 0.1},
+        ...     sweep={"over": {"cluster.workers": [2, 4]}},
+        ... )
+        >>> print(*fred.run(scenario).notes)
+        The best of each run's sweep by ...; at an end of the swept range, so extend it: workers 4 of ssgd.
+        """
+        from fred.results.notes import notes
+
+        return [*notes(self), *self.recomputed]
+
+    def _repr_html_(self) -> str:
+        from fred.views.notebook import result_html
+
+        return result_html(self, self.notes)
+
+    def report(self) -> "Inline":
+        """Return the page of the result, which a notebook shows in a frame: curves, tables, and a replay of the workers.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2}, stop={"updates": 4}, algorithm={"name": "ssgd", "learning_rate": 0.1}
+        ... )
+        >>> fred.run(scenario).report()
+        <a page of ... kB, which a notebook shows>
+        """
+        from fred.views.notebook import Inline
+        from fred.views.page import Circumstances, page
+
+        return Inline(page(self, Circumstances("", environment.describe())))
 
     @property
     def paired(self) -> pd.DataFrame:
@@ -137,6 +191,9 @@ class Result(Tables):
         begin: float | None = None,
         end: float | None = None,
         workers: Sequence[int] | None = None,
+        runs: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        ax: "Axes | None" = None,
     ) -> "Picture":
         """Draw a figure of these runs by its name, which is that of a file under `figures/` in a result folder.
 
@@ -163,6 +220,9 @@ class Result(Tables):
             begin: of the timeline: virtual time, s; default: the start, or shortly before the first fault of all runs.
             end: of the timeline: s; default: the time in which a typical worker computes six gradients.
             workers: of the timeline: their numbers, in the order shown; default: at most 16, evenly spaced.
+            runs: names of the runs that are shown, in this order; default: all.
+            labels: names of runs in the figure, by their names in the scenario.
+            ax: axes of your own figure to draw into, for a figure of one panel (learning curves: `against` one axis).
 
         Raises FredError for an unknown name, for an option of another figure, and if these runs do not have its data.
         """
@@ -172,10 +232,29 @@ class Result(Tables):
             able = LEARNING if option == "against" else ("timeline",)
             if value is not None and figure not in able:
                 raise FredError(f"`{option}` is for the figure{'s' * (len(able) > 1)} {', '.join(able)}; got `{figure}`")
+        if ax is not None and figure == "timeline":
+            raise FredError("a timeline has a panel for each run, which do not fit into one `ax`; draw it without `ax`")
         against = (against,) if isinstance(against, str) else against
         axes = View().against if against is None else tuple(against)
-        view = View(None, axes, begin, end, None if workers is None else tuple(workers))
-        return _pictures().DRAWN[figure](self, view=view)
+        if ax is not None and against is None:
+            axes = axes[:1]
+        shown, looks = self._shown(runs, labels or {})
+        view = View(None, axes, begin, end, None if workers is None else tuple(workers), looks, ax)
+        return _pictures().DRAWN[figure](shown, view=view)
+
+    def _shown(self, runs: Sequence[str] | None, labels: Mapping[str, str]) -> "tuple[Result, dict[str, Look]]":
+        """Return the result with some of its runs, under other names, and their looks. Raises FredError for an unknown run."""
+        if runs is None and not labels:
+            return self, {}
+        for name in (*(runs or ()), *labels):
+            self.outcome(name)
+        known = list(dict.fromkeys(each.name for each in self.outcomes))
+        order = known if runs is None else [self.called(name) for name in ((runs,) if isinstance(runs, str) else runs)]
+        named = {self.called(name): label for name, label in labels.items()}
+        outcomes = [each for name in order for each in self.outcomes if each.name == name]
+        looks = _pictures().coloured(self, SCREEN).looks
+        shown = replace(self, outcomes=[each.renamed(named.get(each.name, each.name)) for each in outcomes])
+        return shown, {named.get(name, name): looks[name] for name in order if name in looks}
 
     def plot_b_staleness(self, every: int = 1) -> "Picture":
         """Draw the mean B-staleness of gradients against their staleness, for the first seed; runs are computed again.

@@ -56,8 +56,8 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
     registry.allow_import(imports)
     altered = folder.changed(path, manifest)
     if altered:
-        return Verdict.CANNOT, f"{path / altered} is not the file that was written (its digest differs); was it changed?"
-    elsewhere = _other_environment(manifest.environment)
+        return Verdict.CANNOT, f"{path / altered} is not the file that was written (its digest differs): {stored.RESTORE}"
+    elsewhere = other_environment(manifest.environment, environment.describe())
     with TemporaryDirectory() as scratch:
         verdict, difference = _again(path, manifest, Path(scratch), progress)
     if difference:
@@ -68,9 +68,16 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
     return verdict, same + (f"; in another numeric environment:\n{elsewhere}" if elsewhere else "")
 
 
-def _other_environment(recorded: Mapping[str, str]) -> str:
-    """Return what differs from the recorded numeric environment, a line each."""
-    here = environment.describe()
+def other_environment(recorded: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Return the differences between two numeric environments, a line each; empty if there are none.
+
+    Args:
+        recorded: facts by name, as in a manifest.
+        here: those of this process, or of the runs that are compared.
+
+    >>> print(other_environment({"jax": "0.10.1", "numpy": "2.4.6"}, {"jax": "0.11.0", "numpy": "2.4.6"}))
+      jax: recorded '0.10.1', here '0.11.0'
+    """
     differing = [name for name in sorted(here.keys() | recorded.keys()) if here.get(name) != recorded.get(name)]
     return "\n".join(f"  {name}: recorded {recorded.get(name)!r}, here {here.get(name)!r}" for name in differing)
 
@@ -119,7 +126,7 @@ def _with_inputs(scenario: Scenario) -> Scenario:
 def _unlike(path: Path, manifest: Manifest, scratch: Path) -> str:
     """Return the first file that the runs do not reproduce; dates, durations and identities in unit.json may differ."""
     names, apart = folder.written(scratch), {MANIFEST}
-    if _other_environment(manifest.environment):
+    if other_environment(manifest.environment, environment.describe()):
         apart.add(REPORT)  # which names the environment
     for name in sorted({*names, *manifest.files} - apart):
         old, new = path / name, scratch / name
@@ -221,4 +228,19 @@ def _first_unlike(what: str, old: pd.DataFrame, new: pd.DataFrame) -> str:
         first = int(np.argmax(unlike))
         recorded, now = (", ".join(f"{name} {value}" for name, value in table.iloc[first].items()) for table in (old, new))
         return f"first at {what} {first}\n  recorded {recorded}\n  now      {now}"
-    return "" if len(old) == len(new) else f"recorded {len(old)} {what}s, now {len(new)}; the first {lines} are the same"
+    return "" if len(old) == len(new) else lengths(what, len(old), len(new), lines)
+
+
+def lengths(what: str, old: int, new: int, same: int) -> str:
+    """Return the words for two tables of different lengths, whose first lines are the same.
+
+    Args:
+        what: name of a line.
+        old: number of recorded lines.
+        new: number of lines now.
+        same: number of lines at the beginning that are known to be the same.
+
+    >>> lengths("row", 9, 5, 5)
+    'recorded 9 rows, now 5; the first 5 are the same'
+    """
+    return f"recorded {old} {what}s, now {new}; the first {same} are the same"

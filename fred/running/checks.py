@@ -21,7 +21,8 @@ from fred.learning.models.model import Model, Params
 from fred.learning.server import Server, State
 from fred.replay.arithmetic import Arithmetic
 from fred.schedule.layout import Layout
-from fred.specification.shape import Run, Task
+from fred.specification.shape import Run
+from fred.specification.task import Task
 
 _CLOCK = 7  # an arbitrary clock
 _HOOKS = {  # functions of a server, with their arguments
@@ -50,8 +51,13 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
         check_divisible(run.algorithm, params)
         check_whole_matrices(run.algorithm, layout)
     check_division(task, data, run.cluster.size)
+    if task.has_unequal_batches and task.model.draws:
+        raise FredError(
+            f"model `{registry.name_of('model', task.model)}` is random in training or looks at whole minibatches, which are "
+            "padded to one size if `task.batch_size` is a list: give `task.batch_size` one number"
+        )
     loss = Loss.of(task.model, task.loss, data, task.l2)
-    do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size, task.tokens)
+    do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size, task.context or 1)
     _ = do.sizes  # as the algorithm counts them
     if do.hooks.remembers:
         check_memories(do, params)

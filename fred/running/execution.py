@@ -4,6 +4,7 @@ from collections.abc import Hashable
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fred.base import environment
 from fred.cluster.durations import NANOSECONDS
@@ -13,9 +14,10 @@ from fred.running.cadence import Points
 from fred.running.checkpoints import Following, Measured
 from fred.running.recording import Recording
 from fred.running.timings import Timings
-from fred.schedule.schedule import Schedule
+from fred.schedule.schedule import NONE, Schedule
 from fred.specification.blame import blamed
 from fred.specification.shape import Run
+from fred.specification.task import Task
 
 
 def check(name: str, run: Run, seed: int) -> Hashable:
@@ -93,8 +95,8 @@ def _metrics(run: Run, schedule: Schedule, points: Points, measured: Measured) -
     """Return one row per evaluation point; without a task only the counts."""
     seconds = points.seconds if run.protocol.has_clock else np.full(len(points.rows), np.nan)
     frame = pd.DataFrame({"virtual_seconds": seconds, "updates": points.updates, "gradients": points.gradients})
-    if run.task is not None and run.task.tokens:
-        frame["tokens"] = points.gradients * run.task.tokens
+    if run.task is not None and run.task.context:
+        frame["tokens"] = run.task.context * _examples(schedule, run.task)[points.gradients]
     if run.cluster.prices is not None:
         times = np.rint(points.seconds * NANOSECONDS).astype(np.int64)
         spent = costs.spent(schedule, run.cluster, times, points.rows)
@@ -103,3 +105,11 @@ def _metrics(run: Run, schedule: Schedule, points: Points, measured: Measured) -
     if measured:
         frame = pd.concat([frame, pd.DataFrame(measured)], axis=1)
     return frame
+
+
+def _examples(schedule: Schedule, task: Task) -> NDArray[np.int64]:
+    """Return the number of examples in the first n gradients that took part in an update, for each n: [gradients + 1]."""
+    ledger, sizes = schedule.ledger, np.array(task.batch_sizes(schedule.workers))
+    used = ledger.applied != NONE
+    workers = ledger.workers[used][np.argsort(ledger.applied[used], kind="stable")]
+    return np.concatenate(([0], np.cumsum(sizes[workers])))

@@ -10,10 +10,12 @@ from fred.base import cached, streams
 from fred.learning.data.dataset import Dataset, loaded
 from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_device
 from fred.learning.loss_functions import CrossEntropy
+from fred.learning.models.named import plain
 from fred.learning.server import State
 from fred.replay.arithmetic import Arithmetic
 from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_owner, divide_by_quantity, divide_by_shares
-from fred.specification.shape import Run, Task
+from fred.specification.shape import Run
+from fred.specification.task import Task
 
 _JUDGEMENTS = 1 << 15  # examples at each point, summed over replicas
 
@@ -33,7 +35,7 @@ class Problem:
         self.layout = run.protocol.layout(run.cluster)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
-        shapes = self.params, self.layout, run.cluster.size, task.batch_size, task.tokens
+        shapes = self.params, self.layout, run.cluster.size, task.batch_size, task.context or 1
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, *shapes)
         self.parts = parts = _parts(task, self.data, seed, run.cluster.size)
         self.sizes = self.arithmetic.sizes  # bytes of models and messages
@@ -102,15 +104,6 @@ def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
     """Return the seeds of the replicas' initial parameters: the run's seed for all, unless replicas start apart."""
     replicas = run.protocol.layout(run.cluster).replicas if task.replicas_start == "apart" else 1
     return [seed, *(streams.stream_key(seed, f"replica {number}")[0] for number in range(1, replicas))]
-
-
-def plain(array: jax.Array) -> NDArray:
-    """Return an array as NumPy has it, with one NaN for all: their signs and payloads depend on the order of operands.
-
-    Args:
-        array: a JAX array of any shape.
-    """
-    return np.where(np.isnan(array), np.float32(np.nan), array)
 
 
 @cached.data(4)

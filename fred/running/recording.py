@@ -32,6 +32,7 @@ class Timing(NamedTuple):
         seconds: limit on virtual time; infinity: no limit.
         seed: seed of durations and of the protocol's random choices.
         sizes: bytes of models and messages, as the algorithm counts them; a number applies to both.
+        weights: weight of each worker's gradients in means; empty: all are 1.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -50,6 +51,7 @@ class Timing(NamedTuple):
     seconds: float
     seed: int
     sizes: Sizes | int
+    weights: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, run: Run, seed: int, sizes: Sizes | int = 0) -> "Timing":
@@ -57,7 +59,8 @@ class Timing(NamedTuple):
         wanted = {"updates": run.stop.updates, "gradients": run.stop.gradients}
         limits = tuple((name, number) for name, number in wanted.items() if number)
         cluster = run.cluster.model_copy(update={"prices": None}) if run.cluster.prices else run.cluster
-        return cls(cluster, run.protocol, limits, run.stop.seconds or math.inf, seed, sizes)
+        weights = run.task.weights(run.cluster.size) if run.task else ()
+        return cls(cluster, run.protocol, limits, run.stop.seconds or math.inf, seed, sizes, weights)
 
     def described(self) -> dict[str, Any]:
         """Return the timing as JSON, by which another process identifies it."""
@@ -78,7 +81,7 @@ class Timing(NamedTuple):
     def recorded(self, recorder: Recorder) -> Schedule:
         """Run the simulation with an empty `recorder`, and return the schedule."""
         with _representable():
-            simulation = Simulation(self.cluster, recorder, self.seed, self.sizes)
+            simulation = Simulation(self.cluster, recorder, self.seed, self.sizes, self.weights)
             if isinstance(recorder, Restorable) and self.cluster.failures is not None:
                 Restarts(simulation, recorder, self.cluster.failures, self.protocol.start).run(self.seconds)
             else:

@@ -7,7 +7,8 @@ from fred.replay.executor import Side
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.running.timings import Timings
-from fred.specification.shape import Run, Task
+from fred.specification.shape import Run
+from fred.specification.task import Task
 
 PROCESSES = (2, 4, 8, 16, 64)
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.components import own_code
+from fred.outcomes.model_of_run import ModelOfRun
 from fred.outcomes.outcome import Named, Outcome
 from fred.running import unit_checks
 from fred.running.unit import Unit
@@ -27,6 +28,7 @@ from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]  # in the unit's own folder
+RESTORE = "restore it, or run the scenario again into this folder with `--fresh`"
 ABOUT = "unit.json"  # written last, so that a folder with this file is complete
 SCHEDULE, RUN_TIMES = "schedule.parquet", "run-times.parquet"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
@@ -55,7 +57,7 @@ class AboutUnit(BaseModel):
 
 
 @dataclass(frozen=True)
-class Stored:
+class Stored(ModelOfRun):
     """The outcome of one run with one seed on disk, an `Outcome`; each part is read on demand."""
 
     folder: Path
@@ -210,7 +212,7 @@ def read(folder: Path, run: Run) -> Stored:
     if (about.summary["name"], about.summary["seed"]) != (about.name, about.seed):
         raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: `summary` is that of another run")
     if about != about.signed():
-        raise FredError(f"{folder / ABOUT} is not what was written (its digest differs); was it changed?")
+        raise FredError(f"{folder / ABOUT} is not what was written (its digest differs): {RESTORE}")
     return Stored(folder, run, about)
 
 

@@ -4,10 +4,9 @@ import contextlib
 import itertools
 from typing import NamedTuple
 
-import jax
-
 from fred.cluster.durations import NANOSECONDS
 from fred.learning.models.model import Params
+from fred.learning.models.named import to_named
 from fred.learning.server import State
 from fred.outcomes.job_time import undone
 from fred.outcomes.outcome import Named
@@ -17,11 +16,12 @@ from fred.replay.machine import states_at
 from fred.running.cadence import Points
 from fred.running.checkpoints import Checkpoint, Following, Measured
 from fred.running.interpreted import interpreted
-from fred.running.problem import Problem, plain
+from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.running.timings import Timings
 from fred.schedule.schedule import Schedule
-from fred.specification.shape import Run, Task
+from fred.specification.shape import Run
+from fred.specification.task import Task
 
 
 class Trained(NamedTuple):
@@ -56,7 +56,7 @@ def trained(run: Run, task: Task, seed: int, inline: bool, following: Following,
     else:
         schedule, measured, params = _replayed(run, recording, problem, following, timings, cores)
     points = recording.cadence.points(schedule)
-    return Trained(schedule, points, measured, _initial(problem), _named(params), problem.data.digest)
+    return Trained(schedule, points, measured, _initial(problem), to_named(params), problem.data.digest)
 
 
 def _replayed(
@@ -149,15 +149,9 @@ def _target_reached(run: Run, measured: Measured) -> bool:
 def _initial(problem: Problem) -> Named:
     """Return the initial parameters; if replicas start apart, those of each under its number."""
     if len(problem.models) == 1:
-        return _named(problem.params)
+        return to_named(problem.params)
     return {
         f"replica-{number}/{path}": array
         for number, model in enumerate(problem.models)
-        for path, array in _named(model).items()
+        for path, array in to_named(model).items()
     }
-
-
-def _named(params: Params) -> Named:
-    """Return each parameter array under its path, such as `layer0/weights`."""
-    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="/") or "params": plain(leaf) for path, leaf in leaves}

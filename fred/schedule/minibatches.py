@@ -1,6 +1,7 @@
 """The training examples of each gradient: a function of (seed, worker, step), which anyone can recompute."""
 
 import heapq
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -9,6 +10,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from fred.base import streams
+from fred.base.errors import FredError
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
 Division = Literal["shared", "divided", "by-label", "by-quantity", "by-owner", "dirichlet"]
@@ -127,7 +129,7 @@ def batch_indices(
     worker: ArrayLike,
     step: ArrayLike,
     *,
-    batch_size: int,
+    batch_size: int | Sequence[int],
     examples: int,
     sampling: Sampling = "replacement",
     workers: int = 1,
@@ -141,7 +143,8 @@ def batch_indices(
     the order of use) modulo the number of whole minibatches, in file order, shared by all workers.
 
     Worker w's minibatch is the part [w x batch_size, (w + 1) x batch_size) of the step's examples. So n workers with batches
-    of m together use the same examples as one worker with batches of n x m.
+    of m together use the same examples as one worker with batches of n x m. With a list of sizes, each part begins where the
+    worker before it ends. All minibatches are then as long as the largest; smaller ones end with -1.
 
     With `parts` (`divide`), `replacement` draws from the worker's own part, and `shuffled` goes through it in one random order
     after another.
@@ -149,7 +152,8 @@ def batch_indices(
     Args:
         seed, workers, examples: the run's seed; the numbers of workers and of training examples.
         worker, step, ordinal: numbers from 0; their shapes broadcast.
-        batch_size, sampling: examples in each minibatch, and how they are chosen.
+        batch_size: examples in each minibatch; or a list of them, one per worker.
+        sampling: how they are chosen. Raises FredError for `sequential` with a list of different sizes.
 
     Example: the first minibatches of two workers, and those of one worker that computes both.
         >>> import fred
@@ -157,18 +161,29 @@ def batch_indices(
         [[35, 89, 15], [99, 21, 13]]
         >>> fred.batch_indices(0, 0, 0, batch_size=6, examples=100).tolist()
         [35, 89, 15, 99, 21, 13]
+        >>> fred.batch_indices(0, [0, 1], 0, batch_size=[4, 2], examples=100).tolist()
+        [[35, 89, 15, 99], [21, 13, -1, -1]]
     """
     worker, step, ordinal = np.broadcast_arrays(*(np.asarray(x, np.int64) for x in (worker, step, ordinal)))
+    sizes = np.asarray(batch_size, np.int64)
+    width, place = int(sizes.max()), np.arange(sizes.max())
+    if sizes.ndim:
+        size, begin, total = sizes[worker], (np.cumsum(sizes) - sizes)[worker], sizes.sum()
+    else:
+        size, begin, total = sizes, worker * width, np.int64(workers * width)
     if sampling == "sequential":
-        first = ordinal % max(1, examples // batch_size) * batch_size
-        return ((first[..., None] + np.arange(batch_size)) % examples).astype(np.int32)
+        if sizes.min() < width:
+            raise FredError("`sampling: sequential` needs one size for all workers: give `batch_size` one number")
+        indices = (ordinal % max(1, examples // width) * width)[..., None] + place
+        return (indices % examples).astype(np.int32)
     if parts is not None:
-        return _of_part(seed, worker, step, batch_size, sampling, parts)
-    if sampling == "shuffled":
-        first = (step * workers + worker) * batch_size
-        return _shuffled(seed, first[..., None] + np.arange(batch_size), examples)
-    word = streams.word_runs(seed, "minibatch", step, worker * batch_size, batch_size)
-    return (word * np.uint64(examples) >> np.uint64(32)).astype(np.int32)
+        indices = _of_part(seed, worker, step, size, begin, width, sampling, parts)
+    elif sampling == "shuffled":
+        indices = _shuffled(seed, (step * total + begin)[..., None] + place, examples)
+    else:
+        word = streams.word_runs(seed, "minibatch", step, begin, width)
+        indices = (word * np.uint64(examples) >> np.uint64(32)).astype(np.int32)
+    return np.where(place < size[..., None], indices, np.int32(-1)) if sizes.ndim else indices
 
 
 def key_words(seed: int, worker: ArrayLike, step: ArrayLike) -> NDArray[np.uint32]:
@@ -201,14 +216,14 @@ class Minibatches:
     def __init__(
         self,
         seed: int,
-        batch_size: int,
+        batch_size: int | Sequence[int],
         examples: int,
         sampling: Sampling,
         workers: int,
         parts: Parts | None = None,
         keys: bool = False,
     ):
-        self.width = batch_size + KEY_WORDS * keys  # numbers in a minibatch
+        self.width = int(np.max(batch_size)) + KEY_WORDS * keys  # numbers in a minibatch
         self.seed = seed
         self._key_words = partial(key_words, seed) if keys else None
         self._sampling = sampling
@@ -245,17 +260,24 @@ def _shuffled(seed: int, position: NDArray[np.int64], examples: int) -> NDArray[
 
 
 def _of_part(
-    seed: int, worker: NDArray[np.int64], step: NDArray[np.int64], batch_size: int, sampling: Sampling, parts: Parts
+    seed: int,
+    worker: NDArray[np.int64],
+    step: NDArray[np.int64],
+    size: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    width: int,
+    sampling: Sampling,
+    parts: Parts,
 ) -> NDArray[np.int32]:
-    """Return minibatches drawn from each worker's own part."""
-    begin, size = parts.begins[worker], np.diff(parts.begins)[worker]
+    """Return minibatches of `width` examples drawn from each worker's own part."""
+    examples = np.diff(parts.begins)[worker][..., None]
     if sampling == "shuffled":
-        position = (step * batch_size)[..., None] + np.arange(batch_size)
-        epoch, rank = position // size[..., None], position % size[..., None]
+        position = (step * size)[..., None] + np.arange(width)
+        epoch, rank = position // examples, position % examples
         return _in_own_order(seed, np.broadcast_to(worker[..., None], position.shape), epoch, rank, parts)
-    word = streams.word_runs(seed, "minibatch", step, worker * batch_size, batch_size)
-    rank = (word * size[..., None].astype(np.uint64) >> np.uint64(32)).astype(np.int64)
-    return parts.order[begin[..., None] + rank]
+    word = streams.word_runs(seed, "minibatch", step, begin, width)
+    rank = (word * examples.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    return parts.order[parts.begins[worker][..., None] + rank]
 
 
 def _in_own_order(

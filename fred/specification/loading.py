@@ -1,5 +1,6 @@
 """Scenarios: named runs with seeds, loaded from a file or from mappings and validated as a whole."""
 
+import html
 import itertools
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
@@ -9,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from fred.base.errors import FredError, quoted
-from fred.components import registry
-from fred.components.component import Component, checked_as, options_of, settings_of
+from fred.components import own_code, registry
+from fred.components.component import Component, checked_as, options_of, own_classes, settings_of
 from fred.components.problems import problems
 from fred.specification import shipped
 from fred.specification.run_names import Name
@@ -20,6 +21,7 @@ from fred.specification.sweep import Best, Criterion, Point
 from fred.specification.text import Keys, parse
 from fred.specification.until import Until
 
+_SHOWN = 20_000  # letters of a scenario in a notebook
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories that control a terminal or the text direction
 _OF_TEXT = "\n\t\u200c\u200d"  # exceptions that text needs: line breaks, tabs, and letter joiners
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)]
@@ -115,6 +117,41 @@ class Scenario(Component):
         source = Source(None, document, {}, _changes({**(settings or {}), **more}), points=self.points)
         changed = source.specification() | {"points": self.points, "best": self.best}
         return _measurable(validated(changed, source.locate), source)
+
+    def to_yaml(self, path: str | Path | None = None) -> str:
+        """Return the scenario as YAML, all settings except defaults, and write it to a file if a path is given.
+
+        Args:
+            path: the file; an existing one is replaced.
+
+        Raises FredError for what a file cannot name: classes of a notebook or program.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 4}, stop={"updates": 8}
+        ... )
+        >>> _ = scenario.to_yaml("mine.yaml")
+        >>> fred.load("mine.yaml") == scenario
+        True
+        """
+        from fred.specification.writing import as_yaml
+
+        unnamed = sorted(name for run in self.runs.values() for name in own_classes(run) if name.startswith(own_code.MAIN))
+        if path is not None and unnamed:
+            cls = unnamed[0].partition(":")[2]
+            raise FredError(
+                f"a file cannot name `{cls}`, a class of a notebook or program: move it to a module, such as `mine.py`, and "
+                f"import it from there; then `fred.load(path, imports=['mine'])` reads the file"
+            )
+        text = as_yaml(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def _repr_html_(self) -> str:
+        from fred.specification.writing import as_yaml
+
+        return f"<pre>{html.escape(as_yaml(self, _SHOWN))}</pre>"
 
     @property
     def criterion(self) -> Criterion:

@@ -1,4 +1,4 @@
-"""The settings of a run: task, cluster, algorithm, protocol, stopping and evaluation. All are validated before the run."""
+"""The settings of a run: cluster, algorithm, protocol, stopping and evaluation. All are validated before the run."""
 
 import contextlib
 import math
@@ -11,73 +11,15 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
 from fred.components import registry
-from fred.components.component import Component, Count, Duration, Whole, checked_as
+from fred.components.component import Component, Count, Duration, checked_as
 from fred.components.limits import MOST_GRADIENTS, MOST_POINTS
 from fred.components.one_of import OneOf
 from fred.protocols.protocol import Protocol
 from fred.schedule.allowed import check_layout
 from fred.schedule.layout import Layout
-from fred.schedule.minibatches import Division, Sampling
+from fred.specification.task import Task
 
 Measure = Literal["updates", "gradients", "seconds"]
-
-
-class Task(Component):
-    """The learning task: data, model, loss and minibatches.
-
-    Example:
-        >>> import fred
-        >>> task = fred.Task(data=fred.data.Digits(), model=fred.models.MLP(hidden=(32,)), batch_size=16)
-        >>> task.model.hidden, task.batch_size, task.has_perplexity
-        ((32,), 16, True)
-    """
-
-    data: Annotated[Any, OneOf("data")] = Field(description="the examples", examples=["digits"])
-    model: Annotated[Any, OneOf("model")] = Field(description="the model to train", examples=["mlp"])
-    loss: Annotated[Any, OneOf("loss")] | None = Field(
-        None, description="the loss to minimise; absent: cross-entropy for classes, squared error for values"
-    )
-    l2: Annotated[float, Field(ge=0)] = Field(
-        0.0,
-        description="L2 penalty: l2 / 2 times the squared norm of all parameters is added to the loss, also in evaluations",
-    )
-    batch_size: Count = Field(8, description="examples per gradient")
-    sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
-    division: Division = Field(
-        "shared",
-        description="how examples are divided among workers: all workers share all examples, or each has a part: random, by "
-        "label, random of random size, that of its owner in the data, or with a random share of each class",
-    )
-    concentration: Annotated[float, Field(ge=0.01, le=1e6)] = Field(
-        0.5,
-        description="alpha of `division: dirichlet` and `by-quantity`: the smaller it is, the fewer workers hold most of a "
-        "class, or of all examples",
-    )
-    division_seed: Whole | None = Field(
-        None, description="seed of the division, the same in all runs; absent: each run divides the examples by its own seed"
-    )
-    replicas_start: Literal["equal", "apart"] = Field(
-        "equal", description="whether workers' own models start from equal or different parameters"
-    )
-
-    @model_validator(mode="after")
-    def _parts_are_drawn_from(self) -> "Task":
-        if self.division != "shared" and self.sampling == "sequential":
-            raise ValueError("`sampling: sequential` goes through all examples in file order: `division` must be `shared`")
-        if self.division_seed is not None and self.division in ("shared", "by-owner"):
-            raise ValueError(f"`division_seed` needs a division that is drawn; `division` is `{self.division}`")
-        return self
-
-    @property
-    def tokens(self) -> int | None:
-        """Return the number of tokens in a minibatch, or None if the data have no sequence length (`context`)."""
-        context = getattr(self.data, "context", None)
-        return self.batch_size * context if isinstance(context, int) else None
-
-    @property
-    def has_perplexity(self) -> bool:
-        """Return True if the loss is a cross-entropy; for sequences it then has a perplexity."""
-        return self.loss is None or registry.name_of("loss", self.loss) == "cross-entropy"
 
 
 class Stop(Component):
@@ -224,10 +166,14 @@ class Run(Component):
     def _count_tokens(self) -> "Run":
         """Convert a limit in tokens to gradients, which runs count."""
         if self.stop.tokens is not None:
-            each = self.task and self.task.tokens
-            if not each:
+            if self.task is None or not self.task.context:
                 raise ValueError("`stop.tokens` needs data of sequences (`bigrams`, `text`, ...): stop by `gradients` instead")
-            gradients = -(-self.stop.tokens // each)
+            if self.task.has_unequal_batches:
+                raise ValueError(
+                    "`stop.tokens` is converted to gradients, which have different numbers of tokens if `task.batch_size` is a "
+                    "list: stop by `gradients` instead"
+                )
+            gradients = -(-self.stop.tokens // (max(self.task.batch_sizes(1), default=1) * self.task.context))
             object.__setattr__(self, "stop", self.stop.model_copy(update={"tokens": None, "gradients": gradients}))
         return self
 
@@ -236,7 +182,7 @@ class Run(Component):
         try:
             self.protocol.check(self.cluster)
         except ValueError as error:  # so that the message names the protocol's line
-            raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "protocol"}) from error
+            raise _at("protocol", str(error)) from error
         self.algorithm.check(self.cluster.size)
         if self.task is None and self.has_target:
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
@@ -260,6 +206,8 @@ class Run(Component):
         if layout.blocks > 1 and not self.algorithm.divisible:
             raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
         self._codes(layout)
+        if self.task is not None and (reason := self._misfit(self.task, layout)):
+            raise _at("task", reason)
         if self.task is not None and self.task.replicas_start == "apart" and layout.replicas < self.cluster.size:
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
@@ -346,6 +294,25 @@ class Run(Component):
         if self.protocol.sends_sums and not codec.summable:
             raise ValueError("in this protocol workers send sums, but this codec's messages cannot be added up: use `float`")
 
+    def _misfit(self, task: Task, layout: Layout) -> str:
+        """Return why the workers' batches do not fit the cluster, or why means over workers cannot be weighted by them."""
+        if isinstance(task.batch_size, tuple) and len(task.batch_size) != self.cluster.size:
+            return (
+                f"`batch_size` has {len(task.batch_size)} numbers; expected one for each of the {self.cluster.size} workers, "
+                "or one number for all"
+            )
+        if task.has_unequal_batches and layout.local(self.cluster.size):
+            return (
+                "in this protocol workers average models of their own, without weights by examples: give `batch_size` one "
+                "number, or take a system whose workers send gradients, such as `ssgd` or `asgd` with its usual protocol"
+            )
+        if task.has_unequal_batches and not self.algorithm.weights_examples:
+            return (
+                "this algorithm compares the gradients of a round, which must be means of the same number of examples: "
+                "give `batch_size` one number"
+            )
+        return ""
+
     def _ends(self) -> None:
         """Raise ValueError for a run that would take days, usually because times were given in another unit."""
         in_time = math.inf if self.stop.seconds is None else self.stop.seconds * self.cluster.gradients_per_second
@@ -355,6 +322,11 @@ class Run(Component):
                 f"`stop` lets workers compute about {number:.1g} gradients, more than {MOST_GRADIENTS:g}: give fewer "
                 "`gradients`, `updates` or `seconds` (compute times are in seconds)"
             )
+
+
+def _at(key: str, reason: str) -> PydanticCustomError:
+    """Return an error whose message names the line of a run's part."""
+    return PydanticCustomError("component", "{reason}", {"reason": reason, "key": key})
 
 
 def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:

@@ -45,6 +45,9 @@ def located(path: Path) -> Path:
         return path
     if str(path) in names() and (not there or path.is_dir()):
         return file_of(str(path))
+    if path.is_dir():
+        inside = ", ".join(str(file) for file in sorted(path.glob("*.yaml"))[:3]) or "FILE; `fred new FILE` starts one"
+        raise FredError(f"{path} is a folder; expected a scenario file, such as {inside}")
     if not there:
         beside = [str(each) for each in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise FredError(

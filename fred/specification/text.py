@@ -18,6 +18,11 @@ Keys = tuple[str | int, ...]  # the keys that lead to a value in a document
 _MOST_VALUES = 1_000_000  # in one file, with aliases expanded
 _FIRST_COMMENT = re.compile(r"\ufeff?\s*((?:[ \t]*#[^\n]*(?:\n|$))*)")
 _DUPLICATE = re.compile(r'found duplicate key "([^"]*)" .*', re.DOTALL)
+_CURES = {  # ruamel's words -> what to do
+    "found character '\\t'": "found a tab; indent with spaces",
+    "found '<stream end>'": "the text ends within a list, a mapping or a quotation; close it with `]`, `}` or a quote",
+    "found unexpected end of stream": "the text ends within a quotation; close it with a quote",
+}
 _FOR_EDITORS = "yaml-language-server:"
 
 
@@ -81,6 +86,7 @@ def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, i
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = _DUPLICATE.sub(r"the key `\1` is there twice", error.problem or error.context or "")
+        reason = next((cure for words, cure in _CURES.items() if words in reason), reason)
         raise FredError(f"{where(mark.line + 1 if mark else 1)}: {reason}") from None
     except RecursionError:
         raise FredError(f"{where(1)}: it is nested too deeply, or contains itself") from None

@@ -23,6 +23,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 
 import heapq
 import math
+import operator
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -118,12 +119,13 @@ class TimeLimited(_Allotted):
         for name, given in (("trials", self.trials), ("limit", self.limit)):
             if isinstance(given, tuple) and len(given) != cluster.size:
                 raise ValueError(f"`{name}` has {len(given)} numbers; expected one for each of the {cluster.size} workers")
-        if not self._expected(cluster):
+        if not any(self._expected(cluster)):
             raise ValueError("no gradient would ever be ready in time; raise `limit`, or give somebody `trials`")
 
     def _server(self, sim: Simulation) -> "_Server":
         trials = self._trials(sim.cluster)
-        return _Server(sim, self._limits(sim.cluster), lambda: list(trials), 1 / self._expected(sim.cluster))
+        expected = math.fsum(map(operator.mul, sim.weights, self._expected(sim.cluster)))
+        return _Server(sim, self._limits(sim.cluster), lambda: list(trials), 1 / expected)
 
     def _trials(self, cluster: Cluster) -> list[int]:
         return list(self.trials) if isinstance(self.trials, tuple) else [self.trials] * cluster.size
@@ -135,15 +137,15 @@ class TimeLimited(_Allotted):
         members = zip(given, medians, cluster.worker_speeds(), strict=True)
         return [round((limit or median / speed) * NANOSECONDS) for limit, median, speed in members]
 
-    def _expected(self, cluster: Cluster) -> float:
-        """Return the expected number of gradients that are ready in time in a round."""
+    def _expected(self, cluster: Cluster) -> list[float]:
+        """Return the expected number of each worker's gradients that are ready in time in a round."""
         points = (np.arange(_POINTS) + 0.5) / _POINTS
         samples = cluster.of_distributions(lambda latency: latency.sample(points))
         members = zip(self._trials(cluster), self._limits(cluster), samples, cluster.worker_speeds(), strict=True)
-        return math.fsum(
+        return [
             trials * float(np.mean(np.rint(seconds / speed * NANOSECONDS) <= limit))
             for trials, limit, seconds, speed in members
-        )
+        ]
 
 
 class Bandit(_Allotted):
@@ -169,7 +171,7 @@ class Bandit(_Allotted):
     def _server(self, sim: Simulation) -> "_Server":
         wanted = self.gradients or sim.workers
         bandit = Bounds(sim.workers, self.width, self.scale)
-        return _Server(sim, [NEVER] * sim.workers, lambda: bandit.shares(wanted), 1 / wanted, bandit)
+        return _Server(sim, [NEVER] * sim.workers, lambda: bandit.shares(wanted), bounds=bandit)
 
 
 class Bounds:
@@ -231,11 +233,13 @@ class _Server:
         sim: the run.
         limits: time limit of each worker, ns.
         allot: returns each worker's number of trials in the next round.
-        weight: factor of a round's sum of gradients.
+        weight: factor of a round's sum of gradients; None: their mean.
         bounds: receives each observed compute time, if given.
     """
 
-    def __init__(self, sim: Simulation, limits: list[int], allot: Allot, weight: float, bounds: Bounds | None = None):
+    def __init__(
+        self, sim: Simulation, limits: list[int], allot: Allot, weight: float | None = None, bounds: Bounds | None = None
+    ):
         self._sim, self.limits, self._allot, self._weight, self._bounds = sim, limits, allot, weight, bounds
         self._open()
 

@@ -150,7 +150,7 @@ class BatchSums(_Bounded):
                 yield gradients[-1].finished
             yield from sim.send(gradients[-1])
             accepted = applied.accepts(read, self.steps)
-            use = sim.add if accepted else sim.drop
+            use = partial(sim.add, weight=1.0) if accepted else sim.drop  # of one worker, as they are
             for gradient in gradients[:-1]:
                 use(gradient, cost=NOTHING)
             use(gradients[-1])

@@ -47,6 +47,7 @@ G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
 
     divisible: ClassVar[bool] = False  # lengths are those of whole gradients
     has_statistic: ClassVar[bool] = True
+    weights_examples: ClassVar[bool] = False  # the variance is that of equally noisy gradients
 
     smoothness: Annotated[float, Field(gt=0)] | None = Field(
         None, description="L: smoothness of the loss; absent: 1 / learning rate, for which that rate is optimal"

@@ -79,8 +79,7 @@ class Recorder:
         rows: float = math.inf,
         listener: Listener | None = None,
     ):
-        self.workers = workers
-        self.layout = layout
+        self.workers, self.layout = workers, layout
         self.full = False
         self._blocks = layout.blocks
         self._changes_wanted, self._gradients_wanted = _whole(updates * layout.blocks), _whole(gradients)
@@ -96,9 +95,9 @@ class Recorder:
         self._many_unsettled = _FEW_UNSETTLED
         self._left: list[Gradient] = []  # gradients of both kinds that were in flight when it became full
         self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # gradients in each open round
+        self._totals = [0.0] * cells  # sum of their weights
         self._mailboxes = 0
-        self._rows = bytearray()
-        self._intervals = bytearray()
+        self._rows, self._intervals = bytearray(), bytearray()
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # live objects for each message, if there is a listener
 
@@ -161,15 +160,18 @@ class Recorder:
         self._write(_ADD, now, gradient, replica, block, size, messages, weight)
         if self.listener is not None:
             self._tell()
-        self._joined[replica * self._blocks + block].append(gradient)
+        self._joined[cell := replica * self._blocks + block].append(gradient)
+        self._totals[cell] += weight
 
     def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
-        """Record one update of `block`: the sum of the gradients in its round, times `weight` (default: 1 / their number)."""
+        """Record one update of `block`: the sum of its round times `weight` (default: 1 / sum of the weights, for the mean)."""
         cell = replica * self._blocks + block
         joined, clock = self._joined[cell], self.clocks[cell]
-        weight = (1.0 / len(joined) if joined else 1.0) if weight is None else weight
+        if weight is None and joined and not self._totals[cell]:
+            raise FredError("the weights of a round sum to 0, so it has no mean: give `commit` a `weight`")
+        weight = (1.0 / self._totals[cell] if joined else 1.0) if weight is None else weight
         self._rows += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
-        self._joined[cell] = []
+        self._joined[cell], self._totals[cell] = [], 0.0
         for gradient in joined:
             self._use(gradient)
         self._changed(cell)

@@ -74,6 +74,7 @@ class Restorable(Recorder):
         self.clocks[:], self.steps[:] = kept.clocks, kept.steps
         self.latest[:] = self._none_begun
         self._unsettled, self._joined = [], [[] for _ in self._joined]
+        self._totals = [0.0] * len(self._joined)
         for worker, begin, end in kept.begun:
             self.of_job(What.LOST, begin, end, worker)
         kept.begun.clear()  # once only, however often the job goes back

@@ -30,6 +30,7 @@ class Simulation(Averaging):
         recorder: writes the schedule, and tells when it is full.
         seed: seed of all random draws.
         sizes: bytes of models and messages.
+        weights: weight of each worker's gradients in means over workers, 1 on average [workers]; empty: all are 1.
 
     A protocol receives one in `start`. Without a protocol it is driven by hand:
 
@@ -49,8 +50,9 @@ class Simulation(Averaging):
         [(0, 'PULL'), (500000000, 'PUSH'), (500000000, 'PULL'), (1000000000, 'PUSH')]
     """
 
-    def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int = 0):
+    def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int = 0, weights: Sequence[float] = ()):
         super().__init__(cluster, recorder, seed, sizes)
+        self.weights = weights or (1.0,) * cluster.size
         self._cut = self.blocks if self.blocks > 1 else 0  # number of blocks that a copy must have
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
@@ -332,18 +334,24 @@ class Simulation(Averaging):
             self._settle(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
 
-    def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
-        """Add `gradient`, times `weight`, to the open round of a `block` of a `replica`; `cost` as in `push`."""
+    def add(
+        self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float | None = None
+    ) -> None:
+        """Add `gradient`, times `weight`, to the open round of a `block` of a `replica`; `cost` as in `push`.
+
+        The weight defaults to that of its worker: the number of examples in its minibatch over the workers' mean number.
+        """
         now = self.env._now  # repeats lines of `push`: a shared function takes 1 % more time in either
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
         size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
         if self._lives is not None:
             self._settle(gradient)
+        weight = self.weights[gradient.worker] if weight is None else weight
         self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
-        """Apply the round's sum times `weight` (default: 1 / number of gradients, hence their mean) as one update.
+        """Apply the round's sum times `weight` (default: 1 / sum of its weights, hence their mean) as one update.
 
         The round is that of a `block` of a `replica`; a new one opens.
         """

@@ -148,6 +148,10 @@ def panels(count: int, each: tuple[float, float], view: View, most: int = 3, sha
         most: largest number of panels in a row.
         share: axes that all panels share, `x`, `y` or both.
     """
+    if view.ax is not None:
+        if count != 1:
+            raise FredError(f"this figure has {count} panels, which do not fit into one `ax`; draw it without `ax`")
+        return view.ax.figure, [view.ax]
     columns = min(most, max(1, count))
     wide, high = columns * each[0], each[1]
     if view.inches:
@@ -171,7 +175,7 @@ def headline(figure: Picture, title: str, view: View) -> None:
         title: plain text; `$` does not start mathematics.
         view: the view; if it sets a width, the figure is for a paper.
     """
-    if view.width is None:
+    if view.width is None and view.ax is None:
         words = "\n".join(textwrap.wrap(title, int(10.8 * figure.get_figwidth())))
         figure.suptitle(words, x=0.01, ha="left", fontsize=10.8, fontweight="bold", parse_math=False)
 
@@ -183,6 +187,8 @@ def caption(figure: Picture, *said: str) -> None:
         figure: the figure; it grows by the lines of the caption.
         said: parts of the caption; empty ones are left out.
     """
+    if not isinstance(figure, Picture):
+        return  # the user's figure has a caption of its own
     size = float(matplotlib.rcParams["font.size"])
     room = int(figure.get_figwidth() * 72 / (0.56 * size))
     words = textwrap.wrap("; ".join(filter(None, said)), room, break_on_hyphens=False)
@@ -216,6 +222,9 @@ def legend(figure: Picture, axis: Axes, view: View) -> None:
         view: the view; if it sets a width, the figure is for a paper.
     """
     shown = [line for line in axis.get_lines() if line.get_label() not in (BEST, TARGET)]
+    if view.ax is not None:
+        axis.legend(handles=shown)
+        return
     letters = matplotlib.rcParams["font.size"]
     size = letters if len(shown) <= _ROOM else 0.75 * letters
     if view.width is None:
@@ -234,7 +243,7 @@ def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size:
         labels: their labels.
         size: font size, points.
     """
-    if not len(handles):
+    if not len(handles) or not isinstance(figure, Picture):
         return
     size = size or float(matplotlib.rcParams["font.size"])
     one = (

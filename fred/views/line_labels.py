@@ -29,7 +29,7 @@ def named(figure: Picture, axes: Sequence[Axes], view: View) -> None:
     lines = [line for line in axes[-1].get_lines() if line.get_label() not in (BEST, TARGET)]
     same = {line.get_label() for line in lines} >= {line.get_label() for line in axes[0].get_lines()} - {BEST, TARGET}
     one_row = np.ptp([axis.get_position().y0 for axis in axes]) == 0
-    if view.width is None and one_row and same and 0 < len(lines) <= _MOST:
+    if view.width is None and view.ax is None and one_row and same and 0 < len(lines) <= _MOST:
         ends = np.array([_end(axes[-1], line) for line in lines])
         if (ends[:, 0] > _NEAR).all():
             _label(figure, axes[-1], lines, ends)

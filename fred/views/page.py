@@ -13,12 +13,12 @@ import pandas as pd
 from fred.base.version import __version__
 from fred.components.component import own_classes
 from fred.outcomes.tables import Tables
+from fred.specification.writing import as_yaml
 from fred.views import machines, page_curves, page_replay, page_staleness, page_tables
 from fred.views.machines import counted
 from fred.views.table import Cell, Table
 from fred.views.verdict import answer
 from fred.views.view import COLOURS, OF_TIME
-from fred.views.writing import as_yaml
 
 MARK = b'<meta name="generator" content="FRED">'  # identifies a file as a report
 _YAML = 30_000  # letters of the scenario that are shown at most
@@ -53,18 +53,18 @@ def page(result: Tables, about: Circumstances) -> str:
     parts = {
         "title": escape(result.scenario.title or "A result of FRED"),
         "asked": _asked(result),
-        "answer": _part(lambda: f'<p id="answer">{escape(answer(result))}</p>'),
+        "answer": part(lambda: f'<p id="answer">{escape(answer(result))}</p>'),
         "thinned": _thinned(data["curves"], result.swept),
-        "runs": _part(partial(page_tables.of_runs, result)),
-        "pairs": _part(partial(page_tables.pairs, result)),
-        "seeds": _part(partial(page_tables.by_seed, result)),
+        "runs": part(partial(page_tables.of_runs, result)),
+        "pairs": part(partial(page_tables.pairs, result)),
+        "seeds": part(partial(page_tables.by_seed, result)),
         "sweep": _sweep(result) if result.swept else "",
-        "workers_time": _part(partial(page_tables.workers_time, result)),
-        "staleness": _part(partial(page_staleness.of_gradients, result)),
-        "machines": _part(partial(machines.machines, result.outcomes)),
-        "scenario": _part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
+        "workers_time": part(partial(page_tables.workers_time, result)),
+        "staleness": part(partial(page_staleness.of_gradients, result)),
+        "machines": part(partial(machines.machines, result.outcomes)),
+        "scenario": part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
         "environment": _facts({"fred": __version__, **about.environment}),
-        "digests": _part(partial(_digests, result)),
+        "digests": part(partial(_digests, result)),
         "again": _again(result, about.file),
         "data": _as_script(data),
         **{name: _own(file) for name, file in _FILES.items()},
@@ -79,8 +79,12 @@ def _own(name: str) -> str:
     return (files("fred.views") / name).read_text(encoding="utf-8")
 
 
-def _part(make: Callable[[], str]) -> str:
-    """Return a part, or a note on why it is missing: an error in a report must not lose a result."""
+def part(make: Callable[[], str]) -> str:
+    """Return a part, or a note on why it is missing: an error in a report must not lose a result.
+
+    Args:
+        make: makes the part, as HTML.
+    """
     try:
         return make()
     except Exception as error:
@@ -109,7 +113,7 @@ def _curves(result: Tables) -> dict[str, Any]:
 
 
 def _sweep(result: Tables) -> str:
-    table = _part(partial(page_tables.of_sweep, result))
+    table = part(partial(page_tables.of_sweep, result))
     return (
         '<section aria-labelledby="h-sweep"><h2 id="h-sweep">Sweep</h2>'
         f'<div class="chart" data-of="sweep"></div>{table}</section>'

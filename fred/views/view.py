@@ -53,6 +53,7 @@ class View:
         end: end of the timeline, virtual time in s.
         workers: workers on the timeline, in this order.
         looks: colour and dashes by the name of a run; other runs get theirs by their order.
+        ax: axes of another figure to draw the only panel into, without title and caption; None: a figure of its own.
     >>> View(against=("update",))
     Traceback (most recent call last):
     ...
@@ -65,6 +66,7 @@ class View:
     end: float | None = None
     workers: tuple[int, ...] | None = None
     looks: Mapping[str, Look] = field(default_factory=dict)
+    ax: Any = None
 
     def __post_init__(self) -> None:
         if self.width is not None and self.width not in WIDTHS:

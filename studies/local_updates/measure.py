@@ -66,7 +66,7 @@ def rows_of(result: fred.Result, names: Mapping[str, str]) -> pd.DataFrame:
 def _batch(result: fred.Result, point: str) -> int:
     task = result.scenario.runs[point].task
     assert task is not None
-    return task.batch_size
+    return task.batch_sizes(1)[0]
 
 
 def _tried(result: fred.Result, run: str) -> dict[str, set[float]]:

@@ -51,7 +51,8 @@ def recomputed(outcome: Outcome, plain: type[Plain] | None = None) -> Recomputed
     size = run.task.batch_size
 
     def minibatch(worker: int, step: int) -> np.ndarray:
-        return batch_indices(seed, worker, step, batch_size=size, examples=len(data))
+        indices = batch_indices(seed, worker, step, batch_size=size, examples=len(data))
+        return indices[indices >= 0]  # without padding
 
     frame = outcome.schedule.frame()
     final = recompute(frame, servers, data.inputs, data.answers, minibatch, plain.model, send, differ)

@@ -16,12 +16,18 @@ Size = Callable[[bytes, Path], int]  # returns the largest size of a file, given
 _BEGINNING, _PIECE = 16, 1 << 20  # bytes
 
 
+_FILES = {
+    "mnist": "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz",
+    "cifar10": "data_batch_1.bin to data_batch_5.bin and test_batch.bin (the binary version)",
+}
+
+
 def folder(given: InputPath | None, name: str) -> Path:
     """Return the folder of a data set's files: the given one, or else $FRED_DATA/<name>. Raises FredError."""
     if given is None and not os.environ.get("FRED_DATA"):
         raise FredError(
-            f"data `{name}`: no folder given; set `directory:` in the scenario, or the variable FRED_DATA to a folder "
-            f"that holds `{name}/`"
+            f"data `{name}`: no folder given; FRED downloads nothing: put {_FILES.get(name, 'its files')} into a folder "
+            f"`{name}/`, and set the variable FRED_DATA to the folder that holds it, or `directory:` in the scenario to itself"
         )
     found = Path(os.environ["FRED_DATA"]) / name if given is None else given.located()
     try:

@@ -61,6 +61,10 @@ class FlaxModel(Model):
         """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
         return self.module().apply(params, inputs, **self._told(training=False))
 
+    def with_params(self, params: Params) -> Any:
+        """Return the module bound to `params`."""
+        return self.module().bind(params)
+
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
         return self.module().apply(params, inputs, **self._told(training=True), rngs={"dropout": key})
@@ -121,9 +125,13 @@ class NNXModel(Model):
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
+        return self.with_params(params)(inputs)
+
+    def with_params(self, params: Params) -> Any:
+        """Return the module with these `params`, without dropout."""
         module = self._with(params, jax.random.key(0))
         module.eval()
-        return module(inputs)
+        return module
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
@@ -200,10 +208,14 @@ class EquinoxModel(Model):
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
+        return jax.vmap(self.with_params(params))(inputs)
+
+    def with_params(self, params: Params) -> Any:
+        """Return the module with these `params`, without dropout. It maps one input."""
         import equinox
 
         module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
-        return jax.vmap(equinox.nn.inference_mode(module) if self.draws else module)(inputs)
+        return equinox.nn.inference_mode(module) if self.draws else module
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""

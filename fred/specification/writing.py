@@ -6,15 +6,14 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from fred.components.input_path import name_alone
-from fred.specification.loading import Scenario
 from fred.specification.text import first_comment
 
 
-def as_yaml(scenario: Scenario, most: int | None = None) -> str:
+def as_yaml(scenario: Any, most: int | None = None) -> str:
     """Return a scenario as YAML. Read again in the folder of its input files, it gives the same scenario.
 
     Args:
-        scenario: the scenario.
+        scenario: a `Scenario`, whose own methods call this.
         most: approximate number of letters after which the text is cut, and a line says where the rest is; None: no limit.
     >>> import fred
     >>> scenario = fred.scenario(
@@ -43,7 +42,7 @@ def as_yaml(scenario: Scenario, most: int | None = None) -> str:
     return comment + text.getvalue()
 
 
-def _swept(scenario: Scenario, runs: dict[str, Any]) -> dict[str, Any]:
+def _swept(scenario: Any, runs: dict[str, Any]) -> dict[str, Any]:
     """Return the runs with all points of a sweep merged into one run with a `sweep`, in the order of the scenario."""
     best = {"best": scenario.best} if scenario.best else {}
     members: dict[str, list[str]] = {}

@@ -1,0 +1,79 @@
+"""Parameters by path, as results store them, and back as the pytree of their model."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.base.errors import FredError
+from fred.learning.data.dataset import Data, loaded
+from fred.learning.loss import CALIBRATED_BY
+from fred.learning.models.model import Model, Params
+
+Named = dict[str, NDArray[Any]]  # arrays by path, such as `layer0/weights`
+
+
+def plain(array: jax.Array) -> NDArray[Any]:
+    """Return an array as NumPy has it, with one NaN for all: their signs and payloads depend on the order of operands.
+
+    Args:
+        array: a JAX array of any shape.
+    """
+    return np.where(np.isnan(array), np.float32(np.nan), array)
+
+
+def to_named(params: Params) -> Named:
+    """Return each parameter array under its path."""
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return {_path(keys): plain(leaf) for keys, leaf in leaves}
+
+
+def to_pytree(named: Named, model: Model, data: Data, seed: int) -> Params:
+    """Return parameters as the pytree that the model's `init` returns. Raises FredError if they belong to another model.
+
+    Args:
+        named: the arrays by path.
+        model: the model.
+        data: the data set, which fixes the shapes of inputs and outputs.
+        seed: seed of generated data.
+    """
+    examples = loaded(data, seed)
+    shapes = jax.eval_shape(lambda key: model.init(key, examples.train.inputs.shape[1:], examples.outputs), jax.random.key(0))
+    leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)
+    paths = [_path(keys) for keys, _ in leaves]
+    if sorted(paths) != sorted(named) or any(
+        named[path].shape != leaf.shape for path, (_, leaf) in zip(paths, leaves, strict=True)
+    ):
+        raise FredError("the stored parameters are not those of this model: was its class changed since the run?")
+    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(named[path]) for path in paths])
+
+
+def for_evaluation(params: Params, model: Model, data: Data, seed: int) -> Params:
+    """Return what a model is evaluated with: its parameters, with means and variances for batch normalisation if it has any.
+
+    Args:
+        params: its parameters, as a pytree.
+        model: the model.
+        data: the training data, which gives the means and variances.
+        seed: seed of generated data.
+    """
+    if not model.calibrates:
+        return params
+    return model.calibrated(params, jnp.asarray(loaded(data, seed).train.inputs[:CALIBRATED_BY]))
+
+
+def predict(params: Params, model: Model, inputs: Any) -> NDArray[Any]:
+    """Return a model's outputs [n, outputs] for `inputs` [n, ...].
+
+    Args:
+        params: its parameters, from `for_evaluation`.
+        model: the model.
+        inputs: inputs of n examples, in the form of the training data.
+    """
+    return np.asarray(model.apply(params, jnp.asarray(inputs, jnp.float32)))
+
+
+def _path(keys: Any) -> str:
+    return jax.tree_util.keystr(keys, simple=True, separator="/") or "params"

@@ -1,0 +1,100 @@
+"""Sentences about a result that a reader must know beside its numbers: doubts, runs that went wrong, how points were chosen."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from fred.outcomes import sweeps
+from fred.outcomes.precision import why_stopped
+from fred.outcomes.tables import Tables
+from fred.views.summary_table import number
+
+
+def notes(outcome: Tables) -> list[str]:
+    """Return all that the command line says about a result beside its tables, a sentence each.
+
+    Args:
+        outcome: the runs.
+    """
+    chosen = [choice(outcome)] if outcome.swept and outcome.chosen else []
+    return [*objections(outcome), *chosen, *(f"{line}." for line in why_stopped(outcome))]
+
+
+def choice(swept: Tables) -> str:
+    """Return a sentence that says by which criterion and on which seeds the best points were chosen, and which lie at an end.
+
+    Args:
+        swept: the runs, with a sweep.
+    """
+    scenario = swept.scenario
+    reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "reported on the same seeds"
+    by = f"{scenario.criterion.words} (the {scenario.criterion.way})"
+    ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in sweeps.at_the_ends(swept.sweep, swept.best)]
+    beyond = f"; at an end of the swept range, so extend it: {', '.join(ends)}" if ends else ""
+    return f"The best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}{beyond}."
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Return seeds in words, with ranges.
+
+    >>> _seeds((1, 2, 3, 7)), _seeds((4,))
+    ('seeds 1-3, 7', 'seed 4')
+    """
+    ordered = sorted(seeds)
+    starts = [seed for seed in ordered if seed - 1 not in seeds]
+    ends = [seed for seed in ordered if seed + 1 not in seeds]
+    return f"seed{'s' if len(seeds) > 1 else ''} " + ", ".join(
+        str(first) if first == last else f"{first}-{last}" for first, last in zip(starts, ends, strict=True)
+    )
+
+
+def objections(outcome: Tables) -> list[str]:
+    """Return one line for each doubt of a protocol, each swept run without a best point, and each run that went wrong.
+
+    Args:
+        outcome: the runs.
+    """
+    doubts = dict.fromkeys(doubt for each in outcome.outcomes for doubt in each.run.protocol.doubts())
+    unchosen = f"no point of its sweep has a finite {outcome.scenario.criterion.column} with all seeds, so none is the best"
+    without = [f"{run}: {unchosen}" for run in outcome.without_best]
+    return [*doubts, *without, *_divergences(outcome), *_standstills(outcome.summary)]
+
+
+def _divergences(outcome: Tables) -> list[str]:
+    """Return one warning for every run whose loss did not stay finite, or ended above twice its start."""
+    summary = outcome.summary
+    lost = summary[summary["diverged"].notna()]
+    return [
+        f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
+        + (
+            f"first seen after {rows['diverged'].min():,.0f} updates; try a smaller learning rate"
+            if rows["diverged"].min()
+            else "nor was it at the start: check the model's initial parameters and the data"
+        )
+        for name, rows in lost.groupby("name", sort=False)
+    ] + _risen(outcome.with_its_best() if outcome.chosen else outcome)
+
+
+def _risen(outcome: Tables) -> list[str]:
+    """Return one warning for every run whose loss ended above twice its start."""
+    ends: dict[str, list[tuple[float, float]]] = {}
+    for each in outcome.outcomes:
+        if each.run.task is not None and each.summary["diverged"] is None and len(each.metrics):
+            losses = each.metrics["loss"]
+            ends.setdefault(each.name, []).append((losses.iloc[0], losses.iloc[-1]))
+    risen = {name: [last for first, last in own if last > 2 * first > 0] for name, own in ends.items()}
+    return [
+        f"{name}: with {len(risen[name])} of {len(own)} seeds the loss ended above twice its start, at up to "
+        f"{number(max(risen[name]))}; try a smaller learning rate"
+        for name, own in ends.items()
+        if risen[name]
+    ]
+
+
+def _standstills(summary: pd.DataFrame) -> list[str]:
+    """Return one warning for every run in which nothing more happens before its time is over."""
+    still = summary[summary["standstill"].notna()]
+    return [
+        f"{name} stands still with {len(rows)} of {(summary['name'] == name).sum()} seeds: {rows['standstill'].iloc[0]}"
+        for name, rows in still.groupby("name", sort=False)
+    ]
