@@ -366,6 +366,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     '; write a space after the colon: `workers: 8`'
     >>> registry.nearest("psp", ["ssp", "psp-sgd"]), registry.nearest("lr", ["momentum", "learning_rate"])
     ('; did you mean `psp-sgd`?', '; did you mean `learning_rate`?')
+    >>> registry.nearest("DPSGD", ["ad-psgd", "d-psgd"])  # the name of a class in Python
+    '; did you mean `d-psgd`?'
     """
     known = list(known)
     key, colon, value = word.partition(":")
@@ -373,6 +375,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return f"; write a space after the colon: `{key}: {value}`"
     initials = {"".join(part[:1] for part in re.split("[-_]", name)): name for name in known}
     match = [name for name in known if name.startswith(f"{word}-")] or [initials[key] for key in [word] if key in initials]
+    match = match or [name for name in known if re.sub("[-_]", "", name) == word.lower()]
     match = match or difflib.get_close_matches(word, known, n=1)
     return f"; did you mean `{match[0]}`?" if match else ""
 
