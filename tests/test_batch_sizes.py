@@ -264,7 +264,3 @@ class TestRefusals:
         with pytest.raises(FredError, match=r"model `.*Dropped` .* padded .*: give `task.batch_size` one number"):
             check("run", make_run(task=task), 3)
         check("run", make_run(task={**task, "batch_size": [4, 4, 4, 4]}), 3)
-
-    def test_weights_that_sum_to_0_have_no_mean(self):
-        with pytest.raises(FredError, match="weights of a round sum to 0, so it has no mean: give `commit` a `weight`"):
-            execute("run", given_run(1.0, -1.0, task=None), 3)

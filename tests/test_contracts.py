@@ -155,7 +155,9 @@ def test_what_went_around_validation_deep_inside_is_found_with_its_place():
     run = make_run(task=None, cluster={"workers": 2, "compute": {"name": "mixture", "components": [COMPUTE], "weights": [1]}})
     assert revalidated(run) == run
     object.__setattr__(run.cluster.compute.components[0], "sigma", -1.0)  # type: ignore[attr-defined]
-    with pytest.raises(FredError, match=r"^cluster\.compute\.components\.0\.sigma: found -1.0; expected greater than 0$"):
+    with pytest.raises(
+        FredError, match=r"^cluster\.compute\.components\.0\.sigma: found -1.0; expected greater than or equal to 0$"
+    ):
         revalidated(run)
 
 

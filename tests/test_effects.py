@@ -205,7 +205,7 @@ def test_dates_in_tables_of_seconds_are_refused(kind, text, tmp_path):
 
 def test_a_column_that_nothing_reads_is_refused_with_the_nearest_name(tmp_path):
     (tmp_path / "devices.csv").write_text("speed,uplaod\n1,2\n")
-    with pytest.raises(ValueError, match="has a column `uplaod`; did you mean `upload`"):
+    with pytest.raises(FredError, match="has a column `uplaod`; did you mean `upload`"):
         fred.Cluster(workers=1, network={}, devices={"file": str(tmp_path / "devices.csv")})
 
 
@@ -221,7 +221,7 @@ def test_a_column_that_nothing_reads_is_refused_with_the_nearest_name(tmp_path):
 )
 def test_counts_of_machines_are_checked_before_lists_are_built(data, message, tmp_path):
     (tmp_path / "counts.json").write_text(data)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(FredError, match=message):
         fred.Cluster(workers=1, faults=[{"name": "sessions", "file": str(tmp_path / "counts.json")}])
 
 
@@ -239,7 +239,7 @@ def test_counts_of_machines_are_checked_before_lists_are_built(data, message, tm
     ],
 )
 def test_numbers_beyond_the_clock_and_beyond_prices_are_refused(options):
-    with pytest.raises(ValueError, match=r"less than or equal to|greater than or equal to|1 ns or more"):
+    with pytest.raises(FredError, match=r"less than or equal to|greater than or equal to|1 ns or more"):
         fred.Cluster(workers=2, **options)
 
 

@@ -174,7 +174,7 @@ class TestFiles:
         for data, message in (
             (MNIST(directory=empty), f"put `train-images-idx3-ubyte` or .* into {empty}"),
             (CIFAR10(directory=empty), f"put `data_batch.*` or .* into {empty}"),
-            (MNIST(), "set `directory:` in the scenario, or the variable FRED_DATA"),
+            (MNIST(), "put train-images-idx3-ubyte.gz, .* and set the variable FRED_DATA"),
             (MNIST(directory=tiny_mnist), r"train-images-idx3-ubyte is not the canonical file: .* MD5 6bbc9ace"),
             (MNIST(directory=tiny_mnist, canonical=False, validation=30), r"`validation` \(30\) leaves none of 30 images to"),
         ):
@@ -380,7 +380,7 @@ def test_perplexity_is_of_the_tokens_alone_and_squared_differences_have_none():
 
 def test_what_cannot_be_is_refused():
     rate = {"name": "asgd", "learning_rate": 0.1}
-    with pytest.raises(ValueError, match=r"`width` \(10\) must be a multiple of `heads` \(4\)"):
+    with pytest.raises(FredError, match=r"`width` \(10\) must be a multiple of `heads` \(4\)"):
         Transformer(width=10)
     few_keys, no_best = (
         r"`keys` \(3\) must be at least as many as `pairs` \(8\)",

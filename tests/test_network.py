@@ -325,7 +325,7 @@ def test_wrong_files_and_options_are_refused(tmp_path):
         if isinstance(options, str):
             (tmp_path / "phones.csv").write_text(options)
             options = {"devices": {"file": tmp_path / "phones.csv"}, "network": {}}
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(FredError, match=message):
             Cluster(workers=4, **options)
 
 

@@ -91,7 +91,7 @@ def test_groups_may_have_traces_of_their_own(trace):
     assert make_run(task=None, cluster=same, stop={"updates": 3}).cluster == Cluster(**same)
     shared = Cluster(groups=[{"workers": 1}, {"workers": 2, "speed": 2}], compute=trace)
     assert np.array_equal(drawn(shared, 4), TIMES / [1, 2, 2])
-    with pytest.raises(ValueError, match="has 3 workers, but 2 take"):
+    with pytest.raises(FredError, match="has 3 workers, but 2 take"):
         Cluster(groups=[{"workers": 1, "compute": {"name": "constant", "seconds": 7}}, {"workers": 2}], compute=trace)
 
 
@@ -99,7 +99,7 @@ def test_messages_may_take_recorded_times_too(trace):
     schedule = record(Asynchronous(), Cluster(workers=3, network=Network(latency=trace)), gradients=3)
     pulls = schedule.rows(Verb.PULL)[:3]
     assert (schedule["end_ns"][pulls] / 1e9).tolist() == TIMES[0].tolist()
-    with pytest.raises(ValueError, match="has 3 workers, but 2 take"):
+    with pytest.raises(FredError, match="has 3 workers, but 2 take"):
         Cluster(workers=2, network=Network(latency=trace))
 
 

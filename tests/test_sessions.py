@@ -111,7 +111,7 @@ class TestPeriodic:
         assert faults.away("worker", 0, 0)[0] == faults.away("server", 1, 0)[0] == NEVER
         assert faults.away("worker", 1, 0) == (NANOSECONDS, 2 * NANOSECONDS)
 
-        with pytest.raises(ValueError, match="must be less than the `period`"):
+        with pytest.raises(FredError, match="must be less than the `period`"):
             Periodic(available=5.0, period=5.0)
 
 
@@ -140,5 +140,5 @@ class TestCrashes:
 
     def test_one_of_mean_and_distribution_is_needed(self):
         for options in ({}, {"mean_up": 1.0, "up": SECOND}):
-            with pytest.raises(ValueError, match="give `mean_up`, for exponential times, or their distribution as `up`"):
+            with pytest.raises(FredError, match="give `mean_up`, for exponential times, or their distribution as `up`"):
                 Cluster(workers=1, faults=[{"name": "crashes", **options}])

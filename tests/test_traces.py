@@ -259,7 +259,7 @@ def test_a_unit_that_nobody_says_is_asked_for(tmp_path, content, likely):
     with pytest.raises(UnclearTraceError, match=f"in which unit are the times .* `unit: {likely}`, or") as refused:
         read(path)
     assert refused.value.fix == ("--unit", likely)
-    with pytest.raises(ValueError, match="in which unit are the times"):
+    with pytest.raises(FredError, match="in which unit are the times"):
         RecordedTrace(file=str(path))
     assert read(path, unit="ns").seconds[0, 0] * 1e9 == pytest.approx(
         float(content.split()[1].split(",")[-1 if "step" in content else 0])

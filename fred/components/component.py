@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, quoted
 from fred.components import own_code, registry
 from fred.components.input_path import InputPath, UnreadError
 from fred.components.limits import LONGEST
@@ -231,7 +231,7 @@ def settings_of(value: Any, keys: tuple[str | int, ...] = ()) -> Any:
         if (component := registry.object_of(value, _are_data(keys))) is not None:
             return component
     except FredError as error:
-        raise FredError(f"{'.'.join(map(str, keys))}: {error}") from None
+        raise FredError(f"{'.'.join(key if isinstance(key, str) else quoted(key) for key in keys)}: {error}") from None
     if isinstance(value, Mapping):
         return {key: settings_of(option, (*keys, key)) for key, option in value.items()}
     if isinstance(value, list | tuple):
@@ -245,7 +245,7 @@ def _are_data(keys: tuple[str | int, ...]) -> bool:
     >>> _are_data(("task", "data")), _are_data(("sweep", "over", "task.data")), _are_data(("sweep", "over", "task.data", 0))
     (True, False, True)
     """
-    path = ".".join(map(str, keys))
+    path = ".".join(key if isinstance(key, str) else quoted(key) for key in keys)
     if re.search(r"sweep\.over\.task\.data(\.\d+)?$", path):
         return isinstance(keys[-1], int)
     return path == "task.data" or path.endswith(".task.data")

@@ -229,8 +229,9 @@ def rule_named(name: str) -> CutoffRule:
         known = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT])
         among = ", ".join((*known, "count:N", "deadline:SECONDS"))
         raise FredError(f"no rule `{name}`; expected some of {among}{registry.nearest(name, known)}")
+    cls = registry.lookup("cutoff", name)
     try:
-        rule = registry.lookup("cutoff", name)()
+        rule = cls()
     except FredError as error:
         raise FredError(f"rule `{name}` has options without defaults; give them in a scenario") from error
     assert isinstance(rule, CutoffRule)

@@ -51,8 +51,8 @@ _NEARLY = 1e-6  # of a step: a whole number of steps may miss a time by the roun
 class FedCompass(FedAvg):
     """Semi-asynchronous federated averaging: pseudo-gradients of a group of clients, weighted by staleness, move the model.
 
-    The weights p_i of all clients sum to 1, so a group of a few clients moves the model less. The published code multiplies
-    each pseudo-gradient by 0.9 as well (`server_rate`).
+    Weights p_i of all clients sum to 1, so a few clients move the model less. The published code multiplies each
+    pseudo-gradient by 0.9, too (`server_rate`).
 
     Two of two clients, whose pseudo-gradients of 1 are 0 and 3 updates stale:
 
@@ -129,7 +129,8 @@ class ArrivalGroups(Protocol):
         description="whether the server measures the time per step in first tasks, or knows its mean at the start",
     )
     weights: Literal["equal", "size"] = Field(
-        default="equal", description="weight p_i of a pseudo-gradient: equal, or in proportion to the client's examples"
+        default="equal",
+        description="weight p_i of a pseudo-gradient: equal, or by the client's examples (usual for `fedcompass`)",
     )
 
     @model_validator(mode="after")

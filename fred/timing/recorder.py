@@ -95,7 +95,7 @@ class Recorder:
         self._many_unsettled = _FEW_UNSETTLED
         self._left: list[Gradient] = []  # gradients of both kinds that were in flight when it became full
         self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # gradients in each open round
-        self._totals = [0.0] * cells  # sum of their weights
+        self._totals = [0.0] * cells  # sum of their shares
         self._mailboxes = 0
         self._rows, self._intervals = bytearray(), bytearray()
         self.listener = listener
@@ -155,20 +155,28 @@ class Recorder:
         if self.listener is not None:
             self._tell()
 
-    def add(self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int) -> None:
-        """Record that `gradient` joins the open round of `block`."""
+    def add(
+        self,
+        now: int,
+        gradient: Gradient,
+        replica: int,
+        block: int,
+        weight: float,
+        size: int,
+        messages: int,
+        share: float = 1.0,
+    ) -> None:
+        """Record that `gradient` joins the open round of `block`; `share` is its part of the number that a mean divides by."""
         self._write(_ADD, now, gradient, replica, block, size, messages, weight)
         if self.listener is not None:
             self._tell()
         self._joined[cell := replica * self._blocks + block].append(gradient)
-        self._totals[cell] += weight
+        self._totals[cell] += share
 
     def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
-        """Record one update of `block`: the sum of its round times `weight` (default: 1 / sum of the weights, for the mean)."""
+        """Record one update of `block`: the sum of its round times `weight` (default: 1 / number of its messages)."""
         cell = replica * self._blocks + block
         joined, clock = self._joined[cell], self.clocks[cell]
-        if weight is None and joined and not self._totals[cell]:
-            raise FredError("the weights of a round sum to 0, so it has no mean: give `commit` a `weight`")
         weight = (1.0 / self._totals[cell] if joined else 1.0) if weight is None else weight
         self._rows += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
         self._joined[cell], self._totals[cell] = [], 0.0

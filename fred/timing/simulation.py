@@ -347,13 +347,14 @@ class Simulation(Averaging):
         size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
         if self._lives is not None:
             self._settle(gradient)
-        weight = self.weights[gradient.worker] if weight is None else weight
-        self.record.add(now, gradient, replica, block, weight, size, messages)
+        share = self.weights[gradient.worker] if weight is None else 1.0
+        self.record.add(now, gradient, replica, block, share if weight is None else weight, size, messages, share)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
-        """Apply the round's sum times `weight` (default: 1 / sum of its weights, hence their mean) as one update.
+        """Apply the round's sum times `weight` (default: 1 / number of its messages, for their mean) as one update.
 
-        The round is that of a `block` of a `replica`; a new one opens.
+        The round is that of a `block` of a `replica`; a new one opens. Messages with the default weight count in proportion to
+        their examples.
         """
         self.record.commit(self.now, replica, block, weight)
 
