@@ -54,7 +54,7 @@ class TestReadme:
 
     def test_the_scenario_in_python_runs(self, folder):
         names: dict[str, Any] = {}
-        text = block(README, "python", "fred.arrays").replace("updates=500", "updates=20").replace("jobs=2", "jobs=1")
+        text = block(README, "python", "fred.scenario(").replace("updates=500", "updates=20").replace('jobs="all"', "jobs=1")
         exec(compile(text, "README.md", "exec"), names)
         assert len(names["result"].summary) == 3
         assert fred.load_result("results/mine").summary.equals(names["result"].summary)
