@@ -165,6 +165,13 @@ class TestNotebook:
         assert "srcdoc=" in result.report()._repr_html_()
         assert "learning_rate" in result.scenario._repr_html_()
 
+    def test_notes_name_runs_that_miss_their_target(self):
+        reached = {"evaluate": {"target_error": 0.8}, "stop": {"updates": 100}}
+        runs = {"short": {"evaluate": {"target_error": 0.01}}, "long": reached}
+        assert fred.run(SETTINGS | {"task": TASK, "runs": runs}, seeds=[1, 2]).notes == [
+            "short did not reach error 0.01 with 2 of 2 seeds."
+        ]
+
     def test_figures_go_into_given_axes_with_labels_and_keep_their_colours(self):
         result = fred.run(SETTINGS | {"task": TASK, "runs": {"a": {}, "b": {"cluster": {"workers": 3}}}})
         figure = Figure()

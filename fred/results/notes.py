@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fred.outcomes import sweeps
+from fred.outcomes.outcome import Outcome
 from fred.outcomes.precision import why_stopped
 from fred.outcomes.tables import Tables
 from fred.views.summary_table import number
@@ -17,7 +18,21 @@ def notes(outcome: Tables) -> list[str]:
         outcome: the runs.
     """
     chosen = [choice(outcome)] if outcome.swept and outcome.chosen else []
-    return [*objections(outcome), *chosen, *(f"{line}." for line in why_stopped(outcome))]
+    return [*objections(outcome), *chosen, *_missed(outcome), *(f"{line}." for line in why_stopped(outcome))]
+
+
+def _missed(outcome: Tables) -> list[str]:
+    """Return a sentence for each reported run that misses its target with some seeds."""
+    runs: dict[str, list[Outcome]] = {}
+    for one in outcome.chosen:
+        runs.setdefault(one.name, []).append(one)
+    lines = []
+    for name, seeds in runs.items():
+        goals = " and ".join(f"{quantity} {goal:g}" for quantity, goal in seeds[0].run.targets.items())
+        missed = sum((one.summary["target"] or {}).get("updates") is None for one in seeds) if goals else 0
+        if missed:
+            lines.append(f"{name} did not reach {goals} with {missed} of {len(seeds)} seeds.")
+    return lines
 
 
 def choice(swept: Tables) -> str:
