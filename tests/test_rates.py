@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fred
 from fred import FredError
 from fred.learning import rates
 from fred.learning.rates import RateSchedule
@@ -178,3 +179,15 @@ def test_where_there_are_many_replicas_every_example_is_judged_about_as_often(ex
     assert often.max() - often.min() <= 2
     if examples * replicas <= 1 << 15:
         assert (np.sort(judged, axis=1) == np.arange(examples)).all(), "each replica by all"
+
+
+@pytest.mark.parametrize("variant", ["std", "published-code", "literal"])
+def test_a_round_of_one_fresh_gradient_is_that_gradient(variant):
+    """FASGD's rule for rounds is its rule for gradients: same moments, same step, whatever the staleness."""
+    server = fred.systems.FASGD(learning_rate=0.1, variant=variant)
+    params, grads = {"w": jnp.array([0.5, -1.0, 2.0])}, {"w": jnp.array([0.1, 0.7, -0.3])}
+    state = server.init(params, 1).replace(clock=jnp.int32(7))
+    one = server.apply_update(state, grads, 4, 0)
+    other = server.apply_round(state, server.contribute(state, grads, 4, 0), 7, 1)
+    assert np.asarray(one.params["w"]) == pytest.approx(np.asarray(other.params["w"]), rel=1e-5)
+    assert (np.asarray(one.params["w"]) != np.asarray(params["w"])).all()

@@ -91,6 +91,12 @@ class TestThreshold:
         lengths = {schedule["time_ns"][drops].max() - began for began, _, drops in rounds[7:] if len(drops)}
         assert lengths == {best_threshold(times, apart)}
 
+    def test_nothing_is_dropped_where_all_are_alike(self):
+        assert best_threshold(np.array([[1, 2, 3, 1, 2, 3]]), np.array([0])) == 3
+        cluster = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}
+        run = outcome("dropcompute", {"micro_batches": 3, "measured": 2}, cluster, stop={"updates": 9}, task=None)
+        assert not run.schedule.counts()["dropped"]
+
 
 FOLLOWING = {"name": "dbw", "smoothness": 3.0}
 

@@ -93,6 +93,8 @@ class Size(NamedTuple):
         The shares sum to 1; a part of a byte counts as one:
             >>> Size.cut(1000, (0.5, 0.25, 0.25)), Size.cut(10, (1 / 3,) * 3).blocks
             (Size(whole=1000, blocks=(500, 250, 250)), (4, 4, 4))
+            >>> Size.cut(10, (0.7, 0.1, 0.2)).blocks, 10 * 0.7 > 7 or 100 * 0.07 > 7, Size.cut(100, (0.07, 0.93)).blocks
+            ((7, 1, 2), True, (7, 93))
         """
         return cls(whole, tuple(math.ceil(whole * share - 1e-6) for share in shares))  # 3,000 x 1/3 may exceed 1,000
 
