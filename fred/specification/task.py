@@ -54,7 +54,7 @@ class Task(Component):
     )
 
     @model_validator(mode="after")
-    def _apart(self) -> "Task":
+    def _parameters_are_drawn(self) -> "Task":
         if self.replicas_start == "apart" and getattr(self.model, "has_parameters", False):
             raise ValueError(
                 "`replicas_start: apart` draws parameters, and a module of NNX or Equinox has its own: return it from a class "

@@ -42,14 +42,14 @@ def result_html(tables: Tables, notes: Sequence[str]) -> str:
         tables: the runs; of a sweep, the best points are shown.
         notes: sentences that a reader must know.
     """
-    shown = tables.with_its_best() if tables.chosen else tables
+    reported = tables.with_its_best() if tables.chosen else tables
     left = f"... and {len(notes) - _MOST_NOTES} more in `.notes`" if len(notes) > _MOST_NOTES else ""
     lines = [escape(line) for line in (*notes[:_MOST_NOTES], left) if line]
     parts = (
         f"<p class='answer'>{part(lambda: escape(answer(tables)))}</p>",
         "".join(f"<p class='note'>{line}</p>" for line in lines),
-        part(lambda: page_tables.html(summary_table(shown.summary, printed=True), sorts=False)),
-        part(lambda: _first_figure(shown)),
+        part(lambda: page_tables.html(summary_table(reported.summary, printed=True), sorts=False)),
+        part(lambda: _first_figure(reported)),
     )
     return f"{_STYLE}<div class='fred'>{''.join(parts)}</div>"
 
