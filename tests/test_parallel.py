@@ -22,11 +22,12 @@ import fred
 from fred import FredError, Schedule
 from fred.base.lock import held
 from fred.commands import cli
-from fred.components import registry
+from fred.components import agreement, registry
 from fred.results import experiment
 from fred.results.compare import compare
 from fred.results.settings import replaced
 from fred.running import parallel, pool, stored, timings, work
+from fred.running.order import Order
 from fred.running.units import units_of
 from tests.conftest import ROOT
 from tests.counted import Counted
@@ -217,6 +218,14 @@ def cluster(folder: Path, workers: int, fred_at: Path = ROOT, **environment: str
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.communicate("")
+
+
+def test_a_process_after_a_late_import_of_fred_names_the_cure():
+    late = Order([], agreement.here() | {"unprepared": "XLA_FLAGS"}, False, {}, "1", False)
+    with pytest.raises(
+        FredError, match=r"other results: unprepared is '' there, 'XLA_FLAGS' here; import fred before jax here$"
+    ):
+        late.unpacked(b"")
 
 
 class TestDask:

@@ -141,6 +141,11 @@ class TestInPython:
         with pytest.raises(FredError, match=r"stop.updates=-1: found -1; expected"):
             scenario.replace({"stop.updates": -1})
 
+    @pytest.mark.parametrize("path", ["sweep", "runs.asgd.sweep"])
+    def test_a_sweep_that_is_set_later_is_the_sweep_of_a_file(self, path):
+        sweep = {"over": {"cluster.workers": [2, 4]}, "best": "seconds"}
+        assert fred.scenario(ONE).replace({path: sweep}) == fred.scenario(ONE, sweep=sweep)
+
     def test_arrays_are_data(self, tmp_path):
         rng = np.random.default_rng(0)
         inputs, answers = rng.normal(size=(50, 3)), rng.integers(0, 4, 50)

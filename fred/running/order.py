@@ -57,7 +57,9 @@ class Order(NamedTuple):
             differing = str(error)
         if differing:
             who = f"process {os.getpid()} on {platform.node()}"
-            raise FredError(f"{who} would compute other results: {differing}; restart it with the same code and settings")
+            late = self.expected.get("unprepared")  # of the process that gives the order
+            cure = "import fred before jax here" if late else "restart it with the same code and settings"
+            raise FredError(f"{who} would compute other results: {differing}; {cure}")
 
 
 @lru_cache(maxsize=1)

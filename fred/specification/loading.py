@@ -117,7 +117,9 @@ class Scenario(Component):
             if run.has_usual_protocol:
                 del document["runs"][name]["protocol"]  # so that another algorithm gets its own protocol
         source = Source(None, document, {}, _changes({**(settings or {}), **more}), points=self.points)
-        changed = source.specification() | {"points": self.points, "best": self.best}
+        changed = {"best": self.best, **source.specification()}
+        earlier = {name: point for name, point in self.points.items() if name in changed["runs"]}
+        changed["points"] = earlier | changed.get("points", {})  # those of a new `sweep`
         return _measurable(validated(changed, source.locate), source)
 
     def to_yaml(self, path: str | Path | None = None) -> str:
