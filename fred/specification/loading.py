@@ -17,7 +17,7 @@ from fred.specification import shipped
 from fred.specification.run_names import Name
 from fred.specification.shape import Run
 from fred.specification.source import Setting, Source, keys_of, setting
-from fred.specification.sweep import Best, Criterion, Point
+from fred.specification.sweep import Best, Criterion, Point, swept_again
 from fred.specification.text import Keys, parse
 from fred.specification.until import Until
 
@@ -110,17 +110,40 @@ class Scenario(Component):
         (16, (1, 2))
         >>> scenario.runs["asgd"].cluster.workers
         4
+
+        A sweep is changed as in its file:
+        >>> swept = scenario.replace(sweep={"over": {"cluster.workers": [2, 8]}}).replace({"stop.updates": 9})
+        >>> list(swept.runs), list(swept.replace({"sweep.over": {"cluster.workers": [3]}}).runs)
+        (['asgd,workers=2', 'asgd,workers=8'], ['asgd,workers=3'])
         """
         document = settings_of(self)
         del document["points"], document["best"]
         for name, run in self.runs.items():
             if run.has_usual_protocol:
                 del document["runs"][name]["protocol"]  # so that another algorithm gets its own protocol
-        source = Source(None, document, {}, _changes({**(settings or {}), **more}), points=self.points)
-        changed = {"best": self.best, **source.specification()}
-        earlier = {name: point for name, point in self.points.items() if name in changed["runs"]}
-        changed["points"] = earlier | changed.get("points", {})  # those of a new `sweep`
-        return _measurable(validated(changed, source.locate), source)
+        runs: dict[str, Any] = {}
+        swept = swept_again(self.points, [*self.runs])
+        for name, run in document["runs"].items():
+            of = self.called(name)
+            if of in swept and not any(other.values.keys() < self.points[name].values.keys() for other in self._points_of(of)):
+                run["sweep"] = {**swept[of], "best": self.best}
+                runs.setdefault(of, run)  # of points that set other keys, the one that sets the fewest
+            elif of not in swept:
+                runs[of] = run
+        document["runs"] = {of: runs[of] for of in dict.fromkeys(map(self.called, self.runs))}
+        source = Source(None, document, {}, _changes({**(settings or {}), **more}))
+        return _measurable(validated(source.specification(), source.locate), source)
+
+    def called(self, run: str) -> str:
+        """Return the name of the swept run that a point belongs to; the name itself for any other run.
+
+        Args:
+            run: name of a run or a point.
+        """
+        return self.points[run].of if run in self.points else run
+
+    def _points_of(self, run: str) -> list[Point]:
+        return [self.points[name] for name in self.runs if name in self.points and self.points[name].of == run]
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """Return the scenario as YAML, all settings except defaults, and write it to a file if a path is given.

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ class Source:
         lines: the line of each value in the file.
         settings: overrides, in order.
         comment: the comment at the start of the file.
-        points: names of runs that an earlier sweep has made.
     """
 
     def __init__(
@@ -44,7 +43,6 @@ class Source:
         lines: dict[Keys, int],
         settings: list[Setting],
         comment: str = "",
-        points: Container[str] = (),
     ):
         self.path, self.document, self._lines, self._comment = path, document, lines, comment
         self._settings = settings
@@ -59,7 +57,7 @@ class Source:
                 raise FredError(
                     f"{self.locate((key,))}: unknown key `{key}`{nearest(str(key), known)}; expected {', '.join(known)}"
                 )
-        self.runs = self._named_runs(points)
+        self.runs = self._named_runs()
 
     def specification(self) -> dict[str, Any]:
         """Return the file merged with the settings: every run is complete, and sweeps are expanded. Raises FredError."""
@@ -166,14 +164,14 @@ class Source:
             return _depth(self.document, keys)
         return next(n for n in range(len(keys), -1, -1) if keys[:n] in self._lines)
 
-    def _named_runs(self, points: Container[str]) -> dict[str, Any]:
+    def _named_runs(self) -> dict[str, Any]:
         runs = self.document.get("runs")
         if "runs" not in self.document:
             return {name_of_only_run(self.document.get("algorithm")): {}}
         if not isinstance(runs, dict) or not runs:
             raise FredError(f"{self.locate(('runs',))}: found {quoted(runs)}; expected run names, each with what it overrides")
         for name, own in runs.items():
-            if name not in points and not is_usual(name):
+            if not is_usual(name):
                 raise FredError(
                     f"{self.locate(('runs', name))}: a run's name has at most 60 letters, digits, `-`, `_` and `.`, and does "
                     "not start with `-` or `.`; `figures` and the names of the result's files are reserved"

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
@@ -234,6 +235,39 @@ class Sweep(Component):
         if self.start is None or not isinstance(self.over, dict):
             return False
         return any(point[key] not in middle(self._values(part), self.start) for key, part in self.over.items())
+
+
+def swept_again(points: Mapping[str, Point], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the settings of the sweep of each swept run, from its points.
+
+    Args:
+        points: the points, by name.
+        names: names of runs and points, in order; points that are not among them are left out.
+
+    >>> grid = {f"a{n}": Point(of="a", values={"x": n, "y": 1}, later=n == 3) for n in (1, 2, 3)}
+    >>> swept_again(grid, [*grid])
+    {'a': {'over': {'x': [1, 2, 3], 'y': [1]}, 'start': 2}}
+    """
+    sweeps: dict[str, list[Point]] = {}
+    for name in names:
+        if name in points:
+            sweeps.setdefault(points[name].of, []).append(points[name])
+    return {run: _settings_of(own) for run, own in sweeps.items()}
+
+
+def _settings_of(points: Sequence[Point]) -> dict[str, Any]:
+    values = [point.values for point in points]
+    ranges: dict[str, list[Any]] = {key: [] for key in values[0]}
+    for key, value in (pair for point in points for pair in point.values.items()):
+        if value not in ranges.setdefault(key, []):
+            ranges[key].append(value)
+    grid = [dict(zip(ranges, combination, strict=True)) for combination in itertools.product(*ranges.values())]
+    if grid != values:
+        return {"over": values}
+    at_first = [point.values for point in points if not point.later]
+    if len(at_first) == len(points):
+        return {"over": ranges}
+    return {"over": ranges, "start": max(len({repr(one[key]) for one in at_first}) for key in ranges)}
 
 
 def middle(values: list[Any], number: int) -> list[Any]:
