@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optax
 import pytest
 from matplotlib.figure import Figure
 
@@ -70,6 +71,21 @@ class TestReplace:
             == fred.scenario(SETTINGS, algorithm=changed.runs["Scaled"].algorithm).runs["ssgd"].protocol
         )
 
+    def test_a_sweep_is_added_and_changed_as_in_a_file(self):
+        sweep = {
+            "over": {"algorithm.learning_rate": [0.1, 0.2, 0.4], "cluster.workers": [2, 3]},
+            "start": 2,
+            "best": "throughput",
+        }
+        swept = fred.scenario(SETTINGS, sweep=sweep)
+        assert fred.scenario(fred.scenario(SETTINGS), sweep=sweep) == fred.scenario(SETTINGS).replace(sweep=sweep) == swept
+        for change in ({"stop.updates": 7}, {"runs.asgd.stop.updates": 7}):
+            assert swept.replace(change) == fred.scenario(SETTINGS | {"stop": {"updates": 7}}, sweep=sweep)
+        shorter = swept.replace({"sweep.over": {"algorithm.learning_rate": [0.3]}, "sweep.start": None})
+        assert list(shorter.runs) == ["asgd,learning_rate=0.3"]
+        listed = fred.scenario(SETTINGS, sweep={"over": [{"stop.updates": 3}, {"stop.updates": 4, "cluster.workers": 5}]})
+        assert listed.replace() == listed
+
     def test_a_class_of_ones_own_can_be_swept(self):
         result = fred.run(
             SETTINGS
@@ -107,6 +123,17 @@ class TestFirstCalls:
             (lambda: fred.scenario("mine.yaml"), "expected a mapping of settings; `fred.load` reads a file"),  # type: ignore[arg-type]
             (lambda: fred.ASGD(lr=0.1), "ASGD.lr: unknown key `lr`; did you mean `learning_rate`?"),  # type: ignore[call-arg]
             (lambda: fred.ASGD(), "ASGD.learning_rate: missing key `learning_rate`"),  # type: ignore[call-arg]
+            (lambda: fred.ASGD(0.1), "ASGD: options are given by name, such as `learning_rate=0.1`"),  # type: ignore[call-arg, misc]
+            (lambda: fred.ASGD(learning_rate=0.1, optimizer=optax.adam), r"expected its result, such as `optax.adam\(1e-3\)`"),
+            (
+                lambda: fred.scenario(SETTINGS, runs={"a": fred.ASGD(learning_rate=0.1)}),
+                "expected settings, such as `algorithm:",
+            ),
+            (lambda: setattr(Fixed(), "seconds", 1.0), "options are fields of the class"),
+            (
+                lambda: fred.scenario(fred.scenario(SETTINGS), task={"data": "digits", "model": "mpl"}),
+                "^task.model.name: .* `mlp`",
+            ),
             (lambda: fred.Cluster(workers=0), "Cluster.workers: found 0; expected greater than or equal to 1"),
         ],
     )
@@ -133,6 +160,8 @@ class TestModels:
         scores = outcome.predict(evaluation.inputs)
         assert np.array_equal(scores, by_hand)
         assert np.mean(scores.argmax(axis=1) != evaluation.answers) == pytest.approx(outcome.metrics["error"].iloc[-1])
+        with pytest.raises(fred.FredError, match=r"found inputs of shape \[3, 5\]; expected \[n, 8\]"):
+            outcome.predict(np.zeros((3, 5)))
         with pytest.raises(fred.FredError, match=r"is not made from a module of Flax or Equinox: use `\.predict"):
             outcome.module()
 
@@ -149,6 +178,7 @@ class TestModels:
             assert np.allclose(scores, outcome.predict(evaluation.inputs), atol=1e-6)
 
     def test_without_a_task_there_is_no_model(self):
+        assert repr(fred.run(SETTINGS)["asgd"]) == "<Outcome of asgd with seed 0: 6 updates>"
         with pytest.raises(fred.FredError, match="run `asgd` trains no model"):
             _ = fred.run(SETTINGS)["asgd"].params
 
@@ -180,6 +210,10 @@ class TestNotebook:
         (line,) = [line for line in axes.get_lines() if line.get_label() == "Three workers"]
         whole = result.plot("loss", against="updates").axes[0].get_lines()
         assert [line.get_color()] == [other.get_color() for other in whole if other.get_label() == "b"]
+        size = figure.get_size_inches().tolist()
+        for name in ("workers-time", "throughput", "error"):
+            result.plot(name, ax=figure.add_subplot())
+        assert figure.get_size_inches().tolist() == size
         for draw in (lambda: result.plot("timeline", ax=axes), lambda: result.plot("loss", ("updates", "seconds"), ax=axes)):
             with pytest.raises(fred.FredError, match="do not fit into one `ax`"):
                 draw()

@@ -106,7 +106,9 @@ class Cluster(Component):
             self.network.regions.of(self.workers or grouped)
             self.network.regions.of_servers(self.servers)
         if self.groups and self.workers not in (None, grouped):
-            raise ValueError(f"`groups` hold {grouped} workers, but `workers` says {self.workers}")
+            raise ValueError(
+                f"`groups` hold {grouped} workers, but `workers` says {self.workers}: leave it out, or change the groups' `workers`"
+            )
         if (given := [name for name in ("groups", "speeds", "times", "devices") if getattr(self, name)])[1:]:
             raise ValueError(f"give one of {', '.join(f'`{name}`' for name in given)}")
         if self.speeds and len(self.speeds) != self.size:

@@ -78,13 +78,26 @@ class Component(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False)
 
-    def __init__(self, /, **options: Any):
-        """Validate the options. Raises FredError."""
+    def __init__(self, /, *values: Any, **options: Any):
+        """Validate the options, which are given by name. Raises FredError."""
+        if values:
+            first = next(iter(type(self).model_fields), "name")
+            raise FredError(f"{type(self).__name__}: options are given by name, such as `{first}={quoted(values[0])[:40]}`")
         try:
             super().__init__(**options)
         except ValidationError as error:
             lines = [f"{'.'.join((type(self).__name__, *map(str, keys)))}: {line}" for keys, line in problems(error.errors())]
             raise FredError(*dict.fromkeys(lines)) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to set an option of an existing component. Raises FredError."""
+        try:
+            super().__setattr__(name, value)
+        except ValidationError:
+            raise FredError(
+                f"{type(self).__name__}: `{name}` cannot be set: options are fields of the class, such as "
+                f"`{name}: float = 1.0`, without `__init__`; `.model_copy(update={{'{name}': ...}})` returns a changed copy"
+            ) from None
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # pydantic need not call it for nested components
 

@@ -79,9 +79,9 @@ def unknown(modules: Iterable[str]) -> str:
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None:
-        return "an interactive session can change its code; use `fred run --import` to cache results"
+        return "an interactive session can change its code; `fred run --import MODULE` reuses results of classes in a module"
     if not os.path.realpath(main).startswith(_FRED) and (Path(main).stem != "fred" or is_own(main)):
-        return f"a program ({Path(main).name}) can change imported modules; use `fred run --import` to cache results"
+        return f"a program ({Path(main).name}) can change imported modules; `fred run --import MODULE` reuses results"
     own = dict(_modules())
     for name in {*modules, *own}:
         if not Path(getattr(sys.modules.get(name), "__file__", None) or "/").is_file():

@@ -9,6 +9,7 @@ from fred.base.errors import quoted
 Keys = tuple[str | int, ...]  # of a value in nested settings
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?) ?({'|'.join(_SECONDS)})")
+_LIKE = {"learning_rate": ", such as `learning_rate: 0.1`"}
 _SUCH_AS = {
     "stop": "{seconds: 30}",
     "cluster": "{workers: 8}",
@@ -29,7 +30,7 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
         elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
             continue  # invalid items were not counted; each has an error of its own
         elif error["type"] == "missing":
-            yield keys, f"missing key `{keys[-1]}`"
+            yield keys, f"missing key `{keys[-1]}`{_LIKE.get(str(keys[-1]), '')}"
         elif error["type"] in ("unknown_key", "component"):
             yield keys, error["msg"]
         else:

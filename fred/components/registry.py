@@ -427,7 +427,8 @@ def complete(kind: str, cls: Any, name: str) -> type[Any]:
     """
     wanted = base(kind)
     if not isinstance(cls, type) or not issubclass(cls, wanted):
-        raise FredError(f"`{name}` is not a class derived from {wanted.__module__}.{wanted.__name__}, as every {kind} is")
+        instance = f"; a module of Flax or Equinox is given as an instance, such as `{name}(...)`" if kind == "model" else ""
+        raise FredError(f"`{name}` is not a class derived from fred.{wanted.__name__}, as every {kind} is{instance}")
     if inspect.isabstract(cls):
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         raise FredError(f"`{name}` lacks {', '.join(f'`{method}`' for method in missing)}")

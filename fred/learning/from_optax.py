@@ -88,6 +88,11 @@ def as_list(value: Any) -> list[Any]:
         value: a name, a mapping, an object of optax, or a list of them.
     """
     parts = value if isinstance(value, list) or type(value) is tuple else [value]  # optax's objects are named tuples
+    for part in parts:
+        if inspect.isfunction(part):
+            raise ValueError(
+                f"found the function `{part.__name__}`; expected its result, such as `optax.{part.__name__}(1e-3)`, or its name"
+            )
     return [{"name": part} if isinstance(part, str) else part for part in parts]
 
 

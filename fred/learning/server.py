@@ -128,7 +128,7 @@ class Server(Component):
     weights_examples: ClassVar[bool] = True  # False: a round's gradients must be means of the same number of examples
     has_statistic: ClassVar[bool] = False  # True: `statistic` is defined, for protocols whose timing depends on it
 
-    learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")
+    learning_rate: Rate = Field(default=..., examples=[0.1], description="step size of a fresh gradient")
     optimizer: Optimizer = Field(
         default=(Transformation.usual("sgd"),),
         description="optax gradient transformation, `{name: ..., options}`, or a list of them",

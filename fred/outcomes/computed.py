@@ -13,7 +13,7 @@ from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Computed(ModelOfRun):
     """The outcome of one run with one seed, in memory: an `Outcome`."""
 

@@ -13,6 +13,11 @@ from fred.specification.task import Task
 class ModelOfRun:
     """What outcomes in memory and on disk offer of the trained model."""
 
+    def __repr__(self: Outcome) -> str:
+        losses = self.metrics.get("loss")
+        loss = "" if losses is None else f", loss {losses.iloc[-1]:.4g}"
+        return f"<Outcome of {self.name} with seed {self.seed}: {self.summary['updates']:,} updates{loss}>"
+
     @property
     def params(self: Outcome) -> Any:
         """Return the final parameters as the pytree that the model's `init` returns. Raises FredError without a task.
@@ -74,7 +79,7 @@ class ModelOfRun:
         from fred.learning.models.named import for_evaluation, predict
 
         task = _task_of(self)
-        return predict(for_evaluation(self.params, task.model, task.data, self.seed), task.model, inputs)
+        return predict(for_evaluation(self.params, task.model, task.data, self.seed), task.model, task.data, self.seed, inputs)
 
 
 def _task_of(outcome: Outcome) -> Task:

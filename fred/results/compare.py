@@ -45,6 +45,8 @@ def compare(*results: Result | str | Path, **named: Result | str | Path) -> "Com
     >>> compared.settings()
     ['two and four have runs of the same name with other settings: cluster.workers 2 and 4']
     """
+    if len(results) == 1 and isinstance(results[0], list | tuple):
+        return compare(*results[0], **named)
     paths = [Path(value) for value in results if not isinstance(value, Result)]
     if len({path.resolve() for path in paths}) < len(paths) or len(results) + len(named) < 2:
         raise FredError("expected two or more different results or result folders")
@@ -69,6 +71,9 @@ class Compared:
 
     def __init__(self, results: Mapping[str, Result]):
         self.results = dict(results)
+
+    def __repr__(self) -> str:
+        return "\n".join([self.table().to_string(index=False), *self.settings(), *self.agreement()])
 
     def _repr_html_(self) -> str:
         from fred.views.notebook import comparison_html

@@ -56,7 +56,7 @@ class AboutUnit(BaseModel):
         return self.model_copy(update={"digest": hashlib.sha256(covered.encode()).hexdigest()})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stored(ModelOfRun):
     """The outcome of one run with one seed on disk, an `Outcome`; each part is read on demand."""
 

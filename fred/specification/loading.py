@@ -288,7 +288,12 @@ def load(path: str | Path, settings: Iterable[str] | Mapping[str, Any] = (), imp
 
 
 def _changes(settings: Mapping[str, Any]) -> list[Setting]:
-    return [(keys_of(path), settings_of(value, keys_of(path)), f"{path}={value}") for path, value in settings.items()]
+    return [(keys_of(path), settings_of(value, keys_of(path)), _brief(path, value)) for path, value in settings.items()]
+
+
+def _brief(path: str, value: Any) -> str:
+    """Return a setting in words: its path alone, unless its value is a number or a short text."""
+    return f"{path}={value}" if value is None or isinstance(value, str | int | float) else path
 
 
 def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path(), recorded: bool = False) -> Scenario:

@@ -141,7 +141,11 @@ class Source:
             keys = ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:] or ("sweep",)))
         for own, _, text in reversed(self._settings):  # of two for one key, the last one counts
             if _overlap(keys, self._made(own)) or (keys[:1] == ("runs",) and _overlap(keys[2:], self._made(own, keys[:2]))):
-                return f"{text}"
+                return (
+                    text
+                    if "=" in text
+                    else ".".join(map(str, keys[2:] if keys[:1] == ("runs",) and own[:1] != ("runs",) else keys))
+                )
         candidates = [keys[2:], keys] if keys[:1] == ("runs",) else [keys]
         depth, candidate = max(
             ((self._depth(each), each) for each in candidates), key=lambda found: (found[0] == len(found[1]), found[0])
@@ -169,8 +173,14 @@ class Source:
         if "runs" not in self.document:
             return {name_of_only_run(self.document.get("algorithm")): {}}
         if not isinstance(runs, dict) or not runs:
-            raise FredError(f"{self.locate(('runs',))}: found {quoted(runs)}; expected run names, each with what it overrides")
+            raise FredError(
+                f"{self.locate(('runs',))}: found {quoted(runs)[:80]}; expected run names, each with what it overrides"
+            )
         for name, own in runs.items():
+            if isinstance(own, dict) and "name" in own:
+                raise FredError(
+                    f"{self.locate(('runs', name))}: found a component; expected settings, such as `algorithm: {{...}}`"
+                )
             if not is_usual(name):
                 raise FredError(
                     f"{self.locate(('runs', name))}: a run's name has at most 60 letters, digits, `-`, `_` and `.`, and does "

@@ -72,7 +72,8 @@ def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
     """Return a figure with a horizontal place for each name, the first at the top."""
     each = 0.3 if len(names) <= _FEW and view.width is None else 0.17
     figure, (axis,) = panels(1, (6.5, 1.0), view)
-    figure.set_figheight(0.8 + each * len(names))
+    if view.ax is None:
+        figure.set_figheight(0.8 + each * len(names))
     axis.set(yticks=range(len(names)), yticklabels=list(names), xlabel=label)
     for tick in axis.get_yticklabels():
         tick.set_parse_math(False)
@@ -137,7 +138,8 @@ def _stairs(axis: Axes, drawn: Histogram, colour: str) -> None:
 def _in_words(named: Sequence[str], said: str, view: View) -> Picture:
     """Return a figure that has only a caption."""
     figure, (axis,) = panels(1, (6.5, 0.1), view)
-    figure.set_figheight(0.3)
+    if view.ax is None:
+        figure.set_figheight(0.3)
     axis.set_axis_off()
     caption(figure, *named, said)
     return figure

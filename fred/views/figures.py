@@ -12,6 +12,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.container import Container
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -244,7 +245,12 @@ def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size:
         labels: their labels.
         size: font size, points.
     """
-    if not len(handles) or not isinstance(figure, Picture):
+    if not len(handles):
+        return
+    if not isinstance(figure, Picture):  # the user's, whose size stays
+        bars = [handle for handle in handles if isinstance(handle, Container) and len(handle)]
+        if bars:
+            bars[0][0].axes.legend(handles=handles, labels=labels)
         return
     size = size or float(matplotlib.rcParams["font.size"])
     one = (

@@ -1,5 +1,6 @@
 """Parameters by path, as results store them, and back as the pytree of their model."""
 
+import math
 from typing import Any
 
 import jax
@@ -64,15 +65,21 @@ def for_evaluation(params: Params, model: Model, data: Data, seed: int) -> Param
     return model.calibrated(params, jnp.asarray(loaded(data, seed).train.inputs[:CALIBRATED_BY]))
 
 
-def predict(params: Params, model: Model, inputs: Any) -> NDArray[Any]:
-    """Return a model's outputs [n, outputs] for `inputs` [n, ...].
+def predict(params: Params, model: Model, data: Data, seed: int, inputs: Any) -> NDArray[Any]:
+    """Return a model's outputs [n, outputs] for `inputs` [n, ...]. Raises FredError for inputs of another shape.
 
     Args:
         params: its parameters, from `for_evaluation`.
         model: the model.
+        data: the training data.
+        seed: seed of generated data.
         inputs: inputs of n examples, in the form of the training data.
     """
-    return np.asarray(model.apply(params, jnp.asarray(inputs, jnp.float32)))
+    shape, expected = np.shape(inputs), loaded(data, seed).train.inputs.shape[1:]
+    if not shape or math.prod(shape[1:]) != math.prod(expected):
+        raise FredError(f"found inputs of shape {list(shape)}; expected [n, {str(list(expected))[1:]}, as in the training data")
+    inputs = jnp.asarray(inputs, jnp.float32).reshape(shape[0], *expected)
+    return np.asarray(model.apply(params, inputs))
 
 
 def _path(keys: Any) -> str:
