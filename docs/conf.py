@@ -48,6 +48,7 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_output_stderr = "remove"  # progress
+nb_ipywidgets_js = {}  # sliders do nothing without a kernel, and their scripts come from other servers
 
 # the face of Python
 default_role = "code"
