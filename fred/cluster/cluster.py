@@ -107,7 +107,7 @@ class Cluster(Component):
             self.network.regions.of_servers(self.servers)
         if self.groups and self.workers not in (None, grouped):
             raise ValueError(
-                f"`groups` hold {grouped} workers, but `workers` says {self.workers}: leave it out, or change the groups' `workers`"
+                f"`groups` hold {grouped} workers, but `workers` says {self.workers}: leave it out, or change the groups"
             )
         if (given := [name for name in ("groups", "speeds", "times", "devices") if getattr(self, name)])[1:]:
             raise ValueError(f"give one of {', '.join(f'`{name}`' for name in given)}")
