@@ -6,6 +6,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from fred.base.errors import FredError
 from fred.learning.from_optax import known
 from fred.learning.optimizer import Transformation
 from fred.specification.schema import scenario_schema
@@ -47,7 +48,7 @@ def optimizers() -> list[str]:
     """Return optax's names of whatever takes a learning rate and needs no other option."""
     usable = []
     for name in known():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(FredError):
             if Transformation(name=name).takes_rate:
                 usable.append(name)
     return usable

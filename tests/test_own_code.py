@@ -319,8 +319,12 @@ from fred.learning.codecs.floats import Float
 fred_inputs = []
 class Patient(ASGD):
     patience: int = Field(10, ge=1, description="updates")
+    def check(self, workers):
+        assert self.patience
 class Leash(lookup("protocol", "asynchronous")):
     length: int = 3
+    def check(self, cluster):
+        assert self.length
 class Always(fred.Latency):
     seconds: float = 0.5
     def sample(self, u):

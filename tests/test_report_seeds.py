@@ -165,7 +165,7 @@ def test_the_table_names_the_number_of_points_and_the_seeds(tmp_path):
 
     text = words(SCENARIO, "apart")
     for part in (
-        *("best of", "run ssgd workers=4", "best of 1 3 ", "compared with ssgd, seed by seed"),
+        *("best", "asgd,workers=4 3 40", "ssgd 1 14", "compared with ssgd, seed by seed"),
         "by throughput (the highest), chosen on seeds 1-2, reported on seeds 11-13",
         "In brackets: range of 3 seeds, too few for an interval",
     ):

@@ -16,7 +16,7 @@ from tests.worlds import TASK, mostly_slow
 
 QUICK = """show small; compare small other; plan small --iterations 2=900,16=100; list latency lognormal; fit-network gloo-allreduce.csv;
  export small --only asgd --seed 1 --out asgd.pftrace"""
-COMMANDS = f"""{QUICK}; run small.yaml --out again --no-report --fresh; scenarios; list algorithm fasgd; verify small; schema;
+COMMANDS = f"""{QUICK}; run small.yaml --out again --no-report --fresh; scenarios; list systems fasgd; verify small; schema;
  draw small timeline --replace --out drawn; report small --out page.html; fit example --out fitted;
  cutoffs example --train 30 --warm-up 10; diagnose example --out diagnosis"""
 SETTINGS = ["--no-report", "--set", "evaluate.points=2"]

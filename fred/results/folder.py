@@ -134,7 +134,7 @@ def load_result(path: str | Path) -> Result:
     >>> fred.load_result("elsewhere")
     Traceback (most recent call last):
     ...
-    fred.FredError: elsewhere is not a result folder: cannot read elsewhere/manifest.json: No such file or directory
+    fred.FredError: elsewhere is not a result folder: cannot read elsewhere/manifest.json: No such file or directory...
     """
     path = Path(path)
     manifest, rows = read_manifest(path)

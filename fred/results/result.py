@@ -87,10 +87,10 @@ class Result(Tables):
         ...     cluster={"workers": 2},
         ...     stop={"updates": 4},
         ...     algorithm={"name": "ssgd", "learning_rate": 0.1},
-        ...     sweep={"over": {"cluster.workers": [2, 4]}},
+        ...     sweep={"over": {"cluster.workers": [2, 4, 8]}},
         ... )
         >>> print(*fred.run(scenario).notes)
-        The best of each run's sweep by ...; at an end of the swept range, so extend it: workers 4 of ssgd.
+        The best of each run's sweep by ...; at an end of the swept range, so extend it: workers 8 of ssgd.
         """
         from fred.results.notes import notes
 
