@@ -156,7 +156,7 @@ def test_a_program_of_freds_collects_rarely_and_a_library_leaves_it_as_it_is():
     state = "gc.isenabled(), gc.get_threshold()"
     library = f"import gc; usual = {state}; import fred; fred.run; assert ({state}) == usual"
     program = f"import atexit, gc, runpy, sys; atexit.register(lambda: print({state}))"
-    program += "\nsys.argv[1:] = ['list', 'algorithm']\nrunpy.run_module('fred', run_name='__main__')"
+    program += "\nsys.argv[1:] = ['list', 'systems']\nrunpy.run_module('fred', run_name='__main__')"
     subprocess.run([sys.executable, "-c", library], check=True)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False (5000, 10, 10)"
