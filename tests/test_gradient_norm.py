@@ -54,6 +54,11 @@ def test_a_target_is_reached_at_the_first_point_that_is_as_low():
         assert row["target_gradient_norm"] == 0.4
 
 
+def test_of_two_targets_of_the_loss_the_reported_one_is_that_of_the_evaluations():
+    scenario = fred.scenario(SOFTMAX, evaluate={"target_loss": 2.0}, stop={"updates": 9, "target_loss": 0.5})
+    assert [run.targets for run in scenario.runs.values()] == [{"loss": 2.0}] * len(scenario.runs)
+
+
 def test_points_of_a_sweep_are_chosen_by_it():
     sweep = {"over": {"algorithm.learning_rate": [0.001, 0.2]}, "best": "gradient_norm"}
     result = fred.run(fred.scenario(SOFTMAX, evaluate={"gradient_norm": True}, sweep=sweep))

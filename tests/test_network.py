@@ -13,11 +13,12 @@ from fred import Cluster, FredError, Schedule, Verb
 from fred.cluster.devices import Devices
 from fred.cluster.faults import Faults
 from fred.cluster.network import Network
+from fred.cluster.regimes import Diurnal
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.local_steps import LocalSteps
 from fred.systems.wagma_sgd import GroupAveraging
-from fred.timing.cards import Card
+from fred.timing.cards import Card, SlowCard, Slowness
 from fred.timing.fair_links import FairLinks
 from fred.timing.loop import Loop
 from fred.timing.queued_links import QueuedLinks
@@ -335,3 +336,13 @@ def test_a_collective_needs_links_that_messages_share():
     alike = record(Allreduce(), with_devices({"kinds": [{"upload": 1e3, "download": 1e3}]}, "fair"), seconds=9.0)
     usual = record(Allreduce(), Cluster(workers=4, compute=SECOND, network={"sharing": "fair", "bandwidth": 1e3}), seconds=9.0)
     assert alike.digest() == usual.digest()
+
+
+def test_messages_queue_at_a_link_that_can_be_slow_as_at_any_other():
+    """Where nothing slows it down it is a card; where it is 1.5 times slower all the time, one of less bandwidth."""
+    slow = Diurnal(slowdown=2.0, period=2e9, steps=2).start(0, "contention 0", np.zeros(1, int))  # 1.5 for half of a long day
+    arrivals = np.cumsum(np.random.default_rng(2).exponential(1_200_000, 200)).astype(int).tolist()
+    for loads, bandwidth in (([], 1e9), ([slow], 1e9 / 1.5)):
+        card, link = Card(bandwidth), SlowCard(1e9, Slowness(Loop(), loads, 1), 0)
+        expected = [card.passes(now, 1_000_000) for now in arrivals]
+        assert [link.passes(now, 1_000_000) for now in arrivals] == expected
