@@ -1,6 +1,7 @@
 """README, site, gallery and notebooks: their examples run, and their generated parts are complete."""
 
 import itertools
+import os
 import re
 import runpy
 import sys
@@ -138,7 +139,8 @@ def test_notebooks_are_listed_on_the_site_and_stored_without_outputs():
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name == "quickstart" else pytest.mark.nightly) for name in NOTEBOOKS],
 )
-def test_notebook_runs(name, tmp_path):
+def test_notebook_runs(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # for cells of `%%bash`
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
     for cell in notebook.cells:
         cell.source = cell.source.replace("stop.seconds=20", "stop.seconds=5")
