@@ -111,7 +111,7 @@ NO_TOPOLOGY = {"name": "gossip", "topology": "own:Late"}
 @pytest.mark.usefixtures("own")
 def test_a_class_that_does_not_fit_is_refused_with_its_place():
     for part, options, message in (
-        ("algorithm", "own:number", "`own:number` is not a class derived from fred.learning.server.Server, as every algorithm"),
+        ("algorithm", "own:number", "`own:number` is not a class derived from fred.Server, as every algorithm"),
         ("algorithm", "own:Half", "`own:Half` is not a class derived from .*, as every algorithm"),
         ("algorithm", "own:Fial", "cannot load `own:Fial`: `own` has no `Fial`; did you mean `Fails`?"),
         ("algorithm", "own:classes:Fails", "not of the form `module:Class`"),

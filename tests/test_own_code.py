@@ -208,7 +208,7 @@ def test_a_script_is_computed_again_and_told_why(folder):
         folder.write(script=script.replace("1.0", str(seconds), 1))
         output = folder.fork(script="script.py")
         assert folder.summary["virtual_seconds"] == 10 * seconds
-    reason = "a program (script.py) can change imported modules; use `fred run --import` to cache results"
+    reason = "a program (script.py) can change imported modules; `fred run --import MODULE` reuses results"
     assert f"computed again: {reason}" in output
 
 

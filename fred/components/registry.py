@@ -369,7 +369,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> registry.nearest("DPSGD", ["ad-psgd", "d-psgd"])  # the name of a class in Python
     '; did you mean `d-psgd`?'
     """
-    known = [name for name in known if name != word]
+    known = list(known)
     key, colon, value = word.partition(":")
     if colon and value and key in known:
         return f"; write a space after the colon: `{key}: {value}`"

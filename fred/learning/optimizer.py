@@ -78,7 +78,7 @@ class Transformation(FromOptax):
     @model_validator(mode="after")
     def _known(self) -> Transformation:
         if not _transforms(found(self.name)):
-            hint = nearest(self.name, known())
+            hint = nearest(self.name, [name for name in known() if name != self.name])
             raise ValueError(f"optax has no gradient transformation `{self.name}`{hint}")
         if reason := _REFUSED.get(self.name.removeprefix("contrib.")):
             raise ValueError(f"optax.{self.name} cannot be used: {reason}")

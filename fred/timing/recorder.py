@@ -156,22 +156,14 @@ class Recorder:
             self._tell()
 
     def add(
-        self,
-        now: int,
-        gradient: Gradient,
-        replica: int,
-        block: int,
-        weight: float,
-        size: int,
-        messages: int,
-        share: float = 1.0,
+        self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int, part: float = 1.0
     ) -> None:
-        """Record that `gradient` joins the open round of `block`; `share` is its part of the number that a mean divides by."""
+        """Record that `gradient` joins the open round of `block`; `part` is its part of the number that a mean divides by."""
         self._write(_ADD, now, gradient, replica, block, size, messages, weight)
         if self.listener is not None:
             self._tell()
         self._joined[cell := replica * self._blocks + block].append(gradient)
-        self._totals[cell] += share
+        self._totals[cell] += part
 
     def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
         """Record one update of `block`: the sum of its round times `weight` (default: 1 / number of its messages)."""
