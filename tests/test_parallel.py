@@ -368,7 +368,7 @@ class TestCompare:
         assert "0 of 4 shared runs" in fred_command("compare", alone, other, "--out", both).out
         assert {"comparison.csv", "loss.svg", "timeline.svg"} <= set(names(both))
         assert "is not empty" in refusal("compare", alone, other, "--out", both)
-        assert "two or more different result folders" in refusal("compare", alone)
+        assert "two or more different results or result folders" in refusal("compare", alone)
         assert "asgd" in fred_command("show", alone).out
         assert "is not a result folder" in refusal("show", tmp_path)
 
