@@ -83,8 +83,13 @@ class TestReplace:
             assert swept.replace(change) == fred.scenario(SETTINGS | {"stop": {"updates": 7}}, sweep=sweep)
         shorter = swept.replace({"sweep.over": {"algorithm.learning_rate": [0.3]}, "sweep.start": None})
         assert list(shorter.runs) == ["asgd,learning_rate=0.3"]
-        listed = fred.scenario(SETTINGS, sweep={"over": [{"stop.updates": 3}, {"stop.updates": 4, "cluster.workers": 5}]})
-        assert listed.replace() == listed
+        for over in (
+            [{"stop.updates": 3}, {"stop.updates": 4, "cluster.workers": 5}],
+            [{"stop.updates": 3}, {"cluster.workers": 5}],
+            [{"protocol.clocks": "each"}, {"cluster.network.bandwidth": 1e6, "cluster.workers": 3}],
+        ):
+            listed = fred.scenario(SETTINGS, sweep={"over": over})
+            assert listed.replace() == listed
 
     def test_a_class_of_ones_own_can_be_swept(self):
         result = fred.run(
@@ -259,6 +264,10 @@ def test_an_interrupted_run_in_memory_goes_on_after_its_finished_seeds():
     line = "1 of 3 units are done; the same call continues after them"
     assert raised.value.__notes__ == [line]
     assert raised.value._render_traceback_() == [f"interrupted; {line}"]  # type: ignore[attr-defined]
+    begun[:] = [1]
+    with pytest.raises(KeyboardInterrupt) as other:
+        fred.run(scenario.replace({"stop.updates": 7}, seeds=[2]), progress=interrupt)
+    assert other.value.__notes__ == ["nothing is stored"], "the finished unit is another scenario's"
     begun.clear()
     result = fred.run(scenario, progress=lambda _, seed, share: begun.extend([seed] if share == 0 else []))
     assert begun == [2, 3]

@@ -1,7 +1,6 @@
 """Public names of a package, imported at their first use. Its `__init__.pyi` lists them, for editors and type checkers, too."""
 
 import ast
-import difflib
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,8 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
 
     def find(name: str) -> Any:
         if name not in modules:
+            import difflib  # for a message alone
+
             match = [other for other in names if other.lower() == name.lower()] or difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {match[0]!r}?" if match else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")

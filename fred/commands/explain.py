@@ -47,7 +47,7 @@ def explain(file: Path, settings: Sequence[str], only: Collection[str], modules:
 def _rows(scenario: Scenario, only: Collection[str]) -> Iterator[tuple[str, Sharing | None, str]]:
     seen = set[str]()
     for name, run in scenario.runs.items():
-        of = scenario.points[name].of if name in scenario.points else name
+        of = scenario.run_of(name)
         if of in seen or (only and of not in only):
             continue
         seen.add(of)

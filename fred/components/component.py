@@ -244,12 +244,16 @@ def settings_of(value: Any, keys: tuple[str | int, ...] = ()) -> Any:
         if (component := registry.object_of(value, _are_data(keys))) is not None:
             return component
     except FredError as error:
-        raise FredError(f"{'.'.join(key if isinstance(key, str) else quoted(key) for key in keys)}: {error}") from None
+        raise FredError(f"{_path_of(keys)}: {error}") from None
     if isinstance(value, Mapping):
         return {key: settings_of(option, (*keys, key)) for key, option in value.items()}
     if isinstance(value, list | tuple):
         return [settings_of(item, (*keys, number)) for number, item in enumerate(value)]
     return value
+
+
+def _path_of(keys: tuple[str | int, ...]) -> str:
+    return ".".join(key if isinstance(key, str) else quoted(key) for key in keys)
 
 
 def _are_data(keys: tuple[str | int, ...]) -> bool:
@@ -258,7 +262,7 @@ def _are_data(keys: tuple[str | int, ...]) -> bool:
     >>> _are_data(("task", "data")), _are_data(("sweep", "over", "task.data")), _are_data(("sweep", "over", "task.data", 0))
     (True, False, True)
     """
-    path = ".".join(key if isinstance(key, str) else quoted(key) for key in keys)
+    path = _path_of(keys)
     if re.search(r"sweep\.over\.task\.data(\.\d+)?$", path):
         return isinstance(keys[-1], int)
     return path == "task.data" or path.endswith(".task.data")

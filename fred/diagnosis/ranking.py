@@ -235,6 +235,6 @@ def _logs(other: Spent, first: Spent) -> NDArray[np.float64]:
 def _lowest(tables: Tables, runs: set[str], measure: str) -> dict[str, float]:
     """Return the lowest final value among the points of each of these runs."""
     summary = tables.summary
-    of = summary["name"].map(lambda name: tables.scenario.points[name].of if name in tables.scenario.points else name)
+    of = summary["name"].map(tables.scenario.run_of)
     means = summary[of.isin(runs)].groupby([of, "name"])[measure].mean().groupby(level=0).min()
     return {str(run): float(value) for run, value in means.items()}

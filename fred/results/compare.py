@@ -51,15 +51,14 @@ def compare(*results: Result | str | Path, **named: Result | str | Path) -> "Com
     if len({path.resolve() for path in paths}) < len(paths) or len(results) + len(named) < 2:
         raise FredError("expected two or more different results or result folders")
     labels = iter(_labels(paths))
-    parts: dict[str, Result] = {}
+    parts: dict[str, Result | str | Path] = {}
     for number, value in enumerate(results, start=1):
         label = next(labels) if not isinstance(value, Result) else Path(value.folder).name or f"result {number}"
         if label in parts or label in named:
             raise FredError(f"two results are called `{label}`; name them: `fred.compare(before=..., after=...)`")
-        parts[label] = value if isinstance(value, Result) else load_result(value)
-    return Compared(
-        parts | {label: value if isinstance(value, Result) else load_result(value) for label, value in named.items()}
-    )
+        parts[label] = value
+    parts |= named
+    return Compared({label: value if isinstance(value, Result) else load_result(value) for label, value in parts.items()})
 
 
 class Compared:
@@ -119,7 +118,7 @@ class Compared:
         by_run: dict[str, list[Outcome]] = {}
         for label, result in self.results.items():
             for each in result.chosen:
-                name = result.scenario.points[each.name].of if each.name in result.scenario.points else each.name
+                name = result.scenario.run_of(each.name)
                 by_run.setdefault(name, []).append(each.renamed(label))
         whole = self.together()
         together = {run: replace(whole, outcomes=own) for run, own in by_run.items()}

@@ -135,7 +135,7 @@ def as_scenario(value: Any) -> Scenario:
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Let IPython show an interrupt in a line, with what is stored, instead of the traceback."""
+    """Show an interrupt in IPython as one line that reports the stored units, without a traceback."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -154,7 +154,7 @@ def _number_of_jobs(jobs: Any) -> int:
 
 def _usual_folder(scenario: Scenario, only: tuple[str, ...]) -> Path:
     """Return a folder for results without a place: one for each scenario, whatever its seeds, so that it can be continued."""
-    names = list(dict.fromkeys(scenario.points[name].of if name in scenario.points else name for name in scenario.runs))
+    names = list(dict.fromkeys(map(scenario.run_of, scenario.runs)))
     settings = scenario.model_dump_json(exclude={"seeds", "report_seeds", "until"})
     digest = hashlib.sha256(json.dumps([settings, only]).encode()).hexdigest()
     return Path("results") / f"{'-'.join(names)[:40]}-{digest[:8]}"
@@ -167,14 +167,12 @@ def _into_memory(scenario: Scenario, only: tuple[str, ...], inline: bool, how: "
     try:
         scenario, units = _completed(scenario, only, inline, partial(_in_memory, known=known, progress=how.progress))
     except KeyboardInterrupt as error:
-        done, number = len(known), number_of_units(scenario, only)
+        done, number = len(known.keys() & {*_possible(scenario, only, inline)}), number_of_units(scenario, only)
         error.add_note(
             f"{done} of {number} units are done; the same call continues after them" if done else "nothing is stored"
         )
         raise
-    result = Result(scenario, [known[unit] for unit in units])
-    known.clear()
-    return result
+    return Result(scenario, [known.pop(unit) for unit in units])
 
 
 def _stored(
@@ -195,14 +193,14 @@ class _Plan(NamedTuple):
     only: tuple[str, ...]
     about: folder.AboutResult
 
-    @property
-    def possible(self) -> list[Unit]:
-        """Return all units that may have to be computed, whichever points are best, and however many seeds are needed."""
-        scenario, inline = widest(self.scenario), self.about.inline
-        wanted, units = wanted_runs(scenario, self.only), units_of(scenario, self.only, inline)
-        first, points = {unit.name for unit in units}, [name for name in wanted if name in scenario.points]
-        later = [name for name in wanted if name not in first]
-        return [*units, *further_units(scenario, later, inline), *reported_units(scenario, points, inline)]
+
+def _possible(scenario: Scenario, only: tuple[str, ...], inline: bool) -> list[Unit]:
+    """Return all units that may have to be computed, whichever points are best, and however many seeds are needed."""
+    scenario = widest(scenario)
+    wanted, units = wanted_runs(scenario, only), units_of(scenario, only, inline)
+    first, points = {unit.name for unit in units}, [name for name in wanted if name in scenario.points]
+    later = [name for name in wanted if name not in first]
+    return [*units, *further_units(scenario, later, inline), *reported_units(scenario, points, inline)]
 
 
 class _Manner(NamedTuple):
@@ -255,7 +253,8 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[Scenario, list[Unit], 
 
     Return the scenario with all seeds, the units, the number cached, and why not more.
     """
-    possible, inline = plan.possible, plan.about.inline
+    inline = plan.about.inline
+    possible = _possible(plan.scenario, plan.only, inline)
     with staging.opened(path) as stage:
         kept = {*reusable(possible, stage, path)} if not how.fresh else set()
         reasons = reasons_against([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}

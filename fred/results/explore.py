@@ -123,7 +123,7 @@ def _timed(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
         raise FredError(f"{of_task[0]}: `fred.explore` simulates the timing without the task; leave this setting out")
     runs: dict[str, Run] = {}
     for name, run in scenario.runs.items():
-        runs.setdefault(scenario.points[name].of if name in scenario.points else name, run)
+        runs.setdefault(scenario.run_of(name), run)
     for run in runs.values():
         _check_messages(run, settings)
     one_seed = {"seeds": scenario.seeds[:1], "report_seeds": None, "until": None}

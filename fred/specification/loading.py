@@ -16,7 +16,7 @@ from fred.components.problems import problems
 from fred.specification import shipped
 from fred.specification.run_names import Name
 from fred.specification.shape import Run
-from fred.specification.source import Setting, Source, keys_of, setting
+from fred.specification.source import Setting, Source, keys_of, put_back, setting
 from fred.specification.sweep import Best, Criterion, Point, swept_again
 from fred.specification.text import Keys, parse
 from fred.specification.until import Until
@@ -122,28 +122,25 @@ class Scenario(Component):
             if run.has_usual_protocol:
                 del document["runs"][name]["protocol"]  # so that another algorithm gets its own protocol
         runs: dict[str, Any] = {}
-        swept = swept_again(self.points, [*self.runs])
         for name, run in document["runs"].items():
-            of = self.called(name)
-            if of in swept and not any(other.values.keys() < self.points[name].values.keys() for other in self._points_of(of)):
-                run["sweep"] = {**swept[of], "best": self.best}
-                runs.setdefault(of, run)  # of points that set other keys, the one that sets the fewest
-            elif of not in swept:
-                runs[of] = run
-        document["runs"] = {of: runs[of] for of in dict.fromkeys(map(self.called, self.runs))}
+            runs.setdefault(self.run_of(name), run)
+        for name, sweep in swept_again(self.points, [*self.runs]).items():
+            points = [point for point in self.runs if self.run_of(point) == name]
+            for key in self.points[points[0]].values:
+                if unset := [point for point in points if key not in self.points[point].values]:
+                    put_back(runs[name], document["runs"][unset[0]], keys_of(key))
+            runs[name]["sweep"] = {**sweep, "best": self.best}
+        document["runs"] = runs
         source = Source(None, document, {}, _changes({**(settings or {}), **more}))
         return _measurable(validated(source.specification(), source.locate), source)
 
-    def called(self, run: str) -> str:
+    def run_of(self, name: str) -> str:
         """Return the name of the swept run that a point belongs to; the name itself for any other run.
 
         Args:
-            run: name of a run or a point.
+            name: name of a run or a point.
         """
-        return self.points[run].of if run in self.points else run
-
-    def _points_of(self, run: str) -> list[Point]:
-        return [self.points[name] for name in self.runs if name in self.points and self.points[name].of == run]
+        return self.points[name].of if name in self.points else name
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """Return the scenario as YAML, all settings except defaults, and write it to a file if a path is given.

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +280,27 @@ def _put(place: Any, key: str | int, value: Any, text: str) -> None:
     if isinstance(place, list) and not _in_list(place, key):
         raise FredError(f"{text}: the list has {len(place)} items, counted from 0; there is no item {key}")
     place[key] = value
+
+
+def put_back(run: dict[str, Any], other: Mapping[str, Any], keys: Keys) -> None:
+    """Give a run the value that another has at these keys, or at the first of them that leads no further.
+
+    >>> run, other = {"stop": {"updates": 3}, "task": {"l2": 1.0}}, {"stop": {"updates": 9}, "task": None}
+    >>> put_back(run, other, ("stop", "updates")), put_back(run, other, ("task", "l2")), run
+    (None, None, {'stop': {'updates': 9}, 'task': None})
+    """
+    place: Any = run
+    source: Any = other
+    for key in keys[:-1]:
+        if not isinstance(source.get(key) if isinstance(source, dict) else source[key], dict | list):
+            break
+        place, source = place[key], source[key]
+    else:
+        key = keys[-1]
+    if isinstance(source, dict) and key not in source:
+        place.pop(key, None)  # such as a usual protocol, which stands nowhere
+    else:
+        place[key] = source[key]
 
 
 def _in_list(place: Any, key: str | int) -> bool:

@@ -47,7 +47,7 @@ def _swept(scenario: Any, runs: dict[str, Any]) -> dict[str, Any]:
     best = {"best": scenario.best} if scenario.best else {}
     members: dict[str, list[str]] = {}
     for name in scenario.runs:
-        members.setdefault(scenario.points[name].of if name in scenario.points else name, []).append(name)
+        members.setdefault(scenario.run_of(name), []).append(name)
     found = {}
     for name, own in members.items():
         over = [scenario.points[each].model_dump(mode="json")["values"] for each in own if each in scenario.points]

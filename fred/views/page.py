@@ -189,8 +189,7 @@ def _again(result: Tables, file: str) -> str:
     That scenario has all settings, also those of `--set`. Options that it lacks are added: `--only` and `--import`. A result
     with objects of a program has no such commands.
     """
-    points = result.scenario.points
-    names = {name: points[name].of if name in points else name for name in result.scenario.runs}
+    names = {name: result.scenario.run_of(name) for name in result.scenario.runs}
     ran = dict.fromkeys(names[each.name] for each in result.outcomes)
     if objects := dict.fromkeys(each.kind for outcome in result.outcomes for each in objects_of(outcome.run)):
         kinds = ", ".join(f"<code>{escape(kind)}</code>" for kind in objects)

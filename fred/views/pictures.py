@@ -84,8 +84,7 @@ def coloured(tables: Tables, view: View) -> View:
         tables: the tables of all runs.
         view: a view; the looks that it has already are kept.
     """
-    points = tables.scenario.points
-    names = dict.fromkeys(points[each.name].of if each.name in points else each.name for each in tables.outcomes)
+    names = dict.fromkeys(tables.scenario.run_of(each.name) for each in tables.outcomes)
     return replace(view, looks=view.looks_of(names) | dict(view.looks))
 
 
