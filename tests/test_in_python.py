@@ -4,7 +4,7 @@ import html
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import optax
@@ -128,7 +128,7 @@ class TestFirstCalls:
             (lambda: fred.scenario("mine.yaml"), "expected a mapping of settings; `fred.load` reads a file"),  # type: ignore[arg-type]
             (lambda: fred.ASGD(lr=0.1), "ASGD.lr: unknown key `lr`; did you mean `learning_rate`?"),  # type: ignore[call-arg]
             (lambda: fred.ASGD(), "ASGD.learning_rate: missing key `learning_rate`"),  # type: ignore[call-arg]
-            (lambda: fred.ASGD(0.1), "ASGD: options are given by name, such as `learning_rate=0.1`"),  # type: ignore[call-arg, misc]
+            (lambda: cast(Any, fred.ASGD)(0.1), "ASGD: options are given by name, such as `learning_rate=0.1`"),
             (lambda: fred.ASGD(learning_rate=0.1, optimizer=optax.adam), r"expected its result, such as `optax.adam\(1e-3\)`"),
             (
                 lambda: fred.scenario(SETTINGS, runs={"a": fred.ASGD(learning_rate=0.1)}),
