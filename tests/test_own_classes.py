@@ -1,9 +1,12 @@
 """Users' own classes and packages: imported only when asked for, refused where they do not fit, named when they fail."""
 
 import pickle
+import re
 import sys
+import typing
 from unittest.mock import Mock
 
+import pydantic
 import pytest
 
 import fred
@@ -159,6 +162,32 @@ def test_a_run_whose_algorithm_is_an_object_has_its_registered_name_or_that_of_i
     made = fred.ASGD if cls == "ASGD" else type(cls, (fred.Server,), {"__module__": "mine"})
     settings = {"cluster": {"workers": 1}, "stop": {"updates": 1}}
     assert list(fred.scenario(settings, algorithm=made(learning_rate=0.1)).runs) == [name]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "lines"),
+    [
+        ("seconds = 1.0", ["seconds: float = 1.0", "seconds: ClassVar[float] = 1.0"]),
+        ("fast = True", ["fast: bool = True", "fast: ClassVar[bool] = True"]),
+        ("learning_rate = 1", ["learning_rate: float = 1"]),  # the base class has this option
+        ("times = [1, 2]", ["times: ClassVar[Any] = [1, 2]"]),
+        ("seconds = Field(1.0)", ["seconds: float = Field(...)"]),
+    ],
+)
+def test_an_attribute_without_a_type_is_refused_with_lines_that_are_possible(attribute, lines):
+    names = vars(typing) | {"Server": Server, "Field": lambda value: pydantic.Field(1.0 if value is ... else value)}
+    with pytest.raises(FredError) as refused:
+        exec(f"class Mine(Server):\n    {attribute}", names)
+    assert re.findall("`(.*?)`", str(refused.value))[1:] == lines
+    for line in lines:
+        exec(f"class Mine(Server):\n    {line}", names)
+        assert names["Mine"](learning_rate=0.1)
+
+
+def test_a_module_with_an_attribute_without_a_type_is_refused_with_its_line(modules):
+    (modules / "untyped.py").write_text("import fred\nclass Mine(fred.Server):\n    scale = 0.5\n")
+    with pytest.raises(FredError, match=r"Mine: `scale = 0.5` has no type; write .* \(.*untyped.py, line 2\)"):
+        registry.allow_import(["untyped"])
 
 
 @pytest.mark.usefixtures("own")

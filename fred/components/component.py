@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,11 @@ from fred.components import own_code, registry
 from fred.components.input_path import InputPath, UnreadError
 from fred.components.limits import LONGEST
 from fred.components.problems import problems
+
+if TYPE_CHECKING:  # type checkers know the options of a class by pydantic's metaclass only
+    from pydantic._internal._model_construction import ModelMetaclass as ComponentType
+else:
+    from fred.components.component_type import ComponentType
 
 C = TypeVar("C", bound="Component")
 _MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # the last valid component of each class
@@ -54,7 +59,7 @@ def without_example(docstring: str) -> str:
     return "\n\n".join(paragraphs[:-1] if example and paragraphs[-1].endswith(":") else paragraphs)
 
 
-class Component(BaseModel):
+class Component(BaseModel, metaclass=ComponentType):
     """A set of options with behaviour. It is hashable and comparable, and refuses unknown keys, NaN and infinity.
 
     Each required field has `examples`, from which documentation, editors and the contract tests build instances.

@@ -218,7 +218,8 @@ def allow_import(names: Iterable[str]) -> None:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too
             last = traceback.extract_tb(error.__traceback__)[-1]
-            where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
+            place = own_code.line_of(error) or f"{last.filename}, line {last.lineno}"
+            where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({place})"
             here = [file.stem for file in Path.cwd().glob("*.py")] if getattr(error, "name", None) == module else []
             hint = nearest(module.removesuffix(".py"), here)
             if isinstance(error, ModuleNotFoundError) and error.name != module:

@@ -1,0 +1,45 @@
+"""The class of component classes: it refuses an option without a type when the class is defined."""
+
+from typing import Any
+
+from pydantic import PydanticUserError
+from pydantic._internal._model_construction import ModelMetaclass
+from pydantic.fields import FieldInfo
+
+from fred.base.errors import FredError, quoted
+
+_UNTYPED = ("model-field-missing-annotation", "model-field-overridden")  # pydantic's codes
+_SIMPLE = (bool, int, float, str)
+_SHOWN = 40  # characters of a value
+
+
+class ComponentType(ModelMetaclass):
+    """Makes classes of components from their definitions."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        """Return a new class. Raises FredError for an attribute without a type."""
+        members = dict(namespace)  # pydantic changes the other one
+        try:
+            return super().__new__(cls, name, bases, namespace, **options)
+        except PydanticUserError as error:
+            if error.code not in _UNTYPED:
+                raise
+            untyped = next(key for key in members if f"`{key} = " in error.message or f"Field '{key}'" in error.message)
+            raise FredError(_refusal(name, untyped, members[untyped], bases)) from None
+
+
+def _refusal(name: str, attribute: str, value: Any, bases: tuple[type, ...]) -> str:
+    """Return the message that refuses an attribute without a type, with the lines that are possible instead."""
+    is_field = isinstance(value, FieldInfo)
+    text = "Field(...)" if is_field else quoted(value)
+    text = text if len(text) <= _SHOWN else "..."
+    fields = [getattr(base, "model_fields", {}) for base in bases]
+    inherited: FieldInfo | None = next((known[attribute] for known in fields if attribute in known), None)
+    kind = type(value.default if is_field else value)
+    if inherited is not None and isinstance(inherited.annotation, type):
+        kind = inherited.annotation
+    simple = kind.__name__ if inherited is not None or kind in _SIMPLE else ""
+    lines = [f"`{attribute}: {simple or 'float'} = {text}` for an option"] if simple or is_field else []
+    if not is_field and inherited is None:
+        lines.append(f"`{attribute}: ClassVar[{simple or 'Any'}] = {text}` (from typing) for a constant of the class")
+    return f"{name}: `{attribute} = {text}` has no type; write {', or '.join(lines)}"
