@@ -1,5 +1,6 @@
 """Objects of other libraries in scenarios: gradient transformations of optax, modules of Flax and Equinox, arrays and frames."""
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -260,7 +261,9 @@ class TestArrays:
     @pytest.mark.parametrize(
         ("data", "words"),
         [
-            ((X, Y.astype(str)), "task.data: `train_answers` holds <U21; expected numbers"),
+            ((pd.DataFrame(X).assign(kind="a"), Y), r"task.data: `X` holds text \('a'\); expected numbers; leave such columns"),
+            ((pd.DataFrame(X).assign(kind=True), Y), r"task.data: `X` holds objects; .*: `X.astype\('float64'\)`"),
+            ((X, Y.astype("M8[D]")), r"task.data: `y` holds datetime64\[D\]; expected numbers"),
             ((X, Y[:-1]), r"task.data: X and y are \[50, 8\] and \[49\]; expected as many answers as inputs"),
             ((X[:3], Y[:3]), "at least 5 of each"),
             ((np.where(X > 1, np.nan, X), Y), "task.data: training data: some numbers are not finite"),
@@ -272,6 +275,28 @@ class TestArrays:
     def test_arrays_that_form_no_data_set_are_refused(self, data, words):
         with pytest.raises(fred.FredError, match=words):
             loaded(data)
+
+    @pytest.mark.parametrize("form", [np.array, list, pd.Series, pd.Categorical, pd.DataFrame])
+    def test_the_printed_line_turns_labels_into_the_numbers_of_their_order(self, form):
+        """The labels sort as the class numbers do."""
+        y = form(np.array(["ant", "bee", "cat", "dog"])[Y])
+        with pytest.raises(fred.FredError, match=r"task.data: `y` holds text \('ant', 'bee'.*\); expected class") as refused:
+            loaded((X, y))
+        names = {"np": np, "y": y}
+        exec(re.findall("`(.*?)`", str(refused.value))[-1], names)
+        assert loaded((X, names["y"])).digest == loaded((X, Y)).digest
+
+    def test_labels_of_both_parts_have_the_same_numbers(self, tmp_path):
+        labels = np.array(["ant", "bee", "cat", "dog"])[Y]
+        names: dict[str, Any] = {"np": np, "y": labels[:40], "y_eval": labels[40:]}
+        for make in (
+            lambda: loaded((X[:40], names["y"], X[40:], names["y_eval"])),
+            lambda: fred.arrays(tmp_path / "labels", (X[:40], names["y"]), (X[40:], names["y_eval"])),
+        ):
+            with pytest.raises(fred.FredError, match="`y` holds text") as refused:
+                make()
+        exec(re.findall("`(.*?)`", str(refused.value))[-1], names)
+        assert (names["y"] == Y[:40]).all() and (names["y_eval"] == Y[40:]).all()
 
 
 HELD = task(linear(), (X, Y)) | server(optimizer=optax.sgd(0.25))

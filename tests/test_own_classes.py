@@ -1,5 +1,6 @@
 """Users' own classes and packages: imported only when asked for, refused where they do not fit, named when they fail."""
 
+import importlib
 import pickle
 import re
 import sys
@@ -106,6 +107,20 @@ def test_user_code_is_imported_only_when_asked_for(modules):
     outcome = execute("run", make_run(options, task=None), 0)
     assert outcome.schedule_digest == execute("run", make_run("asgd", task=None), 0).schedule_digest
     assert OneOf("algorithm").dump(outcome.run.algorithm)["name"] == "own:Same"
+
+
+def test_both_cures_in_python_of_a_class_that_is_not_imported_work(modules, monkeypatch):
+    (modules / "thirds.py").write_text("import fred\nclass Third(fred.Server):\n    'Nothing of its own.'\n")
+    (modules / "thirds.yaml").write_text(
+        "cluster: {workers: 2}\nalgorithm: {name: 'thirds:Third', learning_rate: 1}\nstop: {updates: 1}"
+    )
+    monkeypatch.chdir(modules)
+    with pytest.raises(FredError, match=r"`fred.load\(path, imports=\['thirds'\]\)` or with the class itself"):
+        fred.load("thirds.yaml")
+    thirds = importlib.import_module("thirds")
+
+    settings = {"cluster": {"workers": 2}, "stop": {"updates": 1}, "algorithm": {"name": thirds.Third, "learning_rate": 1}}
+    assert fred.scenario(settings).runs == fred.load("thirds.yaml", imports=["thirds"]).runs
 
 
 NO_TOPOLOGY = {"name": "gossip", "topology": "own:Late"}

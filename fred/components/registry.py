@@ -259,7 +259,7 @@ def lookup(kind: str, name: str) -> type[Any]:
     'ASGD'
     >>> registry.lookup("algorithm", "my_servers:Patient")
     Traceback (most recent call last):
-    fred.FredError: a scenario alone never makes FRED import code: allow it with `--import my_servers`
+    fred.FredError: a scenario alone never makes FRED import code: allow it with `--import my_servers`, in Python ...
     """
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
@@ -320,7 +320,10 @@ def is_unimported(name: str) -> bool:
 
 def needs_import(module: str) -> str:
     """Return the message that refuses to import a module of the user's."""
-    return f"a scenario alone never makes FRED import code: allow it with `--import {module}`"
+    return (
+        f"a scenario alone never makes FRED import code: allow it with `--import {module}`, "
+        f"in Python with `fred.load(path, imports=[{module!r}])` or with the class itself instead of its name"
+    )
 
 
 def base(kind: str) -> type[Any]:

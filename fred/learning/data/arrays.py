@@ -17,6 +17,8 @@ from fred.learning.data.dataset import Data, Dataset, Examples
 
 _NAMES = tuple(f"{part}_{what}" for part in ("train", "evaluation") for what in ("inputs", "answers"))
 _OWNERS = "train_owners"  # optional
+_PARTS = dict(zip(_NAMES, ("X", "y", "X_eval", "y_eval"), strict=True))  # what the pages call them in Python
+_SHOWN = 3  # labels in a message
 _LEAST = 5  # examples, of which one in five is for evaluation
 _MOST_CLASSES = 1 << 20  # larger integers are hardly classes, but identities or times
 
@@ -85,7 +87,9 @@ class ArraysObject(Object, Data):
             parts = [np.array(part) for part in parts]
         except ValueError as error:  # lists of different lengths
             raise FredError(f"expected arrays (X, y): {error}") from None
-        dataset = _dataset(dict(zip(_NAMES, parts if len(parts) == 4 else _divided(*parts), strict=True)))
+        for name, part in zip(_PARTS.values(), parts, strict=False):
+            _check_numbers(name, part, len(parts) == len(_PARTS))
+        dataset = _dataset(dict(zip(_NAMES, parts if len(parts) == 4 else _divided(*parts), strict=True)), _PARTS)
         return cls(name="object", content=dataset, kind="arrays", digest=dataset.digest)
 
     def load(self, seed: int) -> Dataset:
@@ -135,6 +139,8 @@ def arrays(
         named = dict(zip(_NAMES, map(np.asarray, (*train, *evaluation)), strict=True))
     except ValueError as error:
         raise FredError(f"`train` and `evaluation`: expected (inputs, answers) each, as arrays: {error}") from None
+    for name, array in named.items():
+        _check_numbers(_PARTS[name], array, True)
     if owners is not None:
         named[_OWNERS] = np.asarray(owners)
     _dataset(named)
@@ -153,15 +159,51 @@ def _are_examples(path: Path) -> bool:
         return False
 
 
-def _dataset(named: Mapping[str, NDArray[Any]]) -> Dataset:
-    """Return the data set of these arrays. Raises FredError if they do not form one."""
-    for name in _NAMES:
+def _check_numbers(name: str, array: NDArray[Any], evaluated: bool) -> None:
+    """Raise FredError for an array of a program that does not hold real numbers, with the line that makes them.
+
+    Args:
+        name: the program's name of it, from `_PARTS`.
+        array: the array.
+        evaluated: True if the program also gives examples for evaluation.
+    """
+    if array.dtype.kind in inputs.REAL:
+        return
+    values = array.ravel().tolist()
+    labels = sorted({str(value) for value in values if not isinstance(value, int | float)})
+    if array.dtype.kind == "O" and not labels:  # as of a data frame with columns of several types
+        kind = np.array(values).dtype.name
+        raise FredError(f"`{name}` holds objects; expected an array of numbers: `{name}.astype({kind!r})`")
+    if array.dtype.kind not in "OUST":
+        raise FredError(f"`{name}` holds {array.dtype}; expected numbers")
+    shown = ", ".join(map(repr, labels[:_SHOWN])) + ", ..." * (len(labels) > _SHOWN)
+    cure = "expected numbers; leave such columns out, or use numbers instead, such as those of `pandas.get_dummies(X)`"
+    if name.startswith("y"):
+        form = "{}" if array.ndim == 1 and all(isinstance(value, str) for value in values) else "np.ravel({}).astype(str)"
+        y, y_eval = form.format("y"), form.format("y_eval")
+        cure = f"expected class numbers: `y = np.unique({y}, return_inverse=True)[1]`"
+        if evaluated:
+            both = f"np.unique(np.concatenate([{y}, {y_eval}]), return_inverse=True)"
+            cure = f"expected class numbers: `y, y_eval = np.split({both}[1], [len(y)])`"
+    raise FredError(f"`{name}` holds text ({shown}); {cure}")
+
+
+def _dataset(named: Mapping[str, NDArray[Any]], labels: Mapping[str, str] | None = None) -> Dataset:
+    """Return the data set of these arrays. Raises FredError if they do not form one.
+
+    Args:
+        named: the arrays, by the names of a file.
+        labels: names in messages, by those of a file; None: the same.
+    """
+    labels = labels or {name: name for name in _NAMES}
+    for name, label in labels.items():
         if named[name].dtype.kind not in inputs.REAL:
-            raise FredError(f"`{name}` holds {named[name].dtype}; expected numbers")
+            raise FredError(f"`{label}` holds {named[name].dtype}; expected numbers")
         if not named[name].ndim:
-            raise FredError(f"`{name}` is a single number; expected an array with one entry for each example")
+            raise FredError(f"`{label}` is a single number; expected an array with one entry for each example")
     train, evaluation = (
-        Examples(_float(named[f"{part}_inputs"]), _answers(f"{part}_answers", named)) for part in ("train", "evaluation")
+        Examples(_float(named[f"{part}_inputs"]), _answers(labels[f"{part}_answers"], named[f"{part}_answers"]))
+        for part in ("train", "evaluation")
     )
     owners = named.get(_OWNERS)
     if train.answers.dtype.kind == "i":
@@ -175,8 +217,7 @@ def _float(array: NDArray[Any]) -> NDArray[np.float32]:
         return array.astype(np.float32)
 
 
-def _answers(name: str, named: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    array = named[name]
+def _answers(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind in "iub":
         low, high = array.min(initial=0), array.max(initial=0)
         if low < 0 or high >= _MOST_CLASSES:
