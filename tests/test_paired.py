@@ -107,11 +107,13 @@ class TestFamily:
 
     def test_the_verdict_is_that_of_the_interval_and_open_with_few_seeds_or_equal_runs(self):
         pairs = rows(a={"loss": self.A, "throughput": self.A}, b={"loss": self.B, "throughput": self.B}, c={"loss": self.C})
-        assert [pairs[key]["lower"] for key in (("b", "loss"), ("b", "throughput"), ("c", "loss"))] == ["no", "no", "open"]
-        assert rows("b", a={"loss": self.A}, b={"loss": self.B})["a", "loss"]["lower"] == "yes"
-        assert rows(a={"loss": self.A[:4]}, b={"loss": self.B[:4]})["b", "loss"]["lower"] == "open"
+        assert [pairs[key]["better"] for key in (("b", "loss"), ("b", "throughput"), ("c", "loss"))] == ["no", "yes", "open"]
+        assert rows("b", a={"loss": self.A}, b={"loss": self.B})["a", "loss"]["better"] == "yes"
+        assert rows(a={"loss": self.A[:4]}, b={"loss": self.B[:4]})["b", "loss"]["better"] == "open"
+        gone = rows("b", a={"throughput": self.A}, b={"throughput": self.B})["a", "throughput"]
+        assert gone["better"] == "no" and gone["high"] < 1
         equal = rows(a={"loss": self.A}, b={"loss": self.A})["b", "loss"]
-        assert (equal["low"], equal["high"], equal["lower"]) == (0.0, 0.0, "open")
+        assert (equal["low"], equal["high"], equal["better"]) == (0.0, 0.0, "open")
 
 
 def test_the_best_points_of_sweeps_are_compared():

@@ -22,7 +22,7 @@ from fred.components import registry
 from fred.outcomes.tables import Tables
 
 _COLUMNS = (
-    *("run", "baseline", "quantity", "way", "mean", "low", "high", "lower", "least", "largest", "seeds", "missing"),
+    *("run", "baseline", "quantity", "way", "mean", "low", "high", "better", "least", "largest", "seeds", "missing"),
     "variance_saved",
 )
 
@@ -33,6 +33,7 @@ class _Quantity(NamedTuple):
     name: str
     way: str  # difference or ratio
     columns: tuple[str, ...]  # of the summary: the first one that both runs of a pair have
+    larger_is_better: bool = False
 
 
 _QUANTITIES = (
@@ -41,7 +42,7 @@ _QUANTITIES = (
     _Quantity("gradient_norm", "ratio", ("gradient_norm",)),
     _Quantity("to_target", "ratio", ("target_seconds", "target_updates")),  # updates if there is no clock
     _Quantity("cost_to_target", "ratio", ("target_cost",)),
-    _Quantity("throughput", "ratio", ("throughput",)),
+    _Quantity("throughput", "ratio", ("throughput",), larger_is_better=True),
 )
 
 
@@ -56,10 +57,10 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
     Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, cost_to_target, throughput; if measured), way
     (`difference` from the baseline for loss and error, `ratio` to it for the others), mean (geometric for ratios), low
     and high (its 95 % interval, widened by Holm's method if several runs have that quantity; NaN with fewer than 5
-    seeds), lower (than the baseline: `yes`, `no`, which means higher, or `open`), least and largest (over the seeds),
-    seeds (number of pairs), missing (pairs left out, since one of the two missed the target or has no finite number),
-    variance_saved (by pairing: 1 - the variance of the paired differences / the sum of both variances, of logarithms for
-    ratios).
+    seeds), better (`yes`: higher throughput than the baseline, or less of any other quantity; `no`: worse; or `open`), least
+    and largest (over the seeds), seeds (number of pairs), missing (pairs left out, since one of the two missed the target or
+    has no finite number), variance_saved (by pairing: 1 - the variance of the paired differences / the sum of both
+    variances, of logarithms for ratios).
 
     Raises FredError for an unknown baseline, or if no point of a sweep is the best.
 
@@ -133,7 +134,8 @@ def _family(others: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: _Q
         if ratio:
             numbers |= {name: math.exp(value) for name, value in numbers.items() if name != "variance_saved"}
         counts = {"seeds": len(paired), "missing": missing}
-        found.append({**numbers, "lower": verdict((low, high)).value, **counts})
+        saving = (-high, -low) if quantity.larger_is_better else (low, high)
+        found.append({**numbers, "better": verdict(saving).value, **counts})
     return found
 
 

@@ -121,7 +121,7 @@ class Result(Tables):
         """Compare each run with the baseline (the scenario's, or the first), seed by seed; for sweeps, the best points.
 
         Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, cost_to_target, throughput), way (difference
-        or ratio), mean, low and high (95 % interval, with at least 5 seeds; of several runs a family), lower (yes, no or
+        or ratio), mean, low and high (95 % interval, with at least 5 seeds; of several runs a family), better (yes, no or
         open), least and largest (over the seeds), seeds, missing, variance_saved (by pairing).
 
         >>> import fred
