@@ -127,6 +127,24 @@ def test_a_scenario_whose_messages_have_the_size_of_its_model_is_refused_with_th
     assert throughput(fred.explore(cured, {"cluster.workers": [2, 4]})) < 8.0
 
 
+@pytest.mark.parametrize("values", [(0.05, 0.2), [0.05, 0.2]])
+def test_a_setting_that_the_timing_ignores_is_refused_with_a_sweep_that_runs(values):
+    scenario = fred.scenario(SYNC, task=TASK)
+    with pytest.raises(fred.FredError, match=r"algorithm.learning_rate: the timing does not depend on it") as refused:
+        fred.explore(scenario, {"algorithm.learning_rate": values})
+    swept = eval(re.findall("`(.*?)`", str(refused.value))[-1], {"fred": fred, "scenario": scenario})
+    assert [*swept.sweep["algorithm.learning_rate"]] == [0.05, 0.2] and swept.summary["loss"].nunique() == 2
+
+
+def test_prices_and_settings_with_one_value_are_accepted_though_they_change_no_schedule():
+    prices = {"workers": [{"per_hour": 1.0}]}
+    fred.explore(
+        fred.scenario(SYNC, cluster={**CLUSTER, "prices": prices}),
+        {"cluster.prices.workers": [[{"per_hour": 1.0}], [{"per_hour": 2.0}]]},
+    )
+    fred.explore(SYNC, {"algorithm.learning_rate": [0.1]})
+
+
 def test_a_protocol_that_depends_on_what_is_learned_is_refused():
     learned = fred.scenario({**SYNC, "protocol": {}}, algorithm={"name": "dbw", "learning_rate": 0.1}, task=TASK)
     with pytest.raises(fred.FredError, match=r"needs a `task`; `fred.explore` leaves it out: use `fred\.run`"):

@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from html import escape
 from pathlib import Path
@@ -13,6 +14,7 @@ from fred.components.component import settings_of
 from fred.results.experiment import as_scenario
 from fred.results.result import Result
 from fred.running.execution import execute
+from fred.running.recording import Timing
 from fred.running.timings import Timings
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
@@ -47,8 +49,8 @@ def explore(
             continuous range, a `range`, or a list of values. A slider begins at the scenario's value if it has that, otherwise
             at its first one.
 
-    Raises FredError if ipywidgets is missing, for an unknown setting or one without a possible value, and for a scenario whose
-    timing depends on its task.
+    Raises FredError if ipywidgets is missing, for an unknown setting, one without a possible value or one that the timing does
+    not depend on, and for a scenario whose timing depends on its task.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -154,6 +156,7 @@ def _slider(ipywidgets: Any, scenario: Scenario, path: str, values: Any) -> Any:
     if isinstance(values, tuple) and len(values) == 2 and all(map(_is_number, values)) and 0 < values[1] - values[0] < math.inf:
         low, high = map(float, values)
         _check_continuous(scenario, path, low, high)
+        _check_effect(scenario, path, [low, high])
         first, step = float(now) if _is_number(now) and low <= now <= high else low, _round_step((high - low) / _STEPS)
         return ipywidgets.FloatSlider(first, min=low, max=high, step=step, readout_format=".4", **look_of_slider)
     if not isinstance(values, range | list) or not len(values):
@@ -162,6 +165,7 @@ def _slider(ipywidgets: Any, scenario: Scenario, path: str, values: Any) -> Any:
             "a range, such as range(5), or a list of values"
         )
     _check(scenario, path, values)
+    _check_effect(scenario, path, values if isinstance(values, list) else [values[0], values[-1]])
     first = now if now in values else values[0]
     if isinstance(values, range):
         low, high, step = min(values), max(values), abs(values.step)
@@ -192,6 +196,23 @@ def _check(scenario: Scenario, path: str, values: Sequence[Any]) -> None:
         except FredError as error:
             errors.append(error)
     raise errors[0]
+
+
+def _check_effect(scenario: Scenario, path: str, values: Sequence[Any]) -> None:
+    """Raise FredError if a setting has several values that are possible, and the timing of all runs is the same for all."""
+    effects = []
+    for value in values:
+        with suppress(FredError):  # the panel shows it
+            changed = scenario.replace({path: value})
+            effects.append([(Timing.of(run, changed.seeds[0]), run.cluster.prices) for run in changed.runs.values()])
+            if effects[-1] != effects[0]:
+                return
+    if len(effects) > 1:
+        over = f"{{'{path}': {quoted([*values])[:80]}}}"
+        raise FredError(
+            f"{path}: the timing does not depend on it, and `fred.explore` simulates the timing only; to see its effect on "
+            f"training, sweep it: `fred.run(scenario.replace({{'sweep': {{'over': {over}}}}}))`"
+        )
 
 
 def _current(scenario: Scenario, path: str) -> Any:
