@@ -270,7 +270,8 @@ def test_an_interrupted_run_in_memory_goes_on_after_its_finished_seeds():
     assert other.value.__notes__ == ["nothing is stored"], "the finished unit is another scenario's"
     begun.clear()
     result = fred.run(scenario, progress=lambda _, seed, share: begun.extend([seed] if share == 0 else []))
-    assert begun == [2, 3]
+    assert begun == [2, 3] and result.reused == 1
+    assert fred.run(scenario, seeds=[1]).reused == 0, "a complete call leaves nothing behind"
     assert result.summary.equals(fred.run(scenario, fresh=True).summary)
 
 

@@ -164,6 +164,7 @@ def _into_memory(scenario: Scenario, only: tuple[str, ...], inline: bool, how: "
     known: dict[Unit, Outcome] = {} if how.fresh else _INTERRUPTED
     for unit in [unit for unit in known if unit.own]:
         del known[unit]  # a notebook can change what its classes do
+    before = {*known}
     try:
         scenario, units = _completed(scenario, only, inline, partial(_in_memory, known=known, progress=how.progress))
     except KeyboardInterrupt as error:
@@ -172,7 +173,7 @@ def _into_memory(scenario: Scenario, only: tuple[str, ...], inline: bool, how: "
             f"{done} of {number} units are done; the same call continues after them" if done else "nothing is stored"
         )
         raise
-    return Result(scenario, [known.pop(unit) for unit in units])
+    return Result(scenario, [known.pop(unit) for unit in units], sum(unit in before for unit in units))
 
 
 def _stored(
@@ -301,6 +302,8 @@ def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
 def _in_memory(units: list[Unit], known: dict[Unit, Outcome], progress: OfRuns) -> list[Outcome]:
     """Return the outcomes of units, known ones and those computed now, which then are known."""
     shared = Timings()
+    for unit in [unit for unit in units if unit in known]:
+        progress(unit.name, unit.seed, 1.0)
     for unit in in_order([unit for unit in units if unit not in known]):
         told = partial(progress, unit.name, unit.seed)
         told(0.0)
