@@ -25,7 +25,7 @@ from fred.commands import printing
 from fred.outcomes.computed import Computed
 from fred.results import folder, verify
 from fred.schedule.schedule import Intervals, What
-from fred.views.table import Cell, Table, show
+from fred.views.table import Cell, Table, show, terminal
 from tests.folders import resigned, resigned_manifest, resigned_unit
 from tests.pages import run_all
 from tests.worlds import COMPUTE, TASK, make_run
@@ -341,6 +341,25 @@ def test_strong_cells_are_bold_only_in_a_terminal():
     with console.capture() as captured:
         show(table, console)
     assert re.search(r"\x1b\[1m *0\.1\x1b\[0m", captured.get()) and "\x1b" not in shown(table, 60)
+
+
+@pytest.mark.parametrize(
+    ("variables", "styled"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "1", "JPY_PARENT_PID": "7"}, False),  # as Jupyter sets them for `!fred`
+    ],
+)
+def test_a_file_has_colours_only_if_the_user_asks_for_them(variables, styled, monkeypatch, capsys):
+    for name in ("FORCE_COLOR", "NO_COLOR", "JPY_PARENT_PID", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TERM", "xterm-color")
+    show(Table(["run", "loss"], [["a", "0.1"]], title="Losses"), terminal())
+    assert ("\x1b" in capsys.readouterr().out) == styled
 
 
 def test_columns_without_anything_are_left_out():

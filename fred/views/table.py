@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -73,9 +74,15 @@ class Table:
 
 
 def terminal() -> Console:
-    """Return the console to print to. Its width is that of the terminal, or `COLUMNS`, or 80 columns."""
-    console = Console()
-    return console if console.is_terminal or os.environ.get("COLUMNS") else Console(width=WIDTH)
+    """Return the console to print to. Its width is that of the terminal, or `COLUMNS`, or 80 columns.
+
+    A file has colours only if FORCE_COLOR asks for them, unless Jupyter has set it, as it does for all shells that it starts,
+    and only without NO_COLOR.
+    """
+    plain = not sys.stdout.isatty() and bool(os.environ.get("NO_COLOR") or "JPY_PARENT_PID" in os.environ)
+    forced = False if plain else None  # None: rich decides
+    console = Console(force_terminal=forced)
+    return console if console.is_terminal or os.environ.get("COLUMNS") else Console(force_terminal=forced, width=WIDTH)
 
 
 def say(console: Console, lines: Iterable[str], **how: Any) -> None:
