@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -122,6 +123,16 @@ class TestBest:
             own = result.metrics[result.metrics["run"] == name]
             first = [each[each["loss"] <= 1.36]["virtual_seconds"].min() for _, each in own.groupby("seed")]
             assert mean == pytest.approx(np.mean([np.inf if np.isnan(each) else each for each in first]))
+
+    def test_a_result_computes_its_points_once_and_gives_copies(self, monkeypatch, tmp_path):
+        """Once while points are chosen, and once for the folder, whose files and figures need them dozens of times."""
+        table = Mock(wraps=sweeps.table)
+        monkeypatch.setattr(sweeps, "table", table)
+        result = fred.run(fred.scenario(ONE, sweep={"over": {"cluster.workers": [2, 4]}}), out=tmp_path / "swept")
+        assert table.call_count <= 3
+        for frame in (result.sweep, result.best):
+            frame["mean"] = 0.0
+        assert (result.sweep["mean"] > 0).all() and (result.best["mean"] > 0).all()
 
 
 class TestInPython:

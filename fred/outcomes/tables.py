@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import pandas as pd
@@ -88,14 +89,22 @@ class Tables:
         >>> result.best["cluster.workers"].tolist()
         [4]
         """
-        if not self.swept:
-            raise FredError("no points: the scenario has no `sweep`")
-        return sweeps.table(self.scenario, self.summary)
+        return self._sweep.copy()
 
     @property
     def best(self) -> pd.DataFrame:
         """Return the best point of each swept run, if one has a finite mean. Raises FredError without a sweep."""
-        return sweeps.best(self.sweep, self.scenario.criterion.highest)
+        return self._best.copy()
+
+    @cached_property  # figures and the page ask for it dozens of times
+    def _sweep(self) -> pd.DataFrame:
+        if not self.swept:
+            raise FredError("no points: the scenario has no `sweep`")
+        return sweeps.table(self.scenario, self.summary)
+
+    @cached_property
+    def _best(self) -> pd.DataFrame:
+        return sweeps.best(self._sweep, self.scenario.criterion.highest)
 
     @property
     def without_best(self) -> list[str]:
