@@ -1,9 +1,13 @@
 """Classes of one's own, of five kinds, defined at four places, in every use: each use gives the numbers of a plain run."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.test_parallel import ROOT, cluster
 
 CLASSES = """
 import jax
@@ -65,12 +69,14 @@ class Two(fred.Data):
 """
 
 USES = """
+import sys
 import warnings
 from pathlib import Path
 
 import fred
 from fred.results.verify import Verdict, verify
 
+DASK = sys.argv[1:]  # the scheduler's address, or nothing
 BASE = {
     "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
     "stop": {"updates": 6},
@@ -98,6 +104,10 @@ def main(place):
         (name,) = one.runs
         plain, changed = numbers(fred.run(one)), numbers(fred.run(one.replace(change)))
         assert plain != changed, kind
+        for address in DASK:
+            assert numbers(fred.run(one, dask=address, out=f"{kind}-dask")) == plain, kind
+        if DASK:
+            continue
         assert numbers(fred.run(one, jobs=2, out=f"{kind}-jobs")) == plain, kind
         (option, value), = change.items()
         swept = fred.run(fred.scenario(BASE, **settings, sweep={"over": {option: [value]}}))
@@ -137,7 +147,20 @@ PROGRAMS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PROGRAMS)
 def test_every_use_of_a_class_of_ones_own_gives_the_numbers_of_a_plain_run(tmp_path, place):
+    run_program(tmp_path, place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PROGRAMS)
+def test_dask_gives_the_numbers_of_a_plain_run_of_a_class_of_ones_own(tmp_path, place):
+    with cluster(tmp_path, 1) as address:
+        run_program(tmp_path, place, address)
+
+
+def run_program(folder: Path, place: str, *arguments: str) -> None:
     for name, text in PROGRAMS[place].items():
-        (tmp_path / name).write_text(text)
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        (folder / name).write_text(text)
+    command = [sys.executable, "program.py", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.endswith("all the same\n"), done.stderr[-3000:]
