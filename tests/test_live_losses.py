@@ -68,7 +68,8 @@ def test_the_figure_is_below_the_line_of_progress_drawn_at_most_twice_a_second_a
     kinds = [type(content).__name__ for _, content in outputs]
     assert kinds.index("Pretty") < kinds.index("LossFigure")
     removals = [place for place, (_, content) in enumerate(outputs) if getattr(content, "data", None) == ""]
-    assert len(removals) == 1 and removals[0] > max(np.flatnonzero(np.array(kinds) == "LossFigure"))
+    assert len(removals) == 2, "of the figure, then of the line"
+    assert removals[0] > max(np.flatnonzero(np.array(kinds) == "LossFigure"))
 
 
 def test_the_first_figure_comes_after_two_seconds_and_the_others_after_half_a_second(outputs, monkeypatch):

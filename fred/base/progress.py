@@ -114,20 +114,13 @@ class _Words:
     def __init__(self, parts: int, say: Callable[[str], None], every: float = 0.5):
         self._tally, self._say, self._every = Tally(parts), say, every
         self._next = time.monotonic() + max(every, PATIENCE)
-        self._told = False
 
     def tell(self, what: str, share: float) -> None:
         """Record the share of a task that is done, and print a line if it is time for one."""
         self._tally.note(what, share)
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
-            self._told = True
             self._say(self._tally.words())
-
-    def end(self) -> None:
-        """Print a last line if all tasks are done and lines have been printed before."""
-        if self._told and not self._tally.under_way:
-            self._say(f"{self._tally.done} of {self._tally.done} done")
 
 
 @contextmanager
@@ -172,7 +165,7 @@ def _listening(listener: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _in_notebook(parts: int) -> Iterator[Show]:
-    from IPython.display import Pretty, display
+    from IPython.display import HTML, Pretty, display
 
     handle: Any = None
 
@@ -183,6 +176,6 @@ def _in_notebook(parts: int) -> Iterator[Show]:
         else:
             handle.update(Pretty(words))
 
-    words = _Words(parts, say)
-    yield words.tell
-    words.end()
+    yield _Words(parts, say).tell
+    if handle is not None:
+        handle.update(HTML(""))  # as on a terminal, progress leaves nothing behind; the site shows nothing for it

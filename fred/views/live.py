@@ -62,7 +62,7 @@ class _LiveFigure:
 
     def remove(self) -> None:
         """Replace the figure by nothing, if there is one."""
-        from IPython.display import Pretty
+        from IPython.display import HTML
 
         if self._handle is not None:
-            self._handle.update(Pretty(""))
+            self._handle.update(HTML(""))
