@@ -1,6 +1,7 @@
 """FRED called from Python: what a person types first, and classes of one's own in every place where a scenario takes one."""
 
 import html
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fred
+from fred.views.notebook import timing_html
 from fred.views.verdict import answer
 from tests.test_own_models import NNX, Equinox, Linen, Normalised
 
@@ -198,6 +200,10 @@ class TestNotebook:
         assert html.escape(result.notes[0]) in shown and html.escape(answer(result)) in shown
         assert shown.count("<svg") == 1 and shown.count("<table") == 1 and "<b>" not in shown
         assert "srcdoc=" in result.report()._repr_html_()
+        for text in (shown, timing_html(result)):  # on a dark page, too: the colours of text are the page's
+            figure = re.search("<div class='figure'>.*?</svg>", text, re.S)
+            assert figure is not None and figure[0].count("currentColor") > 10
+            assert not re.search("#fff|#000000", text)
         assert "learning_rate" in result.scenario._repr_html_()
 
     def test_notes_name_runs_that_miss_their_target(self):

@@ -1,5 +1,6 @@
 """Results in a notebook: the verdict, notes, table and curves of the report, and the report itself in a frame."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from html import escape
@@ -9,6 +10,7 @@ import pandas as pd
 
 from fred.outcomes.tables import Tables
 from fred.views import page_staleness, page_tables, pictures
+from fred.views.figures import Picture
 from fred.views.page import part
 from fred.views.paired_table import paired_table
 from fred.views.summary_table import number, summary_table
@@ -31,8 +33,17 @@ _STYLE = """<style>
 .fred svg.histogram { width: 22rem; display: block; fill: currentColor; font-size: 12px; }
 .fred .histogram .axis { stroke: currentColor; }
 .fred .histogram .grid { stroke: #8884; }
-.fred .figure svg { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
+.fred .figure svg { max-width: 100%; height: auto; fill: currentColor; }
 </style>"""
+_THEMED = {  # colours of figures -> colours that can be read on the notebook's background, light or dark
+    "#ffffff": "none",
+    "#000000": "currentColor",
+    "#222222": "currentColor",
+    "#e6e6e6": "#8884",
+    "#5b5b5b": "#808080",
+    **{dark: f"color-mix(in srgb, {dark} 65%, currentColor)" for dark in ("#7f3c8d", "#8c2d04")},
+}
+_COLOUR = re.compile(rf"(?<=(?:fill|roke): )(?:{'|'.join(_THEMED)})")  # after `fill: ` or `stroke: `
 
 
 def result_html(tables: Tables, notes: Sequence[str]) -> str:
@@ -56,7 +67,12 @@ def result_html(tables: Tables, notes: Sequence[str]) -> str:
 
 def _first_figure(tables: Tables) -> str:
     draw = next(iter(pictures.drawable(tables, SCREEN).values()), None)
-    return f"<div class='figure'>{draw()._repr_svg_()}</div>" if draw else ""
+    return _figure(draw()) if draw else ""
+
+
+def _figure(picture: Picture) -> str:
+    """Return a figure without a background, in colours that can be read on a light and on a dark one."""
+    return f"<div class='figure'>{_COLOUR.sub(lambda colour: _THEMED[colour[0]], picture._repr_svg_())}</div>"
 
 
 def timing_html(tables: Tables) -> str:
@@ -67,7 +83,7 @@ def timing_html(tables: Tables) -> str:
     """
     table = page_tables.html(summary_table(tables.summary, printed=False), sorts=False)
     clocked = any(outcome.has_clock for outcome in tables.outcomes)
-    timeline = f"<div class='figure'>{pictures.timeline_of(tables)._repr_svg_()}</div>" if clocked else ""
+    timeline = _figure(pictures.timeline_of(tables)) if clocked else ""
     note = f"<p class='note'>Timing without training, seed {tables.outcomes[0].seed}.</p>"
     return f"{_STYLE}<div class='fred'>{note}{table}{timeline}{page_staleness.of_gradients(tables)}</div>"
 
