@@ -253,3 +253,23 @@ def test_another_algorithm_brings_its_protocol_unless_a_protocol_was_chosen():
     changed = scenario.replace({"algorithm": {"name": "ringmaster", "learning_rate": 0.1}}).runs
     assert [type(changed[name].protocol).__name__ for name in ("own", "chosen")] == ["BoundedDelay", "StaleSynchronous"]
     assert scenario.replace({"cluster.workers": 3}).runs["chosen"].protocol == scenario.runs["chosen"].protocol
+
+
+def test_a_file_of_a_cluster_is_the_cluster_of_a_scenario_and_nothing_else_is_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "times.csv").write_text("iteration,worker,seconds\n0,0,1.5\n0,1,0.5\n1,0,1.5\n1,1,0.5\n")
+    settings = "cluster: {workers: 2, compute: {name: trace, file: times.csv, rows: cycled}}\n"
+    rest = "algorithm: {name: ssgd, learning_rate: 0.1}\nstop: {updates: 4}\n"
+    Path("deep/cluster.yaml").write_text(settings)
+    Path("deep/scenario.yaml").write_text(settings + rest)
+    cluster, whole = fred.load_cluster("deep/cluster.yaml"), fred.load("deep/scenario.yaml")
+    made = fred.scenario(cluster=cluster, algorithm={"name": "ssgd", "learning_rate": 0.1}, stop={"updates": 4})
+    assert made.runs == whole.runs and fred.run(made)["ssgd"].summary["virtual_seconds"] == 4 * 1.5
+    with pytest.raises(FredError, match="found `cluster`, `algorithm`, `stop`; expected only `cluster`") as refused:
+        fred.load_cluster("deep/scenario.yaml")
+    cure = re.findall("`(.*?)`", str(refused.value))[-1].replace("NAME", "'ssgd'")
+    assert eval(cure, {"fred": fred}) == cluster
+    Path("cluster.yaml").write_text("cluster:\n  workrs: 3\n")
+    with pytest.raises(FredError, match=r"cluster.yaml:2: cluster.workrs: unknown key `workrs`; did you mean `workers`"):
+        fred.load_cluster("cluster.yaml")
