@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_parallel import ROOT, cluster
+from tests.conftest import ROOT
+from tests.test_parallel import cluster
 
 CLASSES = """
 import jax
