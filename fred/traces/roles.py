@@ -2,25 +2,18 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from fred.base.errors import FredError
 from fred.base.words import listed
+from fred.tables.quantities import WORDS, Unit
 from fred.traces.refusal import UnclearTraceError
 
 Role = Literal["iteration", "worker", "time", "node", "start", "end", "type"]
-Unit = Literal["s", "ms", "us", "ns"]
-PER_SECOND: dict[Unit, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 FILE = "FILE"  # instead of a column: the file that a row is from
 AND = "+"  # joins columns that identify something together
 
-_UNITS: dict[Unit, str] = {
-    "s": "s|secs?|seconds?",
-    "ms": "ms|msecs?|millis|milliseconds?",
-    "us": "us|µs|μs|usecs?|micros|microseconds?",
-    "ns": "ns|nsecs?|nanos|nanoseconds?",
-}
 _NAMES: dict[Role, str] = {  # the first that occurs is used
     "iteration": "iteration global_step iteration_id iter iter_id train_step training_step step step_id it batch batch_idx "
     "batch_id round",
@@ -57,12 +50,14 @@ class Says:
         unit: unit of the times, if given.
         mend: True if rows without an iteration or worker may be left out.
         name: short name of the file.
+        only: values of columns, by their names, that the rows to read have.
     """
 
     columns: Mapping[Role, str]
     unit: Unit | None
     mend: bool
     name: str
+    only: Mapping[str, str] = field(default_factory=dict)
 
 
 class Roles(NamedTuple):
@@ -275,7 +270,7 @@ def _time(path: str, found: Roles, free: Sequence[str]) -> dict[Role, str]:
 
 def _split(name: str) -> tuple[str, Unit | None]:
     """Return a plain name without its unit, and the unit."""
-    for unit, words in _UNITS.items():
+    for unit, words in WORDS.items():
         match = re.fullmatch(rf"(?:(.+)_)?(?:{words})", name)
         if match and (match[1] or len(name) > 1):
             return (match[1] or "seconds").removesuffix("_in"), unit

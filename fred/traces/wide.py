@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
 from fred.base.errors import FredError
 from fred.base.words import briefly, listed
+from fred.tables.columns import File, Floats, Labels
+from fred.tables.quantities import PER_SECOND, Unit
 from fred.traces.cells import Cells, in_order, together
-from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import no_unit, to_be_said, ways
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import FILE, PER_SECOND, Role, Roles, Says, Unit, parts, unit_of, workers_of
+from fred.traces.roles import FILE, Role, Roles, Says, parts, unit_of, workers_of
 
 
 def cells_of(file: File, says: Says, roles: Roles) -> Cells:
@@ -56,13 +58,15 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
         np.repeat(np.arange(rows), columns),
         file.where,
         roles.columns,
-        tuple(notes),
+        (*file.notes, *notes),
     )
 
 
-def _unit_of_all(file: File, says: Says, workers: Sequence[str], numbers: Mapping[str, Numbers]) -> tuple[Unit, list[str]]:
+def _unit_of_all(file: File, says: Says, workers: Sequence[str], numbers: Mapping[str, Floats]) -> tuple[Unit, list[str]]:
     """Return the unit of a wide table, and the names of its workers without it."""
-    units = {unit_of(worker) for worker in workers}
+    units = {cast(Unit | None, file.unit(worker) or None) or unit_of(worker) for worker in workers}
+    if any(map(file.unit, workers)) and len(units) == 1:
+        return cast(Unit, units.pop()), list(workers)
     unit = says.unit or (units.pop() if len(units) == 1 else None)
     if unit is None:
         raise no_unit(file, workers, np.concatenate([numbers[worker] for worker in workers]))
@@ -86,7 +90,7 @@ def _check_filled(file: File, name: str, labels: Labels) -> None:
         raise FredError(f"{file.where(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it")
 
 
-def _check_no_count(file: File, roles: Roles, name: str, numbers: Numbers) -> None:
+def _check_no_count(file: File, roles: Roles, name: str, numbers: Floats) -> None:
     """Raise UnclearTraceError if a worker's column looks like a counter of rows or iterations."""
     steps = np.diff(numbers)
     if len(numbers) <= 2 or not np.isin(steps, (0, 1)).all() or not steps.any():
