@@ -249,7 +249,7 @@ def test_no_import_leads_upwards():
 
 def test_the_house_stays_small_and_its_picture_is_drawn_from_the_code(tmp_path):
     arrows = house.rooms([each for each in house.imports() if not each.lazy])
-    assert sum(len(others) for room, others in arrows.items() if room in ROOMS) < 110
+    assert sum(len(others) for room, others in arrows.items() if room in ROOMS) < 116
     assert not house.twice()
     assert [room for room, size in house.sizes_of_rooms().items() if size > 30] == ["systems"]
     house.draw_rooms(tmp_path / "rooms.svg")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fred.base.errors import FredError
-from fred.tables.quantities import Unit
 from fred.traces.mending import Mend
 from fred.traces.reading import Nodes, Reading, read
 from fred.traces.roles import Role
@@ -13,7 +12,7 @@ from fred.traces.trace import Trace
 
 _SHOWN = {"columns": "OURS=THEIRS,...", "longest": "SECONDS", "only": "COLUMN=VALUE,..."}
 _SUCH_AS = {"columns": "iteration=step,worker=rank", "only": "metric=step_time"}
-_WORDS = {"unit": get_args(Unit), "mend": get_args(Mend)}
+_WORDS = {"unit": ("s", "ms", "us", "ns"), "mend": get_args(Mend)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
