@@ -3,6 +3,7 @@
 import csv
 import gzip
 import itertools
+import os
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -164,7 +165,7 @@ class CSVFile(File):
             return pyarrow.csv.read_csv(
                 self.path,
                 pyarrow.csv.ReadOptions(skip_rows=self._skipped, column_names=_all_different(self.names)),
-                pyarrow.csv.ParseOptions(delimiter=self._delimiter),
+                pyarrow.csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=self._treat),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=list(types), column_types=types, null_values=MISSING, strings_can_be_null=True
                 ),
@@ -172,6 +173,13 @@ class CSVFile(File):
         except pa.ArrowInvalid as error:
             self._explain(numbers)
             raise self._unreadable(error) from error
+
+    def _treat(self, row: pyarrow.csv.InvalidRow) -> str:
+        """Return `skip` for the last line of a log whose writer was killed within the line, else `error`."""
+        end = f"\n{row.text}".encode()  # without a line break: the line is unfinished
+        with inputs.opened(self.path) as file:
+            file.seek(-min(len(end), self.path.stat().st_size), os.SEEK_END)
+            return "skip" if file.read() == end else "error"
 
     def _explain(self, numbers: Sequence[str]) -> None:
         """Raise FredError for the first invalid line."""

@@ -13,6 +13,7 @@ by number if their names are numbers or differ in one, and otherwise stay in ord
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from fred.base.errors import FredError
 from fred.components.component import Component, Duration
 from fred.traces import kineto, long_tables
 from fred.traces.cells import Cells, joined, short_names
-from fred.traces.columns import opened
+from fred.traces.columns import Labels, opened
 from fred.traces.mending import Mend, mended
 from fred.traces.nodes import spread
 from fred.traces.refusal import answered
@@ -61,11 +62,11 @@ class Reading(Component):
         return answered(lambda options: Reading.model_validate(options)._read(paths, nodes), given)
 
     def _read(self, paths: Sequence[Path], nodes: Nodes | None) -> Trace:
-        for path in paths:
-            if _is_folder(path):
-                raise FredError(f"cannot read {path}: it is a folder; expected files, each of them named, such as {path}/*.csv")
-        names = short_names(paths)
-        cells = joined([self._cells(path, name) for path, name in zip(paths, names, strict=True)])
+        files = [file for path in paths for file in _files(path)]
+        names = short_names(files)
+        cells = joined([self._cells(path, name) for path, name in zip(files, names, strict=True)])
+        if files != list(paths):
+            cells = _common(cells)
         source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
         table = mended(cells, source, self.mend, self.longest)
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
@@ -128,6 +129,38 @@ def _nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     _, first, which = np.unique(node_of, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))  # in the order of their first workers
     return rank[which], tuple(cells.node.names[node_of[worker]] for worker in np.sort(first))
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the file itself, or a folder's files of the recorder in `fred/record.py`. Raises FredError if there are none."""
+    if not _is_folder(path):
+        return [path]
+    if files := sorted(path.glob("rank-*.csv")):
+        return files
+    raise FredError(
+        f"cannot read {path}: it is a folder without files of FRED's recorder (rank-0000.csv, ...); expected these, or files, "
+        f"each of them named, such as {path}/*.csv"
+    )
+
+
+def _common(cells: Cells) -> Cells:
+    """Leave out the iterations after the last one that all workers completed: a killed job ends anywhere."""
+    last = np.full(len(cells.worker.names), -1)
+    np.maximum.at(last, cells.worker.codes, cells.iteration.codes)
+    size = int(last.min()) + 1
+    surplus = len(cells.iteration.names) - size
+    if surplus == 0 or size == 0:
+        return cells
+    complete = cells.iteration.codes < size
+    return replace(
+        cells,
+        iteration=Labels(cells.iteration.codes[complete], cells.iteration.names[:size]),
+        worker=Labels(cells.worker.codes[complete], cells.worker.names),
+        node=cells.node and Labels(cells.node.codes[complete], cells.node.names),
+        seconds=cells.seconds[complete],
+        row=cells.row[complete],
+        notes=(*cells.notes, f"left out, because not all workers completed them: the last {surplus} iterations"),
+    )
 
 
 def _is_folder(path: Path) -> bool:
