@@ -140,7 +140,8 @@ class StepRecorder:
         """Find the waits of a PyTorch model that is trained by several processes.
 
         - DistributedDataParallel: a communication hook marks when this rank's last gradients are ready, and when their
-          average arrives. Without a `hook`, gradients keep their bits.
+          average arrives. Without a `hook`, averages keep their bits, except with both `gradient_as_bucket_view` and
+          `zero_grad(set_to_none=False)`, where DDP divides instead of multiplying.
         - `fully_shard` (FSDP2): the methods that wait for parameters and gradients of other ranks.
         - Any model: the collectives that are called as `torch.distributed.all_reduce(...)`, such as those of SyncBatchNorm.
 
@@ -397,15 +398,13 @@ def _place() -> tuple[int, int]:
 
 
 def _averaging(replica: Any) -> Callable[[Any, Any], Any]:
-    """Return the hook that DDP would use by itself, with the same bits: gradients divided as it does, then summed."""
+    """Return the hook that DDP would use by itself: it multiplies gradients by 1 / size, then sums them, for the same bits."""
     distributed: Any = importlib.import_module("torch.distributed")
     all_reduce = getattr(distributed.all_reduce, "_untimed", distributed.all_reduce)
-    group, views = replica.process_group, replica.gradient_as_bucket_view
+    group = replica.process_group
 
     def average(_: Any, bucket: Any) -> Any:
-        size, gradients = group.size(), bucket.buffer()
-        gradients = gradients.div_(size) if views else gradients.mul_(1 / size)
-        return all_reduce(gradients, group=group, async_op=True).get_future()
+        return all_reduce(bucket.buffer().mul_(1 / group.size()), group=group, async_op=True).get_future()
 
     return average
 
