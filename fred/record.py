@@ -275,7 +275,7 @@ class StepRecorder:
             if self._cuda is not None and not step.end.query():
                 return  # the GPU is still at work: ask again after the next step
             self._unwritten.popleft()
-            wait = sum(max(0.0, *(self._seconds(begin, end) for end in ends)) for begin, *ends in step.waits if ends)
+            wait = sum([max(0.0, *[self._seconds(begin, end) for end in ends]) for begin, *ends in step.waits if ends])
             seconds = max(self._seconds(step.begin, step.end) - wait, 1e-7)
             if step.number >= _WARM_UP and self._file is not None:
                 row = f"{step.number},{self._prefix},{step.start:.6f},{seconds:.7f},{step.data:.7f},{wait:.7f}\n"
