@@ -148,7 +148,7 @@ def test_files_that_are_no_traces_are_refused(tmp_path):
         frame.to_parquet(tmp_path / f"{name}.parquet")
     for name, message in (
         ("absent.csv", "cannot read .*: No such file"),
-        ("", "cannot read .*: it is a folder; expected files"),
+        ("", "cannot read .*: it is a folder without files of FRED.s recorder"),
         ("latin.csv", r"latin\.csv:1: it is not UTF-8 text"),
         ("no.parquet", r"cannot read .*no\.parquet"),
         ("text.parquet", r"text\.parquet, row 2: expected a time in column `seconds`, a number; found 'soon'"),
