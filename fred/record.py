@@ -312,10 +312,11 @@ class StepRecorder:
         """Return a function that counts its time as waiting; asynchronous operations return at once."""
         original = getattr(function, "_untimed", function)
         region = self._region
+        is_compiling = getattr(getattr(sys.modules.get("torch"), "compiler", None), "is_compiling", bool)
 
         @functools.wraps(original)
         def timed(*arguments: Any, **options: Any) -> Any:
-            with region:
+            with contextlib.nullcontext() if is_compiling() else region:  # a compiler traces the original alone
                 return original(*arguments, **options)
 
         timed._untimed = original  # type: ignore[attr-defined]
