@@ -25,5 +25,5 @@ def rows() -> Iterator[Row]:
             for _ in range(STEPS):
                 pass
 
-        seconds, without = medians([recorded, bare])
-    yield Row("recording a step and a wait", (seconds - without) / STEPS * 1e6, "us", 20)
+        recorded_seconds, bare_seconds = medians([recorded, bare])
+    yield Row("recording a step and a wait", (recorded_seconds - bare_seconds) / STEPS * 1e6, "us", 20)

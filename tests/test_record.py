@@ -47,7 +47,7 @@ def clock(monkeypatch) -> Clock:
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch, tmp_path) -> None:
+def isolate(monkeypatch, tmp_path) -> None:
     """Run in a folder of its own, as a process that no launcher has started."""
     monkeypatch.chdir(tmp_path)
     for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
@@ -186,12 +186,12 @@ class Replica:
     def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Future]) -> None:
         self._comm_hooks.append((hook, state))
 
-    def backward(self, buckets: list[float], between: Callable[[], None]) -> list[Future]:
+    def backward(self, buckets: list[float], collective: Callable[[], None]) -> list[Future]:
         """Compute each bucket, s, and call a collective between them, as SyncBatchNorm does; return the averages."""
         ((hook, state),), averages = self._comm_hooks, []
         for number, seconds in enumerate(buckets):
             if number:
-                between()
+                collective()
             self.clock.move(seconds)
             bucket = SimpleNamespace(index=lambda number=number: number, buffer=lambda number=number: f"gradients {number}")
             averages.append(hook(state, bucket))
@@ -238,8 +238,8 @@ def test_a_step_of_ddp_ends_with_its_average_and_waits_from_its_last_bucket_on(c
             assert [result.value() for result in results] == ["gradients 0", "gradients 1"]
             clock.move(0.01)  # the optimizer
     recorder.close()
-    (first, *others) = rows(rank=1)
-    assert (first["worker"], first["iteration"], len(others)) == (1, 2, 3)
+    (first, *later) = rows(rank=1)
+    assert (first["worker"], first["iteration"], len(later)) == (1, 2, 3)
     for row in rows(rank=1):
         assert row["seconds"] == pytest.approx(0.3 + 0.2 + 0.3 + 0.01)
         assert row["wait"] == pytest.approx(0.7 + 0.05 + 0.35)
@@ -303,7 +303,7 @@ def test_a_folder_is_read_up_to_the_last_step_of_all_ranks():
 
 def test_a_line_that_was_cut_off_anywhere_costs_only_its_step():
     write_ranks({0: 5, 1: 5}, lambda rank, step: 0.1 + rank + 0.01 * step)
-    whole = read("times").seconds
+    complete = read("times").seconds
     path = Path("times/rank-0001.csv")
     content = path.read_bytes()
     last = content.rindex(b"\n", 0, -1) + 1
@@ -311,7 +311,7 @@ def test_a_line_that_was_cut_off_anywhere_costs_only_its_step():
         path.write_bytes(content[:size])
         seconds = read("times").seconds
         fields = content[last:size].count(b",")
-        assert np.array_equal(seconds, whole[: 5 if fields == 6 else 4]), content[last:size]
+        assert np.array_equal(seconds, complete[: 5 if fields == 6 else 4]), content[last:size]
     path.write_bytes(content.replace(b"\n4,", b"\n4;"))  # not the last line
     with pytest.raises(FredError, match=r"rank-0001.csv:4: found 6 fields; expected 7"):
         read("times")
@@ -322,10 +322,10 @@ def test_a_killed_process_leaves_all_its_finished_steps(tmp_path):
     program = "from fred_record import StepRecorder\nfor k in StepRecorder('times').steps(range(10**9)): print(k, flush=True)"
     with subprocess.Popen([sys.executable, "-S", "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        shown = [int(next(process.stdout)) for _ in range(200)]
+        steps = [int(next(process.stdout)) for _ in range(200)]
         process.send_signal(signal.SIGKILL)
-    written = [row["iteration"] for row in rows()]
-    assert written == list(range(2, len(written) + 2)) and len(written) >= shown[-1] - 2
+    numbers = [row["iteration"] for row in rows()]
+    assert numbers == list(range(2, len(numbers) + 2)) and len(numbers) >= steps[-1] - 2
 
 
 def test_files_of_an_earlier_run_are_set_aside_not_mixed_with_new_ones(monkeypatch):
@@ -368,14 +368,14 @@ def test_a_full_disk_ends_the_recording_and_not_the_training(monkeypatch):
     assert [row["iteration"] for row in rows()] == [2, 3]
 
 
-def has(*modules: str) -> bool:
+def can_import(*modules: str) -> bool:
     command = [PYTORCH, "-c", f"import {', '.join(modules)}"]
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @pytest.mark.nightly
 def test_real_processes_over_gloo_show_the_slow_rank_where_step_times_are_equal(tmp_path):
-    if not has("torch"):
+    if not can_import("torch"):
         pytest.skip("needs PyTorch: set FRED_TORCH_PYTHON to a Python that has it")
     with socket.socket() as free:
         free.bind(("localhost", 0))
