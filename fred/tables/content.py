@@ -37,6 +37,7 @@ _BINARY = {  # first bytes -> kind of a file that is no text
     b"\x80\x04": "pickle",
     b"\x80\x05": "pickle",
 }
+_SPARE = (".old", ".bak", ".tmp", ".md", ".yaml", ".yml", ".py", ".png", ".svg", ".html")  # endings of no log in a folder
 _BY_PANDAS = {"hdf5": "read_hdf", "pickle": "read_pickle", "xlsx": "read_excel"}
 
 
@@ -115,9 +116,9 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
         files = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
     except (OSError, ValueError):  # an impossible name; opening the file reports the reason
         return [path], ()
-    if not files:
-        raise FredError(f"cannot read {path}: the folder has no files; expected a file of each worker, or one of all")
-    endings = Counter(_ending(file) for file in files)
+    endings = Counter(_ending(file) for file in files if _ending(file) not in _SPARE or len(files) == 1)
+    if not endings:
+        raise FredError(f"cannot read {path}: the folder has no files of times; expected one of each worker, or one of all")
     most = max(endings, key=lambda ending: (endings[ending], ending not in (".txt", ".md", "")))
     others = [file.name for file in files if _ending(file) != most]
     notes = (f"files of {path} with other endings than {most or 'none'} left out: {briefly(others)}",) if others else ()
