@@ -67,8 +67,8 @@ class File(ABC):
                 raise FredError(f"{self.path} has no column `{name}`; it has {listed(self.header)}")
             labels = self.columns([name], [])[0][name]
             if value not in labels.names:
-                some = listed([quoted(each) for each in labels.names[:8]])
-                raise FredError(f"{self.path}: no row has {quoted(value)} in column `{name}`; it has {some}")
+                values = listed([quoted(value) for value in labels.names[:8]])
+                raise FredError(f"{self.path}: no row has {quoted(value)} in column `{name}`; it has {values}")
             rows = np.flatnonzero(labels.codes == labels.names.index(value))
             self._kept = rows if self._kept is None else self._kept[rows]
 
@@ -145,9 +145,9 @@ class File(ABC):
                 return column.cast(pa.float64()).to_numpy().astype(np.float64)
         except pa.ArrowException:
             raise FredError(f"{self.path}: column `{name}` holds {column.type}; expected numbers") from None
-        return self._written(name, column.to_pylist())
+        return self._parsed(name, column.to_pylist())
 
-    def _written(self, name: str, cells: Sequence[str | None]) -> Floats:
+    def _parsed(self, name: str, cells: Sequence[str | None]) -> Floats:
         """Return the numbers in a column of text."""
         try:
             if name in self._moments:

@@ -87,12 +87,12 @@ def contents(paths: Sequence[Path]) -> list[Content]:
 
     Raises FredError for what cannot be read, and for a folder without files.
     """
-    held: list[Content] = []
+    members: list[Content] = []
     for path in paths:
         files, notes = _files(path)
         inside = [member for file in files for member in _members(file)]
-        held += [replace(member, notes=(*notes, *member.notes)) for member in inside[:1]] + inside[1:]
-    return held
+        members += [replace(member, notes=(*notes, *member.notes)) for member in inside[:1]] + inside[1:]
+    return members
 
 
 def content(path: Path) -> Content:
@@ -103,7 +103,7 @@ def content(path: Path) -> Content:
     """
     several = list(_members(path))
     if len(several) != 1:
-        names = briefly([each.path.name for each in several])
+        names = briefly([entry.path.name for entry in several])
         raise FredError(f"{path} holds {len(several)} files: {names}; expected one: unpack it, and name the file")
     return several[0]
 
@@ -113,15 +113,15 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     try:
         if not path.is_dir():
             return [path], ()
-        files = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
+        files = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
     except (OSError, ValueError):  # an impossible name; opening the file reports the reason
         return [path], ()
     endings = Counter(_ending(file) for file in files if _ending(file) not in _SPARE or len(files) == 1)
     if not endings:
         raise FredError(f"cannot read {path}: the folder has no files of times; expected one of each worker, or one of all")
     most = max(endings, key=lambda ending: (endings[ending], ending not in (".txt", ".md", "")))
-    others = [file.name for file in files if _ending(file) != most]
-    notes = (f"files of {path} with other endings than {most or 'none'} left out: {briefly(others)}",) if others else ()
+    rest = [file.name for file in files if _ending(file) != most]
+    notes = (f"files of {path} with other endings than {most or 'none'} left out: {briefly(rest)}",) if rest else ()
     return [file for file in files if _ending(file) == most], notes
 
 

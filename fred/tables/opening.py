@@ -31,7 +31,7 @@ def opened(file: Content) -> File:
             return ArrowFile(file.path, _BINARY[file.kind](file.data))
         if file.kind != "text" or file.name.endswith((".parquet", ".pq", ".feather", ".arrow")):
             raise FredError(f"cannot read {file.path}: it is not text, Parquet, Arrow or SQLite; expected a table, such as CSV")
-        if file.name.endswith(".json"):
+        if file.name.endswith(".json") and not re.match(r"\s*\{.*\}[ \t]*\r?\n\s*\{", file.head):
             return _document(file)
         if file.name.endswith((".jsonl", ".ndjson")) or re.match(r'\s*\{\s*"', file.head):
             return _lines(file)

@@ -104,14 +104,14 @@ def numbers(cells: Sequence[str | None], units: Mapping[str, float] | None = Non
     [625000.0]
     """
     texts = ["" if is_missing(cell) else str(cell).strip() for cell in cells]
-    split = [_split(text) for text in texts]
+    split = [_number_and_unit(text) for text in texts]
     decimal, notes = _comma([part[0] for part in split if part], comma, split)
     values, with_unit = np.full(len(texts), math.nan), np.zeros(len(texts), bool)
     for row, (text, part) in enumerate(zip(texts, split, strict=True)):
         if not text:
             continue
         number, unit = part or ("", "")
-        value = _plain(number, decimal) if part else None
+        value = _as_float(number, decimal) if part else None
         if value is not None and unit:
             factor = _factor(unit, units)
             value = None if factor is None else value * factor if factor >= 1 else value / round(1 / factor)
@@ -174,7 +174,7 @@ def unit_in(text: str) -> Unit | None:
     return next((unit for unit, words in WORDS.items() if word and re.fullmatch(words, word)), None)
 
 
-def _split(text: str) -> tuple[str, str] | None:
+def _number_and_unit(text: str) -> tuple[str, str] | None:
     match = _QUANTITY.fullmatch(text)
     if match:
         return match[1], match[2] or ""
@@ -189,23 +189,23 @@ def _comma(texts: Sequence[str], comma: bool, split: Sequence[tuple[str, str] | 
     thousands = all(_GROUPS.fullmatch(text) for text in with_comma)
     if thousands and any("." in text or text.count(",") > 1 for text in texts):
         return ".", ("commas between thousands",)
-    without = [text.lstrip("+-") for text in texts if "," not in text]
-    if thousands and not comma and not any(len(text) > 3 for text in without):  # 4084 beside 1,633 has no thousands
+    no_comma = [text.lstrip("+-") for text in texts if "," not in text]
+    if thousands and not comma and not any(len(text) > 3 for text in no_comma):  # 4084 beside 1,633 has no thousands
         row = next(row for row, part in enumerate(split) if part and "," in part[0])
         raise CellError(row, "a number whose comma is clear: 1633 or 1.633, without separators of thousands")
     return ",", ("decimals after a comma",)
 
 
-def _plain(text: str, decimal: str) -> float | None:
+def _as_float(text: str, decimal: str) -> float | None:
     other = "," if decimal == "." else "."
     bare = re.sub(r"(?<=\d)['\u00a0\u202f ](?=\d{3})", "", text)
     if other in bare:
-        whole, _, rest = bare.partition(decimal)
-        if other in rest or not re.fullmatch(rf"[-+]?\d{{1,3}}(\{other}\d{{3}})+", whole):
+        integer, _, rest = bare.partition(decimal)
+        if other in rest or not re.fullmatch(rf"[-+]?\d{{1,3}}(\{other}\d{{3}})+", integer):
             if decimal == "," and "," not in bare and is_number(bare):
                 return float(bare)
             return None
-        bare = whole.replace(other, "") + (f".{rest}" if rest else "")
+        bare = integer.replace(other, "") + (f".{rest}" if rest else "")
     bare = bare.replace(decimal, ".")
     return float(bare) if is_number(bare) else None
 
@@ -237,8 +237,8 @@ def _days_first(texts: Sequence[str]) -> bool:
         return True
     first, second = (max(int(match[place]) for _, match in matches) for place in (1, 3))
     if first <= 12 and second <= 12:
-        both = {(match[1], match[3]) for _, match in matches}
-        if any(one != other for one, other in both):
+        pairs = {(match[1], match[3]) for _, match in matches}
+        if any(first != other for first, other in pairs):
             raise CellError(matches[0][0], "a date of which day and month can be told apart, such as 2025-06-21 10:54")
     return first > 12
 

@@ -56,9 +56,9 @@ class Layout:
         Args:
             file: the content that has this layout.
         """
-        lines = _split(file.text, self.delimiter)
-        rows = ((line, fields) for line, fields in lines if line > self.header and not _is_around(fields, self.names))
-        for place, ((line, fields), last) in enumerate(_with_last(rows)):
+        lines = _lines_of_cells(file.text, self.delimiter)
+        rows = ((line, fields) for line, fields in lines if line > self.header and not _is_no_row(fields, self.names))
+        for place, ((line, fields), last) in enumerate(_with_end(rows)):
             if (place == 0 and self.units) or (last and self.is_cut):
                 continue
             if len(fields) != len(self.names):
@@ -87,20 +87,20 @@ def layout_of(file: Content) -> Layout:
     beginning = [*itertools.islice(file.head.splitlines(keepends=True), _LOOKED_AT)]
     lines = [line for line in beginning if line.strip() and not _COMMENT.match(line) and not _RULE.fullmatch(line.rstrip())]
     delimiter, width = _delimiter(lines)
-    fields = [(line, cells) for line, cells in _split("".join(beginning), delimiter) if cells]
+    fields = [(line, cells) for line, cells in _lines_of_cells("".join(beginning), delimiter) if cells]
     header, names, comments = _header(file, fields, width)
-    below = [cells for line, cells in fields if line > header and not _is_around(cells, names)]
+    below = [cells for line, cells in fields if line > header and not _is_no_row(cells, names)]
     if not below:
         raise FredError(f"{file.path} has no rows" if names else _no_table(file))
     units = _units(names, below[0]) if len(below) > 1 else {}
     rows = below[1:] if units else below
     if not any(_is_row(cells, len(names)) for cells in rows):
         raise FredError(_no_table(file))
-    above = [line for line, cells in fields if line < header and not _is_around(cells, names)]
-    again = _times_again(file, header, beginning)
+    above = [line for line, cells in fields if line < header and not _is_no_row(cells, names)]
+    repetitions = _times_again(file, header, beginning)
     is_cut = not file.data.endswith(b"\n") and _is_cut(file, delimiter, len(names))
     notes = [f"{len(above)} line{'s' if len(above) > 1 else ''} above the table left out"] if above else []
-    notes += [f"the header stands {again + 1} times"] if again else []
+    notes += [f"the header stands {repetitions + 1} times"] if repetitions else []
     notes += ["the last line is cut off, and left out"] if is_cut else []
     dirt = _DIRT.search(file.data, max(file.data.find(b"\n", _end_of(beginning, header)), 0))
     return Layout(
@@ -109,13 +109,13 @@ def layout_of(file: Content) -> Layout:
         names,
         units,
         {name: [cells[i] for cells in rows if i < len(cells)] for i, name in enumerate(names)},
-        not (comments or again or is_cut or dirt or delimiter in (SPACES, "|")),
+        not (comments or repetitions or is_cut or dirt or delimiter in (SPACES, "|")),
         is_cut,
         tuple(notes),
     )
 
 
-def _split(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _lines_of_cells(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield number and cells of each line that is not empty."""
     if delimiter == SPACES:
         yield from ((number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
@@ -135,7 +135,7 @@ def _delimiter(lines: Sequence[str]) -> tuple[str, int]:
     """Return the delimiter that cuts the most lines alike, and the number of cells of such a line."""
     best = (0, 1, ",")
     for delimiter in _DELIMITERS:
-        widths = Counter(len(cells) for _, cells in _split("".join(lines), delimiter))
+        widths = Counter(len(cells) for _, cells in _lines_of_cells("".join(lines), delimiter))
         width, number = max(widths.items(), key=lambda item: (item[0] > 1, item[1]), default=(1, 0))
         if width > 1 and (number, width) > best[:2]:
             best = (number, width, delimiter)
@@ -150,8 +150,8 @@ def _delimiter(lines: Sequence[str]) -> tuple[str, int]:
 
 def _header(file: Content, fields: Sequence[tuple[int, list[str]]], width: int) -> tuple[int, list[str], bool]:
     """Return line and names of the header, and True if there are comments below it."""
-    around = [bool(_COMMENT.match(cells[0])) or bool(_RULE.fullmatch("".join(cells))) for _, cells in fields]
-    texts = [item for item, left_out in zip(fields, around, strict=True) if not left_out]
+    no_rows = [bool(_COMMENT.match(cells[0])) or bool(_RULE.fullmatch("".join(cells))) for _, cells in fields]
+    texts = [item for item, left_out in zip(fields, no_rows, strict=True) if not left_out]
     if not texts:
         return 0, [], False
     place = next((i for i, (_, cells) in enumerate(texts) if len(cells) == width), 0)
@@ -160,7 +160,7 @@ def _header(file: Content, fields: Sequence[tuple[int, list[str]]], width: int) 
     line, names = texts[place]
     if _is_row(names, len(names)) and (comment := _commented(fields, line, len(names))):
         line, names = comment
-    below = [item for item, left_out in zip(fields, around, strict=True) if left_out and item[0] > line]
+    below = [item for item, left_out in zip(fields, no_rows, strict=True) if left_out and item[0] > line]
     return line, [name.strip() for name in names], bool(below)
 
 
@@ -179,15 +179,15 @@ def _units(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     """Return the units of columns, if the cells are a row of units."""
     if len(cells) != len(names) or any(is_number(cell) for cell in cells):
         return {}
-    found: dict[str, str] = {name: unit for name, cell in zip(names, cells, strict=True) if (unit := unit_in(cell))}
+    units: dict[str, str] = {name: unit for name, cell in zip(names, cells, strict=True) if (unit := unit_in(cell))}
     empty = all(unit_in(cell) or is_missing(cell) or re.fullmatch(r"\s*[\[(].*[\])]\s*", cell) for cell in cells)
-    return found if empty else {}
+    return units if empty else {}
 
 
-def _is_around(fields: Sequence[str], names: Sequence[str]) -> bool:
+def _is_no_row(fields: Sequence[str], names: Sequence[str]) -> bool:
     """Return True for cells that are a comment, a rule between rows, or the header again."""
-    joined = "".join(fields)
-    return (bool(_COMMENT.match(fields[0]) or _RULE.fullmatch(joined)) and not is_missing(joined)) or [
+    text = "".join(fields)
+    return (bool(_COMMENT.match(fields[0]) or _RULE.fullmatch(text)) and not is_missing(text)) or [
         cell.strip() for cell in fields
     ] == list(names)
 
@@ -204,10 +204,10 @@ def _end_of(beginning: Sequence[str], header: int) -> int:
 
 def _is_cut(file: Content, delimiter: str, width: int) -> bool:
     last = file.data[file.data.rfind(b"\n") + 1 :].decode(errors="replace")
-    return bool(last.strip()) and all(len(cells) < width for _, cells in _split(last, delimiter))
+    return bool(last.strip()) and all(len(cells) < width for _, cells in _lines_of_cells(last, delimiter))
 
 
-def _with_last(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[tuple[int, list[str]], bool]]:
+def _with_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[tuple[int, list[str]], bool]]:
     """Yield each row, and whether it is the last one."""
     previous = next(rows, None)
     for row in rows:

@@ -23,7 +23,7 @@ from fred.base.errors import FredError
 from fred.components.component import Component, Duration
 from fred.tables.content import Content, contents
 from fred.tables.quantities import Unit
-from fred.traces import formats
+from fred.traces import formats, plausible
 from fred.traces.cells import Cells, joined, short_names
 from fred.traces.formats import recorder
 from fred.traces.mending import Mend, mended
@@ -64,7 +64,11 @@ class Reading(Component):
         example = Path(__file__).with_name("example.csv")
         files = contents([example if str(path) == EXAMPLE else path for path in paths])
         source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
-        return answered(lambda options: Reading.model_validate(options)._read(files, source, nodes), given)
+        return answered(
+            lambda options: Reading.model_validate(options)._read(files, source, nodes),
+            given,
+            lambda trace: plausible.doubt(trace.seconds, trace.workers),
+        )
 
     def _read(self, files: Sequence[Content], source: str, nodes: Nodes | None) -> Trace:
         names = short_names([file.path for file in files])

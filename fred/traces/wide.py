@@ -12,8 +12,12 @@ from fred.tables.columns import File, Floats, Labels
 from fred.tables.quantities import PER_SECOND, Unit
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.guessing import no_unit, to_be_said, ways
+from fred.traces.plausible import doubt
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import FILE, Role, Roles, Says, parts, unit_of, workers_of
+
+
+_FEWEST = 8  # rows; fewer may be anything
 
 
 def cells_of(file: File, says: Says, roles: Roles) -> Cells:
@@ -29,7 +33,10 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
     name = roles.get("iteration")
     workers, others = workers_of(file.header, name)
     if not workers:
-        raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}")
+        raise FredError(
+            f"{file.path} has no column of times; it has {listed(file.header)}. Record the time of each step: see `Record step "
+            "times without waiting` in the documentation"
+        )
     counted = [each for each in parts(name, file.header) if each not in ("", FILE)]
     try:
         labels, numbers = file.columns(counted, workers)
@@ -44,6 +51,7 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
     file_name = Labels(np.zeros(rows, np.int64), [says.name])
     several = [file_name if each == FILE else labels[each] for each in parts(name, file.header) if each]
     iteration = together([*several, *([] if counted else [order])])
+    _check_plausible(file, workers, numbers)
     unit, called = _unit_of_all(file, says, workers, numbers)
     if says.columns.get("worker", "").startswith(FILE):
         called = [f"{says.name}/{each}" for each in called]
@@ -81,6 +89,19 @@ def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
     said = f"{error}; without columns of workers and times, each column is read as one worker's times"
     proposed = ways(file, roles)
     return to_be_said(said, proposed) if proposed else FredError(said)
+
+
+def _check_plausible(file: File, workers: Sequence[str], numbers: Mapping[str, Floats]) -> None:
+    """Raise FredError for columns of different names whose values are no times of the same steps."""
+    if len({re.sub(r"\d+", "0", worker) for worker in workers}) == 1:
+        return  # such as rank0, rank1
+    table = np.stack([numbers[worker] for worker in workers], axis=1)
+    whole = table[np.isfinite(table).all(axis=1)]
+    if len(whole) >= _FEWEST and (reason := doubt(whole, tuple(workers))):
+        raise FredError(
+            f"{file.path}: no column names workers, so each column would be one worker's times; but {reason}. Name the columns "
+            "(`columns: {worker: FILE, iteration: COLUMN, time: COLUMN}`), or leave out those that are no workers"
+        )
 
 
 def _check_filled(file: File, name: str, labels: Labels) -> None:

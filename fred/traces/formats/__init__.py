@@ -20,4 +20,4 @@ def cells_of(file: Content, says: Says) -> Cells:
         file: the content of the file.
         says: options from the user.
     """
-    return next(each for each in FORMATS if each.sniff(file)).read(file, says)
+    return next(reader for reader in FORMATS if reader.sniff(file)).read(file, says)

@@ -49,21 +49,21 @@ def read(file: Content, says: Says) -> Cells:
     named = {plain(name): name for name in reversed(table.header)}
     key, value, step = (next(named[word] for word in words if word in named) for words in (_KEYS, _VALUES, _STEPS))
     keys = list(dict.fromkeys(table.texts(key)))
-    times = [each for each in keys if is_time(each)]
-    wanted = says.only.get(key) or (times[0] if len(times) == 1 else "")
-    if not wanted:
+    times = [name for name in keys if is_time(name)]
+    metric = says.only.get(key) or (times[0] if len(times) == 1 else "")
+    if not metric:
         raise UnclearTraceError(
             f"{file.path}: which `{key}` has the times of steps? It has {listed(keys[:12])}",
-            remedies=[{"only": {key: each}} for each in (times or keys)[:6]],
+            remedies=[{"only": {key: name}} for name in (times or keys)[:6]],
         )
-    table.restrict({**says.only, key: wanted})
+    table.restrict({**says.only, key: metric})
     run = next((named[word] for word in _RUNS if word in named), "")
-    columns = {step: table.texts(step), wanted: table.columns([], [value])[1][value]}
+    columns = {step: table.texts(step), metric: table.columns([], [value])[1][value]}
     if run:
         columns[run] = table.texts(run)
-    roles = {"iteration": step, "time": wanted, "worker": run or FILE, **says.columns}
+    roles = {"iteration": step, "time": metric, "worker": run or FILE, **says.columns}
     cells = long_tables.cells_of(of_columns(file.path, columns, table.where), replace(says, columns=roles, only={}))
-    return replace(cells, notes=(f"rows of metrics: step times in `{key}` = `{wanted}`", *cells.notes))
+    return replace(cells, notes=(f"rows of metrics: step times in `{key}` = `{metric}`", *cells.notes))
 
 
 def _mlflow(file: Content, says: Says) -> Cells:

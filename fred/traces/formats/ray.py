@@ -43,6 +43,6 @@ def read(file: Content, says: Says) -> Cells:
     table.header = list(table.names)
     roles = {"iteration": iteration, "time": time, "worker": many[0] if many else FILE, **says.columns}
     cells = long_tables.cells_of(table, replace(says, columns=roles))
-    whose = f"`{many[0]}`" if many else "each file"
-    note = f"Ray: a worker for {whose}, the time between its reports in `{time}`, which holds what it waited for others"
+    source = f"`{many[0]}`" if many else "each file"
+    note = f"Ray: a worker for {source}, the time between its reports in `{time}`, which holds what it waited for others"
     return replace(cells, notes=(note, *cells.notes))

@@ -70,7 +70,7 @@ def _events(file: Content, says: Says) -> Cells:
     if tag not in scalars:
         raise UnclearTraceError(
             f"{file.path}: which tag has the times of steps? It has {listed([*scalars])}",
-            remedies=[{"only": {"tag": each}} for each in times or scalars],
+            remedies=[{"only": {"tag": event}} for event in times or scalars],
         )
     steps, values = zip(*scalars[tag], strict=True)
     table = of_columns(file.path, {"Step": [str(step) for step in steps], tag: values})
@@ -94,9 +94,9 @@ def _scalars(file: Content) -> dict[str, list[tuple[int, float]]]:
         (Path(folder) / file.path.name).write_bytes(file.data)
         events: Any = event_accumulator.EventAccumulator(folder, {"scalars": 0, "tensors": 0}).Reload()
         tags = events.Tags()
-        scalars = {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in tags["scalars"]}
+        scalars = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags["scalars"]}
         for tag in tags["tensors"]:
-            values = [(each.step, each.tensor_proto) for each in events.Tensors(tag)]
+            values = [(event.step, event.tensor_proto) for event in events.Tensors(tag)]
             if all(len(proto.float_val) == 1 for _, proto in values):
                 scalars[tag] = [(step, proto.float_val[0]) for step, proto in values]
     return scalars
