@@ -84,8 +84,7 @@ def _history(table: File, says: Says) -> Cells:
     if not metric:
         raise FredError(
             f"{table.path}: which metric has the times of steps? It has {listed(times or logged)}; set `columns` (time=METRIC)."
-            " "
-            "`_runtime` is the time since the begin of the run"
+            " `_runtime` is the time since the begin of the run"
         )
     values = table.columns([], [metric])[1][metric]
     steps = table.texts(says.columns.get("iteration", "_step"))
