@@ -4,7 +4,7 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("recording", "replay", "clients", "whole", "scaling", "prediction", "communication", "cores", "shared")
+NAMES = ("recording", "step_times", "replay", "clients", "whole", "scaling", "prediction", "communication", "cores", "shared")
 
 
 def main() -> int:

@@ -52,6 +52,7 @@ from fred.protocols.gate_rules import Offer as Offer
 from fred.protocols.protocol import Protocol as Protocol
 from fred.protocols.selection import Selection as Selection
 from fred.protocols.topology import Topology as Topology
+from fred.record import StepRecorder as StepRecorder
 from fred.results.compare import compare as compare
 from fred.results.experiment import run as run
 from fred.results.explore import explore as explore

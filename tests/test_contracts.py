@@ -226,10 +226,11 @@ def test_models_have_parameters_in_single_precision_and_an_output_for_each_class
 
 ROOMS = (  # from the top: each imports only from those below it
     *("commands", "diagnosis", "results", "fitting", "views", "running", "replay", "outcomes", "specification", "systems"),
-    *("protocols", "prediction", "learning", "timing", "cluster", "traces", "schedule", "components", "portable", "base"),
+    *("protocols", "prediction", "learning", "timing", "cluster", "traces", "tables", "schedule", "components", "portable", "base"),
+    "record",  # a file that users copy
 )
 FORBIDDEN = {  # room -> libraries that it must not import
-    **dict.fromkeys(("specification", "outcomes", "traces", "cluster", "fitting", "diagnosis"), "jax jaxlib optax simpy"),
+    **dict.fromkeys(("specification", "outcomes", "traces", "tables", "cluster", "fitting", "diagnosis"), "jax jaxlib optax simpy"),
     **dict.fromkeys(("timing", "protocols"), "jax jaxlib optax"),
     **dict.fromkeys(("prediction", "learning", "replay"), "simpy"),
 }
@@ -249,7 +250,7 @@ def test_no_import_leads_upwards():
 
 def test_the_house_stays_small_and_its_picture_is_drawn_from_the_code(tmp_path):
     arrows = house.rooms([each for each in house.imports() if not each.lazy])
-    assert sum(len(others) for room, others in arrows.items() if room in ROOMS) < 110
+    assert sum(len(others) for room, others in arrows.items() if room in ROOMS) < 116
     assert not house.twice()
     assert [room for room, size in house.sizes_of_rooms().items() if size > 30] == ["systems"]
     house.draw_rooms(tmp_path / "rooms.svg")

@@ -156,7 +156,8 @@ def test_without_kernels_operations_on_the_cpu_count_and_without_those_whole_ste
 def test_what_no_profiler_wrote_is_refused(tmp_path):
     for content, message in (
         ("{", "it is not JSON"),
-        ('{"a": 1}', "expected what `torch.profiler` exports, with a list `traceEvents`"),
+        ('{"a": 1}', "expected a table in JSON"),
+        ('{"traceEvents": 1}', "expected what `torch.profiler` exports, with a list `traceEvents`"),
         ('[{"ph": "X", "name": "aten::mul", "ts": 1, "dur": 2}, 7]', r"no step is marked \(`ProfilerStep#1`\);"),
         (f'[{{"ph": "X", "name": "ProfilerStep#1", "ts": 1, "dur": {"9" * 400}}}]', "no step is marked"),
     ):
@@ -167,7 +168,7 @@ def test_what_no_profiler_wrote_is_refused(tmp_path):
 
 def test_the_recipe_for_marked_steps_is_the_same_in_the_message_and_on_the_page(tmp_path):
     """PyTorch marks steps only with a schedule."""
-    (tmp_path / "a.json").write_text("[]")
+    (tmp_path / "a.json").write_text('{"traceEvents": []}')
     with pytest.raises(FredError) as refused:
         read(tmp_path / "a.json")
     page = (ROOT / "docs" / "how-to" / "trace-files.md").read_text()

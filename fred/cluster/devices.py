@@ -25,7 +25,7 @@ from fred.cluster.latency import AnyLatency, Positive
 from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component
 from fred.components.input_path import InputPath
-from fred.traces.small_tables import read_table
+from fred.tables.small_tables import read_table
 
 Way = Literal["upload", "download"]
 _COLUMNS = ("speed", "upload", "download")

@@ -29,7 +29,7 @@ from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component, Count, Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import MOST_BYTES
-from fred.traces.small_tables import read_table
+from fred.tables.small_tables import read_table
 
 _AT_ONCE = Constant(seconds=0.0)
 _MOST = 100_000  # recorded failures; all of them are stored in every manifest

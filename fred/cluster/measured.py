@@ -18,7 +18,7 @@ from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.input_path import InputPath
-from fred.traces.columns import CSVFile
+from fred.tables.opening import opened_path
 
 _MOST = 100_000  # durations; all of them are stored in every manifest
 
@@ -69,7 +69,7 @@ class Empirical(Latency):
 def _read_column(path: Path, column: str) -> list[float]:
     """Return the numbers in one column of a CSV file. Raises ValueError with file and line of an invalid duration."""
     try:
-        file = CSVFile(path)
+        file = opened_path(path)
         if column not in file.header:
             raise ValueError(f"{path} has no column `{column}`; it has {listed(file.header)}")
         seconds = file.columns([], [column])[1][column]

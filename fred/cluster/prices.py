@@ -28,7 +28,7 @@ from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.components.component import Component, Power, Price, Time, Whole
 from fred.components.input_path import InputPath
-from fred.traces.small_tables import read_table
+from fred.tables.small_tables import read_table
 
 Step = tuple[Time, Price]  # a time, s; the price per hour from then on
 _MOST = 100_000  # steps of a price; all of them are stored in every manifest

@@ -18,8 +18,7 @@ from fred.cluster.latency import Latency, Seconds, Uniforms
 from fred.cluster.measured import Empirical
 from fred.components.component import Count
 from fred.components.input_path import InputPath, UnreadError
-from fred.traces.columns import EXAMPLE
-from fred.traces.reading import Reading
+from fred.traces.reading import EXAMPLE, Reading
 from fred.traces.trace import Trace
 
 

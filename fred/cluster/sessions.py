@@ -24,7 +24,7 @@ from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, Span, Who
 from fred.components.component import Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST
-from fred.traces.small_tables import read_table
+from fred.tables.small_tables import read_table
 
 _LONGER = "give longer `sessions`"
 _MOST = 100_000  # sessions; all of them are stored in every manifest

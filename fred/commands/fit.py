@@ -8,7 +8,7 @@ from fred.base.progress import bars
 from fred.commands import shared_options, trace_options
 from fred.fitting import fit_report
 from fred.fitting.fitted import fit
-from fred.traces.columns import EXAMPLE
+from fred.traces.reading import EXAMPLE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -7,11 +7,12 @@ from typing import Any, get_args
 from fred.base.errors import FredError
 from fred.traces.mending import Mend
 from fred.traces.reading import Nodes, Reading, read
-from fred.traces.roles import Role, Unit
+from fred.traces.roles import Role
 from fred.traces.trace import Trace
 
-_SHOWN = {"columns": "OURS=THEIRS,...", "longest": "SECONDS"}
-_WORDS = {"unit": get_args(Unit), "mend": get_args(Mend)}
+_SHOWN = {"columns": "OURS=THEIRS,...", "longest": "SECONDS", "only": "COLUMN=VALUE,..."}
+_SUCH_AS = {"columns": "iteration=step,worker=rank", "only": "metric=step_time"}
+_WORDS = {"unit": ("s", "ms", "us", "ns"), "mend": get_args(Mend)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -58,13 +59,14 @@ def reading(options: argparse.Namespace) -> dict[str, Any]:
         options: the parsed options, those of `add_options` among them.
     """
     given = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
-    return given | ({"columns": _pairs(given["columns"])} if "columns" in given else {})
+    return given | {name: _pairs(name, given[name]) for name in _SUCH_AS if name in given}
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _pairs(name: str, text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(ours and theirs for ours, _, theirs in pairs):
-        raise FredError(f"--columns {text}: expected OURS=THEIRS, separated by commas, such as iteration=step,worker=rank")
+        expected = f"{_SHOWN[name].removesuffix(',...')}, separated by commas, such as {_SUCH_AS[name]}"
+        raise FredError(f"--{name} {text}: expected {expected}")
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 

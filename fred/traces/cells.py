@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.traces.columns import Labels
+from fred.tables.columns import Labels
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, Role, is_of_a_node
 

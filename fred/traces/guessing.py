@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from fred.base.errors import FredError
 from fred.base.words import briefly
-from fred.traces.columns import File, Numbers
+from fred.tables.columns import File, Floats
+from fred.tables.quantities import PER_SECOND, Unit
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, FILE, PER_SECOND, Role, Roles, Unit, has_operations, has_times, parts, stands_beside_times
+from fred.traces.roles import AND, FILE, Role, Roles, has_operations, has_times, parts, stands_beside_times
 
 _MOST_COLUMNS, _MOST_WAYS = 8, 6
 _ONCE, _FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur
@@ -87,7 +88,7 @@ def to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearT
     )
 
 
-def no_unit(file: File, columns: Sequence[str], values: Numbers) -> UnclearTraceError:
+def no_unit(file: File, columns: Sequence[str], values: Floats) -> UnclearTraceError:
     """Return an error about times of unknown unit; it proposes the most probable unit, from their median.
 
     Args:

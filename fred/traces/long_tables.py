@@ -1,23 +1,24 @@
 """Long tables of times, in CSV or Parquet: one row for each gradient, for each operation, or for each iteration."""
 
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
 from fred.base.words import briefly, listed
+from fred.tables.columns import File, Floats, Labels
+from fred.tables.quantities import PER_SECOND, Unit
 from fred.traces import wide
 from fred.traces.cells import Cells, in_order, together
-from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import finer, makes_a_table, no_unit, to_be_said, ways
 from fred.traces.operations import busy
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
     FILE,
-    PER_SECOND,
     Role,
     Roles,
     Says,
-    Unit,
     has_operations,
     has_times,
     is_communication,
@@ -41,6 +42,7 @@ def cells_of(file: File, says: Says) -> Cells:
 
     Raises FredError, or UnclearTraceError if options can make the table readable.
     """
+    file.restrict(says.only)
     roles = roles_of(str(file.path), file.header, says.columns)
     if is_wide(roles):
         return wide.cells_of(file, says, roles)
@@ -112,7 +114,7 @@ class _Long:
             self.row[first],
             self.file.where,
             self.roles.columns,
-            tuple(self.notes),
+            (*self.file.notes, *self.notes),
         )
 
     def _are_operations(self, keys: NDArray[np.int64], gradients: int) -> bool:
@@ -191,7 +193,7 @@ class _Long:
         counted = Labels(place, list(map(str, range(counts[0]))))
         return together([self._column(FILE), counted]) if column else counted
 
-    def _durations(self) -> Numbers:
+    def _durations(self) -> Floats:
         """Return the duration of each row, s."""
         if "time" in self.roles.columns:
             for name in parts(self.roles.get("time"), self.file.header):
@@ -203,14 +205,17 @@ class _Long:
             return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
         return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
 
-    def _in_seconds(self, name: str) -> Numbers:
+    def _in_seconds(self, name: str) -> Floats:
         """Return a column of durations or moments, s."""
         return self.numbers[name][self.row] / PER_SECOND[self._unit(name)]
 
     def _unit(self, name: str) -> Unit:
-        """Return the unit of a column: from the user, its name, or the names of the other columns."""
+        """Return the unit of a column: from its cells, the user, its name, or the names of the other columns."""
         if self.file.has_moments(name):
             return "s"
+        if written := self.file.unit(name):
+            self.notes += [note] if (note := f"times in {written}, as the cells of `{name}` say") not in self.notes else []
+            return cast(Unit, written)
         others = (unit for each in sorted(self.numbers) if (unit := unit_of(each)))
         unit = self.says.unit or unit_of(name) or next(others, None)
         if unit is None:
@@ -236,7 +241,7 @@ class _Long:
                 f"like timestamps; expected durations of iterations. If they are durations, set `columns` (time={name})"
             )
 
-    def _joined(self, seconds: Numbers, of: NDArray[np.int64], number: int) -> Numbers:
+    def _joined(self, seconds: Floats, of: NDArray[np.int64], number: int) -> Floats:
         """Return the time of each gradient: the union of its operations, or their sum if their starts are unknown."""
         shortest = np.full(number, np.inf)
         np.minimum.at(shortest, of, seconds)  # NaN if one is missing

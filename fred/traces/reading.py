@@ -1,14 +1,13 @@
-"""Reader of traces: tables of times or operations, and exports of PyTorch's profiler, in one file or several.
+"""Reader of traces: logs and exports of many tools (`formats/`), and tables of times or operations, in one file or several.
 
-| format     | columns, or content                                                                               |
+| table      | columns                                                                                           |
 |------------|---------------------------------------------------------------------------------------------------|
 | long       | `iteration`, `worker`, `seconds`, and `node` if it is known: one row for each gradient            |
 | wide       | one column for each worker, and `iteration` if there is one: one row for each iteration           |
 | operations | `iteration`, `worker`, `start`, `end` or a duration, and a `type`: several rows for each gradient |
-| Kineto     | the JSON of PyTorch's profiler, a file for each rank, with `ProfilerStep#N`                       |
 
-Tables are CSV with a header, Parquet or JSON Lines. FRED recognises many names of columns (`roles.py`); `columns` names
-others. A unit comes from the name of a column or from the user, never from the numbers. Iterations and workers are sorted
+`fred/tables/` unpacks, decodes and splits files. FRED recognises many names of columns (`roles.py`); `columns` names others.
+A unit comes from a cell, the name of a column or the user, never from the size of numbers. Iterations and workers are sorted
 by number if their names are numbers or differ in one, and otherwise stay in order of appearance.
 """
 
@@ -22,15 +21,18 @@ from pydantic import Field, ValidationError
 
 from fred.base.errors import FredError
 from fred.components.component import Component, Duration
-from fred.traces import kineto, long_tables
+from fred.tables.content import Content, contents
+from fred.tables.quantities import Unit
+from fred.traces import formats, plausible
 from fred.traces.cells import Cells, joined, short_names
-from fred.traces.columns import opened
+from fred.traces.formats import recorder
 from fred.traces.mending import Mend, mended
 from fred.traces.nodes import spread
 from fred.traces.refusal import answered
-from fred.traces.roles import Role, Says, Unit
+from fred.traces.roles import Role, Says
 from fred.traces.trace import Trace
 
+EXAMPLE = "example"  # name of the trace that comes with FRED
 Nodes = int | Sequence[int]
 
 
@@ -47,26 +49,33 @@ class Reading(Component):
         description="repair of gaps and duplicates: use the first duplicate, and drop iterations with gaps or fill them",
     )
     longest: Duration | None = Field(default=None, description="times above this count as gaps, s")
+    only: dict[str, str] = Field(default={}, description="values of columns, by their names, that the rows to read have")
 
     def read(self, paths: Sequence[Path], nodes: Nodes | None = None) -> Trace:
         """Return the trace in some files.
 
         Args:
-            paths: CSV, Parquet or JSON files; `example` is the trace that comes with FRED.
+            paths: files, archives or folders; `example` is the trace that comes with FRED.
             nodes: as in the function `read`.
 
         Raises FredError, or UnclearTraceError if options would help.
         """
         given = {name: getattr(self, name) for name in Reading.model_fields}
-        return answered(lambda options: Reading.model_validate(options)._read(paths, nodes), given)
-
-    def _read(self, paths: Sequence[Path], nodes: Nodes | None) -> Trace:
-        for path in paths:
-            if _is_folder(path):
-                raise FredError(f"cannot read {path}: it is a folder; expected files, each of them named, such as {path}/*.csv")
-        names = short_names(paths)
-        cells = joined([self._cells(path, name) for path, name in zip(paths, names, strict=True)])
+        example = Path(__file__).with_name("example.csv")
+        files = contents([example if str(path) == EXAMPLE else path for path in paths])
         source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
+        return answered(
+            lambda options: Reading.model_validate(options)._read(files, source, nodes),
+            given,
+            lambda trace: plausible.doubt(trace.seconds, trace.workers),
+        )
+
+    def _read(self, files: Sequence[Content], source: str, nodes: Nodes | None) -> Trace:
+        names = short_names([file.path for file in files])
+        says = [Says(self.columns, self.unit, self.mend != "refuse", name, self.only) for name in names]
+        cells = joined([formats.cells_of(file, each) for file, each in zip(files, says, strict=True)])
+        if all(map(recorder.sniff, files)):
+            cells = recorder.completed(cells)
         table = mended(cells, source, self.mend, self.longest)
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # shared by several runs
@@ -74,23 +83,17 @@ class Reading(Component):
         notes = (*cells.notes, *alone)
         return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes)
 
-    def _cells(self, path: Path, name: str) -> Cells:
-        if kineto.is_kineto(path):
-            return kineto.cells_of(path, name)
-        says = Says(self.columns, self.unit, self.mend != "refuse", name)
-        return long_tables.cells_of(opened(path), says)
-
 
 def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
     r"""Return the trace in a file, or in several that belong together, such as one for each node or day.
 
     Args:
-        path: CSV or Parquet file, or JSON of PyTorch's profiler; `example` is the trace that comes with FRED.
+        path: file, archive or folder; `example` is the trace that comes with FRED.
         more: further files of the trace.
         nodes: number of nodes over which the workers are spread evenly, in order; or number of workers on each node. This
             overrides the nodes in the file.
         options: options of `Reading`: `columns` by role; `unit` of the times (s, ms, us, ns); `mend` for gaps and
-            duplicates (refuse, drop, fill); `longest`, above which a time counts as a gap, s.
+            duplicates (refuse, drop, fill); `longest`, above which a time counts as a gap, s; `only`, values by column.
 
     Raises FredError, with file and row, for errors in the files; UnclearTraceError, with options that would help, if more
     than one reading is possible.
@@ -128,13 +131,6 @@ def _nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     _, first, which = np.unique(node_of, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))  # in the order of their first workers
     return rank[which], tuple(cells.node.names[node_of[worker]] for worker in np.sort(first))
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # an impossible name; opening the file reports the reason
-        return False
 
 
 def _spread(nodes: Nodes, workers: int) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ class UnclearTraceError(FredError):
     Args:
         problems: unclear points, one sentence each.
         remedies: sets of options of `read` that would resolve them, most probable first.
-        works: True if the first remedy was tried and gives a trace.
+        works: True if the first remedy was tried and gives a plausible trace.
 
     `options` is the first remedy, `fix` the same as words of a command line. The program prints the whole command.
 
@@ -39,41 +39,57 @@ class UnclearTraceError(FredError):
         return tuple(word for name, value in self.options.items() for word in (f"--{name}", _text(value)))
 
 
-def answered(attempt: Callable[[Options], T], given: Options) -> T:
+def answered(attempt: Callable[[Options], T], given: Options, doubt: Callable[[T], str]) -> T:
     """Return the result of an attempt; if it raises UnclearTraceError, raise one with options that resolve all problems.
 
-    So a file with several unclear points gives one error, and the command in the error works.
+    So a file with several unclear points gives one error, and the command in the error works. Options are proposed only if they
+    have been tried and lead to a result without doubt.
 
     Args:
         attempt: function that reads with the given options.
         given: the user's own options.
+        doubt: function that returns why a result cannot be right, or an empty text.
 
-    Raises UnclearTraceError, also with the problems that remain after the first ones; other FredErrors pass unchanged.
+    Raises UnclearTraceError, also with the problems that remain after the first ones; FredError if no options are known to
+    help. Other FredErrors pass unchanged.
     """
     try:
         return attempt(given)
     except UnclearTraceError as error:
-        found = _way(attempt, error, given, _MOST)
-        problems, options = found or (error.args, merged(given, error.options))
-        new = {name: value for name, value in options.items() if given.get(name) != value}
-        raise UnclearTraceError(*problems, remedies=[new], works=found is not None) from None
+        reasons: list[str] = []
+        way = _way(attempt, error, given, _MOST, doubt, reasons)
+        if way is None:
+            raise FredError(*error.args, *reasons[:1]) from None
+        new = {name: value for name, value in way[1].items() if given.get(name) != value}
+        raise UnclearTraceError(*way[0], remedies=[new], works=True) from None
 
 
 def _way(
-    attempt: Callable[[Options], Any], error: UnclearTraceError, given: Options, left: int
+    attempt: Callable[[Options], T],
+    error: UnclearTraceError,
+    given: Options,
+    left: int,
+    doubt: Callable[[T], str],
+    reasons: list[str],
 ) -> tuple[tuple[str, ...], Options] | None:
-    """Return all problems up to a readable trace, and the options for it; None if no remedy leads there."""
+    """Return all problems up to a readable trace, and the options for it; None if no remedy leads there.
+
+    `reasons` gets why the others do not.
+    """
     for remedy in error.remedies if left else ():
         options = merged(given, remedy)
+        words = " ".join(UnclearTraceError(remedies=[remedy]).fix)
         try:
-            attempt(options)
+            reason = doubt(attempt(options))
         except UnclearTraceError as later:
-            if found := _way(attempt, later, options, left - 1):
-                return (*error.args, *found[0]), found[1]
-        except FredError:
-            continue
+            if way := _way(attempt, later, options, left - 1, doubt, reasons):
+                return (*error.args, *way[0]), way[1]
+        except FredError as later:
+            reasons.append(f"With {words}: {later}")
         else:
-            return error.args, options
+            if not reason:
+                return error.args, options
+            reasons.append(f"With {words}: {reason}")
     return None
 
 

@@ -2,28 +2,21 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from fred.base.errors import FredError
 from fred.base.words import listed
+from fred.tables.quantities import WORDS, Unit
 from fred.traces.refusal import UnclearTraceError
 
 Role = Literal["iteration", "worker", "time", "node", "start", "end", "type"]
-Unit = Literal["s", "ms", "us", "ns"]
-PER_SECOND: dict[Unit, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 FILE = "FILE"  # instead of a column: the file that a row is from
 AND = "+"  # joins columns that identify something together
 
-_UNITS: dict[Unit, str] = {
-    "s": "s|secs?|seconds?",
-    "ms": "ms|msecs?|millis|milliseconds?",
-    "us": "us|µs|μs|usecs?|micros|microseconds?",
-    "ns": "ns|nsecs?|nanos|nanoseconds?",
-}
 _NAMES: dict[Role, str] = {  # the first that occurs is used
     "iteration": "iteration global_step iteration_id iter iter_id train_step training_step step step_id it batch batch_idx "
-    "batch_id round",
+    "batch_id round training_iteration",
     "worker": "worker worker_id worker_name global_rank rank rank_id world_rank process process_id proc task task_id client "
     "client_id learner replica trainer executor",
     "node": "node node_id node_name hostname host host_name host_id machine machine_id machine_name instance server pod",
@@ -37,9 +30,18 @@ _TIMES = (
     "seconds duration dur elapsed elapsed_time latency step_time iteration_time iter_time batch_time compute_time "
     "computation_time compute computing run_time runtime time took train_time"
 )  # without units
+_STEP, _TIME = "step|iteration|iter|it|batch|round", "time|duration|latency|seconds|secs?|ms|elapsed"
+_OF_A_STEP = re.compile(rf"(.*_)?({_STEP})_({_TIME})(_.*)?|(.*_)?({_TIME})_(per|this|of)_({_STEP})(_.*)?|({_TIME})_({_STEP})")
+_NO_DURATION = re.compile(
+    r"(^|_)(total|since|eta|remaining|cumulative|wall|stamp|timestamp|left|until|max|min|std|per_sec\w*)(_|$)"
+)
 _NO_WORKERS = (  # columns of a wide table that are not workers
     "loss accuracy acc error lr learning_rate epoch timestamp date datetime total mean avg average median min max std "
     "throughput tokens samples grad_norm step_time time"
+)
+_METRIC = re.compile(  # a word in the name of what training measures, which is no worker
+    r"(^|_)(loss\w*|acc|accuracy|error|lr|rate|epoch|timestamp|norm|tokens?|samples?|throughput|tps|flops?|tflops?|mfu|mem|memory|"
+    r"util\w*|reward|return|perplexity|ppl|f1|auc|score|temp\w*|power|watts?|wall_time|eta|grad\w*|seen|consumed|batch_size)(_|$)"
 )
 
 _COMMUNICATION = re.compile(
@@ -57,12 +59,14 @@ class Says:
         unit: unit of the times, if given.
         mend: True if rows without an iteration or worker may be left out.
         name: short name of the file.
+        only: values of columns, by their names, that the rows to read have.
     """
 
     columns: Mapping[Role, str]
     unit: Unit | None
     mend: bool
     name: str
+    only: Mapping[str, str] = field(default_factory=dict)
 
 
 class Roles(NamedTuple):
@@ -191,13 +195,37 @@ def is_of_a_node(name: str) -> bool:
     return plain(name) in _LOCAL
 
 
+def is_time(name: str) -> bool:
+    """Return True for a column whose name says that it holds the time of a step.
+
+    Args:
+        name: name of the column; `perf/step_time` counts as `step_time`.
+
+    >>> [is_time(name) for name in ("perf/step_time", "Step Time (ms)", "time_per_iteration", "time_total_s", "loss")]
+    [True, True, True, False, False]
+    """
+    full, last = _split(plain(name))[0], _split(plain(re.split(r"[/.]| - ", name)[-1]))[0]
+    if {full, last} & set(_TIMES.split()):
+        return True
+    return bool(_OF_A_STEP.fullmatch(plain(name))) and not _NO_DURATION.search(plain(name))
+
+
+def is_metric(name: str) -> bool:
+    """Return True for a column that is known not to hold a worker's times, such as `train/loss`.
+
+    Args:
+        name: name of the column.
+    """
+    return _METRIC.search(plain(name)) is not None
+
+
 def stands_beside_times(name: str) -> bool:
     """Return True for a column that is known not to hold a worker's times, such as `loss`.
 
     Args:
         name: name of the column.
     """
-    return _split(plain(name))[0] in _NO_WORKERS.split()
+    return _split(plain(name))[0] in _NO_WORKERS.split() or is_metric(name)
 
 
 def workers_of(header: Sequence[str], iteration: str) -> tuple[list[str], list[str]]:
@@ -252,13 +280,17 @@ def _named(header: Sequence[str], given: Mapping[Role, str]) -> dict[Role, str]:
 def _first(names: Sequence[str], header: Sequence[str], found: Mapping[Role, str], without_unit: bool = False) -> str:
     """Return the first column without a role whose name is in `names`, in their order."""
     used = {part for column in found.values() for part in parts(column, header)}
-    called = {_split(plain(name))[0] if without_unit else plain(name): name for name in reversed(header) if name not in used}
+    free = [name for name in reversed(header) if name not in used]
+    called = {plain(re.split("[/.]", name)[-1]): name for name in free if "/" in name}  # such as trainer/global_step
+    called |= {_split(plain(name))[0] if without_unit else plain(name): name for name in free}
     return next((called[name] for name in names if name in called), "")
 
 
 def _time(path: str, found: Roles, free: Sequence[str]) -> dict[Role, str]:
     """Return the column of times, if its name identifies one. Raises UnclearTraceError if several may be."""
-    times = [name for name in free if name == "seconds"] or [name for name in free if _split(plain(name))[0] in _TIMES.split()]
+    times = [name for name in free if name == "seconds"] or [name for name in free if is_time(name) and not is_metric(name)]
+    best = [name for name in times if _OF_A_STEP.fullmatch(plain(name)) and not _NO_DURATION.search(plain(name))]
+    times = best if len(best) == 1 and "worker" not in found.columns else times
     units = [name for name in free if unit_of(name)]
     if not times and (len(units) == 1 or "worker" in found.columns):
         times = units
@@ -275,7 +307,7 @@ def _time(path: str, found: Roles, free: Sequence[str]) -> dict[Role, str]:
 
 def _split(name: str) -> tuple[str, Unit | None]:
     """Return a plain name without its unit, and the unit."""
-    for unit, words in _UNITS.items():
+    for unit, words in WORDS.items():
         match = re.fullmatch(rf"(?:(.+)_)?(?:{words})", name)
         if match and (match[1] or len(name) > 1):
             return (match[1] or "seconds").removesuffix("_in"), unit

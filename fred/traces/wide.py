@@ -2,16 +2,22 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
 from fred.base.errors import FredError
 from fred.base.words import briefly, listed
+from fred.tables.columns import File, Floats, Labels
+from fred.tables.quantities import PER_SECOND, Unit
 from fred.traces.cells import Cells, in_order, together
-from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import no_unit, to_be_said, ways
+from fred.traces.plausible import doubt
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import FILE, PER_SECOND, Role, Roles, Says, Unit, parts, unit_of, workers_of
+from fred.traces.roles import FILE, Role, Roles, Says, parts, unit_of, workers_of
+
+
+_FEWEST = 8  # rows; fewer may be anything
 
 
 def cells_of(file: File, says: Says, roles: Roles) -> Cells:
@@ -27,7 +33,10 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
     name = roles.get("iteration")
     workers, others = workers_of(file.header, name)
     if not workers:
-        raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}")
+        raise FredError(
+            f"{file.path} has no column of times; it has {listed(file.header)}. Record the time of each step: see `Record step "
+            "times without waiting` in the documentation"
+        )
     counted = [each for each in parts(name, file.header) if each not in ("", FILE)]
     try:
         labels, numbers = file.columns(counted, workers)
@@ -42,6 +51,7 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
     file_name = Labels(np.zeros(rows, np.int64), [says.name])
     several = [file_name if each == FILE else labels[each] for each in parts(name, file.header) if each]
     iteration = together([*several, *([] if counted else [order])])
+    _check_plausible(file, workers, numbers)
     unit, called = _unit_of_all(file, says, workers, numbers)
     if says.columns.get("worker", "").startswith(FILE):
         called = [f"{says.name}/{each}" for each in called]
@@ -56,13 +66,15 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
         np.repeat(np.arange(rows), columns),
         file.where,
         roles.columns,
-        tuple(notes),
+        (*file.notes, *notes),
     )
 
 
-def _unit_of_all(file: File, says: Says, workers: Sequence[str], numbers: Mapping[str, Numbers]) -> tuple[Unit, list[str]]:
+def _unit_of_all(file: File, says: Says, workers: Sequence[str], numbers: Mapping[str, Floats]) -> tuple[Unit, list[str]]:
     """Return the unit of a wide table, and the names of its workers without it."""
-    units = {unit_of(worker) for worker in workers}
+    units = {cast(Unit | None, file.unit(worker) or None) or unit_of(worker) for worker in workers}
+    if any(map(file.unit, workers)) and len(units) == 1:
+        return cast(Unit, units.pop()), list(workers)
     unit = says.unit or (units.pop() if len(units) == 1 else None)
     if unit is None:
         raise no_unit(file, workers, np.concatenate([numbers[worker] for worker in workers]))
@@ -79,6 +91,19 @@ def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
     return to_be_said(said, proposed) if proposed else FredError(said)
 
 
+def _check_plausible(file: File, workers: Sequence[str], numbers: Mapping[str, Floats]) -> None:
+    """Raise FredError for columns of different names whose values are no times of the same steps."""
+    if len({re.sub(r"\d+", "0", worker) for worker in workers}) == 1:
+        return  # such as rank0, rank1
+    table = np.stack([numbers[worker] for worker in workers], axis=1)
+    whole = table[np.isfinite(table).all(axis=1)]
+    if len(whole) >= _FEWEST and (reason := doubt(whole, tuple(workers))):
+        raise FredError(
+            f"{file.path}: no column names workers, so each column would be one worker's times; but {reason}. Name the columns "
+            "(`columns: {worker: FILE, iteration: COLUMN, time: COLUMN}`), or leave out those that are no workers"
+        )
+
+
 def _check_filled(file: File, name: str, labels: Labels) -> None:
     """Raise FredError for a row without an iteration."""
     empty = labels.codes < 0
@@ -86,7 +111,7 @@ def _check_filled(file: File, name: str, labels: Labels) -> None:
         raise FredError(f"{file.where(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it")
 
 
-def _check_no_count(file: File, roles: Roles, name: str, numbers: Numbers) -> None:
+def _check_no_count(file: File, roles: Roles, name: str, numbers: Floats) -> None:
     """Raise UnclearTraceError if a worker's column looks like a counter of rows or iterations."""
     steps = np.diff(numbers)
     if len(numbers) <= 2 or not np.isin(steps, (0, 1)).all() or not steps.any():

@@ -6,7 +6,6 @@ Without kernels, operations on the CPU count. Without those, the whole annotatio
 workers. Times are in microseconds [Trace Event Format, Google 2016; Kineto's `output_json.cpp`].
 """
 
-import gzip
 import json
 import math
 import re
@@ -17,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.words import briefly
+from fred.tables.columns import Labels
+from fred.tables.content import Content
 from fred.traces.cells import Cells
-from fred.traces.columns import Labels
 from fred.traces.operations import busy
-from fred.traces.roles import is_communication
+from fred.traces.roles import Says, is_communication
 
 _SCHEDULE = "schedule=torch.profiler.schedule(wait=1, warmup=1, active=100, repeat=1)"
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]+)")
@@ -32,6 +31,7 @@ _COUNTED = {  # categories of events -> description; the first in the file is us
     ("kernel", "gpu_memcpy", "gpu_memset", "privateuse1_kernel"): "time in which kernels ran or data were loaded",
     ("cpu_op", "operator"): "time in operations on the CPU",
 }
+_MARK = re.compile(r'"(traceEvents|ph|schemaVersion|distributedInfo|deviceProperties)"\s*:')
 _LOADING = "enumerate(DataLoader)"  # prefix of events that wait for the next minibatch
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
 _PER_SECOND = 1e6
@@ -47,23 +47,27 @@ class _Work(NamedTuple):
     left: tuple[str, ...] = ()  # names of excluded operations
 
 
-def is_kineto(path: Path) -> bool:
-    """Return True for a file with a JSON ending.
+NAME = "PyTorch profiler"
+
+
+def sniff(file: Content) -> bool:
+    """Return True for JSON that has trace events, or what Kineto writes above them.
 
     Args:
-        path: path of the file.
+        file: the content of the file.
     """
-    return path.name.lower().endswith((".json", ".json.gz"))
+    return file.head.lstrip()[:1] in ("{", "[") and _MARK.search(file.head) is not None
 
 
-def cells_of(path: Path, name: str) -> Cells:
+def read(file: Content, says: Says) -> Cells:
     """Return the step times of one worker. Raises FredError.
 
     Args:
-        path: file exported by `torch.profiler`.
-        name: name of the worker if the file gives no rank.
+        file: content of a file exported by `torch.profiler`.
+        says: options from the user; of them counts the name of the file, if the file gives no rank.
     """
-    about, events = _events(path)
+    path, name = file.path, says.name
+    about, events = _events(file)
     steps = _steps(path, events)
     work = _work(events) or _whole(steps)
     step = _step_of(work.begun, steps)
@@ -87,17 +91,16 @@ def cells_of(path: Path, name: str) -> Cells:
     )
 
 
-def _events(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+def _events(file: Content) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     """Return the file's metadata, and its events that have a duration."""
     try:
-        content = inputs.content(path)
-        document = json.loads(gzip.decompress(content) if path.name.lower().endswith(".gz") else content)
-    except (OSError, EOFError, ValueError, RecursionError) as error:
-        raise FredError(f"cannot read {path}: it is not JSON ({type(error).__name__})") from None
+        document = json.loads(file.data)
+    except (ValueError, RecursionError) as error:
+        raise FredError(f"cannot read {file.path}: it is not JSON ({type(error).__name__})") from None
     about = document if isinstance(document, dict) else {"traceEvents": document}
     events = about.get("traceEvents")
     if not isinstance(events, list):
-        raise FredError(f"{path}: expected what `torch.profiler` exports, with a list `traceEvents`")
+        raise FredError(f"{file.path}: expected what `torch.profiler` exports, with a list `traceEvents`")
     return about, [event for event in events if isinstance(event, dict) and event.get("ph") == "X" and _lasts(event)]
 
 

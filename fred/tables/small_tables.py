@@ -7,15 +7,16 @@ from typing import NamedTuple
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.components import registry
-from fred.traces.columns import CSVFile, Labels, Numbers
+from fred.tables.columns import File, Floats, Labels
+from fred.tables.opening import opened_path
 
 
 class Table(NamedTuple):
     """A table's columns, and its file, which names the place of a row."""
 
-    file: CSVFile
+    file: File
     labels: dict[str, Labels]
-    numbers: dict[str, Numbers]
+    numbers: dict[str, Floats]
 
 
 def read_table(path: Path, labels: Sequence[str], numbers: Sequence[str], optional: Collection[str] = ()) -> Table:
@@ -29,7 +30,7 @@ def read_table(path: Path, labels: Sequence[str], numbers: Sequence[str], option
 
     Raises FredError for a missing or unknown column, and for dates in place of numbers.
     """
-    file, expected = CSVFile(path), [*labels, *numbers]
+    file, expected = opened_path(path), [*labels, *numbers]
     for name in expected:
         if name not in file.header and name not in optional:
             raise FredError(f"{path} has no column `{name}`; it has {listed(file.header)}; expected {', '.join(expected)}")

@@ -1,0 +1,310 @@
+"""Columns of tables in files: text with delimiters, Parquet, Arrow, SQLite, lines or lists of JSON.
+
+A row's place is looked up only to report an error.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.json
+from numpy.typing import NDArray
+
+from fred.base.errors import FredError, quoted
+from fred.base.words import listed
+from fred.tables import quantities
+from fred.tables.content import Content
+from fred.tables.text_layout import Layout, layout_of
+
+Floats = NDArray[np.float64]  # NaN: missing
+_MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "none", "-", "<NA>", "NaT"]
+_PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
+_WHOLE = re.compile(r"-?\d+\.0+")  # a whole number in a column with gaps
+_LOOKED_AT = 100  # rows that tell what a column holds
+
+
+class Labels(NamedTuple):
+    """A column of names: the number of each row's name (-1: none), and the names in order of appearance."""
+
+    codes: NDArray[np.int64]
+    names: list[str]
+
+
+class File(ABC):
+    """A table: the names of its columns, and its cells as names or numbers. All methods raise FredError.
+
+    Args:
+        path: the file as messages name it.
+        names: names of all columns.
+
+    `notes` say how the table was read, in words.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str]):
+        self.path, self.names, self.notes = path, list(names), list[str]()
+        self.header = [name for name in self.names if not _is_index(name)]
+        self._kept: NDArray[np.int64] | None = None
+        self._check_header()
+
+    def restrict(self, only: Mapping[str, str]) -> None:
+        """Leave out all rows but those with a value in a column.
+
+        Args:
+            only: values by column.
+
+        Raises FredError for an unknown column, and for a value that no row has.
+        """
+        for name, value in only.items():
+            if name not in self.header:
+                raise FredError(f"{self.path} has no column `{name}`; it has {listed(self.header)}")
+            labels = self.columns([name], [])[0][name]
+            if value not in labels.names:
+                values = listed([quoted(value) for value in labels.names[:8]])
+                raise FredError(f"{self.path}: no row has {quoted(value)} in column `{name}`; it has {values}")
+            rows = np.flatnonzero(labels.codes == labels.names.index(value))
+            self._kept = rows if self._kept is None else self._kept[rows]
+
+    def columns(self, labels: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, Labels], dict[str, Floats]]:
+        """Return columns, read as names or as numbers; durations and dates become s.
+
+        Args:
+            labels: columns to read as names.
+            numbers: columns to read as numbers.
+        """
+        try:
+            table = self._table(labels, numbers)
+            if self._kept is not None:
+                table = table.take(self._kept)
+            return {name: _labels(table[name]) for name in labels}, {name: self._numbers(table, name) for name in numbers}
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable(self.path, error) from error
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column as it is written, with empty texts for missing cells.
+
+        Args:
+            name: name of the column.
+        """
+        labels = self.columns([name], [])[0][name]
+        names = [*labels.names, ""]
+        return [names[code] for code in labels.codes.tolist()]
+
+    def unit(self, name: str) -> str:
+        """Return `s` for a column whose cells have units, and the unit that a row of units gives; otherwise an empty text.
+
+        Args:
+            name: name of the column.
+        """
+        return self._units.get(name, "")
+
+    def where(self, row: int) -> str:
+        """Return the file and the place of a row.
+
+        Args:
+            row: number of the row, from 0, without the header.
+        """
+        return self._where(row if self._kept is None else int(self._kept[row]))
+
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of dates with times, which `columns` returns as numbers, s.
+
+        Args:
+            name: name of the column.
+        """
+        return name in self._moments
+
+    @abstractmethod
+    def _where(self, row: int) -> str:
+        """Return the file and the place of a row of the whole table."""
+
+    @abstractmethod
+    def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
+        """Return these columns of the whole table."""
+
+    def _look(self, samples: Mapping[str, Sequence[str]]) -> None:
+        """Find out which columns have dates, from their first cells."""
+        self._moments = {name for name, cells in samples.items() if any(map(quantities.is_moment, cells))}
+        self._units: dict[str, str] = {}
+
+    def _numbers(self, table: pa.Table, name: str) -> Floats:
+        column = table[name]
+        try:
+            if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
+                self._units[name] = "s"
+                kind = pa.duration("ns") if pa.types.is_duration(column.type) else pa.timestamp("ns", column.type.tz)
+                return column.cast(kind).cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy() / 1e9
+            if not _is_text(column.type):
+                return column.cast(pa.float64()).to_numpy().astype(np.float64)
+        except pa.ArrowException:
+            raise FredError(f"{self.path}: column `{name}` holds {column.type}; expected numbers") from None
+        return self._parsed(name, column.to_pylist())
+
+    def _parsed(self, name: str, cells: Sequence[str | None]) -> Floats:
+        """Return the numbers in a column of text."""
+        try:
+            if name in self._moments:
+                return quantities.moments(cells)
+            values, unit, notes = quantities.numbers(cells, comma=self._comma)
+        except quantities.CellError as error:
+            expected = f"a time in column `{name}`, {error.expected}"
+            expected = f"{error.expected} in column `{name}`" if name in self._moments else expected
+            raise FredError(f"{self.where(error.row)}: expected {expected}; found {quoted(cells[error.row])}") from None
+        self.notes += [f"{note} in `{name}`" for note in notes if f"{note} in `{name}`" not in self.notes]
+        if unit:
+            self._units[name] = unit
+        return values
+
+    _comma = False  # True if a comma can only stand before decimals
+
+    def _check_header(self) -> None:
+        if not self.names:
+            raise FredError(f"{self.path} is empty; expected a line with the names of the columns, and rows below it")
+        for name in self.header:
+            if "." in name and quantities.is_number(name):
+                raise FredError(f"{self.path}: expected names of columns, such as iteration,worker,seconds; found {name}")
+        for name, number in Counter(self.header).items():
+            if number > 1:
+                raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names")
+
+
+class TextFile(File):
+    """A table in text: values between commas, tabs, semicolons, bars or spaces, below a header line."""
+
+    def __init__(self, file: Content):
+        self._content = file
+        self._layout: Layout = layout_of(file)
+        super().__init__(file.path, self._layout.names)
+        self._comma = self._layout.delimiter != ","
+        self._look(self._layout.samples)
+        self._units = dict(self._layout.units)
+        self.notes += [*file.notes, *self._layout.notes]
+
+    def _where(self, row: int) -> str:
+        return f"{self.path}:{self._layout.line(self._content, row)}"
+
+    def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
+        dictionary = pa.dictionary(pa.int32(), pa.string())
+        if not self._layout.is_plain:
+            return self._by_rows([*labels, *numbers])
+        plain = [name for name in numbers if name not in self._moments]
+        types = dict.fromkeys(numbers, pa.string()) | dict.fromkeys(labels, dictionary)
+        for kinds in (types | dict.fromkeys(plain, pa.float64()), types):
+            try:
+                return self._by_arrow(kinds)
+            except pa.ArrowInvalid:
+                continue  # cells that are not plain numbers, or a row of another length
+        return self._by_rows([*labels, *numbers])
+
+    def _by_arrow(self, types: Mapping[str, pa.DataType]) -> pa.Table:
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(self._content.data),
+            pyarrow.csv.ReadOptions(skip_rows=self._layout.skipped, column_names=_all_different(self.names)),
+            pyarrow.csv.ParseOptions(delimiter=self._layout.delimiter),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=list(types), column_types=types, null_values=_MISSING, strings_can_be_null=True
+            ),
+        )
+
+    def _by_rows(self, names: Sequence[str]) -> pa.Table:
+        rows = [fields for _, fields in self._layout.rows(self._content)]
+        if not rows:
+            raise FredError(f"{self.path} has no rows")
+        places = [(name, self.names.index(name)) for name in dict.fromkeys(names)]
+        return pa.table({name: pa.array([fields[place] for fields in rows], pa.string()) for name, place in places})
+
+
+class ArrowFile(File):
+    """A table in memory or in a binary file.
+
+    Args:
+        path: the file as messages name it.
+        table: its columns.
+        place: function that names the place of a row; default: its number.
+    """
+
+    def __init__(self, path: Path, table: pa.Table, place: Callable[[int], str] | None = None):
+        super().__init__(path, table.column_names)
+        if not table.num_rows:
+            raise FredError(f"{path} has no rows")
+        self._all, self._place = table, place
+        self._look({name: _texts(table[name].slice(0, _LOOKED_AT)) for name in self.header})
+        self._moments |= {name for name in self.header if pa.types.is_timestamp(table.schema.field(name).type)}
+
+    def _where(self, row: int) -> str:
+        return self._place(row) if self._place else f"{self.path}, row {row + 1}"
+
+    def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
+        return self._all.select(list(dict.fromkeys([*labels, *numbers])))
+
+
+def of_columns(path: Path, columns: Mapping[str, Any], place: Callable[[int], str] | None = None) -> ArrowFile:
+    """Return a table of columns that a reader has taken from a file.
+
+    Args:
+        path: the file.
+        columns: values by name.
+        place: function that names the place of a row.
+
+    >>> table = of_columns(Path("a.log"), {"step": [0, 1], "time": ["408 ms", "1.5 s"]})
+    >>> table.columns([], ["time"])[1]["time"].tolist(), table.unit("time")
+    ([0.408, 1.5], 's')
+    """
+    return ArrowFile(path, pa.table({name: pa.array(values) for name, values in columns.items()}), place)
+
+
+def unreadable(path: Path, error: Exception) -> FredError:
+    """Return an error about a file that a library could not read, without the content that Arrow appends to its reason.
+
+    Args:
+        path: the file.
+        error: the library's error.
+    """
+    reason = getattr(error, "strerror", None) or str(error).partition(":")[0]
+    return FredError(f"cannot read {path}: {reason}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    return [] if not _is_text(column.type) else [text for text in column.to_pylist() if text]
+
+
+def _labels(column: pa.ChunkedArray) -> Labels:
+    """Return a column as labels; whole numbers written as decimals, as in columns with gaps, become integers."""
+    if pa.types.is_floating(column.type) and _is_whole(column):
+        column = column.cast(pa.int64())
+    if not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    encoded = column.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = pa.concat_arrays(encoded.unify_dictionaries().chunks)
+    written = [str(name).strip() for name in encoded.dictionary.to_pylist()]
+    if all(_WHOLE.fullmatch(name) for name in written if name):
+        written = [name.partition(".")[0] for name in written]
+    names = list(dict.fromkeys(name for name in written if name not in _MISSING))
+    number = {**dict.fromkeys(_MISSING, -1), **{name: i for i, name in enumerate(names)}}
+    renumbered = np.array([*(number[name] for name in written), -1], np.int64)
+    return Labels(renumbered[pc.fill_null(encoded.indices, -1).to_numpy()], names)
+
+
+def _is_whole(column: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.equal(pc.floor(column), column)).as_py())
+
+
+def _is_index(name: str) -> bool:
+    return _PANDAS_INDEX.fullmatch(name) is not None
+
+
+def _all_different(names: Sequence[str]) -> list[str]:
+    """Return the names, with those of indices made unique."""
+    return [f"{name}\0{i}" if _is_index(name) else name for i, name in enumerate(names)]

@@ -1,0 +1,198 @@
+"""What files hold: unpacked bytes, text in UTF-8 whatever its encoding was, and the members of archives and folders."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+from zipfile import BadZipFile, ZipFile
+
+import pyarrow as pa
+
+from fred.base import inputs
+from fred.base.errors import FredError
+from fred.base.words import briefly
+
+_MOST = 2**33  # bytes after unpacking; more is a mistake or an attack
+_HEAD = 2**15  # bytes that tell what a file is
+_PACKED: dict[bytes, tuple[str, Callable[[IO[bytes]], Any]]] = {  # first bytes -> ending, reader
+    b"\x1f\x8b": (".gz", lambda file: gzip.GzipFile(fileobj=file)),
+    b"BZh": (".bz2", bz2.BZ2File),
+    b"\xfd7zXZ\0": (".xz", lzma.LZMAFile),
+    b"\x28\xb5\x2f\xfd": (".zst", lambda file: pa.CompressedInputStream(file, "zstd")),
+}
+_ENCODINGS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_BINARY = {  # first bytes -> kind of a file that is no text
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"SQLite format 3\0": "sqlite",
+    b"\x89HDF": "hdf5",
+    b"\x93NUMPY": "npy",
+    b"\x80\x04": "pickle",
+    b"\x80\x05": "pickle",
+}
+_SPARE = (".old", ".bak", ".tmp", ".md", ".yaml", ".yml", ".py", ".png", ".svg", ".html")  # endings of no log in a folder
+_BY_PANDAS = {"hdf5": "read_hdf", "pickle": "read_pickle", "xlsx": "read_excel"}
+
+
+@dataclass(frozen=True)
+class Content:
+    """The bytes of a file, or of a member of an archive.
+
+    Args:
+        path: the file as messages name it; for a member, such as `logs.zip/rank0.csv`.
+        data: bytes without compression; those of a text are in UTF-8 and have no byte order mark.
+        kind: `text`, or what the first bytes say, such as `parquet`.
+        notes: how the bytes were read, in words.
+    """
+
+    path: Path
+    data: bytes = field(repr=False)
+    kind: str = "text"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the file's name in lower case, without the ending of a compressed file."""
+        name = self.path.name.lower()
+        return next((name.removesuffix(ending) for ending, _ in _PACKED.values() if name.endswith(ending)), name)
+
+    @cached_property
+    def head(self) -> str:
+        """Return the begin of a text, whole lines only unless the first one is longer; empty for other kinds."""
+        if self.kind != "text":
+            return ""
+        begin = self.data[:_HEAD]
+        if len(begin) < len(self.data):
+            begin = begin[: begin.rfind(b"\n") + 1] or begin
+        return begin.decode(errors="replace")
+
+    @cached_property
+    def text(self) -> str:
+        """Return the whole text; empty for other kinds."""
+        return self.data.decode(errors="replace") if self.kind == "text" else ""
+
+
+def contents(paths: Sequence[Path]) -> list[Content]:
+    """Return what files hold, and what archives and folders among them hold, in the order of their names.
+
+    Args:
+        paths: files, zip archives, or folders, of which the files that are not hidden count.
+
+    Raises FredError for what cannot be read, and for a folder without files.
+    """
+    members: list[Content] = []
+    for path in paths:
+        files, notes = _files(path)
+        inside = [member for file in files for member in _members(file)]
+        members += [replace(member, notes=(*notes, *member.notes)) for member in inside[:1]] + inside[1:]
+    return members
+
+
+def content(path: Path) -> Content:
+    """Return what one file holds. Raises FredError, also for an archive with several members.
+
+    Args:
+        path: the file.
+    """
+    several = list(_members(path))
+    if len(several) != 1:
+        names = briefly([entry.path.name for entry in several])
+        raise FredError(f"{path} holds {len(several)} files: {names}; expected one: unpack it, and name the file")
+    return several[0]
+
+
+def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
+    """Return the files that a path means, and a note about those of a folder that are left out."""
+    try:
+        if not path.is_dir():
+            return [path], ()
+        files = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
+    except (OSError, ValueError):  # an impossible name; opening the file reports the reason
+        return [path], ()
+    endings = Counter(_ending(file) for file in files if _ending(file) not in _SPARE or len(files) == 1)
+    if not endings:
+        raise FredError(f"cannot read {path}: the folder has no files of times; expected one of each worker, or one of all")
+    most = max(endings, key=lambda ending: (endings[ending], ending not in (".txt", ".md", "")))
+    rest = [file.name for file in files if _ending(file) != most]
+    notes = (f"files of {path} with other endings than {most or 'none'} left out: {briefly(rest)}",) if rest else ()
+    return [file for file in files if _ending(file) == most], notes
+
+
+def _ending(path: Path) -> str:
+    packed = {ending for ending, _ in _PACKED.values()}
+    return next((suffix for suffix in reversed(path.suffixes) if suffix.lower() not in packed), "").lower()
+
+
+def _members(path: Path) -> Iterator[Content]:
+    with inputs.opened(path) as file:
+        data = file.read()
+    if not data.startswith(b"PK\x03\x04"):
+        yield _decoded(path, _unpacked(path, data))
+        return
+    try:
+        with ZipFile(io.BytesIO(data)) as archive:
+            names = [name for name in sorted(archive.namelist()) if not name.endswith("/") and "__MACOSX" not in name]
+            if "xl/workbook.xml" in names:
+                raise _for_pandas(path, "xlsx")
+            for name in names:
+                with archive.open(name) as member:
+                    yield _decoded(path / name, _unpacked(path / name, _limited(path, member)))
+    except (BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+        raise FredError(f"cannot read {path}: it is a damaged or locked archive ({type(error).__name__})") from None
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    packed = next((reader for magic, (_, reader) in _PACKED.items() if data.startswith(magic)), None)
+    if packed is None:
+        return data
+    try:
+        return _limited(path, packed(io.BytesIO(data)))
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+        raise FredError(f"cannot read {path}: its compressed bytes are damaged or cut off ({type(error).__name__})") from None
+
+
+def _limited(path: Path, file: IO[bytes]) -> bytes:
+    data = file.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise FredError(f"cannot read {path}: unpacked it has more than {_MOST // 2**30} GiB; expected less")
+    return data
+
+
+def _decoded(path: Path, data: bytes) -> Content:
+    kind = next((kind for magic, kind in _BINARY.items() if data.startswith(magic)), "text")
+    if kind in _BY_PANDAS:
+        raise _for_pandas(path, kind)
+    if kind != "text":
+        return Content(path, data, kind)
+    encoding = next((name for mark, name in _ENCODINGS if data.startswith(mark)), "utf-8-sig")
+    if encoding == "utf-8-sig" and b"\0" in data[:_HEAD]:
+        pairs = data[: _HEAD // 2 * 2]
+        zeros = [pairs[first::2].count(0) / max(len(pairs) // 2, 1) for first in (0, 1)]
+        if max(zeros) < 0.4 or min(zeros) > 0.1:
+            return Content(path, data, "binary")
+        encoding = "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
+    try:
+        if encoding == "utf-8-sig" and data.isascii():
+            return Content(path, data)
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        if encoding != "utf-8-sig":
+            raise FredError(f"cannot read {path}: its text is cut off or damaged ({encoding})") from None
+        line = 1 + data[: error.start].count(b"\n")
+        text, encoding = data.decode("cp1252", errors="replace"), f"Windows-1252, because line {line} is not UTF-8"
+    notes = () if encoding == "utf-8-sig" else (f"text in {encoding}",)
+    return Content(path, text.encode(), notes=notes)
+
+
+def _for_pandas(path: Path, kind: str) -> FredError:
+    return FredError(
+        f"cannot read {path}: it is a file of {kind}; write it as CSV: "
+        f"`python -c \"import pandas; pandas.{_BY_PANDAS[kind]}('{path}').to_csv('{path.stem}.csv')\"`"
+    )

@@ -1,0 +1,174 @@
+"""Tables in files, by what the files hold: text with delimiters, Parquet, Arrow, SQLite, lines or lists of JSON."""
+
+import io
+import json
+import re
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from fred.base.errors import FredError
+from fred.base.words import listed
+from fred.tables.columns import ArrowFile, File, TextFile, unreadable
+from fred.tables.content import Content, content
+
+
+def opened(file: Content) -> File:
+    """Open a table by what the file holds. Raises FredError for a file that holds none.
+
+    Args:
+        file: the content of the file.
+    """
+    try:
+        if file.kind in _BINARY:
+            return ArrowFile(file.path, _BINARY[file.kind](file.data))
+        if file.kind != "text" or file.name.endswith((".parquet", ".pq", ".feather", ".arrow")):
+            raise FredError(f"cannot read {file.path}: it is not text, Parquet, Arrow or SQLite; expected a table, such as CSV")
+        if file.name.endswith(".json") and not re.match(r"\s*\{.*\}[ \t]*\r?\n\s*\{", file.head):
+            return _document(file)
+        if file.name.endswith((".jsonl", ".ndjson")) or re.match(r'\s*\{\s*"', file.head):
+            return _lines(file)
+        if re.match(r"\s*\[\s*\{", file.head):
+            return _document(file)
+        return TextFile(file)
+    except (OSError, pa.ArrowException, sqlite3.Error) as error:
+        raise unreadable(file.path, error) from error
+
+
+def opened_path(path: Path) -> File:
+    """Open the table in a file. Raises FredError.
+
+    Args:
+        path: the file.
+    """
+    return opened(content(path))
+
+
+def _lines(file: Content) -> File:
+    """Return the table in lines of JSON; a document of several lines is tried as a whole."""
+    try:
+        table = pyarrow.json.read_json(pa.BufferReader(file.data))
+        if not any(pa.types.is_nested(kind) for kind in table.schema.types):
+            return ArrowFile(file.path, table, lambda row: f"{file.path}:{row + 1}")
+    except pa.ArrowException:
+        pass
+    records, lines = list[dict[str, Any]](), list[int]()
+    text = file.text.splitlines()
+    for number, line in enumerate(text, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            if number == 1 and len(text) > 1:
+                return _document(file)
+            if number == len(text) and records and not file.text.endswith("\n"):
+                continue  # the program was stopped while it wrote
+            raise FredError(f"{file.path}:{number}: it is not JSON; expected an object in each line") from None
+        if not isinstance(record, dict):
+            raise FredError(f"{file.path}:{number}: expected an object of JSON in each line, with names and values")
+        records.append(record)
+        lines.append(number)
+    if len(records) == 1 and any(isinstance(value, list) for value in records[0].values()):
+        return _document(file)
+    if not records:
+        raise FredError(f"{file.path} is empty; expected an object of JSON in each line")
+    return of_records(file.path, records, lambda row: f"{file.path}:{lines[row]}")
+
+
+def _document(file: Content) -> File:
+    """Return the table in one document of JSON: a list of objects, or an object of columns."""
+    try:
+        document = json.loads(file.data)
+    except (ValueError, RecursionError) as error:
+        raise FredError(f"cannot read {file.path}: it is not JSON ({type(error).__name__})") from None
+    if isinstance(document, dict) and isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):
+        document = [dict(zip(map(str, document["columns"]), row, strict=False)) for row in document["data"]]
+    if isinstance(document, dict):
+        lists = [value for value in document.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+        if len(lists) == 1:
+            document = lists[0]
+        elif document and all(isinstance(value, list | dict) and value for value in document.values()):
+            columns = {name: [*value.values()] if isinstance(value, dict) else value for name, value in document.items()}
+            if len({len(values) for values in columns.values()}) == 1:
+                document = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if not isinstance(document, list) or not document or not all(isinstance(record, dict) for record in document):
+        raise FredError(
+            f"{file.path}: expected a table in JSON: a list of objects with the same names, an object of lists, or an object "
+            "in each line"
+        )
+    return of_records(file.path, document)
+
+
+def of_records(path: Path, records: Iterable[Mapping[str, Any]], place: Callable[[int], str] | None = None) -> ArrowFile:
+    """Return a table of records, whose nested values get names such as `perf/step_time`. Raises FredError.
+
+    Args:
+        path: the file.
+        records: a mapping for each row.
+        place: function that names the place of a row.
+    """
+    rows = [dict(_flat(record)) for record in records]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        kinds = {type(value) for value in values if value is not None}
+        if kinds <= {int, float}:
+            columns[name] = pa.array([None if value is None else float(value) for value in values], pa.float64())
+        else:
+            columns[name] = pa.array([None if value is None else str(value) for value in values], pa.string())
+    return ArrowFile(path, pa.table(columns), place)
+
+
+def _flat(record: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}/")
+        else:
+            yield f"{before}{name}", value if isinstance(value, str | int | float) or value is None else json.dumps(value)
+
+
+def _parquet(data: bytes) -> pa.Table:
+    return pq.ParquetFile(pa.BufferReader(data)).read()
+
+
+def _arrow(data: bytes) -> pa.Table:
+    return pyarrow.feather.read_table(io.BytesIO(data))
+
+
+def _sqlite(data: bytes) -> pa.Table:
+    """Return the only table of a data base; readers of formats choose among several."""
+    with database(data) as base:
+        names = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        if len(names) != 1:
+            raise FredError(f"the data base has {len(names)} tables, {listed(names)}; expected one: export the table as CSV")
+        cursor = base.execute(f'SELECT * FROM "{names[0]}"')
+        columns = [name for name, *_ in cursor.description]
+        return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in cursor])
+
+
+def database(data: bytes) -> sqlite3.Connection:
+    """Return a data base of SQLite, read into memory.
+
+    Args:
+        data: bytes of the file.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
+        file.write(data)
+        file.flush()
+        memory = sqlite3.connect(":memory:")
+        stored = sqlite3.connect(f"file:{file.name}?mode=ro", uri=True)
+        stored.backup(memory)
+        stored.close()
+    return memory
+
+
+_BINARY: dict[str, Callable[[bytes], pa.Table]] = {"parquet": _parquet, "arrow": _arrow, "sqlite": _sqlite}

@@ -1,0 +1,260 @@
+"""Numbers as people and programs write them: with units, a comma before decimals, as durations or dates."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Unit = Literal["s", "ms", "us", "ns"]
+PER_SECOND: dict[Unit, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+WORDS: dict[Unit, str] = {  # of each unit, as a pattern
+    "s": "s|secs?|seconds?",
+    "ms": "ms|msecs?|millis|milliseconds?",
+    "us": "us|µs|μs|usecs?|micros|microseconds?",
+    "ns": "ns|nsecs?|nanos|nanoseconds?",
+}
+_LONG = {"min|mins|minutes?": 60.0, "h|hrs?|hours?": 3600.0, "d|days?": 86400.0}
+_SHORT = {words: 1 / PER_SECOND[unit] for unit, words in WORDS.items()}
+_TIMES = {re.compile(words): seconds for words, seconds in {**_SHORT, **_LONG}.items()}
+MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "<na>", "nat")  # in lower case; they mean: not measured
+_NUMBER = r"[-+]?(?:\d[\d.,'\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?|[-+]?\d{1,3}(?: \d{3})+(?:[.,]\d+)?"
+_QUANTITY = re.compile(rf"({_NUMBER})\s*\[?\(?([^\W\d_/%][\w/]*|[µμ]s)?\)?\]?")
+_PARTS = re.compile(r"([\d.]+)\s*(days?|d|hours?|hrs?|h|minutes?|mins?|min|m|seconds?|secs?|ms|us|µs|ns|s)\b[\s,]*")
+_CLOCK = re.compile(r"([-+]?)(?:P?(\d+)\s*(?:days?|d|-)[ ,]*)?(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
+_ISO_DURATION = re.compile(r"P(?:(\d+)D)?T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?")
+_GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][-+]?\d+)?")
+_ISO = re.compile(r"\d{4}[-/]\d\d[-/]\d\d([ T]\d\d:?\d\d(:?\d\d([.,]\d+)?)?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)?")
+_DAY, _TIME = r"(\d{1,2})([/.])(\d{1,2})[/.](\d{4}|\d\d)", r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d+)?))?\s*([AaPp][Mm])?"
+_SLASHED = re.compile(rf"{_DAY}(?:[ ,T]+{_TIME})?")
+
+
+class Numbers(NamedTuple):
+    """The numbers in a column of text.
+
+    Args:
+        values: the numbers, NaN for missing ones.
+        unit: `s` if the cells had units of time or were durations; empty if they had none.
+        notes: what was understood, in words.
+    """
+
+    values: NDArray[np.float64]
+    unit: str
+    notes: tuple[str, ...] = ()
+
+
+class CellError(ValueError):
+    """A cell that is not what its column holds.
+
+    Args:
+        row: number of the cell, from 0.
+        expected: what was expected, in words.
+    """
+
+    def __init__(self, row: int, expected: str):
+        super().__init__(f"row {row}: expected {expected}")
+        self.row, self.expected = row, expected
+
+
+def is_missing(cell: str | None) -> bool:
+    """Return True for a cell that means: not measured.
+
+    Args:
+        cell: text of the cell.
+    """
+    return cell is None or cell.strip().lower() in MISSING
+
+
+def is_number(cell: str) -> bool:
+    """Return True for a plain number.
+
+    Args:
+        cell: text of the cell.
+
+    >>> [is_number(cell) for cell in ("1.5", "1e-3", "1_5", "1,5", "fast")]
+    [True, True, False, False, False]
+    """
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return cell.isascii() and "_" not in cell  # float() accepts underscores
+
+
+def numbers(cells: Sequence[str | None], units: Mapping[str, float] | None = None, comma: bool = False) -> Numbers:
+    """Return the numbers in the cells of a column. Raises CellError for the first cell that is none.
+
+    Cells with a unit are converted to the base unit; either all cells of a column have one, or none.
+
+    Args:
+        cells: texts.
+        units: factors by unit; default: those of time, so that the base unit is a second.
+        comma: True if a comma that may stand before decimals or between thousands stands before decimals.
+
+    >>> numbers(["408ms", "0.61s", None]).values.tolist()
+    [0.408, 0.61, nan]
+    >>> numbers(["0 days 00:00:00.408381", "1:02:03"]).values.tolist()
+    [0.408381, 3723.0]
+    >>> numbers(["0,4084", "1,5"]).values.tolist(), numbers(["1,633.5", "12"]).values.tolist()
+    ([0.4084, 1.5], [1633.5, 12.0])
+    >>> numbers(["5 Mbit/s"], {"Mbit/s": 125_000.0}).values.tolist()
+    [625000.0]
+    """
+    texts = ["" if is_missing(cell) else str(cell).strip() for cell in cells]
+    split = [_number_and_unit(text) for text in texts]
+    decimal, notes = _comma([part[0] for part in split if part], comma, split)
+    values, with_unit = np.full(len(texts), math.nan), np.zeros(len(texts), bool)
+    for row, (text, part) in enumerate(zip(texts, split, strict=True)):
+        if not text:
+            continue
+        number, unit = part or ("", "")
+        value = _as_float(number, decimal) if part else None
+        if value is not None and unit:
+            factor = _factor(unit, units)
+            value = None if factor is None else value * factor if factor >= 1 else value / round(1 / factor)
+        if value is None and units is None:
+            value, unit = _duration(text), "s"
+        if value is None:
+            raise CellError(row, "a number" if units is None else f"a number, or one with a unit such as {next(iter(units))}")
+        values[row], with_unit[row] = value, bool(unit)
+    filled = np.array([bool(text) for text in texts])
+    if with_unit.any() and not with_unit[filled].all():
+        raise CellError(int(np.argmax(filled & ~with_unit)), "a number with a unit, as in the other rows")
+    return Numbers(values, "s" if with_unit.any() else "", notes)
+
+
+def is_moment(cell: str) -> bool:
+    """Return True for a date with a time of day.
+
+    Args:
+        cell: text of the cell.
+
+    >>> [is_moment(cell) for cell in ("2026-05-03T10:00:00Z", "6/21/2025 10:54", "2026-05-03", "10:54")]
+    [True, True, False, False]
+    """
+    text = cell.strip()
+    match = _SLASHED.fullmatch(text)
+    return bool((match and match[5]) or (len(text) > 10 and _ISO.fullmatch(text)))
+
+
+def moments(cells: Sequence[str | None]) -> NDArray[np.float64]:
+    """Return dates as seconds since 1970, NaN for missing ones. Raises CellError for the first cell that is no date.
+
+    Dates without a zone count as UTC. Of `6/7/2025`, day and month are told apart by the other dates of the column.
+
+    Args:
+        cells: texts.
+
+    >>> (moments(["2026-05-03T10:00:00Z", "2026-05-03 12:00:01+02:00"]) - 1777802400).tolist()
+    [0.0, 1.0]
+    >>> moments(["6/21/2025 10:54", "6/22/2025 10:54"]).tolist()
+    [1750503240.0, 1750589640.0]
+    """
+    texts = ["" if is_missing(cell) else str(cell).strip() for cell in cells]
+    days_first = _days_first(texts)
+    values = np.full(len(texts), math.nan)
+    for row, text in enumerate(texts):
+        if text and (value := _moment(text, days_first)) is None:
+            raise CellError(row, "a date and a time")
+        if text:
+            values[row] = value
+    return values
+
+
+def unit_in(text: str) -> Unit | None:
+    """Return the unit of time that a text names, as `[ms]` in a row of units; None if it names none.
+
+    Args:
+        text: a cell.
+    """
+    word = text.strip().strip("[]()").strip().lower()
+    return next((unit for unit, words in WORDS.items() if word and re.fullmatch(words, word)), None)
+
+
+def _number_and_unit(text: str) -> tuple[str, str] | None:
+    match = _QUANTITY.fullmatch(text)
+    if match:
+        return match[1], match[2] or ""
+    return (text, "") if text and is_number(text) else None  # such as inf
+
+
+def _comma(texts: Sequence[str], comma: bool, split: Sequence[tuple[str, str] | None]) -> tuple[str, tuple[str, ...]]:
+    """Return what stands before decimals in a column, and a note if that is a comma. Raises CellError if that is not clear."""
+    with_comma = [text for text in texts if "," in text]
+    if not with_comma:
+        return ".", ()
+    thousands = all(_GROUPS.fullmatch(text) for text in with_comma)
+    if thousands and any("." in text or text.count(",") > 1 for text in texts):
+        return ".", ("commas between thousands",)
+    no_comma = [text.lstrip("+-") for text in texts if "," not in text]
+    if thousands and not comma and not any(len(text) > 3 for text in no_comma):  # 4084 beside 1,633 has no thousands
+        row = next(row for row, part in enumerate(split) if part and "," in part[0])
+        raise CellError(row, "a number whose comma is clear: 1633 or 1.633, without separators of thousands")
+    return ",", ("decimals after a comma",)
+
+
+def _as_float(text: str, decimal: str) -> float | None:
+    other = "," if decimal == "." else "."
+    bare = re.sub(r"(?<=\d)['\u00a0\u202f ](?=\d{3})", "", text)
+    if other in bare:
+        integer, _, rest = bare.partition(decimal)
+        if other in rest or not re.fullmatch(rf"[-+]?\d{{1,3}}(\{other}\d{{3}})+", integer):
+            if decimal == "," and "," not in bare and is_number(bare):
+                return float(bare)
+            return None
+        bare = integer.replace(other, "") + (f".{rest}" if rest else "")
+    bare = bare.replace(decimal, ".")
+    return float(bare) if is_number(bare) else None
+
+
+def _factor(unit: str, units: Mapping[str, float] | None) -> float | None:
+    if units is not None:
+        return units.get(unit, units.get(unit.lower()))
+    return next((factor for words, factor in _TIMES.items() if words.fullmatch(unit.lower())), None)
+
+
+def _duration(text: str) -> float | None:
+    """Return a duration such as `0 days 00:00:00.4`, `1m 3.5s` or `PT0.4S`, s; None for other texts."""
+    if match := _CLOCK.fullmatch(text):
+        sign, days, hours, minutes, seconds = match.groups()
+        total = int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds.replace(",", "."))
+        return -total if sign == "-" else total
+    if (match := _ISO_DURATION.fullmatch(text)) and any(match.groups()):
+        return sum(float(part or 0) * factor for part, factor in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
+    parts = _PARTS.findall(text)
+    if len(parts) < 2 or _PARTS.sub("", text).strip() or not all(is_number(number) for number, _ in parts):
+        return None
+    return math.fsum(float(number) * (60.0 if unit == "m" else _factor(unit, None) or math.nan) for number, unit in parts)
+
+
+def _days_first(texts: Sequence[str]) -> bool:
+    """Return True if the days of slashed dates precede the months. Raises CellError if nothing tells."""
+    matches = [(row, match) for row, text in enumerate(texts) if (match := _SLASHED.fullmatch(text))]
+    if not matches or matches[0][1][2] == ".":
+        return True
+    first, second = (max(int(match[place]) for _, match in matches) for place in (1, 3))
+    if first <= 12 and second <= 12:
+        pairs = {(match[1], match[3]) for _, match in matches}
+        if any(first != other for first, other in pairs):
+            raise CellError(matches[0][0], "a date of which day and month can be told apart, such as 2025-06-21 10:54")
+    return first > 12
+
+
+def _moment(text: str, days_first: bool) -> float | None:
+    try:
+        if match := _SLASHED.fullmatch(text):
+            first, second = int(match[1]), int(match[3])
+            day, month = (first, second) if days_first else (second, first)
+            year = int(match[4]) + (2000 if len(match[4]) == 2 else 0)
+            hour = int(match[5] or 0) % (12 if match[8] else 24) + (12 if (match[8] or "").lower() == "pm" else 0)
+            moment = datetime(year, month, day, hour, int(match[6] or 0), tzinfo=UTC)
+            return (moment + timedelta(seconds=float(match[7] or 0))).timestamp()
+        if not _ISO.fullmatch(text):
+            return None
+        moment = datetime.fromisoformat(text.replace("/", "-").replace("UTC", "+00:00").replace(" +", "+").replace(",", "."))
+    except (ValueError, OverflowError):
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

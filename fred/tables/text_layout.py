@@ -1,0 +1,240 @@
+"""The layout of a table in text: its delimiter, the line of its header, and what around the table belongs to no row."""
+
+import csv
+import io
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fred.base.errors import FredError
+from fred.tables.content import Content
+from fred.tables.quantities import is_missing, is_moment, is_number, numbers, unit_in
+
+_LOOKED_AT = 120  # lines that tell the layout
+_DELIMITERS = ("\t", ";", ",", "|")
+SPACES = ""  # delimiter: any number of spaces
+_COMMENT = re.compile(r"\s*(#|%|//)")
+_RULE = re.compile(r"[-=+|:\s]*[-=][-=+|:\s]*")  # such as |---|---|
+_DIRT = re.compile(rb"\n[ \t]*(#|%|//|[-=+|:][-=+|: \t]{2,}[\r\n])")
+_PAGE = "see `From a log to a table` in the documentation"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the cells of a table in text are.
+
+    Args:
+        delimiter: character between two cells; `SPACES`: spaces.
+        header: number of the header's line, from 1.
+        names: names of the columns.
+        units: units of columns, from a row of units below the header.
+        samples: first cells of each column.
+        is_plain: True if each line below the header and the units is a row.
+        is_cut: True if the last line is cut off.
+        notes: what was left out, in words.
+    """
+
+    delimiter: str
+    header: int
+    names: list[str]
+    units: dict[str, str]
+    samples: dict[str, list[str]]
+    is_plain: bool
+    is_cut: bool
+    notes: tuple[str, ...]
+
+    @property
+    def skipped(self) -> int:
+        """Return the number of lines above the first row of a plain table."""
+        return self.header + bool(self.units)
+
+    def rows(self, file: Content) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line and the cells of each row. Raises FredError for a row with too few or too many.
+
+        Args:
+            file: the content that has this layout.
+        """
+        lines = _lines_of_cells(file.text, self.delimiter)
+        rows = ((line, fields) for line, fields in lines if line > self.header and not _is_no_row(fields, self.names))
+        for place, ((line, fields), last) in enumerate(_with_end(rows)):
+            if (place == 0 and self.units) or (last and self.is_cut):
+                continue
+            if len(fields) != len(self.names):
+                raise FredError(
+                    f"{file.path}:{line}: found {len(fields)} fields; expected {len(self.names)}, as many as the header "
+                    "names; a decimal comma needs another delimiter, such as a semicolon"
+                )
+            yield line, fields
+
+    def line(self, file: Content, row: int) -> int:
+        """Return the line of a row.
+
+        Args:
+            file: the content that has this layout.
+            row: number of the row, from 0.
+        """
+        return next(itertools.islice(self.rows(file), row, None))[0]
+
+
+def layout_of(file: Content) -> Layout:
+    """Return the layout of the table in a text. Raises FredError for a text without a table.
+
+    Args:
+        file: the text.
+    """
+    beginning = [*itertools.islice(file.head.splitlines(keepends=True), _LOOKED_AT)]
+    lines = [line for line in beginning if line.strip() and not _COMMENT.match(line) and not _RULE.fullmatch(line.rstrip())]
+    delimiter, width = _delimiter(lines)
+    fields = [(line, cells) for line, cells in _lines_of_cells("".join(beginning), delimiter) if cells]
+    header, names, comments = _header(file, fields, width)
+    below = [cells for line, cells in fields if line > header and not _is_no_row(cells, names)]
+    if not below:
+        raise FredError(f"{file.path} has no rows" if names else _no_table(file))
+    units = _units(names, below[0]) if len(below) > 1 else {}
+    rows = below[1:] if units else below
+    if not any(_is_row(cells, len(names)) for cells in rows):
+        raise FredError(_no_table(file))
+    above = [line for line, cells in fields if line < header and not _is_no_row(cells, names)]
+    repetitions = _times_again(file, header, beginning)
+    is_cut = not file.data.endswith(b"\n") and _is_cut(file, delimiter, len(names))
+    notes = [f"{len(above)} line{'s' if len(above) > 1 else ''} above the table left out"] if above else []
+    notes += [f"the header stands {repetitions + 1} times"] if repetitions else []
+    notes += ["the last line is cut off, and left out"] if is_cut else []
+    dirt = _DIRT.search(file.data, max(file.data.find(b"\n", _end_of(beginning, header)), 0))
+    return Layout(
+        delimiter,
+        header,
+        names,
+        units,
+        {name: [cells[i] for cells in rows if i < len(cells)] for i, name in enumerate(names)},
+        not (comments or repetitions or is_cut or dirt or delimiter in (SPACES, "|")),
+        is_cut,
+        tuple(notes),
+    )
+
+
+def _lines_of_cells(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of each line that is not empty."""
+    if delimiter == SPACES:
+        yield from ((number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+        return
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        for cells in reader:
+            if delimiter == "|" and len(cells) > 2 and not cells[0].strip() and not cells[-1].strip():
+                cells = cells[1:-1]
+            if cells:
+                yield reader.line_num, [cell.strip() for cell in cells] if delimiter == "|" else cells
+    except csv.Error as error:
+        raise FredError(f"cannot read line {reader.line_num} of the table: {error}") from None
+
+
+def _delimiter(lines: Sequence[str]) -> tuple[str, int]:
+    """Return the delimiter that cuts the most lines alike, and the number of cells of such a line."""
+    best = (0, 1, ",")
+    for delimiter in _DELIMITERS:
+        widths = Counter(len(cells) for _, cells in _lines_of_cells("".join(lines), delimiter))
+        width, number = max(widths.items(), key=lambda item: (item[0] > 1, item[1]), default=(1, 0))
+        if width > 1 and (number, width) > best[:2]:
+            best = (number, width, delimiter)
+    if best[0] * 2 >= len(lines):
+        return best[2], best[1]
+    words = Counter(len(line.split()) for line in lines)
+    width, number = words.most_common(1)[0] if words else (1, 0)
+    if width > 1 and number > best[0] and number * 2 >= len(lines):
+        return SPACES, width
+    return best[2], best[1]
+
+
+def _header(file: Content, fields: Sequence[tuple[int, list[str]]], width: int) -> tuple[int, list[str], bool]:
+    """Return line and names of the header, and True if there are comments below it."""
+    no_rows = [bool(_COMMENT.match(cells[0])) or bool(_RULE.fullmatch("".join(cells))) for _, cells in fields]
+    texts = [item for item, left_out in zip(fields, no_rows, strict=True) if not left_out]
+    if not texts:
+        return 0, [], False
+    place = next((i for i, (_, cells) in enumerate(texts) if len(cells) == width), 0)
+    while place and _is_row(texts[place][1], width) and not _is_row(texts[place - 1][1], len(texts[place - 1][1])):
+        place -= 1  # a header with another number of cells; the rows' error says so
+    line, names = texts[place]
+    if _is_row(names, len(names)) and (comment := _commented(fields, line, len(names))):
+        line, names = comment
+    below = [item for item, left_out in zip(fields, no_rows, strict=True) if left_out and item[0] > line]
+    return line, [name.strip() for name in names], bool(below)
+
+
+def _commented(fields: Sequence[tuple[int, list[str]]], line: int, width: int) -> tuple[int, list[str]] | None:
+    """Return a header that is written as a comment above the first row."""
+    above = [(number, cells) for number, cells in fields if number < line]
+    if not above:
+        return None
+    number, cells = above[-1]
+    names = [_COMMENT.sub("", cells[0]).strip(), *cells[1:]]
+    names = names if names[0] else names[1:]
+    return (number, names) if len(names) == width and not _is_row(names, width) else None
+
+
+def _units(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """Return the units of columns, if the cells are a row of units."""
+    if len(cells) != len(names) or any(is_number(cell) for cell in cells):
+        return {}
+    units: dict[str, str] = {name: unit for name, cell in zip(names, cells, strict=True) if (unit := unit_in(cell))}
+    empty = all(unit_in(cell) or is_missing(cell) or re.fullmatch(r"\s*[\[(].*[\])]\s*", cell) for cell in cells)
+    return units if empty else {}
+
+
+def _is_no_row(fields: Sequence[str], names: Sequence[str]) -> bool:
+    """Return True for cells that are a comment, a rule between rows, or the header again."""
+    text = "".join(fields)
+    return (bool(_COMMENT.match(fields[0]) or _RULE.fullmatch(text)) and not is_missing(text)) or [
+        cell.strip() for cell in fields
+    ] == list(names)
+
+
+def _times_again(file: Content, header: int, beginning: Sequence[str]) -> int:
+    """Return how often the header's line stands again below it."""
+    line = beginning[header - 1].strip().encode() if header else b""
+    return len(re.findall(rb"^[ \t]*" + re.escape(line) + rb"[ \t]*\r?$", file.data, re.MULTILINE)) - 1 if line else 0
+
+
+def _end_of(beginning: Sequence[str], header: int) -> int:
+    return len("".join(beginning[: header - 1]).encode())
+
+
+def _is_cut(file: Content, delimiter: str, width: int) -> bool:
+    last = file.data[file.data.rfind(b"\n") + 1 :].decode(errors="replace")
+    return bool(last.strip()) and all(len(cells) < width for _, cells in _lines_of_cells(last, delimiter))
+
+
+def _with_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[tuple[int, list[str]], bool]]:
+    """Yield each row, and whether it is the last one."""
+    previous = next(rows, None)
+    for row in rows:
+        if previous:
+            yield previous, False
+        previous = row
+    if previous:
+        yield previous, True
+
+
+def _is_row(fields: Sequence[str], columns: int) -> bool:
+    values = [is_number(text) or is_missing(text) or is_moment(text) or _is_quantity(text) for text in fields]
+    return all(values) or (any(values) and len(fields) == columns)
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        return bool(numbers([text], comma=True).values.size)
+    except ValueError:
+        return False
+
+
+def _no_table(file: Content) -> str:
+    if not file.head.strip():
+        return f"{file.path} is empty; expected a line with the names of the columns, and rows below it"
+    first = next((number for number, line in enumerate(file.head.splitlines(), 1) if line.strip()), 1)
+    return (
+        f"{file.path}:{first}: no table begins here; expected a row with numbers, below a line with the names of columns, such "
+        f"as iteration,worker,seconds; for a log, {_PAGE}"
+    )

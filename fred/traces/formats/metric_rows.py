@@ -1,0 +1,82 @@
+"""Logs of metrics with a row for each value: a step, a name and a value, as MLflow, tbparse and torchtitan write them.
+
+MLflow's own files have `timestamp value step` in each line and the metric as their name.
+"""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from fred.base.errors import FredError
+from fred.base.words import listed
+from fred.tables.columns import of_columns
+from fred.tables.content import Content
+from fred.tables.opening import opened
+from fred.traces import long_tables
+from fred.traces.cells import Cells
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import FILE, Says, is_time, plain
+
+NAME = "metrics"
+_KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "metric_value", "scalar")
+_STEPS, _RUNS = ("step", "global_step", "iteration"), ("run_id", "run", "run_name", "rank", "worker", "dir_name", "run_uuid")
+_RAW = re.compile(r"(?:\d{13} [-+.\deE]+ \d+\r?\n?)+")
+
+
+def sniff(file: Content) -> bool:
+    """Return True for a table with columns of a step, a metric's name and a value; and for MLflow's own file of a metric.
+
+    Args:
+        file: the content of the file.
+    """
+    if _RAW.fullmatch(file.head):
+        return True
+    names = {plain(word) for word in re.findall(r"[\w. ]+", file.head.partition("\n")[0])}
+    return all(names & set(words) for words in (_KEYS, _VALUES, _STEPS))
+
+
+def read(file: Content, says: Says) -> Cells:
+    """Return the step times among the metrics. Raises FredError, or UnclearTraceError if options can make the file readable.
+
+    Args:
+        file: the content of the file.
+        says: options from the user; `only` chooses the metric.
+    """
+    if _RAW.fullmatch(file.head):
+        return _mlflow(file, says)
+    table = opened(file)
+    named = {plain(name): name for name in reversed(table.header)}
+    key, value, step = (next(named[word] for word in words if word in named) for words in (_KEYS, _VALUES, _STEPS))
+    keys = list(dict.fromkeys(table.texts(key)))
+    times = [name for name in keys if is_time(name)]
+    metric = says.only.get(key) or (times[0] if len(times) == 1 else "")
+    if not metric:
+        raise UnclearTraceError(
+            f"{file.path}: which `{key}` has the times of steps? It has {listed(keys[:12])}",
+            remedies=[{"only": {key: name}} for name in (times or keys)[:6]],
+        )
+    table.restrict({**says.only, key: metric})
+    run = next((named[word] for word in _RUNS if word in named), "")
+    columns = {step: table.texts(step), metric: table.columns([], [value])[1][value]}
+    if run:
+        columns[run] = table.texts(run)
+    roles = {"iteration": step, "time": metric, "worker": run or FILE, **says.columns}
+    cells = long_tables.cells_of(of_columns(file.path, columns, table.where), replace(says, columns=roles, only={}))
+    return replace(cells, notes=(f"rows of metrics: step times in `{key}` = `{metric}`", *cells.notes))
+
+
+def _mlflow(file: Content, says: Says) -> Cells:
+    """Return the step times in MLflow's own file of a metric."""
+    metric = file.path.name
+    if not is_time(metric):
+        raise FredError(
+            f"{file.path} is MLflow's file of the metric `{metric}`, which is no time; expected that of the step times"
+        )
+    lines = [line.split() for line in file.text.splitlines()]
+    columns = {"step": [line[2] for line in lines], metric: np.array([float(line[1]) for line in lines])}
+    table = of_columns(file.path, columns, lambda row: f"{file.path}:{row + 1}")
+    run = file.path.parent.parent.name or says.name
+    roles = {"iteration": "step", "time": metric, "worker": FILE, **says.columns}
+    cells = long_tables.cells_of(table, replace(says, columns=roles, name=run, only={}))
+    return replace(cells, notes=(f"MLflow: a run in each folder, its times in `{metric}`", *cells.notes))

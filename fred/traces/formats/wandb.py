@@ -1,0 +1,110 @@
+"""Weights & Biases: the CSV of a chart, with a column for each run; and a run's history, from its API or its JSON lines.
+
+A chart's export has the smallest and the largest value beside each column, which are no workers. A history has rows without
+the step time, logged by other calls; its `_runtime` and `_timestamp` are moments.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fred.base.errors import FredError
+from fred.base.words import listed
+from fred.tables.columns import ArrowFile, File, of_columns
+from fred.tables.content import Content
+from fred.tables.opening import opened
+from fred.traces import long_tables
+from fred.traces.cells import Cells
+from fred.traces.roles import Role, Says, is_time
+
+NAME = "Weights & Biases"
+_COLUMN = re.compile(r"(?:group: )?(?P<run>.+) - (?P<metric>.+?)(?P<spread>__(?:MIN|MAX))?")
+_MOMENTS = ("_runtime", "_timestamp", "_wandb")  # moments, and notes of the library
+_HISTORY = re.compile(r'"?_step"?\s*[,:].*"?_(runtime|timestamp)"?|"?_(runtime|timestamp)"?\s*[,:].*"?_step"?')
+
+
+def sniff(file: Content) -> bool:
+    """Return True for a chart's export, and for a run's history.
+
+    Args:
+        file: the content of the file.
+    """
+    first = file.head.partition("\n")[0]
+    return ("__MIN" in first and "__MAX" in first and " - " in first) or _HISTORY.search(first) is not None
+
+
+def read(file: Content, says: Says) -> Cells:
+    """Return the step times of a run, or of all runs of a chart.
+
+    Raises FredError, or UnclearTraceError if options can make the file readable.
+
+    Args:
+        file: the content of the file.
+        says: options from the user.
+    """
+    table = opened(file)
+    chart = [name for name in table.header if (match := _COLUMN.fullmatch(name)) and not match["spread"]]
+    if chart and "_step" not in table.header:
+        return _chart(table, chart, says)
+    return _history(table, says)
+
+
+def _chart(table: File, columns: Sequence[str], says: Says) -> Cells:
+    """Return the step times in the columns of a chart's export."""
+    names = {name: _run_and_metric(name) for name in columns}
+    metrics = list(dict.fromkeys(metric for _, metric in names.values()))
+    metric = says.columns.get("time") or next((name for name in metrics if is_time(name)), metrics[0])
+    if metric not in metrics:
+        raise FredError(f"{table.path} has no metric `{metric}`; it has {listed(metrics)}")
+    if len(metrics) == 1 or is_time(metric) or "time" in says.columns:
+        selected = [name for name in columns if names[name][1] == metric]
+    else:
+        raise FredError(
+            f"{table.path}: none of its metrics is known to be a step time: {listed(metrics)}; set `columns` (time=METRIC)"
+        )
+    order = next((name for name in table.header if name not in columns and "__" not in name and " - " not in name), "")
+    numbers = table.columns([], selected)[1]
+    rows = len(numbers[selected[0]])
+    steps = table.texts(order) if order else list(map(str, range(rows)))
+    cells = [(steps[row], names[name][0], numbers[name][row], row) for row in range(rows) for name in selected]
+    cells = [cell for cell in cells if not np.isnan(cell[2])]
+    values = dict(zip(("Step", "run", metric), zip(*(cell[:3] for cell in cells), strict=True), strict=True))
+    long = of_columns(table.path, values, lambda row: table.where(cells[row][3]))
+    return _as_times(long, says, "chart", {"iteration": "Step", "worker": "run", "time": metric}, "a run in each column")
+
+
+def _history(table: File, says: Says) -> Cells:
+    """Return the step times in a run's history."""
+    logged = [name for name in table.header if name not in _MOMENTS and not name.startswith("system")]
+    times = [name for name in logged if is_time(name)]
+    metric = says.columns.get("time") or (times[0] if len(times) == 1 else "")
+    if not metric:
+        raise FredError(
+            f"{table.path}: which metric has the times of steps? It has {listed(times or logged)}; set `columns` (time=METRIC)."
+            " `_runtime` is the time since the begin of the run"
+        )
+    values = table.columns([], [metric])[1][metric]
+    steps = table.texts(says.columns.get("iteration", "_step"))
+    rows = np.flatnonzero(~np.isnan(values))
+    columns: dict[str, Any] = {"_step": [steps[row] for row in rows], metric: values[rows]}
+    roles: dict[Role, str] = {"iteration": "_step", "time": metric, "worker": "FILE"}
+    run = next((name for name in ("run", "run_id", "run_name", "name") if name in logged), "")
+    if run:
+        runs = table.texts(run)
+        columns[run], roles["worker"] = [runs[row] for row in rows], run
+    long = of_columns(table.path, columns, lambda row: table.where(int(rows[row])))
+    return _as_times(long, says, "history", roles, f"a run in each {'value of `' + run + '`' if run else 'file'}")
+
+
+def _as_times(long: ArrowFile, says: Says, kind: str, roles: dict[Role, str], workers: str) -> Cells:
+    nodes: dict[Role, str] = {"node": says.columns["node"]} if "node" in says.columns else {}
+    cells = long_tables.cells_of(long, replace(says, columns={**roles, **nodes}, only={}))
+    return replace(cells, notes=(f"{NAME}, {kind}: {workers}, its times in `{roles['time']}`", *cells.notes))
+
+
+def _run_and_metric(column: str) -> tuple[str, str]:
+    match = _COLUMN.fullmatch(column)
+    return (match["run"], match["metric"]) if match else (column, column)

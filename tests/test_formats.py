@@ -1,0 +1,148 @@
+"""Logs of trackers as people export them: who is slow, and by how much, comes out of each; what is no time is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fred.base.errors import FredError
+from fred.traces.reading import read
+from fred.traces.refusal import UnclearTraceError
+
+STEPS, RANKS = 12, 3
+SECONDS = np.random.default_rng(3).lognormal(-1, 0.1, (STEPS, RANKS)).round(6) * [1, 1.5, 1]
+NAMES = [f"rank-{rank}" for rank in range(RANKS)]
+
+
+def frame(rank: int) -> pd.DataFrame:
+    """The log of one rank, with what every logger adds."""
+    steps = np.arange(STEPS)
+    return pd.DataFrame({"step": steps, "time": SECONDS[:, rank], "loss": 3 / (1 + steps), "wall": 1.7e9 + 0.6 * steps})
+
+
+def tensorboard(folder: Path) -> None:
+    for rank in range(RANKS):
+        log = frame(rank)[["wall", "step", "time"]].set_axis(["Wall time", "Step", "Value"], axis=1)
+        log.to_csv(folder / f"run-rank-{rank}-tag-perf_step_time.csv", index=False)
+
+
+def chart(folder: Path) -> None:
+    columns: dict[str, Any] = {"Step": np.arange(STEPS)}
+    for rank in range(RANKS):
+        for ending in ("", "__MIN", "__MAX"):
+            columns[f"rank-{rank} - perf/step_time{ending}"] = SECONDS[:, rank]
+    pd.DataFrame(columns).astype(str).to_csv(folder / "wandb_export.csv", index=False, quoting=1)
+
+
+def history(folder: Path) -> None:
+    for rank in range(RANKS):
+        rows = []
+        for step, seconds in enumerate(SECONDS[:, rank].tolist()):
+            row = {"_step": step, "_runtime": 3 + 0.6 * step, "_timestamp": 1.7e9 + step}
+            rows += [{**row, "perf/step_time": seconds}, {**row, "train/loss": 1.0, "system.gpu.0.temp": 60}]
+        (folder / f"rank-{rank}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def runs_of_the_api(folder: Path) -> None:
+    rows = [{"run": name, "_step": step, "_runtime": 0.6 * step, "_timestamp": 1.7e9, "step_time": SECONDS[step, rank]}
+            for rank, name in enumerate(NAMES) for step in range(STEPS)]  # fmt: skip
+    pd.DataFrame(rows)[["_step", "_runtime", "_timestamp", "step_time", "run"]].to_csv(folder / "history.csv", index=False)
+
+
+def mlflow_rows(folder: Path) -> None:
+    rows = [(name, metric, value, step, 1.7e12) for rank, name in enumerate(NAMES) for step in range(STEPS)
+            for metric, value in (("step_time", SECONDS[step, rank]), ("loss", 2.5))]  # fmt: skip
+    pd.DataFrame(rows, columns=["run_id", "key", "value", "step", "timestamp"]).to_csv(folder / "metrics.csv", index=False)
+
+
+def mlflow_files(folder: Path) -> None:
+    for rank, name in enumerate(NAMES):
+        place = folder / name / "metrics" / "step_time"
+        place.parent.mkdir(parents=True)
+        place.write_text("".join(f"{1700000000000 + step} {seconds} {step}\n" for step, seconds in enumerate(SECONDS[:, rank])))
+
+
+def progress(folder: Path) -> None:
+    for rank, name in enumerate(NAMES):
+        log = pd.DataFrame({"time_this_iter_s": SECONDS[:, rank], "training_iteration": np.arange(1, STEPS + 1)})
+        log.assign(time_total_s=log["time_this_iter_s"].cumsum(), timestamp=1700000000, pid=7, hostname="a", loss=1.0).to_csv(
+            folder / f"{name}.csv", index=False
+        )
+
+
+def result_json(folder: Path) -> None:
+    for rank, name in enumerate(NAMES):
+        rows = [{"loss": 1.0, "timestamp": 17, "time_this_iter_s": seconds, "time_total_s": 9.0 * step, "training_iteration": step,
+                 "config": {"lr": 0.1}} for step, seconds in enumerate(SECONDS[:, rank].tolist())]  # fmt: skip
+        (folder / f"{name}.json").write_text("\n".join(map(json.dumps, rows)))
+
+
+def lightning(folder: Path) -> None:
+    for rank, name in enumerate(NAMES):
+        log = frame(rank)[["step", "loss"]].assign(epoch=0, step_time=SECONDS[:, rank])
+        log.columns = ["step", "train_loss", "epoch", "perf/step_time"]
+        log.to_csv(folder / f"{name}.csv", index=False)
+
+
+FORMATS: dict[Callable[[Path], None], tuple[str, bool]] = {  # note, and whether the log gives the unit
+    tensorboard: ("TensorBoard export: a run in each file, its times in `perf_step_time`", False),
+    chart: ("Weights & Biases, chart: a run in each column, its times in `perf/step_time`", False),
+    history: ("Weights & Biases, history: a run in each file, its times in `perf/step_time`", False),
+    runs_of_the_api: ("Weights & Biases, history: a run in each value of `run`, its times in `step_time`", False),
+    mlflow_rows: ("rows of metrics: step times in `key` = `step_time`", False),
+    mlflow_files: ("MLflow: a run in each folder, its times in `step_time`", False),
+    progress: ("Ray: a worker for each file", True),
+    result_json: ("Ray: a worker for each file", True),
+    lightning: ("no column names workers: each file is one worker's", False),
+}
+
+
+@pytest.mark.parametrize("write", FORMATS, ids=lambda write: write.__name__)
+def test_the_times_of_each_rank_come_out_of_the_log(write, tmp_path):
+    write(tmp_path)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    note, has_unit = FORMATS[write]
+    if not has_unit:
+        with pytest.raises(UnclearTraceError, match="in which unit are the times") as refused:
+            read(*files)
+        assert (dict(refused.value.options), refused.value.works) == ({"unit": "s"}, True)
+    options: dict[str, Any] = {} if has_unit else {"unit": "s"}
+    trace = read(*files, **options)
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-12)
+    assert trace.workers == tuple(NAMES)
+    assert any(line.startswith(note) for line in trace.notes)
+
+
+def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
+    mlflow_rows(tmp_path)
+    text = (tmp_path / "metrics.csv").read_text().replace("step_time", "cost")
+    (tmp_path / "metrics.csv").write_text(text)
+    with pytest.raises(UnclearTraceError, match=r"which `key` has the times of steps\? It has cost, loss") as refused:
+        read(tmp_path / "metrics.csv")
+    assert dict(refused.value.options) == {"only": {"key": "cost"}, "unit": "s"}
+    np.testing.assert_allclose(read(tmp_path / "metrics.csv", only={"key": "cost"}, unit="s").seconds, SECONDS, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("run-a-tag-loss.csv", "Wall time,Step,Value\n1.7e9,0,2.5\n1.7e9,1,2.4\n", "export of the tag `loss`; expected"),
+        ("loss", "1700000000000 2.5 0\n1700000000001 2.4 1\n", "MLflow's file of the metric `loss`"),
+        ("metrics.csv", "epoch,step,train_loss,val_acc\n0,0,2.5,.1\n0,1,2.4,.2\n", "has no column of times; .* Record the time"),
+        ("h.jsonl", '{"_step": 0, "_runtime": 1.5, "loss": 2}\n{"_step": 1, "_runtime": 2.5, "loss": 1}\n', "which metric has the times"),
+        ("events.out.tfevents.17.host", "", "the package `tensorboard` reads|which tag|cannot read"),
+        ("w.csv", "a,b\n" + "".join(f"{1.7e9 + 1.7 * i},{0.5 + i % 2}\n" for i in range(20)), "a only grows, like a moment or a counter"),
+        ("w.csv", "tokens_seen,rank0\n9000,.5\n9000,.6\n", "in which unit"),
+        ("w.csv", "queue,rank0\n9000,.5\n9000,.6\n", "queue is .* times rank0, so they are not times of the same step"),
+    ],
+)  # fmt: skip
+def test_what_is_no_time_of_a_step_is_refused_and_no_command_is_proposed(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(FredError, match=message) as refused:
+        read(tmp_path / name)
+    if "unit" not in message:
+        assert not getattr(refused.value, "fix", ())

@@ -1,0 +1,172 @@
+"""Tables in files of every kind have the same cells; what is around a table, and how numbers are written, does not count."""
+
+import bz2
+import gzip
+import io
+import lzma
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from fred.base.errors import FredError
+from fred.tables import quantities
+from fred.tables.content import contents
+from fred.tables.opening import opened_path
+
+FRAME = pd.DataFrame({"step": [0, 0, 1, 1], "rank": [0, 1, 0, 1], "step_time": [0.5, 1633.5, 2.0, 0.25]})
+CSV = FRAME.to_csv(index=False)
+
+
+def zipped(data: bytes) -> bytes:
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
+        archive.writestr("inner.csv", data)
+    return stream.getvalue()
+
+
+def zstandard(data: bytes) -> bytes:
+    with pa.CompressedOutputStream(stream := pa.BufferOutputStream(), "zstd") as out:
+        out.write(data)
+    return stream.getvalue().to_pybytes()
+
+
+def as_sqlite(path: Path) -> None:
+    with sqlite3.connect(path) as base:
+        FRAME.to_sql("times", base, index=False)
+
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "a.csv": lambda path: path.write_text(CSV),
+    "a.csv.gz": lambda path: path.write_bytes(gzip.compress(CSV.encode())),
+    "a.txt": lambda path: path.write_bytes(bz2.compress(CSV.encode())),  # its bytes say how it is packed, not its name
+    "a.csv.xz": lambda path: path.write_bytes(lzma.compress(CSV.encode())),
+    "a.csv.zst": lambda path: path.write_bytes(zstandard(CSV.encode())),
+    "a.zip": lambda path: path.write_bytes(zipped(CSV.encode("utf-16"))),
+    "utf16.csv": lambda path: path.write_text(CSV, encoding="utf-16"),
+    "utf16le.csv": lambda path: path.write_text(CSV, encoding="utf-16-le"),
+    "a.tsv": lambda path: FRAME.to_csv(path, sep="\t", index=False),
+    "semicolons.csv": lambda path: FRAME.to_csv(path, sep=";", decimal=",", index=False),
+    "spaces.txt": lambda path: path.write_text(FRAME.to_string(index=False)),
+    "a.md": lambda path: path.write_text(FRAME.astype(str).pipe(markdown)),
+    "crlf.csv": lambda path: path.write_bytes(CSV.replace("\n", "\r\n").encode()),
+    "comments.csv": lambda path: path.write_text(f"# run 7, llama\n\n// host a\n{CSV}# the end\n"),
+    "commented header.csv": lambda path: path.write_text(f"# run 7\n# {CSV}"),
+    "above.csv": lambda path: path.write_text(f"Report of run 7\n\n{CSV}"),
+    "headers.csv": lambda path: path.write_text(CSV.replace("1,0,", "step,rank,step_time\n1,0,")),
+    "units.csv": lambda path: path.write_text(CSV.replace("\n", "\n[-],[-],[s]\n", 1)),
+    "cells.csv": lambda path: path.write_text("step,rank,step_time\n0,0,500ms\n0,1, 1633.5 s\n1,0,2 s\n1,1,250 ms\n"),
+    "clock.csv": lambda path: path.write_text("step,rank,step_time\n0,0,0 days 00:00:00.5\n0,1,0:27:13.5\n1,0,00:02\n1,1,PT0.25S\n"),
+    "thousands.csv": lambda path: path.write_text('step,rank,step_time\n0,0,0.5\n0,1,"1,633.5"\n1,0,2\n1,1,.25\n'),
+    "a.parquet": lambda path: FRAME.to_parquet(path),
+    "a.feather": lambda path: FRAME.to_feather(path),
+    "timedelta.parquet": lambda path: FRAME.assign(step_time=pd.to_timedelta(FRAME["step_time"], "s")).to_parquet(path),
+    "a.sqlite": as_sqlite,
+    "a.jsonl": lambda path: FRAME.to_json(path, orient="records", lines=True),
+    "nan.jsonl": lambda path: path.write_text(FRAME.to_json(orient="records", lines=True).replace("0.25", "NaN")),
+    "cut.jsonl": lambda path: path.write_text(FRAME.to_json(orient="records", lines=True) + '{"step": 2, "ra'),
+    "records.json": lambda path: FRAME.to_json(path, orient="records"),
+    "columns.json": lambda path: FRAME.to_json(path),
+    "split.json": lambda path: FRAME.to_json(path, orient="split"),
+    "cut.csv": lambda path: path.write_text(f"{CSV}2,"),
+}  # fmt: skip
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    lines = [list(frame.columns), ["---"] * frame.shape[1], *frame.to_numpy().tolist()]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_table_has_the_same_cells_in_every_file(name, tmp_path):
+    FILES[name](tmp_path / name)
+    file = opened_path(tmp_path / name)
+    labels, numbers = file.columns(["rank"], ["step", "step_time"])
+    assert (file.header, labels["rank"].names) == (["step", "rank", "step_time"], ["0", "1"])
+    expected = FRAME["step_time"].replace(0.25, np.nan) if name == "nan.jsonl" else FRAME["step_time"]
+    np.testing.assert_allclose(numbers["step_time"], expected, rtol=1e-12)
+    assert numbers["step"].tolist() == [0, 0, 1, 1] and labels["rank"].codes.tolist() == [0, 1, 0, 1]
+    if name.endswith("csv"):
+        line = int(file.where(3).rpartition(":")[2])
+        assert (
+            (tmp_path / name)
+            .read_bytes()
+            .decode("utf-16" if name == "utf16.csv" else "latin-1")
+            .replace("\0", "")
+            .split("\n")[line - 1]
+            .startswith(("1,1,", "1;1;"))
+        )
+
+
+def test_what_is_left_out_is_told(tmp_path):
+    for name, note in (
+        ("above.csv", "1 line above the table left out"),
+        ("headers.csv", "the header stands 2 times"),
+        ("cut.csv", "the last line is cut off, and left out"),
+        ("utf16.csv", "text in utf-16"),
+        ("semicolons.csv", "decimals after a comma in `step_time`"),
+        ("thousands.csv", "commas between thousands in `step_time`"),
+    ):
+        FILES[name](tmp_path / name)
+        file = opened_path(tmp_path / name)
+        file.columns([], ["step_time"])
+        assert file.notes == [note]
+
+
+def test_archives_and_folders_hold_files_in_the_order_of_their_names(tmp_path):
+    with zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
+        for name in ("b.csv", "a/c.csv"):
+            archive.writestr(name, CSV)
+    (tmp_path / "more").mkdir()
+    for name in ("2.csv", "1.csv", ".hidden"):
+        (tmp_path / "more" / name).write_text(CSV)
+    names = [str(each.path.relative_to(tmp_path)) for each in contents([tmp_path / "logs.zip", tmp_path / "more"])]
+    assert names == ["logs.zip/a/c.csv", "logs.zip/b.csv", "more/1.csv", "more/2.csv"]
+
+
+def test_rows_of_one_value_are_chosen_and_keep_their_places(tmp_path):
+    (tmp_path / "a.csv").write_text(CSV)
+    file = opened_path(tmp_path / "a.csv")
+    file.restrict({"rank": "1"})
+    assert file.columns([], ["step_time"])[1]["step_time"].tolist() == [1633.5, 0.25]
+    assert file.where(1).endswith("a.csv:5")
+    with pytest.raises(FredError, match="no row has '7' in column `rank`; it has '0', '1'"):
+        file.restrict({"rank": "7"})
+
+
+@pytest.mark.parametrize(
+    ("cells", "row"),
+    [(["1,633", "2,100"], 0), (["408 ms", "409"], 1), (["5 parsecs"], 0), (["1_000"], 0), (["1.5", "fast"], 1), (["12 34"], 0)],
+)
+def test_a_number_that_may_mean_two_things_is_refused(cells, row):
+    with pytest.raises(quantities.CellError) as refused:
+        quantities.numbers(cells)
+    assert refused.value.row == row
+
+
+def test_dates_of_many_forms_are_the_same_moment():
+    dates = ["2026-05-03T10:00:00Z", "2026-05-03 10:00", "2026/05/03 10:00:00.0", "2026-05-03T12:00:00+02:00", "20260503"]
+    assert np.ptp(quantities.moments(dates[:-1])) == 0
+    assert quantities.moments(["21/6/2025 10:54", "1/7/2025 10:54 AM"]).tolist() == [1750503240.0, 1751367240.0]
+    with pytest.raises(quantities.CellError, match="day and month can be told apart"):
+        quantities.moments(["6/7/2025 10:54", "5/7/2025 10:54"])
+    with pytest.raises(quantities.CellError, match="a date and a time"):
+        quantities.moments(dates[-1:])
+
+
+def test_damaged_and_foreign_files_are_refused_with_what_they_are(tmp_path):
+    for name, data, message in (
+        ("a.gz", gzip.compress(CSV.encode())[:-9], "damaged or cut off"),
+        ("a.zip", zipped(CSV.encode())[:60], "damaged or locked archive"),
+        ("a.npy", b"\x93NUMPY\x01\0", "not text, Parquet, Arrow or SQLite"),
+        ("a.pkl", b"\x80\x04\x95", "pandas.read_pickle"),
+        ("b.bin", bytes(range(256)) * 4, "not text, Parquet, Arrow or SQLite"),
+        ("a.sqlite", b"SQLite format 3\0", "cannot read .*a.sqlite"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(FredError, match=message):
+            opened_path(tmp_path / name)
