@@ -10,7 +10,8 @@ from fred.cluster.libraries import LIBRARIES
 from fred.cluster.network import Network
 from fred.cluster.tcp import Connection
 from fred.fitting.communication import Unknowns, errors, fit, fit_network, predicted
-from fred.fitting.measurements import Measurement, read
+from fred.fitting.measurement import Measurement
+from fred.fitting.measurements import read
 from fred.timing.fair_links import FairLinks
 from fred.timing.loop import Loop
 from reproductions.measured import steps, streams

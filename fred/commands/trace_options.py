@@ -58,13 +58,24 @@ def reading(options: argparse.Namespace) -> dict[str, Any]:
         options: the parsed options, those of `add_options` among them.
     """
     given = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
-    return given | ({"columns": _pairs(given["columns"])} if "columns" in given else {})
+    pairs = {"columns": parse_pairs("--columns", given["columns"], "iteration=step,worker=rank")} if "columns" in given else {}
+    return given | pairs
 
 
-def _pairs(text: str) -> dict[str, str]:
+def parse_pairs(option: str, text: str, example: str) -> dict[str, str]:
+    """Return the pairs of an option, by the name before the equals sign. Raises FredError.
+
+    Args:
+        option: the option, for the message.
+        text: pairs, separated by commas.
+        example: pairs that are valid, for the message.
+
+    >>> parse_pairs("--given", "nodes=8, operation=allreduce", "nodes=4")
+    {'nodes': '8', 'operation': 'allreduce'}
+    """
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(ours and theirs for ours, _, theirs in pairs):
-        raise FredError(f"--columns {text}: expected OURS=THEIRS, separated by commas, such as iteration=step,worker=rank")
+        raise FredError(f"{option} {text}: expected OURS=THEIRS, separated by commas, such as {example}")
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 

@@ -1,0 +1,277 @@
+"""Tables of any program: CSV and the like, aligned text, JSON records; `times.py` of FRED's page writes one.
+
+A row is one measurement. The columns are recognised by FRED's names and by others with their units, such as `time (seconds)`,
+`duration_ms`, `size_mb`, `world_size`, `collective`, `backend`:
+
+| column                        | content                                                                 |
+|-------------------------------|-------------------------------------------------------------------------|
+| `library`                     | such as `nccl`, `gloo`, `mpi`; or the file's name has it: `gloo-allreduce.csv` |
+| `operation`                   | such as `allreduce`, `broadcast`; or the file's name has it             |
+| `how`                         | a synchronization in use: `allreduce` or `sharded-servers`              |
+| `nodes`                       | number of members; or the file's name has it: `nccl-allreduce-np8.csv`  |
+| `megabytes` (2^20) or `bytes` | size of the model or message                                            |
+| `delay_ms` or `round_trip_ms` | latency in one direction, or in both; empty: unknown                    |
+| `gbit_per_s`                  | bandwidth of each member; empty: unknown                                |
+| `seconds`, `milliseconds` or `microseconds` | measured duration                                         |
+| `mbit_per_s`                  | instead: measured rate of a message of 64 MiB                           |
+| `source`                      | where it was measured, if the table has several clusters                |
+"""
+
+import csv
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from fred.base.errors import FredError
+from fred.base.words import briefly, listed
+from fred.cluster.libraries import LIBRARIES
+from fred.fitting.benchmark_log import BenchmarkLog, Setting
+from fred.fitting.formats.column_names import COLUMNS, SIZES, TIMES, Column, recognise
+from fred.fitting.measurement import LIBRARY_NAMES, Measurement, Skipped, operations_in
+
+TOOL = "table"
+_BYTES_OF_A_RATE = 64 * 2**20  # sent to measure a rate
+_DELIMITERS = (",", ";", "\t", "|", r"\s{2,}", r"\s+")
+_BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as large
+_CUT = 0.8  # similarity from which on an unknown column is taken for a typing error
+_UNIT = re.compile(r"[\[(][^\[\]()]*[\])]")
+_CELL = re.compile(r"([\d.,]+(?:[eE][+-]?\d+)?)\s*([a-zA-Zµ]+)")
+
+
+class _Table(NamedTuple):
+    """Cells of a table: names of columns, and each row with its line."""
+
+    names: list[str]
+    rows: list[tuple[int, list[str]]]
+    is_text: bool = False  # aligned with spaces or bars, with other lines around
+
+
+def sniff(head: str, name: str) -> bool:
+    """Return True: what no other format recognises is read as a table.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    return True
+
+
+def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the measurements of a table.
+
+    Args:
+        log: the file.
+
+    Raises FredError for a text that is no table, and for a column, library, operation, unit or number that is missing.
+    """
+    table = _json_table(log) if log.text.lstrip()[:1] in ("[", "{") else _text_table(log)
+    columns = _columns(log, table.names)
+    sizes = [
+        row[place] for place, column in columns.items() if column.kind == "size" for _, row in table.rows if place < len(row)
+    ]
+    settings: dict[tuple[str, ...], Setting] = {}
+    for number, cells in table.rows:
+        place = f"{log.path}:{number}"
+        row = {column.kind: (cells[at].strip(), column) for at, column in columns.items() if at < len(cells)}
+        if table.is_text and not row.get("size", (" ",))[0][:1].isdigit():
+            continue
+        yield _measurement(log, row, place, number, settings, sizes)
+
+
+def _measurement(
+    log: BenchmarkLog,
+    row: Mapping[str, tuple[str, Column]],
+    place: str,
+    line: int,
+    settings: dict[tuple[str, ...], Setting],
+    sizes: Sequence[str],
+) -> Measurement:
+    """Return the measurement in a row, by the kinds of its columns."""
+
+    def number(kind: str, least: float = 1e-9) -> float | None:
+        text, column = row.get(kind, ("", None))
+        return _quantity(log, text, column, place, least, sizes) if text and column else None
+
+    text = {kind: row[kind][0] for kind in ("library", "operation", "how", "source", "nodes") if kind in row}
+    delay, round_trip = number("delay", 0.0), number("round_trip", 0.0)
+    latency = delay if round_trip is None else round_trip / 2
+    bandwidth = number("bandwidth")
+    if "rate" in row:
+        rate = number("rate")
+        if rate is None:
+            raise FredError(f"{place}: `{row['rate'][1].name}` is empty; expected a positive number")
+        library = LIBRARY_NAMES[(text.get("library") or "nccl").lower()]
+        operation = (operations_in(text.get("operation", "")) or ["point-to-point"])[0]
+        seconds = _BYTES_OF_A_RATE / rate
+        return Measurement(library, operation, 2, _BYTES_OF_A_RATE, seconds, latency, bandwidth, True, text.get("source", ""))
+    seconds = number("time") or 0.0
+    if not seconds:
+        raise FredError(f"{place}: `{row['time'][1].name if 'time' in row else 'time'}` is empty; expected a positive number")
+    size = number("size")
+    if not size:
+        raise FredError(f"{place}: no size; expected a number in a column `megabytes` or `bytes`")
+    key = tuple(text.get(kind, "") for kind in ("library", "operation", "how", "nodes"))
+    if key not in settings:
+        nodes = number("nodes") or 0.0
+        if nodes and (nodes != int(nodes) or nodes < 2):
+            raise FredError(f"{place}: `{row['nodes'][1].name}` is `{text['nodes']}`; expected a whole number from 2 on")
+        settings[key] = _in_use(text["how"], nodes, place) if text.get("how") else log.setting(key[0], key[1], int(nodes), line)
+    return Measurement(*settings[key], size, seconds, latency, bandwidth, where=text.get("source", ""))
+
+
+def _in_use(operation: str, nodes: float, place: str) -> Setting:
+    """Return the setting of a synchronization in use."""
+    if operation not in LIBRARIES["in use"] or not nodes:
+        raise FredError(f"{place}: expected {' or '.join(LIBRARIES['in use'])} in `how`, and a number in `nodes`")
+    return Setting("in use", operation, int(nodes))
+
+
+def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: float, sizes: Sequence[str]) -> float:
+    """Return a number in FRED's units: bytes, s or bytes/s."""
+    if re.fullmatch(r"\d+,\d+", text) and not re.fullmatch(r"\d{1,3}(,\d{3})+", text):
+        text = text.replace(",", ".")
+    units = SIZES if column.kind == "size" else TIMES if column.kind == "time" else {}
+    cell = _CELL.fullmatch(text)
+    if cell and cell[2].lower() in units:
+        return log.number(cell[1], column.name, place, least) * units[cell[2].lower()]
+    value = log.number(text, column.name, place, least)
+    if column.factor:
+        return value * column.factor
+    if column.kind == "size" and any(size.isdecimal() and int(size[:20]) >= _BARE_SIZES for size in sizes):
+        return value
+    names = ("bytes", "megabytes") if column.kind == "size" else ("microseconds", "milliseconds", "seconds")
+    cures = [log.command(columns=f"{unit}={column.name}", **_stated(log)) for unit in names]
+    raise FredError(f"{log.path}: the column `{column.name}` has no unit; say it: {' or '.join(cures)}")
+
+
+def _stated(log: BenchmarkLog) -> dict[str, str]:
+    return {"given": ",".join(f"{key}={value}" for key, value in log.given.items())} if log.given else {}
+
+
+def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
+    """Return what is read from each place of a row. Raises FredError for contradictions and likely typing errors."""
+    lower = [name.strip().lower() for name in names]
+    if twice := [name for name in lower if name and lower.count(name) > 1]:
+        raise FredError(f"{log.path}: there are two columns `{twice[0]}`")
+    chosen: dict[int, Column] = {}
+    for ours, theirs in log.columns.items():
+        column = recognise(ours)
+        if ours not in COLUMNS or column is None:
+            raise FredError(f"--columns {ours}={theirs}: unknown column `{ours}`; expected one of {listed(COLUMNS)}")
+        if theirs.lower() not in lower:
+            raise FredError(
+                f"--columns {ours}={theirs}: {log.path} has no such column; it has {listed([*map(str.strip, names)])}"
+            )
+        chosen[lower.index(theirs.lower())] = column._replace(name=theirs)
+    kinds = {column.kind for column in chosen.values()}
+    unknown = []
+    for place, name in enumerate(names):
+        column = recognise(name)
+        if column is None and place not in chosen:
+            unknown.append(name.strip())
+        elif column is not None and place not in chosen and column.kind not in kinds:
+            chosen[place] = column._replace(name=name.strip())
+    for name in unknown:
+        if match := difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=_CUT):
+            raise FredError(f"{log.path}: unknown column `{name}`; did you mean `{match[0]}`?")
+    return _one_of_a_kind(log, chosen)
+
+
+def _one_of_a_kind(log: BenchmarkLog, chosen: Mapping[int, Column]) -> dict[int, Column]:
+    """Return one column of each kind: the best; raise FredError if two are as good."""
+    best = {place: column for place, column in chosen.items() if column.rank == min(
+        other.rank for other in chosen.values() if other.kind == column.kind)}  # fmt: skip
+    for kind in {column.kind for column in best.values()} - {"text"}:
+        names = [column.name for column in best.values() if column.kind == kind]
+        if len(names) > 1:
+            ours = {"time": "milliseconds", "size": "bytes", "delay": "delay_ms"}.get(kind, kind)
+            cure = log.command(columns=f"{ours}={names[0]}", **_stated(log))
+            raise FredError(
+                f"{log.path}: the columns {listed(names)} say the same thing; leave one of them out, or choose: {cure}"
+            )
+    kinds = {column.kind for column in best.values()}
+    if not kinds & {"time", "rate"}:
+        raise _refusal(
+            log, [column.name for column in chosen.values()], "duration, `seconds`, `milliseconds` or `microseconds`"
+        )
+    return best
+
+
+def _text_table(log: BenchmarkLog) -> _Table:
+    """Return the table in a text: the header is its first line with a size and a duration, or with a rate."""
+    lines = list(log.lines())
+    wanted = {name.lower() for name in log.columns.values()}
+    for at, (_, line) in enumerate(lines):
+        for delimiter in _DELIMITERS:
+            names = _cells(line.lstrip("# "), delimiter)
+            kinds = {column.kind for name in names if (column := recognise(name))}
+            if {"size", "time"} <= kinds or "rate" in kinds or (wanted and wanted <= {name.lower() for name in names}):
+                return _table(log, lines[at:], delimiter, names)
+    first = next((line for _, line in lines if line.strip() and not line.startswith("#")), "")
+    delimiter = next((each for each in _DELIMITERS[:4] if each in first), "")
+    names = _cells(first, delimiter) if delimiter else []
+    kinds = {column.kind for name in names if (column := recognise(name))}
+    what = "size, `bytes` or `megabytes`" if "time" in kinds else "duration, `seconds`, `milliseconds` or `microseconds`"
+    raise _refusal(log, names, what)
+
+
+def _refusal(log: BenchmarkLog, names: Sequence[str], what: str) -> FredError:
+    """Return the error for a text without a table, or a table without a column."""
+    names = [name.strip() for name in names]
+    if len(names) > 1 and all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names):
+        cure = log.command(columns="bytes=THEIRS,milliseconds=THEIRS")
+        return FredError(
+            f"{log.path}: no column with a {what}; the columns are: {briefly(names, 12)}; name two of them: {cure}"
+        )
+    return FredError(
+        f"{log.path}: neither a table nor a log that FRED knows: nccl-tests, rccl-tests, OSU, IMB-MPI1, ds_bench, nccom-test, "
+        "iperf3, perftest; write a table with the header `library,operation,nodes,bytes,microseconds` and a row for each time"
+    )
+
+
+def _table(log: BenchmarkLog, lines: Sequence[tuple[int, str]], delimiter: str, names: list[str]) -> _Table:
+    """Return the rows below a header; a row of units is added to the names."""
+    is_text = delimiter == "|" or len(delimiter) > 1
+    rows: list[tuple[int, list[str]]] = []
+    for number, line in lines[1:]:
+        cells = _cells(line, delimiter)
+        filled = [cell for cell in cells if cell]
+        if not filled or cells == names or line.startswith("#"):
+            continue
+        if not rows and all(map(_UNIT.fullmatch, filled)) and len(cells) == len(names):
+            names = [f"{name} {unit}".strip() for name, unit in zip(names, cells, strict=True)]
+        elif len(cells) > len(names) and not is_text:
+            raise FredError(f"{log.path}:{number}: there are more fields than columns")
+        else:
+            rows.append((number, cells))
+    return _Table(names, rows, is_text)
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a line."""
+    if len(delimiter) > 1:
+        return re.split(delimiter, line.strip())
+    if delimiter == "|":
+        return [cell.strip() for cell in line.strip().strip("|").split("|")]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])]
+    except csv.Error:
+        return []
+
+
+def _json_table(log: BenchmarkLog) -> _Table:
+    """Return the table of JSON records: a list, a list in an object, or an object on each line."""
+    keys = ["", *re.findall(r'"(\w+)"\s*:\s*\[\s*\{', log.text)]
+    records = next((listing for key in keys if (listing := log.records(key))), None)
+    if records is None:
+        records = BenchmarkLog(log.path, f"[{log.text}").records("")
+    names = list(dict.fromkeys(name for record in records for name in record))
+    rows = [[_plain(record.get(name, "")) for name in names] for record in records]
+    return _Table(names, list(enumerate(rows, start=1)))
+
+
+def _plain(value: object) -> str:
+    """Return the text of a cell."""
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)

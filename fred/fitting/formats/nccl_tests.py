@@ -1,0 +1,149 @@
+"""NVIDIA's nccl-tests and AMD's rccl-tests: the printed log, of one program or several, and the JSON of `-J`.
+
+Sources: `src/util.cu` (2.19.6) and the logs of 2019. Sizes are those of the larger buffer, as FRED counts them; times are of
+operations out of place.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fred.base.errors import FredError
+from fred.fitting.benchmark_log import BenchmarkLog
+from fred.fitting.measurement import Measurement, Skipped, members_by_bandwidths, operations_in
+
+TOOL = "nccl-tests"
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
+_PROGRAM = re.compile(r"\b(\w+_perf)")
+_BUILD = "make MPI=1 MPI_HOME=/path/to/mpi"
+_RUN = "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1"
+_WRONG = Skipped("had wrong results (#wrong)")
+
+
+@dataclass
+class _Program:
+    """The head of one program's log.
+
+    Args:
+        name: name of the program; empty: not printed.
+        ranks: number, group and machine of each rank.
+        columns: names of the columns.
+    """
+
+    name: str = ""
+    ranks: list[tuple[int, str, str]] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+
+
+def sniff(head: str, name: str) -> bool:
+    """Return True for a log or a JSON file of these programs.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    is_json = head.lstrip().startswith("{") and '"nccl_version"' in head
+    return is_json or bool(re.search(r"^#.*(nThread|out-of-place)|^#\s+size\s+count\b.*\btime\b", head, re.MULTILINE))
+
+
+def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the measurements of a log.
+
+    Args:
+        log: the file.
+
+    Raises FredError for ranks that are not connected, CPU times, and what the log does not say.
+    """
+    yield from _read_json(log) if log.text.lstrip().startswith("{") else _read_text(log)
+
+
+def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    lines = list(log.lines())
+    starts = [at for at, (_, line) in enumerate(lines) if re.match(r"#\s*nThread", line)]
+    _check_connected(log, [match for _, line in lines if (match := _RANK.match(line))])
+    name = ""
+    for start, end in zip([0, *starts], [*starts, len(lines)], strict=True):
+        program = _Program(name)
+        rows: list[tuple[int, list[str]]] = []
+        for number, line in lines[start:end]:
+            words = line.split()
+            if match := _RANK.match(line):
+                program.ranks.append((int(match[1]), match[2] or "0", match[3]))
+            elif re.match(r"#\s+size\s+count\b", line):
+                program.columns = words[1:] if words[0] == "#" else [words[0][1:], *words[1:]]
+            elif words and words[0].isdecimal() and len(words) > 4 and words[1].isdecimal():
+                rows.append((number, words))
+            elif (match := _PROGRAM.search(line)) and "concluded" not in line:
+                name = match[1]
+                program.name = program.name if rows else name
+        if rows:
+            yield from _rows(log, program, rows)
+        elif start and program.ranks and not program.columns:
+            raise FredError(
+                f"{log.path}: the log has no line `# size count ... time ...`: it was cut off before the first time"
+            )
+
+
+def _check_connected(log: BenchmarkLog, ranks: Sequence[re.Match[str]]) -> None:
+    """Raise FredError if every process has rank 0: they ran alone."""
+    if ranks and all(int(match[1]) == 0 for match in ranks):
+        copies = f"{len(ranks)} processes that all have rank 0" if len(ranks) > 1 else "one rank"
+        raise FredError(
+            f"{log.path}: the log is of {copies}: each ran alone, and no message was sent (busbw 0). Build nccl-tests with "
+            f"`{_BUILD}` and start it with `{_RUN}`: its log then lists ranks 0 and 1"
+        )
+
+
+def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]]) -> Iterator[Measurement | Skipped]:
+    """Yield the measurements in the rows of one program."""
+    if "cputime" in program.columns:
+        raise FredError(f"{log.path}: times of the CPU (-C 1), which do not include the network's; run it without -C")
+    if "time" not in program.columns:
+        raise FredError(f"{log.path}: the log has no line `# size count ... time ...`")
+    place = program.columns.index("time")
+    wrong = program.columns.index("#wrong") if "#wrong" in program.columns else 0
+    group = program.ranks[0][1] if program.ranks else "0"
+    hosts = [host for _, where, host in program.ranks if where == group]
+    named = operations_in(program.name or log.given.get("operation", log.path.stem))
+    bandwidths = [(words[place + 1], words[place + 2]) for _, words in rows if len(words) > place + 2]
+    members = len(hosts) or (members_by_bandwidths(named[0], bandwidths) if len(named) == 1 else 0)
+    setting = log.setting("nccl", program.name, members, rows[0][0])
+    for number, words in rows:
+        if len(words) < place + 2:
+            yield Skipped("were cut off")
+        elif not words[0].strip("0"):
+            yield Skipped("had size 0")
+        elif wrong and len(words) > wrong and words[wrong].strip("0.") not in ("", "N/A"):
+            yield _WRONG
+        else:
+            where = f"{log.path}:{number}"
+            size, microseconds = log.number(words[0], "size", where), log.number(words[place], "time", where)
+            yield Measurement(*setting, size, microseconds * 1e-6, machines=len(set(hosts)))
+
+
+def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    devices = log.records("devices")
+    hosts = [str(each.get("hostname")) for each in devices if each.get("group") == devices[0].get("group")]
+    if len(hosts) == 1:
+        raise FredError(f"{log.path}: one rank, which sent no message; start at least two: `{_RUN} -J {log.path.name}`")
+    arguments = re.search(r'"args"\s*:\s*(\[[^\]]*\])', log.text)
+    program = _PROGRAM.search(str(json.loads(arguments[1])) if arguments else "")
+    results = log.records("results")
+    if results:
+        setting = log.setting("nccl", program[1] if program else "", len(hosts))
+    for number, row in enumerate(results, start=1):
+        times: dict[str, Any] = row.get("out_of_place") or row.get("in_place") or {}
+        if "cpu_time" in times:
+            raise FredError(f"{log.path}: times of the CPU (-C 1), which do not include the network's; run it without -C")
+        place = f"{log.path}: result {number}"
+        if not row.get("size") or "time" not in times:
+            yield Skipped("had no size or no time")
+        elif times.get("nwrong"):
+            yield _WRONG
+        else:
+            size, microseconds = (
+                log.number(str(value), name, place) for value, name in ((row["size"], "size"), (times["time"], "time"))
+            )
+            yield Measurement(*setting, size, microseconds * 1e-6, machines=len(set(hosts)))
