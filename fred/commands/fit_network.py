@@ -79,17 +79,23 @@ def _print(fitted: FittedNetwork, files: Sequence[MeasuredFile]) -> None:
 
 def _sentences(fitted: FittedNetwork) -> list[str]:
     off = np.abs(np.concatenate(list(fitted.errors.values())))
+    if len(off) == 1:
+        return ["The bandwidth follows from one time and the latency that was given: no other time tests it.", *_tested(fitted)]
     near = f"{np.sum(off <= _NEAR)} of {len(off)} times are predicted within 15 %"
     good = bool(np.median(off) <= _NEAR)
-    sentences = [f"{near}." if good else f"DO NOT RELY on this network: only {near}."]
+    return [f"{near}." if good else f"DO NOT RELY on this network: only {near}.", *_tested(fitted)]
+
+
+def _tested(fitted: FittedNetwork) -> list[str]:
+    """Return what is not known of the algorithm of allreduces."""
     if "allreduce" not in fitted.errors:
-        sentences.append(f"No allreduce was measured: `collective: {fitted.collective}` is the usual one, not a result.")
-    elif not fitted.tried:
-        sentences.append(
-            "With allreduces of one number of members, all algorithms fit alike: "
-            "measure several, such as 2 and 4 machines, and give all files."
-        )
-    return sentences
+        return [f"No allreduce was measured: `collective: {fitted.collective}` is the usual one, not a result."]
+    if fitted.tried:
+        return []
+    return [
+        "With allreduces of one number of members, all algorithms fit alike: "
+        "measure several, such as 2 and 4 machines, and give all files."
+    ]
 
 
 def _sentences_of_ranks(measurements: Sequence[Measurement]) -> list[str]:
@@ -100,11 +106,13 @@ def _sentences_of_ranks(measurements: Sequence[Measurement]) -> list[str]:
     largest = max(shared, key=lambda each: each.nodes)
     ranks, machines = largest.nodes // largest.machines, largest.machines
     inside = ": the links inside one machine, not a network between machines" if machines == 1 else ""
+    command = (
+        f": `mpirun -np {max(2, machines)} -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1`" if largest.library == "nccl" else ""
+    )
     return [
         f"{largest.nodes} ranks on {machines} machine{'s' * (machines > 1)}: each rank is a member, a worker in a scenario; "
         f"latency and bandwidth are those of a rank among all, with {ranks} ranks on each machine{inside}.",
-        "For a network whose members are machines, measure one rank on each: "
-        f"`mpirun -np {max(2, machines)} -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1`.",
+        f"For a network whose members are machines, measure one rank on each{command}.",
     ]
 
 

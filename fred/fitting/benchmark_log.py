@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from fred.fitting.measurement import LIBRARY_NAMES, operations_in
 
 MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # FRED's names of the number of members
 GIVEN = (*MEMBERS, "library", "operation", "delay_ms", "round_trip_ms", "gbit_per_s")  # keys of --given
+_NESTED = 4  # prefixes before each other
 _LEAST, _MOST = 1e-9, 1e15  # of any number
 _ALWAYS = re.compile(  # prefixes that nothing else looks like
     r"\x1b\[[0-9;]*m"  # a colour
@@ -33,10 +34,10 @@ _MOSTLY = (  # prefixes if most lines have them
 )
 _LAUNCHED = re.compile(  # up to the program, whose -n is another one
     r"\b(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|flux run)\b(?:(?!osu_|_perf|IMB|nccom).)*?"
-    r"\s(?:-np?|--np|--ntasks)[ =]?(\d+)\b"
+    r"\s(?:-np?|--np|--ntasks)[ =]?(\d{1,9})\b"
 )
 _NAMED_MEMBERS = re.compile(
-    r"(?:^|[^a-z])(?:np|n|nodes|ranks|procs|members)[-_=]?(\d+)(?![0-9a-z])|(?<!\d)(\d+)[-_]?"
+    r"(?:^|[^a-z])(?:np|n|nodes|ranks|procs|members)[-_=]?(\d{1,9})(?![0-9a-z])|(?<!\d)(\d{1,9})[-_]?"
     r"(?:members|nodes|ranks|workers|machines|procs|processes|gpus)(?![a-z])"
 )
 
@@ -121,9 +122,22 @@ class BenchmarkLog:
             example = " (N: that number; in a file's name: np8)" if "nodes=N" in cures else ""
             raise FredError(f"{place}: the file does not say {say}; with your values: {self.command(given=cures)}{example}")
 
+    def examples(self, known: Collection[str]) -> str:
+        """Return a value of --given with an example for what neither the file nor its name nor the command line says.
+
+        Args:
+            known: what the file says: `library`, `operation`, `nodes`.
+        """
+        stem = self.path.stem.lower()
+        named = {"library": bool({*re.split("[^a-z]", stem)} & {*LIBRARY_NAMES}), "operation": bool(operations_in(stem))}
+        named["nodes"] = bool(self._members(0, str(self.path)))
+        lacks = {"library": "nccl", "operation": "allreduce", "nodes": "8"}
+        lacks = {name: value for name, value in lacks.items() if name not in known and not named.get(name)}
+        return ",".join(f"{name}={value}" for name, value in {**lacks, **self.given}.items())
+
     def command(self, **options: str) -> str:
-        """Return the command line that reads this file with other options."""
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        """Return the command line that reads this file with other options; those without a value are left out."""
+        words = [word for name, value in options.items() if value for word in (f"--{name}", value)]
         return shlex.join(["fred", "fit-network", str(self.path), *words])
 
     def number(self, text: str, name: str, place: str, least: float = _LEAST) -> float:
@@ -186,12 +200,10 @@ def without_prefixes(text: str) -> str:
     ('# nThread 1', '8 2 float\\n')
     """
     lines = text.splitlines()
-    while True:
-        before = list(lines)
+    for _ in range(_NESTED):
         lines = [_ALWAYS.sub("", line, count=1) if _ALWAYS.match(line) else line for line in lines]
         for pattern in _MOSTLY:
             filled = [line for line in lines if line.strip()]
             if 2 * sum(1 for line in filled if pattern.match(line)) > len(filled):
                 lines = [pattern.sub("", line, count=1) if pattern.match(line) else line for line in lines]
-        if lines == before:
-            return "\n".join(lines)
+    return "\n".join(lines)

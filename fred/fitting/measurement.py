@@ -102,7 +102,7 @@ def members_by_bandwidths(operation: str, bandwidths: Sequence[tuple[str, str]])
     low, high = 0.0, most or 0.0
     for algorithm, bus in bandwidths:
         (slow, fast), (little, much) = _rounded(algorithm), _rounded(bus)
-        if slow > 0:
+        if 0 < slow < fast < math.inf:
             low, high = max(low, little / fast), min(high, much / slow)
     if most is None or not low <= high < most:
         return 0
@@ -113,5 +113,9 @@ def members_by_bandwidths(operation: str, bandwidths: Sequence[tuple[str, str]])
 
 def _rounded(text: str) -> tuple[float, float]:
     """Return the least and the largest number that is printed so; of many digits, within their floating-point error."""
-    half = 0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9 * float(text)
-    return float(text) - half, float(text) + half
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0, math.inf
+    half = 0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9 * value
+    return value - half, value + half

@@ -18,7 +18,7 @@ _RANKS = dict.fromkeys(("avg", "mean", "average", "out", "of", "place", "oop"), 
     ("median", "p50", "typical"), 1
 )
 _NOT_TIMES = {"min", "max", "p90", "p95", "p99", "p999", "std", "stdev", "stddev", "var", "cpu", "in", "start", "end", "cv"}
-_RATES = re.compile(r"bw|bandwidth|throughput|tput|bps|/s$|per_s|rate|flops")
+RATES = re.compile(r"bw|bandwidth|throughput|tput|bps|/s$|per_s|rate|flops")
 _OPERATIONS = {
     "operation",
     "op",
@@ -87,13 +87,17 @@ def recognise(name: str) -> Column | None:
     """
     if name.strip().lower() in _EXACT:
         return Column(*_EXACT[name.strip().lower()])
+    if name.strip().startswith(("(", "[")):  # a unit alone
+        return None
     words = re.findall(r"[a-zµ]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
     text = " ".join(words)
     bare = re.sub(r"^(num|number of|total|n) ", "", text)
+    if text == "ppn" or re.search(r"(gpus?|ranks?|procs?|processes|tasks|ntasks|devices) per (node|machine|host)", text):
+        return Column("per_node")
     for kind, names in (("nodes", _MEMBERS), ("operation", _OPERATIONS), ("library", _LIBRARIES)):
         if bare in names:
             return Column(kind)
-    if not words or _RATES.search(name.lower()):
+    if not words or RATES.search(name.lower()):
         return None
     if words[-1] in TIMES or _TIME_WORDS & set(words):
         return _time(words)

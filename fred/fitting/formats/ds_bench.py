@@ -12,7 +12,7 @@ from fred.fitting.benchmark_log import BenchmarkLog, Setting
 from fred.fitting.measurement import Measurement, Skipped
 
 TOOL = "ds_bench"
-_TITLE = re.compile(r"-+ Performance of (\w+) on (\d+) devices")
+_TITLE = re.compile(r"-+ Performance of (\w+) on (\d{1,9}) devices")
 _ROW = re.compile(r"\s*[\d.]+ *[KMGT]?B?\s+(\d+)x(\d+)\s+([\d.]+)(?: *(us|ms|s))?\s+[\d.]+\s+[\d.]+")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, None: 1e-6}
 _LOGGED = re.compile(r"^Comm\. Op\s+Message Size\s+Count\s+Total Latency", re.MULTILINE)

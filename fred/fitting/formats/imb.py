@@ -38,7 +38,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         words = line.split()
         if match := re.match(r"\s*#\s*Benchmarking (\S+)", line):
             name, processes = match[1], 0
-        elif match := re.match(r"\s*#\s*#processes = (\d+)", line):
+        elif match := re.match(r"\s*#\s*#processes = (\d{1,9})", line):
             processes = int(match[1])
         elif words and words[0] in ("#bytes", "#") and "#repetitions" in words:
             columns = [word for word in words if word != "#"]

@@ -29,7 +29,7 @@ def sniff(head: str, name: str) -> bool:
         head: text of the file.
         name: name of the file.
     """
-    if head.lstrip().startswith("{"):
+    if head.lstrip().startswith("{"):  # iperf2 has no JSON
         return '"bits_per_second"' in head or '"iperf3' in head or '"iperf 3' in head
     return bool(re.search(r"^\[ ?ID\]\s*(?:\[Role\])?\s*Interval\s+Transfer", head, re.MULTILINE))
 
@@ -56,7 +56,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
 def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
     """Return rate, bytes/s, duration, s, and latency, s, of a JSON file."""
     try:
-        report: dict[str, Any] = json.loads(log.text)
+        report = _report(log.text)
         if "error" in report:
             raise FredError(f"{log.path}: the test failed: {report['error']}; run it again")
         end = report["end"]
@@ -73,6 +73,14 @@ def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
         log.number(str(value), name, str(log.path)) for value, name in zip(numbers, ("bits_per_second", "seconds"), strict=True)
     )
     return rate, seconds, min(times) / 2 * _MICROSECONDS if times else None
+
+
+def _report(text: str) -> dict[str, Any]:
+    """Return the report of `-J`, or of the events of `--json-stream`."""
+    if not re.match(r'\s*\{\s*"event"', text):
+        report: dict[str, Any] = json.loads(text)
+        return report
+    return {event["event"]: event["data"] for event in map(json.loads, text.strip().splitlines())}
 
 
 def _of_text(log: BenchmarkLog) -> tuple[float, float, float | None]:

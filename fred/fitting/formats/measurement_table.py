@@ -28,7 +28,7 @@ from fred.base.errors import FredError
 from fred.base.words import briefly, listed
 from fred.cluster.libraries import LIBRARIES
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
-from fred.fitting.formats.column_names import COLUMNS, SIZES, TIMES, Column, recognise
+from fred.fitting.formats.column_names import COLUMNS, RATES, SIZES, TIMES, Column, recognise
 from fred.fitting.measurement import LIBRARY_NAMES, Measurement, Skipped, operations_in
 
 TOOL = "table"
@@ -36,6 +36,8 @@ _BYTES_OF_A_RATE = 64 * 2**20  # sent to measure a rate
 _DELIMITERS = (",", ";", "\t", "|", r"\s{2,}", r"\s+")
 _BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as large
 _CUT = 0.8  # similarity from which on an unknown column is taken for a typing error
+_REDUCTIONS = ("sum", "prod", "min", "max", "avg", "none")  # of a column `op`, in the words of nccl-tests
+_WANTED = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}
 _UNIT = re.compile(r"[\[(][^\[\]()]*[\])]")
 _CELL = re.compile(r"([\d.,]+(?:[eE][+-]?\d+)?)\s*([a-zA-Zµ]+)")
 
@@ -68,6 +70,9 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """
     table = _json_table(log) if log.text.lstrip()[:1] in ("[", "{") else _text_table(log)
     columns = _columns(log, table.names)
+    kinds = {column.kind for column in columns.values()}
+    if not {"size", "time"} <= kinds and "rate" not in kinds:
+        raise _refusal(log, [table.names, *(cells for _, cells in table.rows[:1])])
     sizes = [
         row[place] for place, column in columns.items() if column.kind == "size" for _, row in table.rows if place < len(row)
     ]
@@ -94,7 +99,7 @@ def _measurement(
         text, column = row.get(kind, ("", None))
         return _quantity(log, text, column, place, least, sizes) if text and column else None
 
-    text = {kind: row[kind][0] for kind in ("library", "operation", "how", "source", "nodes") if kind in row}
+    text = {kind: row[kind][0] for kind in ("library", "operation", "how", "source", "nodes", "per_node") if kind in row}
     delay, round_trip = number("delay", 0.0), number("round_trip", 0.0)
     latency = delay if round_trip is None else round_trip / 2
     bandwidth = number("bandwidth")
@@ -112,13 +117,17 @@ def _measurement(
     size = number("size")
     if not size:
         raise FredError(f"{place}: no size; expected a number in a column `megabytes` or `bytes`")
-    key = tuple(text.get(kind, "") for kind in ("library", "operation", "how", "nodes"))
+    if text.get("operation", "").lower() in _REDUCTIONS:
+        del text["operation"]
+    key = tuple(text.get(kind, "") for kind in ("library", "operation", "how", "nodes", "per_node"))
+    per_node = number("per_node") or 1.0
+    machines = int(number("nodes") or 0) if "per_node" in row else 0
     if key not in settings:
-        nodes = number("nodes") or 0.0
+        nodes = (number("nodes") or 0.0) * per_node
         if nodes and (nodes != int(nodes) or nodes < 2):
             raise FredError(f"{place}: `{row['nodes'][1].name}` is `{text['nodes']}`; expected a whole number from 2 on")
         settings[key] = _in_use(text["how"], nodes, place) if text.get("how") else log.setting(key[0], key[1], int(nodes), line)
-    return Measurement(*settings[key], size, seconds, latency, bandwidth, where=text.get("source", ""))
+    return Measurement(*settings[key], size, seconds, latency, bandwidth, where=text.get("source", ""), machines=machines)
 
 
 def _in_use(operation: str, nodes: float, place: str) -> Setting:
@@ -130,7 +139,7 @@ def _in_use(operation: str, nodes: float, place: str) -> Setting:
 
 def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: float, sizes: Sequence[str]) -> float:
     """Return a number in FRED's units: bytes, s or bytes/s."""
-    if re.fullmatch(r"\d+,\d+", text) and not re.fullmatch(r"\d{1,3}(,\d{3})+", text):
+    if re.match(r"\d+,\d+(?!,)\b", text) and not re.match(r"\d{1,3}(,\d{3})+(?!\d)", text):
         text = text.replace(",", ".")
     units = SIZES if column.kind == "size" else TIMES if column.kind == "time" else {}
     cell = _CELL.fullmatch(text)
@@ -142,8 +151,8 @@ def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: f
     if column.kind == "size" and any(size.isdecimal() and int(size[:20]) >= _BARE_SIZES for size in sizes):
         return value
     names = ("bytes", "megabytes") if column.kind == "size" else ("microseconds", "milliseconds", "seconds")
-    cures = [log.command(columns=f"{unit}={column.name}", **_stated(log)) for unit in names]
-    raise FredError(f"{log.path}: the column `{column.name}` has no unit; say it: {' or '.join(cures)}")
+    cure = log.command(columns=f"{names[0]}={column.name}", **_stated(log))
+    raise FredError(f"{log.path}: the column `{column.name}` has no unit; say it: {cure} (or {' or '.join(names[1:])})")
 
 
 def _stated(log: BenchmarkLog) -> dict[str, str]:
@@ -191,11 +200,6 @@ def _one_of_a_kind(log: BenchmarkLog, chosen: Mapping[int, Column]) -> dict[int,
             raise FredError(
                 f"{log.path}: the columns {listed(names)} say the same thing; leave one of them out, or choose: {cure}"
             )
-    kinds = {column.kind for column in best.values()}
-    if not kinds & {"time", "rate"}:
-        raise _refusal(
-            log, [column.name for column in chosen.values()], "duration, `seconds`, `milliseconds` or `microseconds`"
-        )
     return best
 
 
@@ -209,25 +213,37 @@ def _text_table(log: BenchmarkLog) -> _Table:
             kinds = {column.kind for name in names if (column := recognise(name))}
             if {"size", "time"} <= kinds or "rate" in kinds or (wanted and wanted <= {name.lower() for name in names}):
                 return _table(log, lines[at:], delimiter, names)
-    first = next((line for _, line in lines if line.strip() and not line.startswith("#")), "")
-    delimiter = next((each for each in _DELIMITERS[:4] if each in first), "")
-    names = _cells(first, delimiter) if delimiter else []
-    kinds = {column.kind for name in names if (column := recognise(name))}
-    what = "size, `bytes` or `megabytes`" if "time" in kinds else "duration, `seconds`, `milliseconds` or `microseconds`"
-    raise _refusal(log, names, what)
+    plain = [line for _, line in lines if line.strip() and not line.startswith("#")]
+    delimiter = next((each for each in _DELIMITERS[:4] if plain and each in plain[0]), "")
+    raise _refusal(log, [_cells(line, delimiter) for line in plain[:2]] if delimiter else [])
 
 
-def _refusal(log: BenchmarkLog, names: Sequence[str], what: str) -> FredError:
-    """Return the error for a text without a table, or a table without a column."""
-    names = [name.strip() for name in names]
-    if len(names) > 1 and all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names):
-        cure = log.command(columns="bytes=THEIRS,milliseconds=THEIRS")
+def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
+    """Return the error for a text without a table, or a table without a size or a duration: with a command, if it is one.
+
+    Args:
+        log: the file.
+        rows: names of the columns, and the first row.
+    """
+    names = [name.strip() for name in rows[0]] if rows else []
+    if len(names) < 2 or not all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names):
         return FredError(
-            f"{log.path}: no column with a {what}; the columns are: {briefly(names, 12)}; name two of them: {cure}"
+            f"{log.path}: no table, nor a log that FRED knows: nccl-tests, rccl-tests, OSU, IMB-MPI1, ds_bench, nccom-test, "
+            "iperf3, perftest; write a table with the header `library,operation,nodes,bytes,microseconds`, a row for each time"
         )
+    kinds = {column.kind for name in [*names, *log.columns] if (column := recognise(name))}
+    if {"iteration", "step", "worker", "rank"} & {name.lower() for name in names} and "time" in kinds:
+        return FredError(f"{log.path}: step times of workers, not times of messages: `fred fit {log.path}` reads them")
+    cells = dict(zip(names, rows[1], strict=False)) if len(rows) > 1 else {}
+    numbers = [name for name in names if cells.get(name, "")[:1].isdigit() and not (recognise(name) or RATES.search(name))]
+    numbers = numbers or ["THEIRS"]
+    guesses = {"size": f"bytes={numbers[0]}", "time": f"milliseconds={numbers[-1]}"}
+    columns = [f"{ours}={theirs}" for ours, theirs in log.columns.items()]
+    columns += [guess for kind, guess in guesses.items() if kind not in kinds]
+    missing = " and no ".join(what for kind, what in _WANTED.items() if kind not in kinds)
     return FredError(
-        f"{log.path}: neither a table nor a log that FRED knows: nccl-tests, rccl-tests, OSU, IMB-MPI1, ds_bench, nccom-test, "
-        "iperf3, perftest; write a table with the header `library,operation,nodes,bytes,microseconds` and a row for each time"
+        f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}; name yours, "
+        f"and what the file does not say, as in: {log.command(columns=','.join(columns), given=log.examples(kinds))}"
     )
 
 

@@ -15,10 +15,15 @@ from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.measurement import Measurement, Skipped, members_by_bandwidths, operations_in
 
 TOOL = "nccl-tests"
-_RANK = re.compile(r"#\s+Rank\s+(\d+)\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
 _PROGRAM = re.compile(r"\b(\w+_perf)")
 _BUILD = "make MPI=1 MPI_HOME=/path/to/mpi"
 _RUN = "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1"
+_ROW = re.compile(
+    r"^ +\d+ +\d+ +(?:u?int\d+|float|double|half|bfloat16|f\d\w+|fp8\w+) +\w+ +-?\d+ +[\d.]+ +[\d.]+ +[\d.]+ +\d+ ",
+    re.MULTILINE,
+)
+_COLUMNS = ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"]  # if the head of the log is missing
 _WRONG = Skipped("had wrong results (#wrong)")
 
 
@@ -45,7 +50,8 @@ def sniff(head: str, name: str) -> bool:
         name: name of the file.
     """
     is_json = head.lstrip().startswith("{") and '"nccl_version"' in head
-    return is_json or bool(re.search(r"^#.*(nThread|out-of-place)|^#\s+size\s+count\b.*\btime\b", head, re.MULTILINE))
+    is_log = re.search(r"^#.*(nThread|out-of-place)|^#\s+size\s+count\b.*\btime\b", head, re.MULTILINE) or _ROW.search(head)
+    return is_json or bool(is_log)
 
 
 def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
@@ -79,6 +85,8 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
                 name = match[1]
                 program.name = program.name if rows else name
         if rows:
+            is_usual = not program.columns and _ROW.search(lines[rows[0][0] - 1][1])
+            program.columns = [*_COLUMNS] if is_usual else program.columns
             yield from _rows(log, program, rows)
         elif start and program.ranks and not program.columns:
             raise FredError(
@@ -134,7 +142,8 @@ def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     if results:
         setting = log.setting("nccl", program[1] if program else "", len(hosts))
     for number, row in enumerate(results, start=1):
-        times: dict[str, Any] = row.get("out_of_place") or row.get("in_place") or {}
+        sides = [row.get("out_of_place"), row.get("in_place")]
+        times: dict[str, Any] = next((side for side in sides if isinstance(side, dict)), {})
         if "cpu_time" in times:
             raise FredError(f"{log.path}: times of the CPU (-C 1), which do not include the network's; run it without -C")
         place = f"{log.path}: result {number}"

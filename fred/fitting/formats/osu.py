@@ -56,9 +56,9 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             else:
                 place = f"{log.path}:{number}"
                 library = "nccl" if "NCCL" in title else TEXTBOOK
-                setting = setting or log.setting(
-                    library, operation, 0 if operation == "point-to-point" else log.launched(number), number
-                )
+                if setting is None:
+                    processes = 0 if operation == "point-to-point" else log.launched(number)
+                    setting = log.setting(library, operation, processes, number)
                 size = log.number(words[0], "Size", place) * (setting.nodes if operation in PARTS else 1)
                 yield Measurement(*setting, size, log.number(words[times[0]], columns[times[0]], place) * 1e-6)
 
