@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Fit latency, bandwidth and the algorithm of allreduces to measured times of NCCL's or Gloo's operations, and print "
         "the `network:` block of a scenario, with its errors."
     )
-    tools = ", ".join(each.tool for each in FORMATS)
+    tools = ", ".join(form.tool for form in FORMATS)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=f"one or more files: tables, or output of {tools}")
     parser.add_argument(
         "--columns",
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="columns of a table; OURS is bytes, megabytes, microseconds, milliseconds, nodes, ...",
     )
     parser.add_argument(
-        "--given",
+        "--values",
         metavar="NAME=VALUE,...",
         help="what the files do not say; NAME is nodes, operation, library, delay_ms or gbit_per_s",
     )
@@ -46,9 +46,9 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         places.check_free(options.out, lambda beginning: beginning.startswith(f"# {_MARK}".encode()))
     columns = trace_options.parse_pairs("--columns", options.columns, "bytes=msg,milliseconds=took") if options.columns else {}
-    given = trace_options.parse_pairs("--given", options.given, "nodes=8,operation=allreduce") if options.given else {}
-    files = [read_file(path, columns, given) for path in options.files]
-    measurements = [each for file in files for each in file.measurements]
+    values = trace_options.parse_pairs("--values", options.values, "nodes=8,operation=allreduce") if options.values else {}
+    files = [read_file(path, columns, values) for path in options.files]
+    measurements = [measurement for file in files for measurement in file.measurements]
     fitted = fit_network(measurements)
     block = {"network": fitted.options}
     if options.out:
@@ -64,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(fitted: FittedNetwork, files: Sequence[MeasuredFile]) -> None:
-    """Print what was read, and how far the predictions are off."""
+    """Print a summary of each file, and how far the predictions are off."""
     console = terminal()
-    measurements = [each for file in files for each in file.measurements]
+    measurements = [measurement for file in files for measurement in file.measurements]
     for sentence in [*(file.sentence for file in files), *_sentences(fitted), *_sentences_of_ranks(measurements)]:
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     rows = [_row(name, off) for name, off in fitted.errors.items()]
@@ -80,14 +80,14 @@ def _print(fitted: FittedNetwork, files: Sequence[MeasuredFile]) -> None:
 def _sentences(fitted: FittedNetwork) -> list[str]:
     off = np.abs(np.concatenate(list(fitted.errors.values())))
     if len(off) == 1:
-        return ["The bandwidth follows from one time and the latency that was given: no other time tests it.", *_tested(fitted)]
+        return ["The bandwidth follows from one time and the latency: no other time tests it.", *_tested(fitted)]
     near = f"{np.sum(off <= _NEAR)} of {len(off)} times are predicted within 15 %"
     good = bool(np.median(off) <= _NEAR)
     return [f"{near}." if good else f"DO NOT RELY on this network: only {near}.", *_tested(fitted)]
 
 
 def _tested(fitted: FittedNetwork) -> list[str]:
-    """Return what is not known of the algorithm of allreduces."""
+    """Return a sentence if the measurements do not tell the algorithm of allreduces."""
     if "allreduce" not in fitted.errors:
         return [f"No allreduce was measured: `collective: {fitted.collective}` is the usual one, not a result."]
     if fitted.tried:
@@ -100,10 +100,10 @@ def _tested(fitted: FittedNetwork) -> list[str]:
 
 def _sentences_of_ranks(measurements: Sequence[Measurement]) -> list[str]:
     """Return what ranks that share a machine mean for the network, and what to run for one between machines."""
-    shared = [each for each in measurements if each.machines and each.nodes > each.machines]
+    shared = [row for row in measurements if row.machines and row.nodes > row.machines]
     if not shared:
         return []
-    largest = max(shared, key=lambda each: each.nodes)
+    largest = max(shared, key=lambda row: row.nodes)
     ranks, machines = largest.nodes // largest.machines, largest.machines
     inside = ": the links inside one machine, not a network between machines" if machines == 1 else ""
     command = (

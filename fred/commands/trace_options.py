@@ -70,7 +70,7 @@ def parse_pairs(option: str, text: str, example: str) -> dict[str, str]:
         text: pairs, separated by commas.
         example: pairs that are valid, for the message.
 
-    >>> parse_pairs("--given", "nodes=8, operation=allreduce", "nodes=4")
+    >>> parse_pairs("--values", "nodes=8, operation=allreduce", "nodes=4")
     {'nodes': '8', 'operation': 'allreduce'}
     """
     pairs = [pair.partition("=") for pair in text.split(",")]

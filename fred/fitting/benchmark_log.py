@@ -16,7 +16,7 @@ from fred.components.registry import nearest
 from fred.fitting.measurement import LIBRARY_NAMES, operations_in
 
 MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # FRED's names of the number of members
-GIVEN = (*MEMBERS, "library", "operation", "delay_ms", "round_trip_ms", "gbit_per_s")  # keys of --given
+VALUES = (*MEMBERS, "library", "operation", "delay_ms", "round_trip_ms", "gbit_per_s")  # keys of --values
 _NESTED = 4  # prefixes before each other
 _LEAST, _MOST = 1e-9, 1e15  # of any number
 _ALWAYS = re.compile(  # prefixes that nothing else looks like
@@ -57,13 +57,13 @@ class BenchmarkLog:
     Args:
         path: the file.
         text: its text, without prefixes of launchers.
-        given: values that the file does not have, by FRED's names of columns: `nodes`, `operation`, `library`, `delay_ms`.
+        values: values that the file does not have, by FRED's names of columns: `nodes`, `operation`, `library`, `delay_ms`.
         columns: column of the file, by FRED's names of columns.
     """
 
     path: Path
     text: str
-    given: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterator[tuple[int, str]]:
@@ -71,22 +71,26 @@ class BenchmarkLog:
         yield from enumerate(self.text.splitlines(), start=1)
 
     def setting(self, library: str = "", operation: str = "", nodes: int = 0, line: int = 0) -> Setting:
-        """Return library, operation and number of members: from the file, else from --given, else from the file's name.
+        """Return library, operation and number of members: from the file, else from --values, else from the file's name.
 
         Args:
             library, operation: as the file has them, in any words; empty: not at all.
             nodes: number of members in the file; 0: not there.
             line: number of the line; 0: none in particular.
 
-        Raises FredError with the whole cure for what is missing, and for what is unknown or contradicts --given.
+        Raises FredError for a value that is missing, with a command that adds all of them, and for one that is unknown or
+        contradicts --values.
         """
         place, stem = f"{self.path}:{line}" if line else f"{self.path}", self.path.stem
+        for key, value, read in (("library", library, LIBRARY_NAMES.get), ("operation", operation, operations_in)):
+            if value and key in self.values and read(self.values[key].lower()) != read(value.lower()):
+                raise FredError(f"--values {key}={self.values[key]}: {place} has `{value}`; leave it out")
         in_name = [word for word in re.split("[^a-z]", stem.lower()) if word in LIBRARY_NAMES]
-        name = library or self.given.get("library") or (in_name or [""])[0]
+        name = library or self.values.get("library") or (in_name or [""])[0]
         if name and name.lower() not in LIBRARY_NAMES:
             expected = " or ".join(LIBRARY_NAMES)
             raise FredError(f"{place}: unknown library `{name}`{nearest(name.lower(), LIBRARY_NAMES)}; expected {expected}")
-        words = operation or self.given.get("operation") or stem
+        words = operation or self.values.get("operation") or stem
         named = operations_in(words)
         if len(named) > 1:
             raise FredError(f"{place}: `{words}` names several operations: {listed(named)}")
@@ -97,16 +101,16 @@ class BenchmarkLog:
         return Setting(LIBRARY_NAMES[name.lower()], named[0], members)
 
     def _members(self, nodes: int, place: str) -> int:
-        """Return the number of members: of the file, of --given, or of the file's name; 0: unknown."""
-        key = next((key for key in MEMBERS if key in self.given), "")
-        given = self.number(self.given[key], key, "--given") if key else 0.0
-        if given and (given != int(given) or given < 2):
-            raise FredError(f"--given {key}={self.given[key]}: expected a whole number from 2 on")
-        if nodes and given and nodes != given:
-            raise FredError(f"--given {key}={self.given[key]}: {place} has {nodes} members; leave it out")
+        """Return the number of members: of the file, of --values, or of the file's name; 0: unknown."""
+        key = next((key for key in MEMBERS if key in self.values), "")
+        stated = self.number(self.values[key], key, "--values") if key else 0.0
+        if stated and (stated != int(stated) or stated < 2):
+            raise FredError(f"--values {key}={self.values[key]}: expected a whole number from 2 on")
+        if nodes and stated and nodes != stated:
+            raise FredError(f"--values {key}={self.values[key]}: {place} has {nodes} members; leave it out")
         named = _NAMED_MEMBERS.search(self.path.stem.lower())
         in_name = int(named[1] or named[2]) if named else 0
-        return nodes or int(given) or (in_name if in_name > 1 else 0)
+        return nodes or int(stated) or (in_name if in_name > 1 else 0)
 
     def _require(self, place: str, library: str, operations: Sequence[str], members: int) -> None:
         """Raise FredError for everything that is missing, with one command that adds it all."""
@@ -116,24 +120,24 @@ class BenchmarkLog:
             ("the operation", "operation=allreduce", operations),
             ("the number of members", f"nodes={(in_name or ['N'])[-1]}", members),
         ]
-        if missing := [(what, cure) for what, cure, value in lacks if not value]:
-            cures = ",".join([f"{key}={value}" for key, value in self.given.items()] + [cure for _, cure in missing])
-            say = " and ".join(what for what, _ in missing)
+        if missing := [(name, cure) for name, cure, value in lacks if not value]:
+            cures = ",".join([f"{key}={value}" for key, value in self.values.items()] + [cure for _, cure in missing])
+            names = " and ".join(name for name, _ in missing)
             example = " (N: that number; in a file's name: np8)" if "nodes=N" in cures else ""
-            raise FredError(f"{place}: the file does not say {say}; with your values: {self.command(given=cures)}{example}")
+            raise FredError(f"{place}: the file does not say {names}; with your values: {self.command(values=cures)}{example}")
 
-    def examples(self, known: Collection[str]) -> str:
-        """Return a value of --given with an example for what neither the file nor its name nor the command line says.
+    def examples(self, kinds: Collection[str]) -> str:
+        """Return a value of --values, with an example of each value that is missing in the file, its name and the command line.
 
         Args:
-            known: what the file says: `library`, `operation`, `nodes`.
+            kinds: values that the file has, of `library`, `operation`, `nodes`.
         """
         stem = self.path.stem.lower()
         named = {"library": bool({*re.split("[^a-z]", stem)} & {*LIBRARY_NAMES}), "operation": bool(operations_in(stem))}
         named["nodes"] = bool(self._members(0, str(self.path)))
         lacks = {"library": "nccl", "operation": "allreduce", "nodes": "8"}
-        lacks = {name: value for name, value in lacks.items() if name not in known and not named.get(name)}
-        return ",".join(f"{name}={value}" for name, value in {**lacks, **self.given}.items())
+        lacks = {name: value for name, value in lacks.items() if name not in kinds and not named.get(name)}
+        return ",".join(f"{name}={value}" for name, value in {**lacks, **self.values}.items())
 
     def command(self, **options: str) -> str:
         """Return the command line that reads this file with other options; those without a value are left out."""
@@ -154,8 +158,8 @@ class BenchmarkLog:
         except ValueError:
             value = math.nan
         if not least <= value < _MOST:
-            shown = quoted(text if len(text) < 40 else f"{text[:36]}...")
-            raise FredError(f"{place}: `{name}` is {shown}; expected a number between {least:g} and {_MOST:g}")
+            brief = quoted(text if len(text) < 40 else f"{text[:36]}...")
+            raise FredError(f"{place}: `{name}` is {brief}; expected a number between {least:g} and {_MOST:g}")
         return value
 
     def launched(self, line: int) -> int:

@@ -298,6 +298,6 @@ def _one_cluster(measurements: Sequence[Measurement]) -> str:
     if not latency_is_known and (len({each.size for each in measurements}) < 2 or len(measurements) < 3):
         raise FredError(
             "too few measurements: expected at least 3, of at least 2 sizes, such as with -b 8 -e 1G -f 2; "
-            "with the latency, such as --given delay_ms=0.1, one is enough"
+            "with the latency, such as --values delay_ms=0.1, one is enough"
         )
     return libraries[0]

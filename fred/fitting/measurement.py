@@ -13,7 +13,7 @@ LIBRARY_NAMES |= dict.fromkeys(("mpi", "openmpi", "mpich", "osu", "imb", "ccl", 
 _OPERATIONS = {name.replace("-", ""): name for name in LIBRARIES["nccl"]} | {"bcast": "broadcast", "alltoall": "all-to-all"}
 _OPERATIONS |= {"allr": "allreduce", "allg": "allgather", "redsct": "reduce-scatter"}  # as nccom-test abbreviates them
 _OPERATIONS |= dict.fromkeys(("p2p", "pt2pt", "sendrecv", "send", "pingpong"), "point-to-point")
-_OTHERS = re.compile(r"(all)?(gather|scatter|toall)v(?!\d)|hypercube|neighbo|nonblocking|pingping|barrier")
+_OTHER_OPERATIONS = re.compile(r"(all)?(gather|scatter|toall)v(?!\d)|hypercube|neighbo|nonblocking|pingping|barrier")
 _FACTORS = {"allreduce": 2.0, **dict.fromkeys(("allgather", "reduce-scatter", "all-to-all", "gather", "scatter"), 1.0)}
 _MOST_MEMBERS = 1e5
 
@@ -78,10 +78,10 @@ def operations_in(text: str) -> list[str]:
     [['allreduce'], ['reduce-scatter'], ['broadcast'], []]
     """
     letters = re.sub("[^a-z0-9]", "", text.lower())
-    if _OTHERS.search(letters):
+    if _OTHER_OPERATIONS.search(letters):
         return []
-    held = [name for name in _OPERATIONS if name in letters]
-    longest = [name for name in held if not any(name != other and name in other for other in held)]
+    names = [name for name in _OPERATIONS if name in letters]
+    longest = [name for name in names if not any(name != other and name in other for other in names)]
     return list(dict.fromkeys(_OPERATIONS[name] for name in longest))
 
 
@@ -101,9 +101,9 @@ def members_by_bandwidths(operation: str, bandwidths: Sequence[tuple[str, str]])
     most = _FACTORS.get(operation)
     low, high = 0.0, most or 0.0
     for algorithm, bus in bandwidths:
-        (slow, fast), (little, much) = _rounded(algorithm), _rounded(bus)
+        (slow, fast), (low_bus, high_bus) = _rounded(algorithm), _rounded(bus)
         if 0 < slow < fast < math.inf:
-            low, high = max(low, little / fast), min(high, much / slow)
+            low, high = max(low, low_bus / fast), min(high, high_bus / slow)
     if most is None or not low <= high < most:
         return 0
     fewest = max(2, math.ceil(most / (most - low) - 1e-9))

@@ -13,7 +13,7 @@ from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.components.registry import nearest
-from fred.fitting.benchmark_log import GIVEN, BenchmarkLog, without_prefixes
+from fred.fitting.benchmark_log import VALUES, BenchmarkLog, without_prefixes
 from fred.fitting.formats import ds_bench, imb, iperf, measurement_table, nccl_tests, nccom, osu, perftest, rccl_tests
 from fred.fitting.measurement import Measurement, Skipped
 
@@ -50,7 +50,7 @@ class MeasuredFile:
 
     @property
     def sentence(self) -> str:
-        """Return what was read, in one line.
+        """Return a summary: file, tool, operations, members, sizes, and rows left out.
 
         >>> rows = tuple(Measurement("nccl", "allreduce", 4, size, 0.1, machines=4) for size in (1024, 2**27))
         >>> MeasuredFile(Path("a.log"), "nccl-tests", rows, {"had size 0": 1}).sentence
@@ -79,21 +79,23 @@ def read(*paths: Path) -> tuple[Measurement, ...]:
     return tuple(each for path in paths for each in read_file(path).measurements)
 
 
-def read_file(path: Path, columns: Mapping[str, str] | None = None, given: Mapping[str, str] | None = None) -> MeasuredFile:
-    """Return the measurements in a file, and what was left out.
+def read_file(path: Path, columns: Mapping[str, str] | None = None, values: Mapping[str, str] | None = None) -> MeasuredFile:
+    """Return the measurements in a file, and the number of rows left out.
 
     Args:
         path: log of a benchmark, or table.
         columns: columns of a table that is not recognised, by FRED's names.
-        given: values that the file does not have, by FRED's names: `nodes`, `operation`, `library`, `delay_ms`.
+        values: values that the file does not have, by FRED's names: `nodes`, `operation`, `library`, `delay_ms`.
 
     Raises FredError for a file that is neither, and for a column, library, operation or number that is missing or unknown.
     """
-    given = dict(given or {})
-    for name in given:
-        if name not in GIVEN:
-            raise FredError(f"--given {name}={given[name]}: unknown{nearest(name, GIVEN)}; expected some of {listed(GIVEN)}")
-    log = BenchmarkLog(path, without_prefixes(inputs.text(path)), given, dict(columns or {}))
+    values = dict(values or {})
+    for name in values:
+        if name not in VALUES:
+            raise FredError(
+                f"--values {name}={values[name]}: unknown{nearest(name, VALUES)}; expected some of {listed(VALUES)}"
+            )
+    log = BenchmarkLog(path, without_prefixes(inputs.text(path)), values, dict(columns or {}))
     matching = [] if columns else [each for each in FORMATS if each.sniff(log.text, path.name)]
     if len(matching) > 1:
         raise FredError(
@@ -126,7 +128,9 @@ def _completed(measurement: Measurement, log: BenchmarkLog) -> Measurement:
     """Return a measurement with the latency and bandwidth that the command line adds."""
 
     def added(*factors: tuple[str, float]) -> float | None:
-        return next((log.number(log.given[name], name, "--given", 0.0) * by for name, by in factors if name in log.given), None)
+        return next(
+            (log.number(log.values[name], name, "--values", 0.0) * by for name, by in factors if name in log.values), None
+        )
 
     latency, bandwidth = measurement.latency, measurement.bandwidth
     return replace(

@@ -18,6 +18,7 @@ _RANKS = dict.fromkeys(("avg", "mean", "average", "out", "of", "place", "oop"), 
     ("median", "p50", "typical"), 1
 )
 _NOT_TIMES = {"min", "max", "p90", "p95", "p99", "p999", "std", "stdev", "stddev", "var", "cpu", "in", "start", "end", "cv"}
+BANDWIDTHS = {"GB/s": 1e9, "GBps": 1e9, "MB/s": 1e6, "MBps": 1e6, "GiB/s": 2.0**30}  # bytes/s; case tells bytes from bits
 RATES = re.compile(r"bw|bandwidth|throughput|tput|bps|/s$|per_s|rate|flops")
 _OPERATIONS = {
     "operation",
@@ -64,7 +65,7 @@ class Column(NamedTuple):
     """The content of a column.
 
     Args:
-        kind: `size`, `time`, `nodes`, `operation`, `library`, or as the name says.
+        kind: `size`, `time`, `nodes`, `operation`, `library`, or as the name says; `algbw` is size / time.
         factor: factor to bytes, s or bytes/s; 0: the name has no unit.
         rank: 0 for the best column of a kind.
         name: its name in the file.
@@ -82,7 +83,7 @@ def recognise(name: str) -> Column | None:
     Args:
         name: its name in a file.
 
-    >>> recognise("time (seconds)"), recognise("Size (Bytes)"), recognise("num_ranks").kind, recognise("algbw(GB/s)")
+    >>> recognise("time (seconds)"), recognise("Size (Bytes)"), recognise("num_ranks").kind, recognise("busbw(GB/s)")
     (Column(kind='time', factor=1.0, rank=0, name=''), Column(kind='size', factor=1.0, rank=0, name=''), 'nodes', None)
     """
     if name.strip().lower() in _EXACT:
@@ -96,7 +97,9 @@ def recognise(name: str) -> Column | None:
         return Column("per_node")
     for kind, names in (("nodes", _MEMBERS), ("operation", _OPERATIONS), ("library", _LIBRARIES)):
         if bare in names:
-            return Column(kind)
+            return Column(kind, rank=int(bare == "op"))  # in some tables it is the reduction
+    if words and re.match(r"alg(orithm)? ?(bw|bandwidth)", text):
+        return Column("algbw", next((factor for unit, factor in BANDWIDTHS.items() if unit in name), 0.0))
     if not words or RATES.search(name.lower()):
         return None
     if words[-1] in TIMES or _TIME_WORDS & set(words):

@@ -46,7 +46,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         if title := _TITLE.search(line):
             if int(title[2]) < 2:
                 raise FredError(f"{log.path}:{number}: one device, which sent no message; run it on at least two machines")
-            setting = log.setting("nccl", title[1], int(title[2]), number)
+            setting = log.setting(log.values.get("library", "nccl"), title[1], int(title[2]), number)
         elif setting and (row := _ROW.match(line)):
             elements, width, time, unit = row.groups()
             place = f"{log.path}:{number}"

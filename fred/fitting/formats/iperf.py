@@ -44,10 +44,10 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """
     is_json = log.text.lstrip().startswith("{")
     rate, seconds, latency = _of_json(log) if is_json else _of_text(log)
-    stated = next((log.given[key] for key in ("delay_ms", "round_trip_ms") if key in log.given), None)
+    stated = next((log.values[key] for key in ("delay_ms", "round_trip_ms") if key in log.values), None)
     if latency is None and stated is None:
         again = "the same command with -J" if not is_json else "the test without -R, on Linux"
-        cure = f"run {again}, such as `{_RUN}`, or add it, such as {log.command(given='delay_ms=0.1')}"
+        cure = f"run {again}, such as `{_RUN}`, or add it, such as {log.command(values='delay_ms=0.1')}"
         raise FredError(f"{log.path}: no round-trip time, so no latency; {cure}")
     size = rate * seconds
     yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, seconds + (latency or 0.0), latency)

@@ -12,7 +12,7 @@ A row is one measurement. The columns are recognised by FRED's names and by othe
 | `megabytes` (2^20) or `bytes` | size of the model or message                                            |
 | `delay_ms` or `round_trip_ms` | latency in one direction, or in both; empty: unknown                    |
 | `gbit_per_s`                  | bandwidth of each member; empty: unknown                                |
-| `seconds`, `milliseconds` or `microseconds` | measured duration                                         |
+| `seconds`, `milliseconds` or `microseconds` | measured duration; or `algbw (GB/s)`, size / duration     |
 | `mbit_per_s`                  | instead: measured rate of a message of 64 MiB                           |
 | `source`                      | where it was measured, if the table has several clusters                |
 """
@@ -20,16 +20,17 @@ A row is one measurement. The columns are recognised by FRED's names and by othe
 import csv
 import difflib
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fred.base.errors import FredError
 from fred.base.words import briefly, listed
 from fred.cluster.libraries import LIBRARIES
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
-from fred.fitting.formats.column_names import COLUMNS, RATES, SIZES, TIMES, Column, recognise
-from fred.fitting.measurement import LIBRARY_NAMES, Measurement, Skipped, operations_in
+from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, RATES, SIZES, TIMES, Column, recognise
+from fred.fitting.measurement import Measurement, Skipped
 
 TOOL = "table"
 _BYTES_OF_A_RATE = 64 * 2**20  # sent to measure a rate
@@ -71,7 +72,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     table = _json_table(log) if log.text.lstrip()[:1] in ("[", "{") else _text_table(log)
     columns = _columns(log, table.names)
     kinds = {column.kind for column in columns.values()}
-    if not {"size", "time"} <= kinds and "rate" not in kinds:
+    if not _is_enough(kinds):
         raise _refusal(log, [table.names, *(cells for _, cells in table.rows[:1])])
     sizes = [
         row[place] for place, column in columns.items() if column.kind == "size" for _, row in table.rows if place < len(row)
@@ -107,16 +108,15 @@ def _measurement(
         rate = number("rate")
         if rate is None:
             raise FredError(f"{place}: `{row['rate'][1].name}` is empty; expected a positive number")
-        library = LIBRARY_NAMES[(text.get("library") or "nccl").lower()]
-        operation = (operations_in(text.get("operation", "")) or ["point-to-point"])[0]
-        seconds = _BYTES_OF_A_RATE / rate
-        return Measurement(library, operation, 2, _BYTES_OF_A_RATE, seconds, latency, bandwidth, True, text.get("source", ""))
-    seconds = number("time") or 0.0
-    if not seconds:
-        raise FredError(f"{place}: `{row['time'][1].name if 'time' in row else 'time'}` is empty; expected a positive number")
+        pair = log.setting(text.get("library") or "nccl", "point-to-point", 2, line)
+        sent = _BYTES_OF_A_RATE
+        return Measurement(*pair, sent, sent / rate, latency, bandwidth, True, text.get("source", ""))
     size = number("size")
     if not size:
         raise FredError(f"{place}: no size; expected a number in a column `megabytes` or `bytes`")
+    seconds = number("time") if "time" in row or not number("algbw") else size / (number("algbw") or math.inf)
+    if not seconds:
+        raise FredError(f"{place}: no duration; expected a positive number")
     if text.get("operation", "").lower() in _REDUCTIONS:
         del text["operation"]
     key = tuple(text.get(kind, "") for kind in ("library", "operation", "how", "nodes", "per_node"))
@@ -141,26 +141,31 @@ def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: f
     """Return a number in FRED's units: bytes, s or bytes/s."""
     if re.match(r"\d+,\d+(?!,)\b", text) and not re.match(r"\d{1,3}(,\d{3})+(?!\d)", text):
         text = text.replace(",", ".")
-    units = SIZES if column.kind == "size" else TIMES if column.kind == "time" else {}
+    units = {"size": SIZES, "time": TIMES, "algbw": BANDWIDTHS}.get(column.kind, {})
     cell = _CELL.fullmatch(text)
-    if cell and cell[2].lower() in units:
-        return log.number(cell[1], column.name, place, least) * units[cell[2].lower()]
+    unit = cell[2] if cell and column.kind == "algbw" else cell[2].lower() if cell else ""
+    if cell and unit in units:
+        return log.number(cell[1], column.name, place, least) * units[unit]
     value = log.number(text, column.name, place, least)
     if column.factor:
         return value * column.factor
     if column.kind == "size" and any(size.isdecimal() and int(size[:20]) >= _BARE_SIZES for size in sizes):
         return value
+    if column.kind == "algbw":
+        raise FredError(
+            f"{log.path}: the column `{column.name}` has no unit; name it `{column.name} (GB/s)`, or add the durations"
+        )
     names = ("bytes", "megabytes") if column.kind == "size" else ("microseconds", "milliseconds", "seconds")
     cure = log.command(columns=f"{names[0]}={column.name}", **_stated(log))
     raise FredError(f"{log.path}: the column `{column.name}` has no unit; say it: {cure} (or {' or '.join(names[1:])})")
 
 
 def _stated(log: BenchmarkLog) -> dict[str, str]:
-    return {"given": ",".join(f"{key}={value}" for key, value in log.given.items())} if log.given else {}
+    return {"values": ",".join(f"{key}={value}" for key, value in log.values.items())} if log.values else {}
 
 
 def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
-    """Return what is read from each place of a row. Raises FredError for contradictions and likely typing errors."""
+    """Return the columns that are read, by place in a row. Raises FredError for contradictions and likely typing errors."""
     lower = [name.strip().lower() for name in names]
     if twice := [name for name in lower if name and lower.count(name) > 1]:
         raise FredError(f"{log.path}: there are two columns `{twice[0]}`")
@@ -192,7 +197,7 @@ def _one_of_a_kind(log: BenchmarkLog, chosen: Mapping[int, Column]) -> dict[int,
     """Return one column of each kind: the best; raise FredError if two are as good."""
     best = {place: column for place, column in chosen.items() if column.rank == min(
         other.rank for other in chosen.values() if other.kind == column.kind)}  # fmt: skip
-    for kind in {column.kind for column in best.values()} - {"text"}:
+    for kind in {column.kind for column in best.values()} - {"text", "algbw"}:
         names = [column.name for column in best.values() if column.kind == kind]
         if len(names) > 1:
             ours = {"time": "milliseconds", "size": "bytes", "delay": "delay_ms"}.get(kind, kind)
@@ -211,11 +216,16 @@ def _text_table(log: BenchmarkLog) -> _Table:
         for delimiter in _DELIMITERS:
             names = _cells(line.lstrip("# "), delimiter)
             kinds = {column.kind for name in names if (column := recognise(name))}
-            if {"size", "time"} <= kinds or "rate" in kinds or (wanted and wanted <= {name.lower() for name in names}):
+            if _is_enough(kinds) or (wanted and wanted <= {name.lower() for name in names}):
                 return _table(log, lines[at:], delimiter, names)
     plain = [line for _, line in lines if line.strip() and not line.startswith("#")]
     delimiter = next((each for each in _DELIMITERS[:4] if plain and each in plain[0]), "")
     raise _refusal(log, [_cells(line, delimiter) for line in plain[:2]] if delimiter else [])
+
+
+def _is_enough(kinds: Collection[str]) -> bool:
+    """Return True if columns of these kinds make measurements."""
+    return "rate" in kinds or ("size" in kinds and ("time" in kinds or "algbw" in kinds))
 
 
 def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
@@ -243,7 +253,7 @@ def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
     missing = " and no ".join(what for kind, what in _WANTED.items() if kind not in kinds)
     return FredError(
         f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}; name yours, "
-        f"and what the file does not say, as in: {log.command(columns=','.join(columns), given=log.examples(kinds))}"
+        f"and what the file does not say, as in: {log.command(columns=','.join(columns), values=log.examples(kinds))}"
     )
 
 

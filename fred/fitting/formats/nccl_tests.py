@@ -114,7 +114,7 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
     wrong = program.columns.index("#wrong") if "#wrong" in program.columns else 0
     group = program.ranks[0][1] if program.ranks else "0"
     hosts = [host for _, where, host in program.ranks if where == group]
-    named = operations_in(program.name or log.given.get("operation", log.path.stem))
+    named = operations_in(program.name or log.values.get("operation", log.path.stem))
     bandwidths = [(words[place + 1], words[place + 2]) for _, words in rows if len(words) > place + 2]
     members = len(hosts) or (members_by_bandwidths(named[0], bandwidths) if len(named) == 1 else 0)
     setting = log.setting("nccl", program.name, members, rows[0][0])

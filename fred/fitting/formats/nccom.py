@@ -40,7 +40,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     ranks = re.search(r"(?:-r|--nworkers)[ =](\d{1,9})", command[0]) if command else None
     machines = re.search(r"(?:-N|--nnodes)[ =](\d{1,9})", command[0]) if command else None
     bandwidths = [(row["algbw(GB/s)"], row["busbw(GB/s)"]) for row in rows if "busbw(GB/s)" in row]
-    operation = command[1] if command else "" if operations_in(log.path.stem) else log.given.get("operation", "")
+    operation = command[1] if command else "" if operations_in(log.path.stem) else log.values.get("operation", "")
     bandwidths = [pair for pair in bandwidths if all(re.fullmatch(r"[\d.]+(e[+-]?\d+)?", text) for text in pair)]
     if not command and any(float(bus) > float(algorithm) for algorithm, bus in bandwidths):
         operation = "allreduce"  # the only one with more on the bus than the size

@@ -47,12 +47,12 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         elif values["size"] == "0":
             yield Skipped("had size 0")
         else:
-            nodes, ranks, each = (
+            nodes, ranks, gpus = (
                 int(log.number(values.get(name, "1"), name, place)) for name in ("nodes", "ranks", "gpusPerRank")
             )
-            if ranks * each < 2:
+            if ranks * gpus < 2:
                 run = "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1 -Z json -x all_reduce.json"
                 raise FredError(f"{log.path}: one rank, which sent no message; start at least two: `{run}`")
-            setting = log.setting("nccl", values["name"], ranks * each)
+            setting = log.setting("nccl", values["name"], ranks * gpus)
             size, microseconds = log.number(values["size"], "size", place), log.number(values["time"], "time", place)
             yield Measurement(*setting, size, microseconds * 1e-6, machines=nodes)
