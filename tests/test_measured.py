@@ -134,7 +134,7 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path):
         ("gloo-reduce.csv", "nodes,bytes,seconds\n2,1e14,1e-6\n2,2e14,1e-6\n2,3e14,1e-6\n", "no network explains these times"),
         ("reduce.csv", "nodes,bytes,seconds\n2,1,1\n", "--values library=nccl"),
         ("pairs.csv", "round_trip_ms,mbit_per_s\n1,1\n", "are rates"),
-        ("run.log", f"# nThread 1\n{TWO}", "it was cut off"),
+        ("run.log", f"# nThread 1\n{TWO}", "as nccl-tests prints them"),
         ("run.log", "# nThread 1\n8 2 float sum -1 35.15 0.23 0.23\n", "no line `# size count"),
     ):
         (tmp_path / name).write_text(text)

@@ -159,8 +159,13 @@ def test_per_iteration_columns_and_the_format_of_2019_are_read(tmp_path):
     assert summary(read(written(tmp_path, "a.log", f"# all_reduce_perf\n{START}{ranks(4)}{added}{rows}"))) == EXPECTED
     old = "".join(f"#   Rank  {rank} Pid     26 on worker-{rank} device  0 [0x10] A100\n" for rank in range(4))
     columns = "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error\n"
-    rows = "".join(f"{size} {size // 4} float sum {microseconds(4, size):.2f} 1 1 2e-07 9 1 1 1e-07\n" for size in SIZES)
+    numbers = {size: f"{microseconds(4, size):.2f} {size / microseconds(4, size) / 1e3:.2f} 1" for size in SIZES}
+    rows = "".join(f"{size} {size // 4} float sum {numbers[size]} 2e-07 9 1 1 1e-07\n" for size in SIZES)
     assert summary(read(written(tmp_path, "all_reduce.log", START + old + columns + rows))) == EXPECTED
+    blank = rows.replace("float sum", "float    ")  # as in alltoall_perf
+    assert summary(read(written(tmp_path, "alltoall.log", START + old + columns + blank)))[3] == EXPECTED[3]
+    with pytest.raises(FredError, match="`algbw` is not size / `time`"):
+        read(written(tmp_path, "all_reduce.log", START + old + columns.replace("time   algbw", "busbw   time") + rows))
 
 
 def test_members_follow_from_bandwidths_if_the_head_of_a_log_is_missing(tmp_path):

@@ -215,12 +215,19 @@ def _text_table(log: BenchmarkLog) -> _Table:
     for at, (_, line) in enumerate(lines):
         for delimiter in _DELIMITERS:
             names = _cells(line.lstrip("# "), delimiter)
+            if not _are_names(names):
+                continue
             kinds = {column.kind for name in names if (column := recognise(name))}
             if _is_enough(kinds) or (wanted and wanted <= {name.lower() for name in names}):
                 return _table(log, lines[at:], delimiter, names)
     plain = [line for _, line in lines if line.strip() and not line.startswith("#")]
     delimiter = next((each for each in _DELIMITERS[:4] if plain and each in plain[0]), "")
     raise _refusal(log, [_cells(line, delimiter) for line in plain[:2]] if delimiter else [])
+
+
+def _are_names(names: Sequence[str]) -> bool:
+    """Return True for names of columns, and not words of a log: several, short, of letters first."""
+    return len(names) > 1 and all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names if name)
 
 
 def _is_enough(kinds: Collection[str]) -> bool:
@@ -236,7 +243,7 @@ def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
         rows: names of the columns, and the first row.
     """
     names = [name.strip() for name in rows[0]] if rows else []
-    if len(names) < 2 or not all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names):
+    if not _are_names(names):
         return FredError(
             f"{log.path}: no table, nor a log that FRED knows: nccl-tests, rccl-tests, OSU, IMB-MPI1, ds_bench, nccom-test, "
             "iperf3, perftest; write a table with the header `library,operation,nodes,bytes,microseconds`, a row for each time"

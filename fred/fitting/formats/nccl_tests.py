@@ -15,7 +15,7 @@ from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.measurement import Measurement, Skipped, members_by_bandwidths, operations_in
 
 TOOL = "nccl-tests"
-_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
+_RANK = re.compile(r"[#\s]*Rank\s+(\d{1,9})\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
 _PROGRAM = re.compile(r"\b(\w+_perf)")
 _BUILD = "make MPI=1 MPI_HOME=/path/to/mpi"
 _RUN = "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1"
@@ -67,7 +67,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
 
 def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     lines = list(log.lines())
-    starts = [at for at, (_, line) in enumerate(lines) if re.match(r"#\s*nThread", line)]
+    starts = [at for at, (_, line) in enumerate(lines) if re.match(r"[#\s]*nThread \d", line)]
     _check_connected(log, [match for _, line in lines if (match := _RANK.match(line))])
     name = ""
     for start, end in zip([0, *starts], [*starts, len(lines)], strict=True):
@@ -77,8 +77,8 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             words = line.split()
             if match := _RANK.match(line):
                 program.ranks.append((int(match[1]), match[2] or "0", match[3]))
-            elif re.match(r"#\s+size\s+count\b", line):
-                program.columns = words[1:] if words[0] == "#" else [words[0][1:], *words[1:]]
+            elif re.match(r"[#\s]*size\s+count\b", line):
+                program.columns = line.lstrip("# ").split()
             elif words and words[0].isdecimal() and len(words) > 4 and words[1].isdecimal():
                 rows.append((number, words))
             elif (match := _PROGRAM.search(line)) and "concluded" not in line:
@@ -88,10 +88,6 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             is_usual = not program.columns and _ROW.search(lines[rows[0][0] - 1][1])
             program.columns = [*_COLUMNS] if is_usual else program.columns
             yield from _rows(log, program, rows)
-        elif start and program.ranks and not program.columns:
-            raise FredError(
-                f"{log.path}: the log has no line `# size count ... time ...`: it was cut off before the first time"
-            )
 
 
 def _check_connected(log: BenchmarkLog, ranks: Sequence[re.Match[str]]) -> None:
@@ -110,7 +106,9 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
         raise FredError(f"{log.path}: times of the CPU (-C 1), which do not include the network's; run it without -C")
     if "time" not in program.columns:
         raise FredError(f"{log.path}: the log has no line `# size count ... time ...`")
+    rows = [(number, _aligned(words, program.columns)) for number, words in rows]
     place = program.columns.index("time")
+    _check_bandwidths(log, [words for _, words in rows], place)
     wrong = program.columns.index("#wrong") if "#wrong" in program.columns else 0
     group = program.ranks[0][1] if program.ranks else "0"
     hosts = [host for _, where, host in program.ranks if where == group]
@@ -123,12 +121,39 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
             yield Skipped("were cut off")
         elif not words[0].strip("0"):
             yield Skipped("had size 0")
+        elif not words[place].strip("0."):
+            yield Skipped("had time 0")
         elif wrong and len(words) > wrong and words[wrong].strip("0.") not in ("", "N/A"):
             yield _WRONG
         else:
             where = f"{log.path}:{number}"
             size, microseconds = log.number(words[0], "size", where), log.number(words[place], "time", where)
             yield Measurement(*setting, size, microseconds * 1e-6, machines=len(set(hosts)))
+
+
+def _aligned(words: list[str], columns: Sequence[str]) -> list[str]:
+    """Return the words of a row, with empty ones for `redop` and `root` where the program leaves them blank."""
+    words, full = list(words), len(columns) - ("timestamp" in columns)
+    for column, pattern in (("redop", r"[a-z]"), ("root", r"-?\d+$")):
+        at = columns.index(column) if column in columns else len(words)
+        if at < len(words) and not re.match(pattern, words[at]):
+            words.insert(at, "")
+        elif at < len(words) and column == "root" and not words[at - 1] and len(words) < full:
+            words.insert(at, "")  # the integer is a time
+    return words
+
+
+def _check_bandwidths(log: BenchmarkLog, rows: Sequence[Sequence[str]], place: int) -> None:
+    """Raise FredError if most algorithm bandwidths are not size / time: the columns are others than the header says."""
+    full = [row for row in rows if len(row) > place + 2 and re.fullmatch(r"[\d.]+", row[place]) and row[0].isdecimal()]
+    large = [row for row in full if re.fullmatch(r"\d{1,15}", row[0]) and re.fullmatch(r"[\d.]+", row[place + 1])]
+    pairs = [(int(row[0]) / float(row[place]) / 1e3, float(row[place + 1])) for row in large if float(row[place]) > 0]
+    wrong = [pair for pair in pairs if pair[1] >= 0.1 and abs(pair[0] / pair[1] - 1) > 0.2]
+    if 2 * len(wrong) > sum(1 for _, stated in pairs if stated >= 0.1):
+        raise FredError(
+            f"{log.path}: `algbw` is not size / `time`, so the columns are not those of the line `# size count ...`; correct "
+            "that line, or write a table with the header `library,operation,nodes,bytes,microseconds`"
+        )
 
 
 def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
