@@ -66,6 +66,7 @@ EXPECTED = ("nccl", "allreduce", 4, [(size, round(microseconds(4, size), 2)) for
 @pytest.mark.parametrize(
     "prefix",
     [
+        "> ",
         "[1,0]<stdout>:",
         "[prterun-node-0-77@1,0]<stdout>: ",
         "0: ",
@@ -171,6 +172,9 @@ def test_per_iteration_columns_and_the_format_of_2019_are_read(tmp_path):
 def test_members_follow_from_bandwidths_if_the_head_of_a_log_is_missing(tmp_path):
     rows = "".join(row(size, microseconds(4, size), 4) for size in SIZES)
     assert summary(read(written(tmp_path, "allreduce.log", rows))) == EXPECTED
+    elided = "".join(ranks(4).splitlines(keepends=True)[place] for place in (0, 3))
+    some = read(written(tmp_path, "elided.log", log().replace(ranks(4), elided)))
+    assert {(each.nodes, each.machines) for each in some} == {(4, 0)}
     for members in range(2, 40):
         factor = 2 * (members - 1) / members
         assert members_by_bandwidths("allreduce", [(f"{9.0:.4f}", f"{9 * factor:.4f}")]) == members
@@ -245,6 +249,11 @@ def test_imb_has_the_time_of_the_slowest_and_all_numbers_of_processes(tmp_path):
     path = written(tmp_path, "imb.txt", head.format("Allreduce", 2) + rows + head.format("Allgather", 4) + rows)
     rows_read = [(each.operation, each.nodes, each.size, round(1e6 * each.seconds, 2)) for each in read(path)]
     assert rows_read == [("allreduce", 2, 1024, 20.2), ("allgather", 4, 4096, 20.2)]
+    ccl = (
+        "# Benchmarking: allreduce\n# #processes: 2\n  #bytes  #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]  stddev[%]\n"
+    )
+    ccl += "     1024           16         9.10        12.25        10.60       6.1\n"
+    assert summary(read(written(tmp_path, "ccl.txt", ccl))) == ("textbook", "allreduce", 2, [(1024, 12.25)])
     pair = "# Benchmarking PingPong\n# #processes = 2\n       #bytes #repetitions      t[usec]   Mbytes/sec\n 8         1000         1.72         4.64\n"
     assert summary(read(written(tmp_path, "pair.txt", pair))) == ("textbook", "point-to-point", 2, [(8, 1.72)])
 
@@ -282,6 +291,10 @@ def test_nccom_has_its_ranks_in_the_command_or_in_the_bandwidths(tmp_path):
     command = "$ nccom-test -r 64 -N 2 -d fp32 allg --hosts a b\n"
     gathered = read(written(tmp_path, "b.txt", command + NCCOM + rows))
     assert summary(gathered) == ("textbook", "allgather", 64, expected) and gathered[0].machines == 2
+    failed = read_file(
+        written(tmp_path, "allr.txt", NCCOM + rows + "    33554432    Failure running neuron-bench - log file a b\n")
+    )
+    assert failed.skipped == {"failed": 1} and failed.measurements[0].nodes == 8
     record = {"size(B)": 1024, "count(elems)": 1024, "time:avg(us)": 124.45, "algbw(GB/s)": 4.0004, "busbw(GB/s)": 7.0007}
     assert summary(read(written(tmp_path, "c.json", json.dumps({"results": [record]})))) == (
         "textbook",

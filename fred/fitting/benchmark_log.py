@@ -30,6 +30,7 @@ _MOSTLY = (  # prefixes if most lines have them
     re.compile(r"\s*\d+:(?: |$)"),  # srun --label
     re.compile(r"[A-Za-z][\w.-]*:(?: |$)"),  # pdsh, dsh, clush
     re.compile(r"\[[\w.-]+\] "),  # mpirun -prepend-rank, of Hydra
+    re.compile(r"> ?"),  # a quotation
     re.compile(r"[\w./-]+ +\| ?"),  # docker compose, kubetail
 )
 _LAUNCHED = re.compile(  # up to the program, whose -n is another one
@@ -114,7 +115,7 @@ class BenchmarkLog:
 
     def _require(self, place: str, library: str, operations: Sequence[str], members: int) -> None:
         """Raise FredError for everything that is missing, with one command that adds it all."""
-        in_name = re.findall(r"(?<!\d)\d{1,5}(?!\d)", self.path.stem)
+        in_name = re.findall(r"(?<![0-9a-zA-Z])\d{1,5}(?![0-9a-zA-Z])", self.path.stem)
         lacks = [
             ("the library", "library=nccl", library),
             ("the operation", "operation=allreduce", operations),

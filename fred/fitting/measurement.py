@@ -12,7 +12,7 @@ LIBRARY_NAMES = {name: name for name in LIBRARIES if name != "in use"} | {"rccl"
 LIBRARY_NAMES |= dict.fromkeys(("mpi", "openmpi", "mpich", "osu", "imb", "ccl", "oneccl", "hccl", "nccom", "neuron"), TEXTBOOK)
 _OPERATIONS = {name.replace("-", ""): name for name in LIBRARIES["nccl"]} | {"bcast": "broadcast", "alltoall": "all-to-all"}
 _OPERATIONS |= {"allr": "allreduce", "allg": "allgather", "redsct": "reduce-scatter"}  # as nccom-test abbreviates them
-_OPERATIONS |= dict.fromkeys(("p2p", "pt2pt", "sendrecv", "send", "pingpong"), "point-to-point")
+_OPERATIONS |= dict.fromkeys(("p2p", "pt2pt", "sendrecv", "send", "pingpong", "permute"), "point-to-point")
 _OTHER_OPERATIONS = re.compile(r"(all)?(gather|scatter|toall)v(?!\d)|hypercube|neighbo|nonblocking|pingping|barrier")
 _FACTORS = {"allreduce": 2.0, **dict.fromkeys(("allgather", "reduce-scatter", "all-to-all", "gather", "scatter"), 1.0)}
 _MOST_MEMBERS = 1e5

@@ -1,7 +1,8 @@
-"""Intel MPI Benchmarks: the output of IMB-MPI1, with all numbers of processes.
+"""Intel MPI Benchmarks and oneCCL's benchmark: the output of IMB-MPI1, with all numbers of processes.
 
-Source: output of versions 2018 and 2021. The time is that of the slowest process, as in the tool's own bandwidths. An
-allgather, alltoall, gather or scatter is measured by the size of each process's part; FRED counts the whole.
+Source: output of versions 2018 and 2021, and oneCCL's `examples/benchmark`. The time is that of the slowest process, as in the
+tool's own bandwidths. An allgather, alltoall, gather or scatter is measured by the size of each process's part; FRED counts the
+whole.
 """
 
 import re
@@ -22,7 +23,7 @@ def sniff(head: str, name: str) -> bool:
         head: text of the file.
         name: name of the file.
     """
-    return "# Benchmarking " in head and "#repetitions" in head
+    return "# Benchmarking" in head and "#bytes" in head
 
 
 def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
@@ -36,14 +37,14 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     name, processes, columns = "", 0, [""]
     for number, line in log.lines():
         words = line.split()
-        if match := re.match(r"\s*#\s*Benchmarking (\S+)", line):
+        if match := re.match(r"\s*#\s*Benchmarking:? (\S+)", line):
             name, processes = match[1], 0
-        elif match := re.match(r"\s*#\s*#processes = (\d{1,9})", line):
+        elif match := re.match(r"\s*#\s*#?processes(?: =|:) (\d{1,9})", line):
             processes = int(match[1])
-        elif words and words[0] in ("#bytes", "#") and "#repetitions" in words:
+        elif words and words[0] in ("#bytes", "#") and "#bytes" in line:
             columns = [word for word in words if word != "#"]
         elif name and words and words[0].isdecimal() and processes:
-            time = next((columns.index(column) for column in ("t_max[usec]", "t[usec]") if column in columns), 0)
+            time = next((columns.index(column) for column in ("t_max[usec]", "t[usec]", "avg[usec]") if column in columns), 0)
             named = operations_in(name)
             if len(named) != 1 or not time:
                 yield Skipped(f"are of `{name}`, which FRED has no cost for", _RUN)

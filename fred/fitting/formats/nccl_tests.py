@@ -114,6 +114,8 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
     hosts = [host for _, where, host in program.ranks if where == group]
     named = operations_in(program.name or log.values.get("operation", log.path.stem))
     bandwidths = [(words[place + 1], words[place + 2]) for _, words in rows if len(words) > place + 2]
+    if len({group for _, group, _ in program.ranks}) == 1 and len(hosts) <= max(rank for rank, _, _ in program.ranks):
+        hosts = [""] * (1 + max(rank for rank, _, _ in program.ranks))  # some lines are missing, so the machines are unknown
     members = len(hosts) or (members_by_bandwidths(named[0], bandwidths) if len(named) == 1 else 0)
     setting = log.setting("nccl", program.name, members, rows[0][0])
     for number, words in rows:
@@ -128,7 +130,7 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
         else:
             where = f"{log.path}:{number}"
             size, microseconds = log.number(words[0], "size", where), log.number(words[place], "time", where)
-            yield Measurement(*setting, size, microseconds * 1e-6, machines=len(set(hosts)))
+            yield Measurement(*setting, size, microseconds * 1e-6, machines=len({*hosts} - {""}))
 
 
 def _aligned(words: list[str], columns: Sequence[str]) -> list[str]:

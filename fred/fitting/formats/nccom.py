@@ -11,7 +11,8 @@ from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, members_by_bandwidths, operations_in
 
 TOOL = "nccom-test"
-_TIMES = ("time:avg(us)", "time(us)", "time:p50(us)")
+_TIMES = re.compile(r"time(:avg)?\(us\)|time:p\d+\(us\)")
+_GROUP = re.compile(r"--data-parallel-dimension[ =](\d{1,9})")  # as many ranks take part in an operation
 _COMMAND = re.compile(
     r"\bnccom-test\b.*?\b(all_?reduce|allr|all_?gather|allg|reduce_scatter|redsct|alltoallv?|sendrecv|permute)\b.*"
 )
@@ -24,7 +25,7 @@ def sniff(head: str, name: str) -> bool:
         head: text of the file.
         name: name of the file.
     """
-    return "size(B)" in head and "count(elems)" in head and any(time in head for time in _TIMES)
+    return "size(B)" in head and "count(elems)" in head and bool(_TIMES.search(head))
 
 
 def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
@@ -37,7 +38,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """
     rows = list(_rows(log))
     command = _COMMAND.search(log.text)
-    ranks = re.search(r"(?:-r|--nworkers)[ =](\d{1,9})", command[0]) if command else None
+    ranks = command and (_GROUP.search(command[0]) or re.search(r"(?:-r|--nworkers)[ =](\d{1,9})", command[0]))
     machines = re.search(r"(?:-N|--nnodes)[ =](\d{1,9})", command[0]) if command else None
     bandwidths = [(row["algbw(GB/s)"], row["busbw(GB/s)"]) for row in rows if "busbw(GB/s)" in row]
     operation = command[1] if command else "" if operations_in(log.path.stem) else log.values.get("operation", "")
@@ -48,12 +49,14 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     members = int(ranks[1]) if ranks else members_by_bandwidths(named[0], bandwidths) if len(named) == 1 else 0
     setting = log.setting(TEXTBOOK, operation, members)
     for number, row in enumerate(rows, start=1):
-        time = next((name for name in _TIMES if name in row), "")
+        times = sorted((name for name in row if _TIMES.fullmatch(name)), key=lambda name: ("p" in name, name != "time:p50(us)"))
         place = f"{log.path}: row {number}"
-        if not time or "busbw(GB/s)" not in row:
+        if not row.get("count(elems)", "").isdecimal():
+            yield Skipped("failed")
+        elif not times or "busbw(GB/s)" not in row:
             yield Skipped("were cut off")
         else:
-            size, microseconds = log.number(row["size(B)"], "size(B)", place), log.number(row[time], time, place)
+            size, microseconds = log.number(row["size(B)"], "size(B)", place), log.number(row[times[0]], times[0], place)
             yield Measurement(*setting, size, microseconds * 1e-6, machines=int(machines[1]) if machines else 0)
 
 
