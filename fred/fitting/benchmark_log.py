@@ -97,6 +97,8 @@ class BenchmarkLog:
             raise FredError(f"{place}: `{words}` names several operations: {listed(named)}")
         if not named and words != stem:
             raise FredError(f"{place}: unknown operation `{words}`; expected one of {listed(tuple(LIBRARIES['nccl']))}")
+        if nodes == 1:
+            raise FredError(f"{place}: one member, which sends no message; measure at least two")
         members = self._members(nodes, place) or (2 if named == ["point-to-point"] else 0)
         self._require(place, name, named, members)
         return Setting(LIBRARY_NAMES[name.lower()], named[0], members)

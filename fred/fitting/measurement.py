@@ -15,6 +15,7 @@ _OPERATIONS |= {"allr": "allreduce", "allg": "allgather", "redsct": "reduce-scat
 _OPERATIONS |= dict.fromkeys(("p2p", "pt2pt", "sendrecv", "send", "pingpong", "permute"), "point-to-point")
 _OTHER_OPERATIONS = re.compile(r"(all)?(gather|scatter|toall)v(?!\d)|hypercube|neighbo|nonblocking|pingping|barrier")
 _FACTORS = {"allreduce": 2.0, **dict.fromkeys(("allgather", "reduce-scatter", "all-to-all", "gather", "scatter"), 1.0)}
+NUMBER = re.compile(r"\d{1,15}(\.\d{0,15})?([eE][+-]?\d{1,2})?")  # as tools print times and bandwidths
 _MOST_MEMBERS = 1e5
 
 

@@ -4,7 +4,6 @@ Sources: `src/util.cu` (2.19.6) and the logs of 2019. Sizes are those of the lar
 operations out of place.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any
 
 from fred.base.errors import FredError
 from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.measurement import Measurement, Skipped, members_by_bandwidths, operations_in
+from fred.fitting.measurement import NUMBER, Measurement, Skipped, members_by_bandwidths, operations_in
 
 TOOL = "nccl-tests"
 _RANK = re.compile(r"[#\s]*Rank\s+(\d{1,9})\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
@@ -147,9 +146,9 @@ def _aligned(words: list[str], columns: Sequence[str]) -> list[str]:
 
 def _check_bandwidths(log: BenchmarkLog, rows: Sequence[Sequence[str]], place: int) -> None:
     """Raise FredError if most algorithm bandwidths are not size / time: the columns are others than the header says."""
-    full = [row for row in rows if len(row) > place + 2 and re.fullmatch(r"[\d.]+", row[place]) and row[0].isdecimal()]
-    large = [row for row in full if re.fullmatch(r"\d{1,15}", row[0]) and re.fullmatch(r"[\d.]+", row[place + 1])]
-    pairs = [(int(row[0]) / float(row[place]) / 1e3, float(row[place + 1])) for row in large if float(row[place]) > 0]
+    cells = [(row[0], *row[place : place + 2]) for row in rows if len(row) > place + 2]
+    numbers = [tuple(map(float, row)) for row in cells if all(map(NUMBER.fullmatch, row))]
+    pairs = [(size / time / 1e3, stated) for size, time, stated in numbers if time > 0]
     wrong = [pair for pair in pairs if pair[1] >= 0.1 and abs(pair[0] / pair[1] - 1) > 0.2]
     if 2 * len(wrong) > sum(1 for _, stated in pairs if stated >= 0.1):
         raise FredError(
@@ -164,7 +163,7 @@ def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     if len(hosts) == 1:
         raise FredError(f"{log.path}: one rank, which sent no message; start at least two: `{_RUN} -J {log.path.name}`")
     arguments = re.search(r'"args"\s*:\s*(\[[^\]]*\])', log.text)
-    program = _PROGRAM.search(str(json.loads(arguments[1])) if arguments else "")
+    program = _PROGRAM.search(arguments[1] if arguments else "")
     results = log.records("results")
     if results:
         setting = log.setting("nccl", program[1] if program else "", len(hosts))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, members_by_bandwidths, operations_in
+from fred.fitting.measurement import NUMBER, TEXTBOOK, Measurement, Skipped, members_by_bandwidths, operations_in
 
 TOOL = "nccom-test"
 _TIMES = re.compile(r"time(:avg)?\(us\)|time:p\d+\(us\)")
@@ -40,9 +40,9 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     command = _COMMAND.search(log.text)
     ranks = command and (_GROUP.search(command[0]) or re.search(r"(?:-r|--nworkers)[ =](\d{1,9})", command[0]))
     machines = re.search(r"(?:-N|--nnodes)[ =](\d{1,9})", command[0]) if command else None
-    bandwidths = [(row["algbw(GB/s)"], row["busbw(GB/s)"]) for row in rows if "busbw(GB/s)" in row]
+    bandwidths = [(row["algbw(GB/s)"], row["busbw(GB/s)"]) for row in rows if {"algbw(GB/s)", "busbw(GB/s)"} <= {*row}]
     operation = command[1] if command else "" if operations_in(log.path.stem) else log.values.get("operation", "")
-    bandwidths = [pair for pair in bandwidths if all(re.fullmatch(r"[\d.]+(e[+-]?\d+)?", text) for text in pair)]
+    bandwidths = [pair for pair in bandwidths if all(map(NUMBER.fullmatch, pair))]
     if not command and any(float(bus) > float(algorithm) for algorithm, bus in bandwidths):
         operation = "allreduce"  # the only one with more on the bus than the size
     named = operations_in(operation or log.path.stem)
@@ -53,7 +53,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         place = f"{log.path}: row {number}"
         if not row.get("count(elems)", "").isdecimal():
             yield Skipped("failed")
-        elif not times or "busbw(GB/s)" not in row:
+        elif not times or not {"size(B)", "busbw(GB/s)"} <= {*row}:
             yield Skipped("were cut off")
         else:
             size, microseconds = log.number(row["size(B)"], "size(B)", place), log.number(row[times[0]], times[0], place)

@@ -11,6 +11,7 @@ from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.measurement import Measurement, Skipped
 
 TOOL = "rccl-tests"
+_NEEDED = {"name", "ranks", "size", "inPlace", "time", "busBw"}
 
 
 def sniff(head: str, name: str) -> bool:
@@ -38,7 +39,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     for number, row in enumerate(rows, start=1):
         place = f"{log.path}: record {number}"
         values = {name: str(value).strip() for name, value in row.items() if name}
-        if None in row.values() or "busBw" not in values:
+        if None in row.values() or _NEEDED - {*values}:
             yield Skipped("were cut off")
         elif values["inPlace"] not in ("0", "false", "False"):
             continue
