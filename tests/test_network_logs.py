@@ -136,6 +136,12 @@ def test_members_of_a_split_are_the_ranks_of_one_group(tmp_path):
     assert {(each.nodes, each.machines) for each in read(written(tmp_path, "a.log", text))} == {(2, 2)}
 
 
+def test_copies_with_several_ranks_each_are_refused_too(tmp_path):
+    """Two machines with two ranks each, built without MPI: ranks 0 and 1 are there twice."""
+    text = START * 2 + ranks(1, 2) * 2 + COLUMNS + "".join(row(size, microseconds(2, size), 2) for size in SIZES)
+    assert "same numbers" in refusal("fit-network", written(tmp_path, "all_reduce.log", text))
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_processes_that_ran_alone_are_refused_with_the_way_to_build_them(copies, tmp_path):
     text = START * copies + ranks(1) * copies + COLUMNS * copies + row(1024, 6.0, 1) * copies

@@ -125,7 +125,7 @@ class BenchmarkLog:
         ]
         if missing := [(name, cure) for name, cure, value in lacks if not value]:
             cures = ",".join([f"{key}={value}" for key, value in self.values.items()] + [cure for _, cure in missing])
-            names = " and ".join(name for name, _ in missing)
+            names = listed([name for name, _ in missing])
             example = " (N: that number; in a file's name: np8)" if "nodes=N" in cures else ""
             raise FredError(f"{place}: the file does not say {names}; with your values: {self.command(values=cures)}{example}")
 

@@ -83,6 +83,9 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             elif (match := _PROGRAM.search(line)) and "concluded" not in line:
                 name = match[1]
                 program.name = program.name if rows else name
+        numbers = [rank for rank, _, _ in program.ranks]
+        if rows and len({*numbers}) < len(numbers):
+            raise _unconnected(log, "processes whose ranks have the same numbers")
         if rows:
             is_usual = not program.columns and _ROW.search(lines[rows[0][0] - 1][1])
             program.columns = [*_COLUMNS] if is_usual else program.columns
@@ -93,10 +96,15 @@ def _check_connected(log: BenchmarkLog, ranks: Sequence[re.Match[str]]) -> None:
     """Raise FredError if every process has rank 0: they ran alone."""
     if ranks and all(int(match[1]) == 0 for match in ranks):
         copies = f"{len(ranks)} processes that all have rank 0" if len(ranks) > 1 else "one rank"
-        raise FredError(
-            f"{log.path}: the log is of {copies}: each ran alone, and no message was sent (busbw 0). Build nccl-tests with "
-            f"`{_BUILD}` and start it with `{_RUN}`: its log then lists ranks 0 and 1"
-        )
+        raise _unconnected(log, copies)
+
+
+def _unconnected(log: BenchmarkLog, processes: str) -> FredError:
+    """Return the error for processes that do not know of each other."""
+    return FredError(
+        f"{log.path}: the log is of {processes}: each ran alone, without a message between them (busbw 0 of a single rank). "
+        f"Build nccl-tests with `{_BUILD}` and start it with `{_RUN}`: its log then lists ranks 0 and 1"
+    )
 
 
 def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]]) -> Iterator[Measurement | Skipped]:
