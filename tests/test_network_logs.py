@@ -107,8 +107,9 @@ def test_several_programs_in_one_log_are_those_in_several_files(tmp_path):
     small, large = written(tmp_path, "n4.log", log(4)), written(tmp_path, "n8.log", log(8))
     both = written(tmp_path, "both.log", log(4) + log(8))
     assert read(both) == read(small, large)
-    gathered = written(tmp_path, "two.log", log(4) + log(4, "all_gather_perf"))
+    gathered = written(tmp_path, "two.log", log(4) + log(4, "all_gather_perf") + log(4, "alltoallv_perf"))
     assert [each.operation for each in read(gathered)] == ["allreduce"] * 3 + ["allgather"] * 3
+    assert "3 rows left out: are of `alltoallv_perf`" in read_file(gathered).sentence
 
 
 def test_several_files_tell_the_algorithms_of_allreduces_apart(tmp_path):
@@ -344,6 +345,7 @@ def test_perftest_latencies_are_read_and_rates_are_not(tmp_path):
         ("a.csv", "backend,collective,world_size,size_mb,time_ms,algbw_gbps\nnccl,all_reduce,4,1,2.5,1\n"),
         ("nccl-allreduce-np4.csv", "size (bytes),iterations,time (seconds)\n1048576,9,0.0025\n"),
         ("nccl-allreduce-np4.csv", "size,time\n(KB),(ms)\n1024,2.5\n"),
+        ("a.tsv", "Collective\tRanks\tMessage size [KiB]\tMedian time [us]\tP99 [us]\tLibrary\nAllReduce\t4\t1024\t2500\t1\tNCCL\n"),
         ("nccl.csv", "op;message size;avg latency;nodes\nall_reduce;1 MiB;2500 us;4\n"),
         ("a.txt", "perf test\n  size(B)   count  op   time(us)  busbw(GB/s)  backend  primitive  ranks\n1048576  2  sum  2500  1  nccl  allreduce  4\n"),
         ("a.md", "| payload | algbw | ranks | lib | coll |\n| --- | ---: | --- | --- | --- |\n| 1MB | 0.4194304GBps | 4 | rccl | all_reduce |\n"),
@@ -379,6 +381,7 @@ def test_columns_of_unknown_names_are_asked_for_with_a_command_that_works(tmp_pa
         ("bytes,seconds,nodes\n8,1,1\n", "`nodes` is `1`"),
         ("bytes,seconds,nodes,sorce\n8,1,2,a\n", "did you mean `source`"),
         ("bytes,time_ms,time_us,nodes\n8,1,2,2\n", "--columns milliseconds=time_ms"),
+        ("bytes,time_ms,nodes,world_size\n8,1,2,16\n", "--columns nodes=world_size"),
     ],
 )
 def test_what_is_no_table_of_times_is_refused_without_showing_a_line_as_columns(text, message, tmp_path):

@@ -22,7 +22,7 @@ _NEAR = 0.15
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the files of measurements, what the files do not say, and the output."""
     parser.description = (
-        "Fit latency, bandwidth and the algorithm of allreduces to measured times of operations of NCCL, Gloo or MPI, and print "
+        "Fit latency, bandwidth and the algorithm of allreduces to times of operations of NCCL, Gloo or MPI, and print "
         "the `network:` block of a scenario, with its errors."
     )
     tools = ", ".join(form.tool for form in FORMATS)

@@ -69,6 +69,16 @@ class Skipped:
     cure: str = ""
 
 
+def unknown(program: str, cure: str = "") -> Skipped:
+    """Return the reason to leave out a row of an operation that FRED has no cost for.
+
+    Args:
+        program: its name.
+        cure: what to run instead.
+    """
+    return Skipped(f"are of `{program}`, which FRED has no cost for", cure)
+
+
 def operations_in(text: str) -> list[str]:
     """Return the operations that a text names, in FRED's words.
 

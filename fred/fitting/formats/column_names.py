@@ -90,7 +90,7 @@ def recognise(name: str) -> Column | None:
         return Column(*_EXACT[name.strip().lower()])
     if name.strip().startswith(("(", "[")):  # a unit alone
         return None
-    words = re.findall(r"[a-zµ]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
+    words = re.findall(r"[a-zµ]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z][a-zA-Z])", " ", name).lower())
     text = " ".join(words)
     bare = re.sub(r"^(num|number of|total|n) ", "", text)
     if text == "ppn" or re.search(r"(gpus?|ranks?|procs?|processes|tasks|ntasks|devices) per (node|machine|host)", text):

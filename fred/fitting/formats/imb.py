@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.formats.osu import PARTS
-from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, operations_in
+from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, operations_in, unknown
 
 TOOL = "Intel MPI benchmarks"
 _RUN = "mpirun -np 4 -ppn 1 IMB-MPI1 -npmin 4 Allreduce > imb.txt"
@@ -47,7 +47,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             time = next((columns.index(column) for column in ("t_max[usec]", "t[usec]", "avg[usec]") if column in columns), 0)
             named = operations_in(name)
             if len(named) != 1 or not time:
-                yield Skipped(f"are of `{name}`, which FRED has no cost for", _RUN)
+                yield unknown(name, _RUN)
             elif len(words) < len(columns):
                 yield Skipped("were cut off")
             elif words[0] == "0":

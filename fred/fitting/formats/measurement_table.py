@@ -201,7 +201,8 @@ def _one_of_a_kind(log: BenchmarkLog, chosen: Mapping[int, Column]) -> dict[int,
         names = [column.name for column in best.values() if column.kind == kind]
         if len(names) > 1:
             ours = {"time": "milliseconds", "size": "bytes", "delay": "delay_ms"}.get(kind, kind)
-            cure = log.command(columns=f"{ours}={names[0]}", **_stated(log))
+            theirs = next((name for name in names if name.lower() not in ("nodes", "machines")), names[0])  # ranks
+            cure = log.command(columns=f"{ours}={theirs}", **_stated(log))
             raise FredError(
                 f"{log.path}: the columns {listed(names)} say the same thing; leave one of them out, or choose: {cure}"
             )

@@ -11,7 +11,7 @@ from typing import Any
 
 from fred.base.errors import FredError
 from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.measurement import NUMBER, Measurement, Skipped, members_by_bandwidths, operations_in
+from fred.fitting.measurement import NUMBER, Measurement, Skipped, members_by_bandwidths, operations_in, unknown
 
 TOOL = "nccl-tests"
 _RANK = re.compile(r"[#\s]*Rank\s+(\d{1,9})\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
@@ -113,6 +113,9 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
         raise FredError(f"{log.path}: times of the CPU (-C 1), which do not include the network's; run it without -C")
     if "time" not in program.columns:
         raise FredError(f"{log.path}: the log has no line `# size count ... time ...`")
+    if program.name and not operations_in(program.name):
+        yield from (unknown(program.name, _RUN) for _ in rows)
+        return
     rows = [(number, _aligned(words, program.columns)) for number, words in rows]
     place = program.columns.index("time")
     _check_bandwidths(log, [words for _, words in rows], place)

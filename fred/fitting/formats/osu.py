@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
-from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, operations_in
+from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, operations_in, unknown
 
 TOOL = "OSU micro-benchmarks"
 PARTS = ("allgather", "all-to-all", "gather", "scatter")  # measured by the size of a part
@@ -79,6 +79,4 @@ def _unread(title: str) -> Skipped:
         return Skipped(
             "are of a bandwidth test, whose times have no latency", "mpirun -np 2 -N 1 osu_latency > osu_latency.txt"
         )
-    return Skipped(
-        f"are of `{title}`, which FRED has no cost for", "mpirun -np 4 -N 1 osu_allreduce -f > osu_allreduce-np4.txt"
-    )
+    return unknown(title, "mpirun -np 4 -N 1 osu_allreduce -f > osu_allreduce-np4.txt")
