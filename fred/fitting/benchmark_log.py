@@ -106,14 +106,14 @@ class BenchmarkLog:
     def _members(self, nodes: int, place: str) -> int:
         """Return the number of members: of the file, of --values, or of the file's name; 0: unknown."""
         key = next((key for key in MEMBERS if key in self.values), "")
-        stated = self.number(self.values[key], key, "--values") if key else 0.0
-        if stated and (stated != int(stated) or stated < 2):
+        number = self.number(self.values[key], key, "--values") if key else 0.0
+        if number and (number != int(number) or number < 2):
             raise FredError(f"--values {key}={self.values[key]}: expected a whole number from 2 on")
-        if nodes and stated and nodes != stated:
+        if nodes and number and nodes != number:
             raise FredError(f"--values {key}={self.values[key]}: {place} has {nodes} members; leave it out")
         named = _NAMED_MEMBERS.search(self.path.stem.lower())
         in_name = int(named[1] or named[2]) if named else 0
-        return nodes or int(stated) or (in_name if in_name > 1 else 0)
+        return nodes or int(number) or (in_name if in_name > 1 else 0)
 
     def _require(self, place: str, library: str, operations: Sequence[str], members: int) -> None:
         """Raise FredError for everything that is missing, with one command that adds it all."""

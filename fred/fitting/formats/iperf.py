@@ -44,10 +44,10 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """
     is_json = log.text.lstrip().startswith("{")
     rate, seconds, latency = _of_json(log) if is_json else _of_text(log)
-    stated = next((log.values[key] for key in ("delay_ms", "round_trip_ms") if key in log.values), None)
-    if latency is None and stated is None:
-        again = "the same command with -J" if not is_json else "the test without -R, on Linux"
-        cure = f"run {again}, such as `{_RUN}`, or add it, such as {log.command(values='delay_ms=0.1')}"
+    value = next((log.values[key] for key in ("delay_ms", "round_trip_ms") if key in log.values), None)
+    if latency is None and value is None:
+        command = "the same command with -J" if not is_json else "the test without -R, on Linux"
+        cure = f"run {command}, such as `{_RUN}`, or add it, such as {log.command(values='delay_ms=0.1')}"
         raise FredError(f"{log.path}: no round-trip time, so no latency; {cure}")
     size = rate * seconds
     yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, seconds + (latency or 0.0), latency)
@@ -58,7 +58,7 @@ def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
     try:
         report = _report(log.text)
         if "error" in report:
-            raise FredError(f"{log.path}: the test failed: {report['error']}; run it again")
+            raise FredError(f"{log.path}: the test failed: {report['error']}; run it command")
         end = report["end"]
         _check_protocol(log, report.get("start", {}).get("test_start", {}).get("protocol", "TCP"))
         total = end["sum_received"]
@@ -66,7 +66,7 @@ def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
         numbers = float(total["bits_per_second"]) / 8, float(total["seconds"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FredError(
-            f"{log.path}: no total of the receiver (end.sum_received): the test was cut off; run it again: `{_RUN}`"
+            f"{log.path}: no total of the receiver (end.sum_received): the test was cut off; run it command: `{_RUN}`"
         ) from None
     times = [float(time) for time in streams if time]
     rate, seconds = (
@@ -90,7 +90,7 @@ def _of_text(log: BenchmarkLog) -> tuple[float, float, float | None]:
     received = [row for row in rows if "receiver" in row[6]]
     totals = [row for row in received or rows if row[0] == "SUM"] or received or rows
     if not totals:
-        raise FredError(f"{log.path}: no rate: the test was cut off, or failed; run it again: `{_RUN}`")
+        raise FredError(f"{log.path}: no rate: the test was cut off, or failed; run it command: `{_RUN}`")
     _, begin, end, number, prefix, unit, _ = max(totals, key=lambda row: float(row[2]) - float(row[1]))
     scale = _PREFIXES[prefix] / 8 if unit == "bits" else 1024.0 ** "KMGT".find(prefix) * 1024 if prefix else 1.0
     return log.number(number, "Bitrate", str(log.path)) * scale, float(end) - float(begin), None

@@ -38,7 +38,7 @@ _DELIMITERS = (",", ";", "\t", "|", r"\s{2,}", r"\s+")
 _BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as large
 _CUT = 0.8  # similarity from which on an unknown column is taken for a typing error
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg", "none")  # of a column `op`, in the words of nccl-tests
-_WANTED = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}
+_QUANTITIES = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}
 _UNIT = re.compile(r"[\[(][^\[\]()]*[\])]")
 _CELL = re.compile(r"([\d.,]+(?:[eE][+-]?\d+)?)\s*([a-zA-Zµ]+)")
 
@@ -72,7 +72,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     table = _json_table(log) if log.text.lstrip()[:1] in ("[", "{") else _text_table(log)
     columns = _columns(log, table.names)
     kinds = {column.kind for column in columns.values()}
-    if not _is_enough(kinds):
+    if not _has_measurements(kinds):
         raise _refusal(log, [table.names, *(cells for _, cells in table.rows[:1])])
     sizes = [
         row[place] for place, column in columns.items() if column.kind == "size" for _, row in table.rows if place < len(row)
@@ -156,11 +156,11 @@ def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: f
             f"{log.path}: the column `{column.name}` has no unit; name it `{column.name} (GB/s)`, or add the durations"
         )
     names = ("bytes", "megabytes") if column.kind == "size" else ("microseconds", "milliseconds", "seconds")
-    cure = log.command(columns=f"{names[0]}={column.name}", **_stated(log))
+    cure = log.command(columns=f"{names[0]}={column.name}", **_values_option(log))
     raise FredError(f"{log.path}: the column `{column.name}` has no unit; say it: {cure} (or {' or '.join(names[1:])})")
 
 
-def _stated(log: BenchmarkLog) -> dict[str, str]:
+def _values_option(log: BenchmarkLog) -> dict[str, str]:
     return {"values": ",".join(f"{key}={value}" for key, value in log.values.items())} if log.values else {}
 
 
@@ -169,7 +169,7 @@ def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
     lower = [name.strip().lower() for name in names]
     if twice := [name for name in lower if name and lower.count(name) > 1]:
         raise FredError(f"{log.path}: there are two columns `{twice[0]}`")
-    chosen: dict[int, Column] = {}
+    selected: dict[int, Column] = {}
     for ours, theirs in log.columns.items():
         column = recognise(ours)
         if ours not in COLUMNS or column is None:
@@ -178,31 +178,31 @@ def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
             raise FredError(
                 f"--columns {ours}={theirs}: {log.path} has no such column; it has {listed([*map(str.strip, names)])}"
             )
-        chosen[lower.index(theirs.lower())] = column._replace(name=theirs)
-    kinds = {column.kind for column in chosen.values()}
+        selected[lower.index(theirs.lower())] = column._replace(name=theirs)
+    kinds = {column.kind for column in selected.values()}
     unknown = []
     for place, name in enumerate(names):
         column = recognise(name)
-        if column is None and place not in chosen:
+        if column is None and place not in selected:
             unknown.append(name.strip())
-        elif column is not None and place not in chosen and column.kind not in kinds:
-            chosen[place] = column._replace(name=name.strip())
+        elif column is not None and place not in selected and column.kind not in kinds:
+            selected[place] = column._replace(name=name.strip())
     for name in unknown:
         if match := difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=_CUT):
             raise FredError(f"{log.path}: unknown column `{name}`; did you mean `{match[0]}`?")
-    return _one_of_a_kind(log, chosen)
+    return _one_of_a_kind(log, selected)
 
 
-def _one_of_a_kind(log: BenchmarkLog, chosen: Mapping[int, Column]) -> dict[int, Column]:
+def _one_of_a_kind(log: BenchmarkLog, selected: Mapping[int, Column]) -> dict[int, Column]:
     """Return one column of each kind: the best; raise FredError if two are as good."""
-    best = {place: column for place, column in chosen.items() if column.rank == min(
-        other.rank for other in chosen.values() if other.kind == column.kind)}  # fmt: skip
+    best = {place: column for place, column in selected.items() if column.rank == min(
+        other.rank for other in selected.values() if other.kind == column.kind)}  # fmt: skip
     for kind in {column.kind for column in best.values()} - {"text", "algbw"}:
         names = [column.name for column in best.values() if column.kind == kind]
         if len(names) > 1:
             ours = {"time": "milliseconds", "size": "bytes", "delay": "delay_ms"}.get(kind, kind)
             theirs = next((name for name in names if name.lower() not in ("nodes", "machines")), names[0])  # ranks
-            cure = log.command(columns=f"{ours}={theirs}", **_stated(log))
+            cure = log.command(columns=f"{ours}={theirs}", **_values_option(log))
             raise FredError(
                 f"{log.path}: the columns {listed(names)} say the same thing; leave one of them out, or choose: {cure}"
             )
@@ -212,26 +212,26 @@ def _one_of_a_kind(log: BenchmarkLog, chosen: Mapping[int, Column]) -> dict[int,
 def _text_table(log: BenchmarkLog) -> _Table:
     """Return the table in a text: the header is its first line with a size and a duration, or with a rate."""
     lines = list(log.lines())
-    wanted = {name.lower() for name in log.columns.values()}
+    required = {name.lower() for name in log.columns.values()}
     for at, (_, line) in enumerate(lines):
         for delimiter in _DELIMITERS:
             names = _cells(line.lstrip("# "), delimiter)
-            if not _are_names(names):
+            if not _is_header(names):
                 continue
             kinds = {column.kind for name in names if (column := recognise(name))}
-            if _is_enough(kinds) or (wanted and wanted <= {name.lower() for name in names}):
+            if _has_measurements(kinds) or (required and required <= {name.lower() for name in names}):
                 return _table(log, lines[at:], delimiter, names)
-    plain = [line for _, line in lines if line.strip() and not line.startswith("#")]
-    delimiter = next((each for each in _DELIMITERS[:4] if plain and each in plain[0]), "")
-    raise _refusal(log, [_cells(line, delimiter) for line in plain[:2]] if delimiter else [])
+    content = [line for _, line in lines if line.strip() and not line.startswith("#")]
+    delimiter = next((delimiter for delimiter in _DELIMITERS[:4] if content and delimiter in content[0]), "")
+    raise _refusal(log, [_cells(line, delimiter) for line in content[:2]] if delimiter else [])
 
 
-def _are_names(names: Sequence[str]) -> bool:
+def _is_header(names: Sequence[str]) -> bool:
     """Return True for names of columns, and not words of a log: several, short, of letters first."""
     return len(names) > 1 and all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names if name)
 
 
-def _is_enough(kinds: Collection[str]) -> bool:
+def _has_measurements(kinds: Collection[str]) -> bool:
     """Return True if columns of these kinds make measurements."""
     return "rate" in kinds or ("size" in kinds and ("time" in kinds or "algbw" in kinds))
 
@@ -244,7 +244,7 @@ def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
         rows: names of the columns, and the first row.
     """
     names = [name.strip() for name in rows[0]] if rows else []
-    if not _are_names(names):
+    if not _is_header(names):
         return FredError(
             f"{log.path}: no table, nor a log that FRED knows: nccl-tests, rccl-tests, OSU, IMB-MPI1, ds_bench, nccom-test, "
             "iperf3, perftest; write a table with the header `library,operation,nodes,bytes,microseconds`, a row for each time"
@@ -258,7 +258,7 @@ def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
     guesses = {"size": f"bytes={numbers[0]}", "time": f"milliseconds={numbers[-1]}"}
     columns = [f"{ours}={theirs}" for ours, theirs in log.columns.items()]
     columns += [guess for kind, guess in guesses.items() if kind not in kinds]
-    missing = " and no ".join(what for kind, what in _WANTED.items() if kind not in kinds)
+    missing = " and no ".join(columns_of_kind for kind, columns_of_kind in _QUANTITIES.items() if kind not in kinds)
     return FredError(
         f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}; name yours, "
         f"and what the file does not say, as in: {log.command(columns=','.join(columns), values=log.examples(kinds))}"
@@ -302,10 +302,10 @@ def _json_table(log: BenchmarkLog) -> _Table:
     if records is None:
         records = BenchmarkLog(log.path, f"[{log.text}").records("")
     names = list(dict.fromkeys(name for record in records for name in record))
-    rows = [[_plain(record.get(name, "")) for name in names] for record in records]
+    rows = [[_cell_text(record.get(name, "")) for name in names] for record in records]
     return _Table(names, list(enumerate(rows, start=1)))
 
 
-def _plain(value: object) -> str:
+def _cell_text(value: object) -> str:
     """Return the text of a cell."""
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)

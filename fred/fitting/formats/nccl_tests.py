@@ -159,9 +159,9 @@ def _check_bandwidths(log: BenchmarkLog, rows: Sequence[Sequence[str]], place: i
     """Raise FredError if most algorithm bandwidths are not size / time: the columns are others than the header says."""
     cells = [(row[0], *row[place : place + 2]) for row in rows if len(row) > place + 2]
     numbers = [tuple(map(float, row)) for row in cells if all(map(NUMBER.fullmatch, row))]
-    pairs = [(size / time / 1e3, stated) for size, time, stated in numbers if time > 0]
+    pairs = [(size / time / 1e3, printed) for size, time, printed in numbers if time > 0]
     wrong = [pair for pair in pairs if pair[1] >= 0.1 and abs(pair[0] / pair[1] - 1) > 0.2]
-    if 2 * len(wrong) > sum(1 for _, stated in pairs if stated >= 0.1):
+    if 2 * len(wrong) > sum(1 for _, printed in pairs if printed >= 0.1):
         raise FredError(
             f"{log.path}: `algbw` is not size / `time`, so the columns are not those of the line `# size count ...`; correct "
             "that line, or write a table with the header `library,operation,nodes,bytes,microseconds`"

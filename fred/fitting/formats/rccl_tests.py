@@ -11,7 +11,7 @@ from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.measurement import Measurement, Skipped, operations_in, unknown
 
 TOOL = "rccl-tests"
-_NEEDED = {"name", "ranks", "size", "inPlace", "time", "busBw"}
+_FIELDS = {"name", "ranks", "size", "inPlace", "time", "busBw"}
 
 
 def sniff(head: str, name: str) -> bool:
@@ -39,7 +39,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     for number, row in enumerate(rows, start=1):
         place = f"{log.path}: record {number}"
         values = {name: str(value).strip() for name, value in row.items() if name}
-        if None in row.values() or _NEEDED - {*values}:
+        if None in row.values() or _FIELDS - {*values}:
             yield Skipped("were cut off")
         elif values["inPlace"] not in ("0", "false", "False"):
             continue
