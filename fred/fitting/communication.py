@@ -148,13 +148,14 @@ def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callab
         np.array([getattr(each, name) for each in measurements], float) for name in ("latency", "bandwidth")
     )
     waits = np.maximum(rounds, segments * sizes / SEGMENT)
+    slow = np.flatnonzero(starts).tolist()  # operations that begin with a small window
 
     def predict(unknowns: Unknowns) -> Floats:
         latency = np.where(np.isnan(latencies), unknowns.latency, latencies)
         bandwidth = np.where(np.isnan(bandwidths), unknowns.bandwidth, bandwidths)
         rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))
         seconds: Floats = waits * latency + volume * sizes / rate
-        for at in np.flatnonzero(starts).tolist():
+        for at in slow:
             connection = CONNECTIONS[measurements[at].library]._replace(latency=latency[at], bandwidth=bandwidth[at])
             seconds[at] += starts[at] * connection.lost(sizes[at])
         return seconds
