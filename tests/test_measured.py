@@ -10,7 +10,8 @@ from fred.cluster.libraries import LIBRARIES
 from fred.cluster.network import Network
 from fred.cluster.tcp import Connection
 from fred.fitting.communication import Unknowns, errors, fit, fit_network, predicted
-from fred.fitting.measurements import Measurement, read
+from fred.fitting.measurement import Measurement
+from fred.fitting.measurements import read
 from fred.timing.fair_links import FairLinks
 from fred.timing.loop import Loop
 from reproductions.measured import steps, streams
@@ -113,24 +114,28 @@ def test_logs_of_nccl_tests_are_read(tmp_path):
 def test_a_wrong_file_is_refused_in_one_line(tmp_path):
     for name, text, message in (
         ("a.csv", "nodes,megabytes\n4,2\n", "no column with a duration"),
-        ("gloo-x.csv", "megabytes,seconds\n4,2\n", "unknown operation `gloo-x`"),
-        ("a.csv", "library,operation,megabytes,seconds\nmpi,allreduce,4,2\n", "a.csv:2: unknown library `mpi`"),
-        ("gloo-reduce.csv", "megabytes,seconds\n4,fast\n", "gloo-reduce.csv:2: `seconds` is 'fast'"),
-        ("gloo-reduce.csv", "seconds\n4\n", "no size"),
+        ("gloo-x.csv", "nodes,megabytes,seconds\n4,4,2\n", "--values operation=allreduce"),
+        (
+            "a.csv",
+            "library,operation,nodes,megabytes,seconds\nncl,allreduce,4,4,2\n",
+            "a.csv:2: unknown library `ncl`; did you mean",
+        ),
+        ("gloo-reduce.csv", "nodes,megabytes,seconds\n4,4,fast\n", "gloo-reduce.csv:2: `seconds` is 'fast'"),
+        ("gloo-reduce.csv", "nodes,seconds\n4,4\n", "no column with a size"),
         ("gloo-reduce.csv", "nodes,bytes,seconds\n1.5,4,4\n", "`nodes` is `1.5`"),
-        ("gloo-reduce.csv", "bytes,seconds\n", "no measurement"),
-        ("gloo-reduce.csv", "bytes,seconds\n1,1\n", "expected at least 3"),
-        ("gloo-reduce.csv", "bytes,seconds\n1,1\n1,1\n1,2\n", "of at least 2 sizes"),
-        ("gloo-reduce.csv", "bytes,seconds,source\n1,1,a\n1,1,a\n2,2,b\n", "sources differ"),
+        ("gloo-reduce.csv", "bytes,seconds\n4,4\n", "does not say the number of members"),
+        ("gloo-reduce.csv", "nodes,bytes,seconds\n", "no measurement"),
+        ("gloo-reduce.csv", "nodes,bytes,seconds\n2,1,1\n", "expected at least 3"),
+        ("gloo-reduce.csv", "nodes,bytes,seconds\n2,1,1\n2,1,1\n2,1,2\n", "of at least 2 sizes"),
+        ("gloo-reduce.csv", "nodes,bytes,seconds,source\n2,1,1,a\n2,1,1,a\n2,2,2,b\n", "sources differ"),
         ("gloo-reduce.csv", "bytes,seconds\n1,1,1\n", "gloo-reduce.csv:2: there are more fields than columns"),
         ("gloo-reduce.csv", "bytes,bytes,seconds\n1,1,1\n", "there are two columns `bytes`"),
         ("gloo-reduce.csv", "nodes,bytes,seconds\n1e300,1,1\n", "`nodes` is '1e300'"),
-        ("gloo-reduce.csv", "bytes,seconds\n1e14,1e-6\n2e14,1e-6\n3e14,1e-6\n", "no network explains these times"),
-        ("reduce.csv", "bytes,seconds\n1,1\n", "no library"),
+        ("gloo-reduce.csv", "nodes,bytes,seconds\n2,1e14,1e-6\n2,2e14,1e-6\n2,3e14,1e-6\n", "no network explains these times"),
+        ("reduce.csv", "nodes,bytes,seconds\n2,1,1\n", "--values library=nccl"),
         ("pairs.csv", "round_trip_ms,mbit_per_s\n1,1\n", "are rates"),
-        ("run.log", f"# nThread 1\n{RANK % (0, 'a')}{RANK % (1, 'a')}", "2 ranks on 1 machines"),
-        ("run.log", f"# nThread 1\n{TWO}", "logs of several programs"),
-        ("run.log", "# nThread 1\n8 2 float sum -1 35.15 0.23 0.23\n", "names 0 ranks"),
+        ("run.log", f"# nThread 1\n{TWO}", "as nccl-tests prints them"),
+        ("run.log", "# nThread 1\n8 2 float sum -1 35.15 0.23 0.23\n", "no line `# size count"),
     ):
         (tmp_path / name).write_text(text)
         assert message in refusal("fit-network", tmp_path / name, "--out", tmp_path / "network.yaml"), text

@@ -231,7 +231,7 @@ def test_a_command_line_has_the_same_options(tmp_path):
     words = ["--columns", "iteration=n,worker=who,time=took", "--unit=us", "--mend=drop", "--nodes=2"]
     trace = from_options(parser.parse_args([str(path), *words, "--longest=5"]))
     assert trace.seconds.tolist() == TABLE and np.array_equal(trace.node_of, [0, 1])  # type: ignore[arg-type]
-    for wrong, message in (("--columns=step", "expected OURS=THEIRS"), ("--nodes=2,x", "expected a number of nodes")):
+    for wrong, message in (("--columns=step", "expected NAME=VALUE"), ("--nodes=2,x", "expected a number of nodes")):
         with pytest.raises(FredError, match=message):
             from_options(parser.parse_args([str(path), wrong]))
 

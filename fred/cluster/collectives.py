@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fred.cluster.tcp import Connection
 
-_SEGMENT = 2**20  # bytes
+SEGMENT = 2**20  # bytes
 
 
 class Effort(NamedTuple):
@@ -46,7 +46,7 @@ class Effort(NamedTuple):
         >>> ring(4).seconds(1_000_000, Connection(latency=0.01, bandwidth=1e7))
         0.21
         """
-        waits = max(self.rounds, self.segments * size / _SEGMENT) * connection.latency
+        waits = max(self.rounds, self.segments * size / SEGMENT) * connection.latency
         return waits + self.volume * size / connection.rate + self.starts * connection.lost(size)
 
     def times(self, factor: float) -> "Effort":

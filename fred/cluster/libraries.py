@@ -4,12 +4,14 @@ NCCL passes small chunks on while it still receives others, so few latencies add
 waits for each segment of 1 MiB, which the receiver must have asked for; its broadcast sends whole models down a tree. `in use`
 is one synchronization by a data-parallel program: operations on parts of the model, one after the other, and other work beside.
 
+`textbook` has MPICH's algorithms for long messages [Thakur, Rabenseifner, Gropp 2005], for libraries that were not measured.
+
 Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, scatter, all-to-all).
 """
 
 from collections.abc import Callable
 
-from fred.cluster.collectives import Effort
+from fred.cluster.collectives import Effort, rabenseifner
 from fred.cluster.tcp import Connection
 
 NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
@@ -106,11 +108,23 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
         "scatter": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
         "point-to-point": lambda members: Effort(2, 1.0, 1, 1.0, starts=1),
     },
+    "textbook": {
+        "allreduce": rabenseifner,
+        "broadcast": lambda members: _all(members, _depth(members) + members - 1, 1.0, passes=2),
+        "reduce": lambda members: _all(members, 2 * _depth(members), 1.0, passes=2),
+        "allgather": lambda members: _all(members, _depth(members), 1.0),
+        "reduce-scatter": lambda members: _all(members, _depth(members), 1.0),
+        "all-to-all": lambda members: _all(members, members - 1, 1.0),
+        "gather": lambda members: _of_parts(members, _depth(members), 1.0),
+        "scatter": lambda members: _of_parts(members, _depth(members), 1.0),
+        "point-to-point": lambda members: Effort(1, 1.0, 1, 1.0),
+    },
     "in use": {"allreduce": allreduce_in_use, "sharded-servers": servers_in_use},
 }
 CONNECTIONS = {  # library -> windows of its connections
     "nccl": Connection(window=_SOCKETS * _WINDOW, initial_window=_SOCKETS * _FIRST_WINDOW),
     "gloo": Connection(window=_WINDOW, initial_window=_FIRST_WINDOW),
+    "textbook": Connection(),
     "in use": Connection(),
 }
 

@@ -1,15 +1,17 @@
 """`fred fit-network`: fit a network to measured times of communication."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fred.base import places
-from fred.commands import shared_options
+from fred.commands import shared_options, trace_options
 from fred.fitting.communication import FittedNetwork, fit_network
-from fred.fitting.measurements import read
+from fred.fitting.measurement import Measurement
+from fred.fitting.measurements import FORMATS, MeasuredFile, read_file
 from fred.specification.text import written
 from fred.views.table import Cell, Table, show, terminal
 
@@ -18,12 +20,23 @@ _NEAR = 0.15
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the file of measurements and the output."""
+    """Add the files of measurements, what the files do not say, and the output."""
     parser.description = (
-        "Fit latency, bandwidth and the algorithm of allreduces to measured times of NCCL's or Gloo's operations, and print "
+        "Fit latency, bandwidth and the algorithm of allreduces to times of operations of NCCL, Gloo or MPI, and print "
         "the `network:` block of a scenario, with its errors."
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="CSV table, or the log of a program of nccl-tests")
+    tools = ", ".join(form.tool for form in FORMATS)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=f"one or more files: tables, or output of {tools}")
+    parser.add_argument(
+        "--columns",
+        metavar="OURS=THEIRS,...",
+        help="columns of a table; OURS is bytes, megabytes, microseconds, milliseconds, nodes, ...",
+    )
+    parser.add_argument(
+        "--values",
+        metavar="NAME=VALUE,...",
+        help="what the files do not say; NAME is nodes, operation, library, delay_ms or gbit_per_s",
+    )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="YAML file for the `network:` block")
     shared_options.add_quiet(parser)
 
@@ -32,23 +45,30 @@ def run(options: argparse.Namespace) -> int:
     """Read the measurements, fit the network, then write and print it. Raises FredError."""
     if options.out:
         places.check_free(options.out, lambda beginning: beginning.startswith(f"# {_MARK}".encode()))
-    fitted = fit_network(read(options.file))
+    columns = trace_options.parse_pairs("--columns", options.columns, "bytes=msg,milliseconds=took") if options.columns else {}
+    values = trace_options.parse_pairs("--values", options.values, "nodes=8,operation=allreduce") if options.values else {}
+    files = [read_file(path, columns, values) for path in options.files]
+    measurements = [measurement for file in files for measurement in file.measurements]
+    fitted = fit_network(measurements)
     block = {"network": fitted.options}
     if options.out:
-        places.write(options.out, written(block, f"{_MARK}, from {options.file}").encode())
+        names = ", ".join(str(path) for path in options.files)
+        shared = "".join(f"; {sentence}" for sentence in _sentences_of_ranks(measurements)[:1])
+        places.write(options.out, written(block, f"{_MARK}, from {names}{shared}").encode())
     if options.out and options.quiet:
         print(options.out)
     else:
-        _print(fitted)
+        _print(fitted, files)
         print(written(block), end="")
     return 0
 
 
-def _print(fitted: FittedNetwork) -> None:
-    """Print how far the predictions are off."""
+def _print(fitted: FittedNetwork, files: Sequence[MeasuredFile]) -> None:
+    """Print a summary of each file, and how far the predictions are off."""
     console = terminal()
-    for sentence in _sentences(fitted):
-        console.print(sentence, highlight=False, markup=False)
+    measurements = [measurement for file in files for measurement in file.measurements]
+    for sentence in [*(file.sentence for file in files), *_sentences(fitted), *_sentences_of_ranks(measurements)]:
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     rows = [_row(name, off) for name, off in fitted.errors.items()]
     show(Table(["operation", "median error", "within 15 %", "worst"], rows, "times predicted by the network below"), console)
     if fitted.tried:
@@ -59,12 +79,41 @@ def _print(fitted: FittedNetwork) -> None:
 
 def _sentences(fitted: FittedNetwork) -> list[str]:
     off = np.abs(np.concatenate(list(fitted.errors.values())))
+    if len(off) == 1:
+        return ["The bandwidth follows from one time and the latency: no other time tests it.", *_tested(fitted)]
     near = f"{np.sum(off <= _NEAR)} of {len(off)} times are predicted within 15 %"
     good = bool(np.median(off) <= _NEAR)
-    sentences = [f"{near}." if good else f"DO NOT RELY on this network: only {near}."]
-    if not fitted.tried:
-        sentences.append("With allreduces of one number of members, algorithms cannot be told apart: measure several.")
-    return sentences
+    return [f"{near}." if good else f"DO NOT RELY on this network: only {near}.", *_tested(fitted)]
+
+
+def _tested(fitted: FittedNetwork) -> list[str]:
+    """Return a sentence if the measurements do not tell the algorithm of allreduces."""
+    if "allreduce" not in fitted.errors:
+        return [f"No allreduce was measured: `collective: {fitted.collective}` is the usual one, not a result."]
+    if fitted.tried:
+        return []
+    return [
+        "With allreduces of one number of members, all algorithms fit alike: "
+        "measure several, such as 2 and 4 machines, and give all files."
+    ]
+
+
+def _sentences_of_ranks(measurements: Sequence[Measurement]) -> list[str]:
+    """Return what ranks that share a machine mean for the network, and what to run for one between machines."""
+    shared = [row for row in measurements if row.machines and row.nodes > row.machines]
+    if not shared:
+        return []
+    largest = max(shared, key=lambda row: row.nodes)
+    ranks, machines = largest.nodes // largest.machines, largest.machines
+    inside = ": the links inside one machine, not a network between machines" if machines == 1 else ""
+    command = (
+        f": `mpirun -np {max(2, machines)} -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1`" if largest.library == "nccl" else ""
+    )
+    return [
+        f"{largest.nodes} ranks on {machines} machine{'s' * (machines > 1)}: each rank is a member, a worker in a scenario; "
+        f"latency and bandwidth are those of a rank among all, with {ranks} ranks on each machine{inside}.",
+        f"For a network whose members are machines, measure one rank on each{command}.",
+    ]
 
 
 def _row(name: str, off: NDArray[np.float64], strong: bool = False) -> list[Cell | str]:

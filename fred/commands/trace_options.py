@@ -59,14 +59,23 @@ def reading(options: argparse.Namespace) -> dict[str, Any]:
         options: the parsed options, those of `add_options` among them.
     """
     given = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
-    return given | {name: _pairs(name, given[name]) for name in _SUCH_AS if name in given}
+    return given | {name: parse_pairs(f"--{name}", given[name], example) for name, example in _SUCH_AS.items() if name in given}
 
 
-def _pairs(name: str, text: str) -> dict[str, str]:
+def parse_pairs(option: str, text: str, example: str) -> dict[str, str]:
+    """Return the pairs of an option, by the name before the equals sign. Raises FredError.
+
+    Args:
+        option: the option, for the message.
+        text: pairs, separated by commas.
+        example: pairs that are valid, for the message.
+
+    >>> parse_pairs("--values", "nodes=8, operation=allreduce", "nodes=4")
+    {'nodes': '8', 'operation': 'allreduce'}
+    """
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(ours and theirs for ours, _, theirs in pairs):
-        expected = f"{_SHOWN[name].removesuffix(',...')}, separated by commas, such as {_SUCH_AS[name]}"
-        raise FredError(f"--{name} {text}: expected {expected}")
+        raise FredError(f"{option} {text}: expected NAME=VALUE, separated by commas, such as {example}")
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 

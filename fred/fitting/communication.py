@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fred.base.errors import FredError
-from fred.cluster.collectives import ALLREDUCE, Effort
+from fred.cluster.collectives import ALLREDUCE, SEGMENT, Effort
 from fred.cluster.libraries import CONNECTIONS, LIBRARIES
 from fred.cluster.tcp import Connection
-from fred.fitting.measurements import Measurement
+from fred.fitting.measurement import TEXTBOOK, Measurement
 
 _FIRST = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes
 _BOUNDS = {"latency": (1e-7, 1.0), "bandwidth": (1e3, 1e13), "window": (1e3, 1e12)}
+_USUAL = {TEXTBOOK: "rabenseifner"}  # algorithm of a library's allreduces, if it is not one of its own
 _SURE = 0.1  # mean error by which another algorithm must be better than that of the library
 _LARGE = 0.25  # error of a logarithm from which on a larger one hardly counts more
+_SUMMED = ("rounds", "volume", "segments", "starts")  # fields of an effort
 _PRECISION: Any = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}  # of Nelder and Mead's search
 Form = Callable[..., Effort]
 Floats = NDArray[np.float64]
@@ -116,9 +118,13 @@ def fit(
         own = {name: values.pop(name) for name in constants}
         return Unknowns(**values, constants=own, fitted=names)
 
+    predict = _predictor(concerned, form) if set(names) <= {"latency", "bandwidth"} else None
+    measured = np.array([each.seconds for each in concerned])
+
     def loss(logs: Floats) -> float:
-        ratios = [predicted(each, unknowns(logs), form) / each.seconds for each in concerned]
-        off = np.abs(np.log(np.maximum(ratios, 1e-12)))
+        values = unknowns(logs)
+        seconds = predict(values) if predict else np.array([predicted(each, values, form) for each in concerned])
+        off = np.abs(np.log(np.maximum(seconds / measured, 1e-12)))
         return float(np.mean(off**1.5 / (1 + (off / _LARGE) ** 1.5)))
 
     low, high = _BOUNDS["bandwidth"]
@@ -130,6 +136,31 @@ def fit(
         for latency in latencies
     ]
     return unknowns(min(searched, key=lambda each: float(each.fun)).x)
+
+
+def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callable[[Unknowns], Floats]:
+    """Return a function that predicts all durations at once, s [measurements]: a fit asks for thousands of predictions."""
+    efforts = [(form or LIBRARIES[each.library][each.operation])(each.nodes) for each in measurements]
+    rounds, volume, segments, starts = (np.array([float(getattr(each, name)) for each in efforts]) for name in _SUMMED)
+    sizes = np.array([each.size for each in measurements])
+    windows = np.array([CONNECTIONS[each.library].window for each in measurements])
+    latencies, bandwidths = (
+        np.array([getattr(each, name) for each in measurements], float) for name in ("latency", "bandwidth")
+    )
+    waits = np.maximum(rounds, segments * sizes / SEGMENT)
+    slow = np.flatnonzero(starts).tolist()  # operations that begin with a small window
+
+    def predict(unknowns: Unknowns) -> Floats:
+        latency = np.where(np.isnan(latencies), unknowns.latency, latencies)
+        bandwidth = np.where(np.isnan(bandwidths), unknowns.bandwidth, bandwidths)
+        rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))
+        seconds: Floats = waits * latency + volume * sizes / rate
+        for at in slow:
+            connection = CONNECTIONS[measurements[at].library]._replace(latency=latency[at], bandwidth=bandwidth[at])
+            seconds[at] += starts[at] * connection.lost(sizes[at])
+        return seconds
+
+    return predict
 
 
 def _logs(values: Mapping[str, float], names: Sequence[str]) -> Floats:
@@ -229,13 +260,14 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     """
     library = _one_cluster(measurements)
     reduced = [each for each in measurements if each.operation == "allreduce"]
-    forms = {library: LIBRARIES[library]["allreduce"], **ALLREDUCE}
+    usual = _USUAL.get(library, library)
+    forms = {usual: LIBRARIES[library]["allreduce"], **ALLREDUCE}
     settings = [(each.nodes, each.size) for each in reduced]
     several = len({nodes for nodes, _ in settings}) > 1
     tried = {name: held_out(reduced, settings, form) for name, form in forms.items()} if several else {}
     off = {name: float(np.mean(np.abs(values))) for name, values in tried.items()}
-    best = min(off, key=lambda name: off[name] - (_SURE if name == library else 0.0), default=library)
-    unknowns = fit(measurements) if best == library else fit(reduced, forms[best])
+    best = min(off, key=lambda name: off[name] - (_SURE if name == usual else 0.0), default=usual)
+    unknowns = fit(measurements) if best == usual else fit(reduced, forms[best])
     latency, bandwidth = unknowns.completing(measurements[0])
     if not _BOUNDS["bandwidth"][0] * 2 < bandwidth < _BOUNDS["bandwidth"][1] / 2:
         raise FredError(f"no network explains these times: a bandwidth of {bandwidth:.3g} bytes/s; check the units")
@@ -250,11 +282,23 @@ def _one_cluster(measurements: Sequence[Measurement]) -> str:
     """Return the library of the measurements. Raises FredError if they are not of one library and cluster, or of one size."""
     libraries = sorted({each.library for each in measurements})
     if len(libraries) > 1 or libraries[0] == "in use":
-        raise FredError(f"the measurements are of {' and '.join(libraries)}; expected one library, nccl or gloo")
+        raise FredError(
+            f"the measurements are of {' and '.join(libraries)}; expected one library: fit the files of each by themselves"
+        )
     if any(each.is_rate for each in measurements):
         raise FredError("the measurements are rates of point-to-point transfers between regions; expected durations")
     if len({(each.latency, each.bandwidth, each.where) for each in measurements}) > 1:
         raise FredError("delays, bandwidths or sources differ between the measurements; expected one cluster as it is")
-    if len({each.size for each in measurements}) < 2 or len(measurements) < 3:
-        raise FredError("too few measurements: expected at least 3, of at least 2 sizes")
+    shared = sorted({each.nodes / each.machines for each in measurements if each.machines})
+    if len(shared) > 1:
+        raise FredError(
+            f"ranks per machine differ between the measurements ({', '.join(f'{number:g}' for number in shared)}): ranks that "
+            "share a machine share its links; fit the files of each by themselves"
+        )
+    latency_is_known = measurements[0].latency is not None
+    if not latency_is_known and (len({each.size for each in measurements}) < 2 or len(measurements) < 3):
+        raise FredError(
+            "too few measurements: expected at least 3, of at least 2 sizes, such as with -b 8 -e 1G -f 2; "
+            "with the latency, such as --values delay_ms=0.1, one is enough"
+        )
     return libraries[0]

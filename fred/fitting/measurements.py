@@ -1,219 +1,150 @@
-"""Measured times of communication: tables, and the logs of nccl-tests.
+"""Measured times of communication, read from the logs of benchmarks and from tables.
 
-A table is CSV with a header; a row is one measurement:
-
-| column                        | what                                                                    |
-|-------------------------------|-------------------------------------------------------------------------|
-| `library`                     | `nccl` or `gloo`; or the file's name begins with it: `gloo-allreduce.csv` |
-| `operation`                   | such as `allreduce`, `broadcast`; or the file's name has it             |
-| `how`                         | a synchronization in use: `allreduce` or `sharded-servers`              |
-| `nodes`                       | members, also `workers`, `ranks`; default: 2                            |
-| `megabytes` (2^20) or `bytes` | size of the model or message                                            |
-| `delay_ms` or `round_trip_ms` | latency in one direction, or in both; empty: unknown                    |
-| `gbit_per_s`                  | bandwidth of each member; empty: unknown                                |
-| `seconds`, `milliseconds` or `microseconds` | measured duration                                         |
-| `mbit_per_s`                  | instead: measured rate of a message of 64 MiB                           |
-| `source`                      | where it was measured, if the table has several clusters                |
+`FORMATS` are the formats in the order in which they are tried. A new one is a file in `formats/` and a line here.
 """
 
-import csv
-import io
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from fred.base import inputs
-from fred.base.errors import FredError, quoted
+from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.cluster.libraries import LIBRARIES
 from fred.components.registry import nearest
+from fred.fitting.benchmark_log import VALUES, BenchmarkLog, without_prefixes
+from fred.fitting.formats import ds_bench, imb, iperf, measurement_table, nccl_tests, nccom, osu, perftest, rccl_tests
+from fred.fitting.measurement import Measurement, Skipped
+from fred.tables.content import content
 
-_MEBIBYTE = 2**20
-_BYTES_OF_A_RATE = 64 * _MEBIBYTE  # sent to measure a rate
-_LEAST, _MOST = 1e-9, 1e15  # of any number
-_ALIASES = {"bcast": "broadcast", "p2p": "point-to-point", "sendrecv": "point-to-point", "send": "point-to-point"}
-_UNITS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6}
-_LIBRARIES = tuple(name for name in LIBRARIES if name != "in use")
-_MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # names of the column with their number
-_QUANTITIES = ((*_UNITS, "mbit_per_s"), _MEMBERS, ("megabytes", "bytes"), ("delay_ms", "round_trip_ms"))  # one column each
-_NAMES = ("library", "operation", "how", "source", "sender", "receiver")  # columns of text; the last two are for people
+
+class Format(NamedTuple):
+    """A format: the tool's name, a test of a text and a file's name, and the reader."""
+
+    tool: str
+    sniff: Callable[[str, str], bool]
+    read: Callable[[BenchmarkLog], Iterator[Measurement | Skipped]]
+
+
+FORMATS = tuple(
+    Format(each.TOOL, each.sniff, each.read) for each in (nccl_tests, rccl_tests, osu, imb, ds_bench, nccom, iperf, perftest)
+)
+_TABLE = Format(measurement_table.TOOL, measurement_table.sniff, measurement_table.read)
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """A measured duration.
+class MeasuredFile:
+    """The measurements in a file.
 
     Args:
-        library, operation: names of the library and of its operation; `in use` is a library, too.
-        nodes: number of members.
-        size: size of the model or message, bytes.
-        seconds: duration, s.
-        latency: time of a message in one direction, s; None: unknown.
-        bandwidth: bandwidth of each member, bytes/s; None: unknown.
-        is_rate: True if a rate was measured, with no slow start.
-        where: name of the cluster.
-
-    Example:
-        >>> Measurement("nccl", "allreduce", 4, 2**27, 0.329, 0.001, 6.25e8).source
-        'nccl allreduce'
+        path: the file.
+        tool: name of the tool whose output it is, or `table`.
+        measurements: its measurements, in order.
+        skipped: number of rows left out, by reason.
     """
 
-    library: str
-    operation: str
-    nodes: int
-    size: float
-    seconds: float
-    latency: float | None = None
-    bandwidth: float | None = None
-    is_rate: bool = False
-    where: str = ""
+    path: Path
+    tool: str
+    measurements: tuple[Measurement, ...]
+    skipped: Mapping[str, int]
 
     @property
-    def source(self) -> str:
-        """Return the library, the operation and the cluster."""
-        return " ".join(word for word in (self.library, self.operation, self.where) if word)
+    def sentence(self) -> str:
+        """Return a summary: file, tool, operations, members, sizes, and rows left out.
+
+        >>> rows = tuple(Measurement("nccl", "allreduce", 4, size, 0.1, machines=4) for size in (1024, 2**27))
+        >>> MeasuredFile(Path("a.log"), "nccl-tests", rows, {"had size 0": 1}).sentence
+        'read: a.log, nccl-tests: allreduce, 4 members on 4 machines, 2 times, 1 KiB to 128 MiB; 1 row left out: had size 0'
+        """
+        sizes = [each.size for each in self.measurements]
+        operations = list(dict.fromkeys(each.operation for each in self.measurements))
+        members = sorted({each.nodes for each in self.measurements})
+        machines = sorted({each.machines for each in self.measurements if each.machines})
+        on = f" on {listed([*map(str, machines)])} machine{'s' * (machines != [1])}" if machines else ""
+        rows = "".join(f"; {n} row{'s' * (n > 1)} left out: {why}" for why, n in self.skipped.items())
+        span = _bytes(min(sizes)) if min(sizes) == max(sizes) else f"{_bytes(min(sizes))} to {_bytes(max(sizes))}"
+        times = f"{len(sizes)} time{'s' * (len(sizes) > 1)}"
+        of = f"{self.tool}: {listed(operations)}, {listed([*map(str, members)])} members{on}"
+        return f"read: {self.path}, {of}, {times}, {span}{rows}"
 
 
-def read(path: Path) -> tuple[Measurement, ...]:
-    """Return the measurements in a file.
+def read(*paths: Path) -> tuple[Measurement, ...]:
+    """Return the measurements in all files, in order.
 
     Args:
-        path: CSV file, or the log of a program of nccl-tests.
+        paths: logs of benchmarks, or tables.
+
+    Raises FredError as `read_file` does.
+    """
+    return tuple(each for path in paths for each in read_file(path).measurements)
+
+
+def read_file(path: Path, columns: Mapping[str, str] | None = None, values: Mapping[str, str] | None = None) -> MeasuredFile:
+    """Return the measurements in a file, and the number of rows left out.
+
+    Args:
+        path: log of a benchmark, or table.
+        columns: columns of a table that is not recognised, by FRED's names.
+        values: values that the file does not have, by FRED's names: `nodes`, `operation`, `library`, `delay_ms`.
 
     Raises FredError for a file that is neither, and for a column, library, operation or number that is missing or unknown.
     """
-    text = inputs.text(path)
-    rows = _logged(path, text) if re.search(r"^#.*(nThread|out-of-place)", text, re.MULTILINE) else _tabled(path, text)
-    found = tuple(rows)
-    if not found:
-        raise FredError(f"{path}: no measurement; expected rows of a table, or of a log of nccl-tests")
-    return found
-
-
-def _tabled(path: Path, text: str) -> Iterator[Measurement]:
-    """Yield the measurements of a table."""
-    table = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), skipinitialspace=True)
-    try:
-        columns = [name.strip().lower() for name in next(table, [])]
-        if twice := [name for name in columns if columns.count(name) > 1]:
-            raise FredError(f"{path}: there are two columns `{twice[0]}`")
-        _check_columns(path, columns)
-        results = [name for name in (*_UNITS, "mbit_per_s") if name in columns]
-        if not results:
-            said = "`seconds`, `milliseconds` or `microseconds`"
-            raise FredError(f"{path}: no column with a duration, {said}; the columns are: {listed(columns)}")
-        for cells in table:
-            where = f"{path}:{table.line_num}"
-            if len(cells) > len(columns):
-                raise FredError(f"{where}: there are more fields than columns")
-            if not any(cells):
-                continue
-            row = {name: value.strip() for name, value in zip(columns, cells, strict=False)}
-            yield _measurement(row, results[0], path, where)
-    except csv.Error as error:
-        raise FredError(f"{path}: not a CSV table: {error}") from None
-
-
-def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    """Raise FredError for a column that is not read, and for two columns of one quantity, which may contradict each other."""
-    expected = ["gbit_per_s", *_NAMES, *(name for names in _QUANTITIES for name in names)]
-    for name in columns:
-        if name not in expected:
-            raise FredError(f"{path}: unknown column `{name}`{nearest(name, expected)}; expected some of {', '.join(expected)}")
-    for names in _QUANTITIES:
-        if len(given := [name for name in columns if name in names]) > 1:
-            raise FredError(f"{path}: the columns {listed(given)} say the same thing; leave one of them out")
-
-
-def _measurement(row: Mapping[str, str], result: str, path: Path, where: str) -> Measurement:
-    """Return the measurement in a row."""
-
-    def number(name: str) -> float | None:
-        return _number(row[name], name, where) if row.get(name) else None
-
-    library, operation = _named(row, path, where)
-    measured = number(result)
-    if measured is None:
-        raise FredError(f"{where}: `{result}` is empty; expected a positive number")
-    delay, round_trip, width = number("delay_ms"), number("round_trip_ms"), number("gbit_per_s")
-    latency = delay / 1e3 if delay is not None else None if round_trip is None else round_trip / 2e3
-    bandwidth = None if width is None else width * 1e9 / 8
-    source = row.get("source", "")
-    if result == "mbit_per_s":
-        seconds = _BYTES_OF_A_RATE / (measured * 1e6 / 8)
-        return Measurement(library, operation, 2, _BYTES_OF_A_RATE, seconds, latency, bandwidth, True, source)
-    members = next((name for name in _MEMBERS if row.get(name)), "nodes")
-    nodes = number(members) or 2
-    if nodes != int(nodes) or nodes < 2:
-        raise FredError(f"{where}: `{members}` is `{row[members]}`; expected a whole number from 2 on")
-    size = (number("megabytes") or 0) * _MEBIBYTE or number("bytes")
-    if not size:
-        raise FredError(f"{where}: no size; expected a number in a column `megabytes` or `bytes`")
-    return Measurement(library, operation, int(nodes), size, measured * _UNITS[result], latency, bandwidth, where=source)
-
-
-def _number(text: str, name: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    least = 0.0 if name in ("delay_ms", "round_trip_ms") else _LEAST
-    if not least <= value < _MOST:
-        shown = quoted(text if len(text) < 40 else f"{text[:36]}...")
-        raise FredError(f"{where}: `{name}` is {shown}; expected a number between {least:g} and {_MOST:g}")
-    return value
-
-
-def _named(row: Mapping[str, str], path: Path, where: str) -> tuple[str, str]:
-    """Return the library and the operation of a row, which may be in the file's name. Raises FredError if there are none."""
-    if row.get("how"):
-        return "in use", _operation("in use", row["how"], where)
-    in_name = [library for library in _LIBRARIES if library in re.split("[^a-z]", path.stem.lower())]
-    is_rate = "mbit_per_s" in row and not row.get("operation")
-    library = row.get("library", "").lower() or (in_name or ["nccl" if is_rate else ""])[0]
-    if library not in _LIBRARIES:
-        said = f"unknown library `{library}`" if library else "no library, in a column `library` or in the file's name"
-        raise FredError(f"{where}: {said}; expected {' or '.join(_LIBRARIES)}")
-    return library, _operation(library, "point-to-point" if is_rate else row.get("operation") or path.stem, where)
-
-
-def _operation(library: str, text: str, where: str) -> str:
-    """Return the name by which FRED knows an operation: the one that the text holds. Raises FredError for none or several."""
-    letters = re.sub("[^a-z0-9]", "", text.lower())
-    names = {name.replace("-", ""): name for name in LIBRARIES[library]}
-    names |= {alias: name for alias, name in _ALIASES.items() if name in LIBRARIES[library]}
-    held = [each for each in names if each in letters]
-    if not held:
+    values = dict(values or {})
+    for name in values:
+        if name not in VALUES:
+            raise FredError(
+                f"--values {name}={values[name]}: unknown{nearest(name, VALUES)}; expected some of {listed(VALUES)}"
+            )
+    log = BenchmarkLog(path, without_prefixes(content(path).text), values, dict(columns or {}))
+    matching = [] if columns else [each for each in FORMATS if each.sniff(log.text, path.name)]
+    if len(matching) > 1:
         raise FredError(
-            f"{where}: unknown operation `{text}`; name one in a column `operation` or in the file's name, such as "
-            f"{library}-allreduce.csv: {listed(tuple(LIBRARIES[library]))}"
+            f"{path}: the output of {' and '.join(each.tool for each in matching)}; put each into a file of its own"
         )
-    longest = [each for each in held if not any(each != other and each in other for other in held)]
-    if len(longest) > 1:
-        raise FredError(f"{where}: `{text}` names several operations: {listed([names[each] for each in longest])}")
-    return names[longest[0]]
+    form = (matching or [_TABLE])[0]
+    rows = list(form.read(log))
+    measurements = tuple(_completed(each, log) for each in rows if isinstance(each, Measurement))
+    skipped = [each for each in rows if isinstance(each, Skipped)]
+    if not measurements:
+        _refuse_empty(path, form.tool, skipped)
+    return MeasuredFile(path, form.tool, measurements, Counter(each.reason for each in skipped))
 
 
-def _logged(path: Path, text: str) -> Iterator[Measurement]:
-    """Yield the rows of a log of nccl-tests, out of place."""
-    hosts = re.findall(r"^#\s+Rank\s+\d+\b.*?\bon\s+(\S+)", text, re.MULTILINE)
-    if len(hosts) < 2:
-        raise FredError(f"{path}: the log names {len(hosts)} ranks; expected a line `# Rank ...` for each of at least two")
-    if len(set(hosts)) < len(hosts):
-        raise FredError(f"{path}: {len(hosts)} ranks on {len(set(hosts))} machines; expected one rank on each machine")
-    if len(re.findall(r"^#\s*nThread", text, re.MULTILINE)) > 1:
-        raise FredError(f"{path}: the logs of several programs; expected a file for each")
-    program = re.search(r"(\w+_perf)", text)
-    operation = _operation("nccl", program[1] if program else path.stem, str(path))
-    header = re.search(r"^#\s+(size\s+count.*)$", text, re.MULTILINE)
-    if header is None:
-        raise FredError(f"{path}: the log has no line `# size count ... time ...`")
-    place = header[1].split().index("time")
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
-        if len(words) > place and words[0].isdecimal() and words[1].isdecimal() and words[0].strip("0"):
-            where = f"{path}:{number}"
-            size, microseconds = _number(words[0], "size", where), _number(words[place], "time", where)
-            yield Measurement("nccl", operation, len(hosts), size, microseconds * 1e-6)
+def _refuse_empty(path: Path, tool: str, skipped: list[Skipped]) -> None:
+    """Raise FredError for a file without a measurement, with the reason of its rows."""
+    if not skipped:
+        of = (
+            "rows of a table"
+            if tool == measurement_table.TOOL
+            else f"a row for each size, as {tool} prints them at the end of a run"
+        )
+        raise FredError(f"{path}: no measurement; expected {of}")
+    reason, number = Counter(each.reason for each in skipped).most_common(1)[0]
+    cure = next((each.cure for each in skipped if each.cure), "")
+    raise FredError(f"{path}: no measurement: {number} rows {reason}" + (f"; run instead: {cure}" if cure else ""))
+
+
+def _completed(measurement: Measurement, log: BenchmarkLog) -> Measurement:
+    """Return a measurement with the latency and bandwidth that the command line adds."""
+
+    def added(*factors: tuple[str, float]) -> float | None:
+        return next(
+            (log.number(log.values[name], name, "--values", 0.0) * by for name, by in factors if name in log.values), None
+        )
+
+    latency, bandwidth = measurement.latency, measurement.bandwidth
+    return replace(
+        measurement,
+        latency=added(("delay_ms", 1e-3), ("round_trip_ms", 0.5e-3)) if latency is None else latency,
+        bandwidth=added(("gbit_per_s", 1e9 / 8)) if bandwidth is None else bandwidth,
+    )
+
+
+def _bytes(size: float) -> str:
+    """Return a size with its unit.
+
+    >>> _bytes(1536), _bytes(2**27)
+    ('1.5 KiB', '128 MiB')
+    """
+    power = max(power for power in range(5) if power == 0 or size >= 1024**power)
+    return f"{size / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

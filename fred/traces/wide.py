@@ -16,7 +16,6 @@ from fred.traces.plausible import doubt
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import FILE, Role, Roles, Says, parts, unit_of, workers_of
 
-
 _FEWEST = 8  # rows; fewer may be anything
 
 

@@ -10,7 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.fitting.communication import Unknowns, errors, fit, held_out, predicted
-from fred.fitting.measurements import Measurement, read
+from fred.fitting.measurement import Measurement
+from fred.fitting.measurements import read
 from fred.views import figures
 from fred.views.figures import Picture
 from reproductions.common import RESULTS, say, table, write

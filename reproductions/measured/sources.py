@@ -7,7 +7,8 @@ from typing import NamedTuple
 from fred.base.errors import FredError
 from fred.cluster import libraries
 from fred.cluster.collectives import Effort, ring
-from fred.fitting.measurements import Measurement, read
+from fred.fitting.measurement import Measurement
+from fred.fitting.measurements import read
 from reproductions.common import ROOT
 
 FOLDER = Path(__file__).parent

@@ -1,0 +1,105 @@
+"""iperf3 and iperf2: the rate of connections between two machines; with `-J`, the round-trip time, too.
+
+Source: `iperf_api.c` of esnet/iperf. The latency is half the shortest round-trip time: the mean contains the wait behind the
+test's own packets.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fred.base.errors import FredError
+from fred.fitting.benchmark_log import BenchmarkLog
+from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped
+
+TOOL = "iperf3"
+_RUN = "iperf3 -c HOST -J > iperf.json"
+_ROW = re.compile(
+    r"\[ *(\d+|SUM)\](?:\[[TR]X-[CS]\])?\s+([\d.]+)-\s*([\d.]+)\s+sec\s+.*?([\d.]+) ([KMGT]?)(bits|Bytes)/sec(.*)"
+)
+_PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_MICROSECONDS = 1e-6
+
+
+def sniff(head: str, name: str) -> bool:
+    """Return True for the text or the JSON of iperf.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    if head.lstrip().startswith("{"):  # iperf2 has no JSON
+        return '"bits_per_second"' in head or '"iperf3' in head or '"iperf 3' in head
+    return bool(re.search(r"^\[ ?ID\]\s*(?:\[Role\])?\s*Interval\s+Transfer", head, re.MULTILINE))
+
+
+def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the rate of all connections of a test together, as the duration of one large message.
+
+    Args:
+        log: the file.
+
+    Raises FredError for a test that failed, a rate that was asked for (UDP), and a latency that is not there.
+    """
+    is_json = log.text.lstrip().startswith("{")
+    rate, seconds, latency = _of_json(log) if is_json else _of_text(log)
+    value = next((log.values[key] for key in ("delay_ms", "round_trip_ms") if key in log.values), None)
+    if latency is None and value is None:
+        command = "the same command with -J" if not is_json else "the test without -R, on Linux"
+        cure = f"run {command}, such as `{_RUN}`, or add it, such as {log.command(values='delay_ms=0.1')}"
+        raise FredError(f"{log.path}: no round-trip time, so no latency; {cure}")
+    size = rate * seconds
+    yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, seconds + (latency or 0.0), latency)
+
+
+def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
+    """Return rate, bytes/s, duration, s, and latency, s, of a JSON file."""
+    try:
+        report = _report(log.text)
+        if "error" in report:
+            raise FredError(f"{log.path}: the test failed: {report['error']}; run it command")
+        end = report["end"]
+        _check_protocol(log, report.get("start", {}).get("test_start", {}).get("protocol", "TCP"))
+        total = end["sum_received"]
+        streams = [each.get("sender", {}).get("min_rtt", 0) for each in end.get("streams", [])]
+        numbers = float(total["bits_per_second"]) / 8, float(total["seconds"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise FredError(
+            f"{log.path}: no total of the receiver (end.sum_received): the test was cut off; run it command: `{_RUN}`"
+        ) from None
+    times = [float(time) for time in streams if time]
+    rate, seconds = (
+        log.number(str(value), name, str(log.path)) for value, name in zip(numbers, ("bits_per_second", "seconds"), strict=True)
+    )
+    return rate, seconds, min(times) / 2 * _MICROSECONDS if times else None
+
+
+def _report(text: str) -> dict[str, Any]:
+    """Return the report of `-J`, or of the events of `--json-stream`."""
+    if not re.match(r'\s*\{\s*"event"', text):
+        report: dict[str, Any] = json.loads(text)
+        return report
+    return {event["event"]: event["data"] for event in map(json.loads, text.strip().splitlines())}
+
+
+def _of_text(log: BenchmarkLog) -> tuple[float, float, float | None]:
+    """Return rate, bytes/s, and duration, s, of a text; it has no latency."""
+    _check_protocol(log, "UDP" if re.search(r"Lost/Total|UDP", log.text) else "TCP")
+    rows = [match.groups() for _, line in log.lines() if (match := _ROW.match(line))]
+    received = [row for row in rows if "receiver" in row[6]]
+    totals = [row for row in received or rows if row[0] == "SUM"] or received or rows
+    if not totals:
+        raise FredError(f"{log.path}: no rate: the test was cut off, or failed; run it command: `{_RUN}`")
+    _, begin, end, number, prefix, unit, _ = max(totals, key=lambda row: float(row[2]) - float(row[1]))
+    scale = _PREFIXES[prefix] / 8 if unit == "bits" else 1024.0 ** "KMGT".find(prefix) * 1024 if prefix else 1.0
+    return log.number(number, "Bitrate", str(log.path)) * scale, float(end) - float(begin), None
+
+
+def _check_protocol(log: BenchmarkLog, protocol: str) -> None:
+    """Raise FredError for UDP."""
+    if protocol.upper() != "TCP":
+        raise FredError(
+            f"{log.path}: UDP, which sends at the rate that -b asks for (1 Mbit/s), not as fast as the network can; "
+            f"run it without -u: `{_RUN}`"
+        )

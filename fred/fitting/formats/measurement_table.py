@@ -1,0 +1,311 @@
+"""Tables of any program: CSV and the like, aligned text, JSON records; `times.py` of FRED's page writes one.
+
+A row is one measurement. The columns are recognised by FRED's names and by others with their units, such as `time (seconds)`,
+`duration_ms`, `size_mb`, `world_size`, `collective`, `backend`:
+
+| column                        | content                                                                 |
+|-------------------------------|-------------------------------------------------------------------------|
+| `library`                     | such as `nccl`, `gloo`, `mpi`; or the file's name has it: `gloo-allreduce.csv` |
+| `operation`                   | such as `allreduce`, `broadcast`; or the file's name has it             |
+| `how`                         | a synchronization in use: `allreduce` or `sharded-servers`              |
+| `nodes`                       | number of members; or the file's name has it: `nccl-allreduce-np8.csv`  |
+| `megabytes` (2^20) or `bytes` | size of the model or message                                            |
+| `delay_ms` or `round_trip_ms` | latency in one direction, or in both; empty: unknown                    |
+| `gbit_per_s`                  | bandwidth of each member; empty: unknown                                |
+| `seconds`, `milliseconds` or `microseconds` | measured duration; or `algbw (GB/s)`, size / duration     |
+| `mbit_per_s`                  | instead: measured rate of a message of 64 MiB                           |
+| `source`                      | where it was measured, if the table has several clusters                |
+"""
+
+import csv
+import difflib
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from fred.base.errors import FredError
+from fred.base.words import briefly, listed
+from fred.cluster.libraries import LIBRARIES
+from fred.fitting.benchmark_log import BenchmarkLog, Setting
+from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, RATES, SIZES, TIMES, Column, recognise
+from fred.fitting.measurement import Measurement, Skipped
+
+TOOL = "table"
+_BYTES_OF_A_RATE = 64 * 2**20  # sent to measure a rate
+_DELIMITERS = (",", ";", "\t", "|", r"\s{2,}", r"\s+")
+_BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as large
+_CUT = 0.8  # similarity from which on an unknown column is taken for a typing error
+_REDUCTIONS = ("sum", "prod", "min", "max", "avg", "none")  # of a column `op`, in the words of nccl-tests
+_QUANTITIES = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}
+_UNIT = re.compile(r"[\[(][^\[\]()]*[\])]")
+_CELL = re.compile(r"([\d.,]+(?:[eE][+-]?\d+)?)\s*([a-zA-Zµ]+)")
+
+
+class _Table(NamedTuple):
+    """Cells of a table: names of columns, and each row with its line."""
+
+    names: list[str]
+    rows: list[tuple[int, list[str]]]
+    is_text: bool = False  # aligned with spaces or bars, with other lines around
+
+
+def sniff(head: str, name: str) -> bool:
+    """Return True: what no other format recognises is read as a table.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    return True
+
+
+def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the measurements of a table.
+
+    Args:
+        log: the file.
+
+    Raises FredError for a text that is no table, and for a column, library, operation, unit or number that is missing.
+    """
+    table = _json_table(log) if log.text.lstrip()[:1] in ("[", "{") else _text_table(log)
+    columns = _columns(log, table.names)
+    kinds = {column.kind for column in columns.values()}
+    if not _has_measurements(kinds):
+        raise _refusal(log, [table.names, *(cells for _, cells in table.rows[:1])])
+    sizes = [
+        row[place] for place, column in columns.items() if column.kind == "size" for _, row in table.rows if place < len(row)
+    ]
+    settings: dict[tuple[str, ...], Setting] = {}
+    for number, cells in table.rows:
+        place = f"{log.path}:{number}"
+        row = {column.kind: (cells[at].strip(), column) for at, column in columns.items() if at < len(cells)}
+        if table.is_text and not row.get("size", (" ",))[0][:1].isdigit():
+            continue
+        yield _measurement(log, row, place, number, settings, sizes)
+
+
+def _measurement(
+    log: BenchmarkLog,
+    row: Mapping[str, tuple[str, Column]],
+    place: str,
+    line: int,
+    settings: dict[tuple[str, ...], Setting],
+    sizes: Sequence[str],
+) -> Measurement:
+    """Return the measurement in a row, by the kinds of its columns."""
+
+    def number(kind: str, least: float = 1e-9) -> float | None:
+        text, column = row.get(kind, ("", None))
+        return _quantity(log, text, column, place, least, sizes) if text and column else None
+
+    text = {kind: row[kind][0] for kind in ("library", "operation", "how", "source", "nodes", "per_node") if kind in row}
+    delay, round_trip = number("delay", 0.0), number("round_trip", 0.0)
+    latency = delay if round_trip is None else round_trip / 2
+    bandwidth = number("bandwidth")
+    if "rate" in row:
+        rate = number("rate")
+        if rate is None:
+            raise FredError(f"{place}: `{row['rate'][1].name}` is empty; expected a positive number")
+        pair = log.setting(text.get("library") or "nccl", "point-to-point", 2, line)
+        sent = _BYTES_OF_A_RATE
+        return Measurement(*pair, sent, sent / rate, latency, bandwidth, True, text.get("source", ""))
+    size = number("size")
+    if not size:
+        raise FredError(f"{place}: no size; expected a number in a column `megabytes` or `bytes`")
+    seconds = number("time") if "time" in row or not number("algbw") else size / (number("algbw") or math.inf)
+    if not seconds:
+        raise FredError(f"{place}: no duration; expected a positive number")
+    if text.get("operation", "").lower() in _REDUCTIONS:
+        del text["operation"]
+    key = tuple(text.get(kind, "") for kind in ("library", "operation", "how", "nodes", "per_node"))
+    per_node = number("per_node") or 1.0
+    machines = int(number("nodes") or 0) if "per_node" in row else 0
+    if key not in settings:
+        nodes = (number("nodes") or 0.0) * per_node
+        if nodes and (nodes != int(nodes) or nodes < 2):
+            raise FredError(f"{place}: `{row['nodes'][1].name}` is `{text['nodes']}`; expected a whole number from 2 on")
+        settings[key] = _in_use(text["how"], nodes, place) if text.get("how") else log.setting(key[0], key[1], int(nodes), line)
+    return Measurement(*settings[key], size, seconds, latency, bandwidth, where=text.get("source", ""), machines=machines)
+
+
+def _in_use(operation: str, nodes: float, place: str) -> Setting:
+    """Return the setting of a synchronization in use."""
+    if operation not in LIBRARIES["in use"] or not nodes:
+        raise FredError(f"{place}: expected {' or '.join(LIBRARIES['in use'])} in `how`, and a number in `nodes`")
+    return Setting("in use", operation, int(nodes))
+
+
+def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: float, sizes: Sequence[str]) -> float:
+    """Return a number in FRED's units: bytes, s or bytes/s."""
+    if re.match(r"\d+,\d+(?!,)\b", text) and not re.match(r"\d{1,3}(,\d{3})+(?!\d)", text):
+        text = text.replace(",", ".")
+    units = {"size": SIZES, "time": TIMES, "algbw": BANDWIDTHS}.get(column.kind, {})
+    cell = _CELL.fullmatch(text)
+    unit = cell[2] if cell and column.kind == "algbw" else cell[2].lower() if cell else ""
+    if cell and unit in units:
+        return log.number(cell[1], column.name, place, least) * units[unit]
+    value = log.number(text, column.name, place, least)
+    if column.factor:
+        return value * column.factor
+    if column.kind == "size" and any(size.isdecimal() and int(size[:20]) >= _BARE_SIZES for size in sizes):
+        return value
+    if column.kind == "algbw":
+        raise FredError(
+            f"{log.path}: the column `{column.name}` has no unit; name it `{column.name} (GB/s)`, or add the durations"
+        )
+    names = ("bytes", "megabytes") if column.kind == "size" else ("microseconds", "milliseconds", "seconds")
+    cure = log.command(columns=f"{names[0]}={column.name}", **_values_option(log))
+    raise FredError(f"{log.path}: the column `{column.name}` has no unit; say it: {cure} (or {' or '.join(names[1:])})")
+
+
+def _values_option(log: BenchmarkLog) -> dict[str, str]:
+    return {"values": ",".join(f"{key}={value}" for key, value in log.values.items())} if log.values else {}
+
+
+def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
+    """Return the columns that are read, by place in a row. Raises FredError for contradictions and likely typing errors."""
+    lower = [name.strip().lower() for name in names]
+    if twice := [name for name in lower if name and lower.count(name) > 1]:
+        raise FredError(f"{log.path}: there are two columns `{twice[0]}`")
+    selected: dict[int, Column] = {}
+    for ours, theirs in log.columns.items():
+        column = recognise(ours)
+        if ours not in COLUMNS or column is None:
+            raise FredError(f"--columns {ours}={theirs}: unknown column `{ours}`; expected one of {listed(COLUMNS)}")
+        if theirs.lower() not in lower:
+            raise FredError(
+                f"--columns {ours}={theirs}: {log.path} has no such column; it has {listed([*map(str.strip, names)])}"
+            )
+        selected[lower.index(theirs.lower())] = column._replace(name=theirs)
+    kinds = {column.kind for column in selected.values()}
+    unknown = []
+    for place, name in enumerate(names):
+        column = recognise(name)
+        if column is None and place not in selected:
+            unknown.append(name.strip())
+        elif column is not None and place not in selected and column.kind not in kinds:
+            selected[place] = column._replace(name=name.strip())
+    for name in unknown:
+        if match := difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=_CUT):
+            raise FredError(f"{log.path}: unknown column `{name}`; did you mean `{match[0]}`?")
+    return _one_of_a_kind(log, selected)
+
+
+def _one_of_a_kind(log: BenchmarkLog, selected: Mapping[int, Column]) -> dict[int, Column]:
+    """Return one column of each kind: the best; raise FredError if two are as good."""
+    best = {place: column for place, column in selected.items() if column.rank == min(
+        other.rank for other in selected.values() if other.kind == column.kind)}  # fmt: skip
+    for kind in {column.kind for column in best.values()} - {"text", "algbw"}:
+        names = [column.name for column in best.values() if column.kind == kind]
+        if len(names) > 1:
+            ours = {"time": "milliseconds", "size": "bytes", "delay": "delay_ms"}.get(kind, kind)
+            theirs = next((name for name in names if name.lower() not in ("nodes", "machines")), names[0])  # ranks
+            cure = log.command(columns=f"{ours}={theirs}", **_values_option(log))
+            raise FredError(
+                f"{log.path}: the columns {listed(names)} say the same thing; leave one of them out, or choose: {cure}"
+            )
+    return best
+
+
+def _text_table(log: BenchmarkLog) -> _Table:
+    """Return the table in a text: the header is its first line with a size and a duration, or with a rate."""
+    lines = list(log.lines())
+    required = {name.lower() for name in log.columns.values()}
+    for at, (_, line) in enumerate(lines):
+        for delimiter in _DELIMITERS:
+            names = _cells(line.lstrip("# "), delimiter)
+            if not _is_header(names):
+                continue
+            kinds = {column.kind for name in names if (column := recognise(name))}
+            if _has_measurements(kinds) or (required and required <= {name.lower() for name in names}):
+                return _table(log, lines[at:], delimiter, names)
+    content = [line for _, line in lines if line.strip() and not line.startswith("#")]
+    delimiter = next((delimiter for delimiter in _DELIMITERS[:4] if content and delimiter in content[0]), "")
+    raise _refusal(log, [_cells(line, delimiter) for line in content[:2]] if delimiter else [])
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    """Return True for names of columns, and not words of a log: several, short, of letters first."""
+    return len(names) > 1 and all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names if name)
+
+
+def _has_measurements(kinds: Collection[str]) -> bool:
+    """Return True if columns of these kinds make measurements."""
+    return "rate" in kinds or ("size" in kinds and ("time" in kinds or "algbw" in kinds))
+
+
+def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
+    """Return the error for a text without a table, or a table without a size or a duration: with a command, if it is one.
+
+    Args:
+        log: the file.
+        rows: names of the columns, and the first row.
+    """
+    names = [name.strip() for name in rows[0]] if rows else []
+    if not _is_header(names):
+        return FredError(
+            f"{log.path}: no table, nor a log that FRED knows: nccl-tests, rccl-tests, OSU, IMB-MPI1, ds_bench, nccom-test, "
+            "iperf3, perftest; write a table with the header `library,operation,nodes,bytes,microseconds`, a row for each time"
+        )
+    kinds = {column.kind for name in [*names, *log.columns] if (column := recognise(name))}
+    if {"iteration", "step", "worker", "rank"} & {name.lower() for name in names} and "time" in kinds:
+        return FredError(f"{log.path}: step times of workers, not times of messages: `fred fit {log.path}` reads them")
+    cells = dict(zip(names, rows[1], strict=False)) if len(rows) > 1 else {}
+    numbers = [name for name in names if cells.get(name, "")[:1].isdigit() and not (recognise(name) or RATES.search(name))]
+    numbers = numbers or ["THEIRS"]
+    guesses = {"size": f"bytes={numbers[0]}", "time": f"milliseconds={numbers[-1]}"}
+    columns = [f"{ours}={theirs}" for ours, theirs in log.columns.items()]
+    columns += [guess for kind, guess in guesses.items() if kind not in kinds]
+    missing = " and no ".join(columns_of_kind for kind, columns_of_kind in _QUANTITIES.items() if kind not in kinds)
+    return FredError(
+        f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}; name yours, "
+        f"and what the file does not say, as in: {log.command(columns=','.join(columns), values=log.examples(kinds))}"
+    )
+
+
+def _table(log: BenchmarkLog, lines: Sequence[tuple[int, str]], delimiter: str, names: list[str]) -> _Table:
+    """Return the rows below a header; a row of units is added to the names."""
+    is_text = delimiter == "|" or len(delimiter) > 1
+    rows: list[tuple[int, list[str]]] = []
+    for number, line in lines[1:]:
+        cells = _cells(line, delimiter)
+        filled = [cell for cell in cells if cell]
+        if not filled or cells == names or line.startswith("#"):
+            continue
+        if not rows and all(map(_UNIT.fullmatch, filled)) and len(cells) == len(names):
+            names = [f"{name} {unit}".strip() for name, unit in zip(names, cells, strict=True)]
+        elif len(cells) > len(names) and not is_text:
+            raise FredError(f"{log.path}:{number}: there are more fields than columns")
+        else:
+            rows.append((number, cells))
+    return _Table(names, rows, is_text)
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a line."""
+    if len(delimiter) > 1:
+        return re.split(delimiter, line.strip())
+    if delimiter == "|":
+        return [cell.strip() for cell in line.strip().strip("|").split("|")]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])]
+    except csv.Error:
+        return []
+
+
+def _json_table(log: BenchmarkLog) -> _Table:
+    """Return the table of JSON records: a list, a list in an object, or an object on each line."""
+    keys = ["", *re.findall(r'"(\w+)"\s*:\s*\[\s*\{', log.text)]
+    records = next((listing for key in keys if (listing := log.records(key))), None)
+    if records is None:
+        records = BenchmarkLog(log.path, f"[{log.text}").records("")
+    names = list(dict.fromkeys(name for record in records for name in record))
+    rows = [[_cell_text(record.get(name, "")) for name in names] for record in records]
+    return _Table(names, list(enumerate(rows, start=1)))
+
+
+def _cell_text(value: object) -> str:
+    """Return the text of a cell."""
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
