@@ -22,7 +22,7 @@ from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.traces.cells import Cells
 from fred.traces.columns import Labels
-from fred.traces.operations import busy
+from fred.traces.operations import Operations, busy
 from fred.traces.roles import is_communication
 
 _SCHEDULE = "schedule=torch.profiler.schedule(wait=1, warmup=1, active=100, repeat=1)"
@@ -44,6 +44,7 @@ class _Work(NamedTuple):
     end: NDArray[np.float64]
     begun: NDArray[np.float64]  # when the CPU launched it
     what: str  # description
+    kind: Labels | None = None  # names; None for whole steps
     left: tuple[str, ...] = ()  # names of excluded operations
 
 
@@ -84,6 +85,14 @@ def cells_of(path: Path, name: str) -> Cells:
         lambda row: f"{path}, ProfilerStep#{numbers[row]}",
         {},
         tuple(notes),
+        None
+        if work.kind is None
+        else Operations(
+            step[inside],
+            Labels(work.kind.codes[inside], work.kind.names),
+            (work.end[inside] - work.start[inside]) / _PER_SECOND,
+            (work.start[inside] - min(begin for begin, _ in steps.values())) / _PER_SECOND,
+        ),
     )
 
 
@@ -137,7 +146,8 @@ def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
     counted = [*(event for event in chosen if _name(event) not in left), *loading]
     start, length = (np.array([float(event[name]) for event in counted]) for name in ("ts", "dur"))
     begun = [launched.get(_correlation(event), float(event["ts"])) for event in counted]
-    return _Work(start, start + length, np.array(begun), what, tuple(sorted(left)))
+    names, codes = np.unique([_name(event) for event in counted], return_inverse=True)
+    return _Work(start, start + length, np.array(begun), what, Labels(codes, names.tolist()), tuple(sorted(left)))
 
 
 def _whole(steps: Mapping[int, tuple[float, float]]) -> _Work:

@@ -97,7 +97,7 @@ def find_waiting(seconds: Floats) -> Waiting:
     power, error = _growth(seconds)
     if correlation >= _LIKE and power - error <= _GROWS:
         surely = correlation >= _ALIKE and _correlation(within, between * _low(iterations)) >= _LIKE
-        excluded = between <= _NARROW or power + error <= _CONSTANT
+        excluded = not within or between <= _NARROW or power + error <= _CONSTANT
         return Waiting("certain" if surely and excluded else "possible", within, between, correlation)
     if every := next(_meetings(seconds), 0):
         return Waiting("certain", within, between, correlation, every)
