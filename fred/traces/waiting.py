@@ -180,20 +180,31 @@ def _groups(logs: Floats) -> tuple[tuple[int, ...], ...]:
     iterations, workers = logs.shape
     if workers < 3:
         return ()
-    differences = np.full((workers, workers), np.inf)
-    alike = np.zeros((workers, workers), bool)
-    for worker in range(workers):
-        pair = logs - logs[:, [worker]]
-        apart = _NORMAL * np.median(np.abs(pair - np.median(pair, axis=0)), axis=0) / math.sqrt(2)
-        steps = _NORMAL * np.median(np.abs(np.diff((logs + logs[:, [worker]]) / 2, n=2, axis=0)), axis=0) / math.sqrt(6)
-        differences[worker] = apart
-        alike[worker] = apart**2 <= (_low(iterations) * steps) ** 2 * (1 - _ALIKE) / _ALIKE
-    others = float(np.median(differences[np.triu_indices(workers, 1)]))
-    near = alike & (differences <= _NEARER * _low(iterations) * others)
-    np.fill_diagonal(near, True)
+    apart = logs - np.median(logs, axis=1, keepdims=True)
+    apart -= np.median(apart, axis=0)
+    most = 4 * _NORMAL * np.median(np.abs(apart), axis=0)
+    apart = np.clip(apart, -most, most)
+    length = np.sqrt((apart**2).sum(0))
+    able = apart.T @ apart > _LIKE * length * length[:, None]  # quick, and true of workers with equal times
+    others = float(np.median(_difference(logs, np.roll(logs, workers // 2, axis=1))))
+    low = _low(iterations)
+    near = np.eye(workers, dtype=bool)
+    for worker in np.flatnonzero(able.sum(1) > 1):
+        mates = np.flatnonzero(able[worker])
+        difference = _difference(logs[:, mates], logs[:, [worker]])
+        change = np.abs(np.diff((logs[:, mates] + logs[:, [worker]]) / 2, n=2, axis=0))
+        rounds = low * _NORMAL * np.median(change, axis=0) / math.sqrt(6)
+        alike = difference**2 <= rounds**2 * (1 - _ALIKE) / _ALIKE
+        near[worker, mates] |= alike & (difference <= _NEARER * low * others)
     members = {tuple(np.flatnonzero(row).tolist()) for row in near}
     whole = [group for group in members if len(group) > 1 and all((near[worker] == near[group[0]]).all() for worker in group)]
     return tuple(sorted(whole))
+
+
+def _difference(one: Floats, other: Floats) -> Floats:
+    """Return the robust deviation of each pair of workers within a round, levels removed: [pairs]."""
+    apart = one - other
+    return _NORMAL * np.median(np.abs(apart - np.median(apart, axis=0)), axis=0) / math.sqrt(2)
 
 
 def _share(share: float) -> str:
