@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.traces.columns import Labels
-from fred.traces.operations import Operations, own_times
+from fred.traces.operations import Operations, find_compute_times
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, Role, is_of_a_node
 
@@ -188,6 +188,7 @@ def _operations(files: Sequence[Cells]) -> Operations | None:
         _joined([part.kind for part in parts]),
         np.concatenate([part.seconds for part in parts]),
         np.concatenate(starts) if starts else None,
+        any(part.mixed for part in parts),
     )
 
 
@@ -195,12 +196,11 @@ def _without_waiting(cells: Cells) -> Cells:
     """Return the times without the waiting that their operations show."""
     if cells.operations is None:
         return cells
-    workers = len(cells.worker.names)
-    found = own_times(cells.operations, cells.iteration.codes, cells.worker.codes, workers)
-    if found is None:
+    times = find_compute_times(cells.operations, cells.iteration.codes, cells.worker.codes, len(cells.worker.names))
+    if times is None:
         return cells
-    seconds = np.where(cells.seconds > 0, found.seconds, cells.seconds)
-    return replace(cells, seconds=seconds, notes=(*cells.notes, *found.notes))
+    seconds = np.where(cells.seconds > 0, times.seconds, cells.seconds)  # impossible times stay so
+    return replace(cells, seconds=seconds, notes=(*cells.notes, times.note))
 
 
 def _where(files: Sequence[Cells], offsets: Ints, row: int) -> str:

@@ -45,6 +45,7 @@ class _Work(NamedTuple):
     begun: NDArray[np.float64]  # when the CPU launched it
     what: str  # description
     kind: Labels | None = None  # names; None for whole steps
+    kernels: bool = False  # True if these are kernels of a device
     left: tuple[str, ...] = ()  # names of excluded operations
 
 
@@ -85,15 +86,18 @@ def cells_of(path: Path, name: str) -> Cells:
         lambda row: f"{path}, ProfilerStep#{numbers[row]}",
         {},
         tuple(notes),
-        None
-        if work.kind is None
-        else Operations(
-            step[inside],
-            Labels(work.kind.codes[inside], work.kind.names),
-            (work.end[inside] - work.start[inside]) / _PER_SECOND,
-            (work.start[inside] - min(begin for begin, _ in steps.values())) / _PER_SECOND,
-        ),
+        _operations(work, step),
     )
+
+
+def _operations(work: _Work, step: NDArray[np.int64]) -> Operations | None:
+    """Return the operations inside steps; None if the file has only steps."""
+    if work.kind is None:
+        return None
+    inside = step >= 0
+    start, end = (moments[inside] / _PER_SECOND for moments in (work.start, work.end))
+    kind = Labels(work.kind.codes[inside], work.kind.names)
+    return Operations(step[inside], kind, end - start, start - start.min(initial=np.inf), mixed=not work.kernels)
 
 
 def _events(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
@@ -147,7 +151,8 @@ def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
     start, length = (np.array([float(event[name]) for event in counted]) for name in ("ts", "dur"))
     begun = [launched.get(_correlation(event), float(event["ts"])) for event in counted]
     names, codes = np.unique([_name(event) for event in counted], return_inverse=True)
-    return _Work(start, start + length, np.array(begun), what, Labels(codes, names.tolist()), tuple(sorted(left)))
+    kind, kernels = Labels(codes, names.tolist()), what == next(iter(_COUNTED.values()))
+    return _Work(start, start + length, np.array(begun), what, kind, kernels, tuple(sorted(left)))
 
 
 def _whole(steps: Mapping[int, tuple[float, float]]) -> _Work:

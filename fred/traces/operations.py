@@ -2,15 +2,17 @@
 
 Operations of several streams or threads overlap and nest, so the time of a step is that of the union of their intervals.
 Communication is left out: it lasts as long as the slowest worker takes, so with it all workers look alike
-[Lin et al. 2025, OSDI, arXiv:2505.05713, who recompute steps from operations]. Operations that wait under another name are
-recognised by their behaviour: they begin when each worker arrives and end on all workers together. They may also compute, as
-a backward pass that averages gradients does. So the worker that waits least in an operation tells how long it takes by itself,
-and what others take longer is waiting. Where only durations are known, the operation that waits makes up for the differences
-of all others.
+[Lin et al. 2025, OSDI, arXiv:2505.05713, who recompute steps from operations].
+
+Operations that wait under another name are recognised by their behaviour: workers begin them when they arrive, and end them
+together. They may also compute, as a backward pass that averages gradients does. The worker that waits least shows how long
+they take without waiting; the rest is waiting. Without starts, an operation that waits makes up for the differences of all
+others.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +20,14 @@ from numpy.typing import NDArray
 from fred.base.words import briefly, listed
 from fred.traces.columns import Labels
 
-Ints, Floats = NDArray[np.int64], NDArray[np.float64]
-_TOGETHER = 0.25  # spread of ends relative to that of begins below which workers end together
-_MATTERS = 0.005  # spread of begins, as a share of a step, from which it matters
-_EQUAL = 0.2  # spread of steps relative to that of their operations below which the operations make up for one another
-_FITS, _UNFIT = 0.3, 0.6  # mean distance from -1 of the slopes of an operation that waits, and of others
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+_TOGETHER = 0.25  # spread of ends relative to that of starts below which workers end together
+_MATTERS = 0.005  # spread of starts, as a share of a step, from which it matters
+_EQUAL = 0.2  # spread of steps relative to that of an operation below which operations make up for one another
 _HIDES, _STANDS_OUT = 0.1, 0.05  # share of a step inside operations that wait, and loss outside them, from which they count
-_NEVER_WAIT = ("data", "load", "fetch", "input", "read", "h2d", "memcpy", "forward", "fwd", "optim")
+_FITS, _UNFIT = 0.3, 0.6  # mean distance from -1 of the slopes of an operation that waits, and of others
+_NEVER_WAIT = ("data", "load", "fetch", "input", "read", "h2d", "memcpy", "forward", "fwd", "optim")  # rather than another
 
 
 @dataclass(frozen=True)
@@ -35,25 +38,27 @@ class Operations:
         cell: number of the time to which each operation belongs [operations].
         kind: kind of each operation.
         seconds: durations, s [operations].
-        start: begins, s, on one clock for each worker [operations]; None if unknown.
+        start: starts, s, on one clock for each worker [operations]; None if unknown.
+        mixed: True if an operation that waits may also compute; kernels that wait only communicate.
     """
 
     cell: Ints
     kind: Labels
     seconds: Floats
     start: Floats | None = None
+    mixed: bool = True
 
 
-class Own(NamedTuple):
-    """Times without waiting.
+class ComputeTimes(NamedTuple):
+    """Times without the waiting that operations show.
 
     Args:
-        seconds: time of each cell, s.
-        notes: sentences that say what was recognised.
+        seconds: the times, s.
+        note: sentence that names the operations that wait.
     """
 
     seconds: Floats
-    notes: tuple[str, ...]
+    note: str
 
 
 def busy(step: Ints, start: Floats, end: Floats, steps: int) -> Floats:
@@ -76,167 +81,184 @@ def busy(step: Ints, start: Floats, end: Floats, steps: int) -> Floats:
     return np.bincount(steps_of[1:], np.where(running, np.diff(times), 0.0), minlength=steps).astype(np.float64)
 
 
-def own_times(operations: Operations, iteration: Ints, worker: Ints, workers: int) -> Own | None:
-    """Return each worker's times without waiting in operations; None if no operation is seen to wait for other workers.
+def find_compute_times(operations: Operations, iteration: Ints, worker: Ints, workers: int) -> ComputeTimes | None:
+    """Return the times without waiting in operations; None if no operation is seen to wait for other workers.
 
-    What the worker that waits least takes inside such an operation is part of all times, as its mean over the iterations.
+    The part of the worker that waits least is in all times, as its mean over the iterations.
 
     Args:
         operations: operations of all workers.
-        iteration: number of the iteration of each cell.
-        worker: number of the worker of each cell.
+        iteration: number of the iteration of each time.
+        worker: number of the worker of each time.
         workers: number of workers.
 
     >>> loading, averaging = np.array([1.0, 1.2, 1.1, 3.0, 1.1, 3.1]), np.array([1.2, 1.0, 2.9, 1.0, 3.0, 1.0])
     >>> kind, cell = Labels(np.repeat([0, 1], 6), ["load", "average"]), np.tile(np.arange(6), 2)
-    >>> both = np.concatenate((loading, averaging))
-    >>> operations = Operations(cell, kind, both, np.where(kind.codes == 0, 0.0, loading[cell]))
-    >>> found = own_times(operations, np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 0, 1]), 2)
-    >>> found.seconds.round(9).tolist()
+    >>> start = np.where(kind.codes == 0, 0.0, loading[cell])
+    >>> operations = Operations(cell, kind, np.concatenate((loading, averaging)), start)
+    >>> times = find_compute_times(operations, np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 0, 1]), 2)
+    >>> times.seconds.round(9).tolist()
     [2.0, 2.2, 2.1, 4.0, 2.1, 4.1]
     """
     if workers < 2 or not len(operations.cell) or not np.isfinite(operations.seconds).all():
         return None
-    steps = len(iteration)
+    steps = _Steps(iteration, worker, workers, operations.mixed)
     if operations.start is None:
-        return _without_starts(operations, iteration, worker, workers)
-    wait, kinds = _waits(operations, operations.start, iteration, worker, workers)
+        return _use_durations(operations, steps)
+    return _use_starts(operations, operations.start, steps)
+
+
+class _Steps(NamedTuple):
+    """Iteration and worker of each time; and whether operations that wait may also compute."""
+
+    iteration: Ints
+    worker: Ints
+    workers: int
+    mixed: bool
+
+    def table(self, values: Floats) -> Floats:
+        """Return a value for each time as a table [iterations, workers], NaN where there is none."""
+        table = np.full((int(self.iteration.max()) + 1, self.workers), np.nan)
+        table[self.iteration, self.worker] = values
+        return table
+
+    def subtract_waiting(self, whole: Floats, outside: Floats, inside: Floats, kinds: Sequence[str], why: str) -> ComputeTimes:
+        """Return the times without waiting; those of the rounds if a worker that is slow inside operations may be hidden.
+
+        Args:
+            whole: times with waiting, s [iterations, workers].
+            outside: times outside operations that wait, s [iterations, workers].
+            inside: times inside them without waiting, s [iterations, workers].
+            kinds: operations that wait.
+            why: clause that says how this was seen.
+        """
+        note = f"operations that wait for other workers, {why}: {briefly([f'`{kind}`' for kind in kinds])}; "
+        if not self.mixed:
+            return ComputeTimes(outside[self.iteration, self.worker], f"{note}left out as communication")
+        times = outside + np.nanmean(inside)  # all workers share its variation, which would look like waiting
+        full = times[np.isfinite(times).all(1)]
+        loss = 1 - np.median(full, axis=1).sum() / full.max(1).sum() if len(full) else 0.0
+        if loss < _STANDS_OUT and np.nanmean(inside) > _HIDES * np.nanmean(times):
+            times = np.where(np.isfinite(whole), np.nanmedian(whole, axis=1, keepdims=True), np.nan)
+            note += "no worker is slow outside them"
+        else:
+            note += "left out: the time of each worker in them beyond that of the worker that waits least"
+        return ComputeTimes(times[self.iteration, self.worker], f"{note}; a worker that is slow inside them does not show")
+
+
+def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> ComputeTimes | None:
+    """Return times without waiting if workers start some kinds of operations at different times and end them together."""
+    cell, kind, end = operations.cell, operations.kind.codes, start + operations.seconds
+    members = _match_operations(operations, start, steps)
+    if not len(members):
+        return None
+    count = len(steps.iteration)
+    first, last = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(first, cell, start)
+    np.maximum.at(last, cell, end)
+    shortest = _MATTERS * float(np.median((last - first)[np.unique(cell)]))
+    wait, kinds = np.zeros(len(cell)), []
+    for code in np.unique(kind[members[:, 0]]):
+        same = members[kind[members[:, 0]] == code]
+        since = first[cell[same]]
+        if _end_together(start[same] - since, end[same] - since, shortest) or _end_together(
+            _remove_offsets(start[same]), _remove_offsets(end[same]), shortest
+        ):
+            wait[same] = operations.seconds[same] - operations.seconds[same].min(1, keepdims=True)
+            kinds.append(int(code))
     if not kinds:
         return None
-    end = operations.start + operations.seconds
-    whole = busy(operations.cell, operations.start, end, steps)
-    seconds = busy(operations.cell, operations.start + wait, end, steps)
-    other = ~np.isin(operations.kind.codes, [operations.kind.names.index(kind) for kind in kinds])
-    outside = busy(operations.cell[other], operations.start[other], end[other], steps)
-    tables = (_table(values, iteration, worker, workers) for values in (whole, outside, seconds - outside))
-    own, notes = _own(*tables, kinds, "as all end it together whenever they begin")
-    return Own(own[iteration, worker], notes)
+    other = ~np.isin(kind, kinds)
+    outside = busy(cell[other], start[other], end[other], count)
+    inside = busy(cell, start + wait, end, count) - outside
+    whole, outside, inside = (steps.table(values) for values in (busy(cell, start, end, count), outside, inside))
+    names = [operations.kind.names[code] for code in kinds]
+    return steps.subtract_waiting(whole, outside, inside, names, "as all end them together")
 
 
-def _waits(operations: Operations, start: Floats, iteration: Ints, worker: Ints, workers: int) -> tuple[Floats, list[str]]:
-    """Return the waiting in each operation, and the kinds that wait.
+def _match_operations(operations: Operations, start: Floats, steps: _Steps) -> Ints:
+    """Return the operations that all workers have, in their order: [operations, workers].
 
     The k-th operation of a kind in an iteration is the same on all workers.
     """
-    cell, kind = operations.cell, operations.kind.codes
+    cell, kind, rows = operations.cell, operations.kind.codes, np.arange(len(operations.cell))
     order = np.lexsort((start, kind, cell))
-    first = np.concatenate(([True], (np.diff(cell[order]) != 0) | (np.diff(kind[order]) != 0)))
-    place = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
-    nth = np.empty(len(order), np.int64)
-    nth[order] = place
-    order = np.lexsort((worker[cell], nth, kind, iteration[cell]))
-    key = np.stack((iteration[cell], kind, nth))[:, order]
-    begins = np.concatenate(([0], np.flatnonzero((np.diff(key) != 0).any(0)) + 1, [len(order)]))
-    full = begins[:-1][np.diff(begins) == workers]
-    members = order[full[:, None] + np.arange(workers)]  # [operations that all have, workers]
-    members = members[(worker[cell[members]] == np.arange(workers)).all(1)]
-    wait, kinds = np.zeros(len(cell)), []
-    if not len(members):
-        return wait, kinds
-    begun = np.full(len(iteration), np.inf)
-    np.minimum.at(begun, cell, start)
-    end = start + operations.seconds
-    whole = np.zeros(len(iteration))
-    np.maximum.at(whole, cell, end)
-    step = float(np.median(whole - begun))
-    of = kind[members[:, 0]]
-    for code in np.unique(of):
-        same = members[of == code]
-        clocks = begun[cell[same]], np.zeros(same.shape)  # a step's begin; or the file's, less each worker's median
-        if any(_together(start[same] - clock, end[same] - clock, step, bool(i)) for i, clock in enumerate(clocks)):
-            wait[same] = operations.seconds[same] - operations.seconds[same].min(1, keepdims=True)
-            kinds.append(operations.kind.names[code])
-    return wait, kinds
+    new = np.concatenate(([True], (np.diff(cell[order]) != 0) | (np.diff(kind[order]) != 0)))
+    place = np.empty(len(rows), np.int64)
+    place[order] = rows - np.maximum.accumulate(np.where(new, rows, 0))
+    order = np.lexsort((steps.worker[cell], place, kind, steps.iteration[cell]))
+    keys = np.stack((steps.iteration[cell], kind, place))[:, order]
+    bounds = np.concatenate(([0], np.flatnonzero((np.diff(keys) != 0).any(0)) + 1, [len(rows)]))
+    complete = bounds[:-1][np.diff(bounds) == steps.workers]
+    members = order[complete[:, None] + np.arange(steps.workers)]
+    return members[(steps.worker[cell[members]] == np.arange(steps.workers)).all(1)]
 
 
-def _together(start: Floats, end: Floats, step: float, offset: bool) -> bool:
-    """Return True if workers begin an operation at different times and end it together: [operations, workers]."""
-    spreads = []
-    for moments in (start, end):
-        apart = moments - np.median(moments, axis=1, keepdims=True)
-        spreads.append(float(np.median(np.ptp(apart - (np.median(apart, axis=0) if offset else 0.0), axis=1))))
-    return spreads[0] > _MATTERS * step and spreads[1] < _TOGETHER * spreads[0]
+def _remove_offsets(moments: Floats) -> Floats:
+    """Return moments without the constant offsets of the workers' clocks: [operations, workers]."""
+    deviations = moments - np.median(moments, axis=1, keepdims=True)
+    return deviations - np.median(deviations, axis=0)
 
 
-def _without_starts(operations: Operations, iteration: Ints, worker: Ints, workers: int) -> Own | None:
-    """Return times without waiting from durations: one kind makes up for the differences of all others.
+def _end_together(start: Floats, end: Floats, shortest: float) -> bool:
+    """Return True if workers start an operation at different times and end it together: [operations, workers]."""
+    starts, ends = (float(np.median(np.ptp(moments, axis=1))) for moments in (start, end))
+    return starts > shortest and ends < _TOGETHER * starts
 
-    A kind that waits is shorter by as much as another is longer, so its slope on each other kind is -1; other kinds do not
-    depend on one another. Of two kinds, each makes up for the other: names and the order of a step decide.
-    """
-    kinds, steps = len(operations.kind.names), len(iteration)
+
+def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None:
+    """Return times without waiting if a kind of operations makes up for the differences of all others."""
+    kinds, count = len(operations.kind.names), len(steps.iteration)
     if kinds < 2:
         return None
-    sums = np.bincount(operations.kind.codes * steps + operations.cell, operations.seconds, minlength=kinds * steps)
-    table = np.stack([_table(values, iteration, worker, workers) for values in sums.reshape(kinds, steps)])
+    place = operations.kind.codes * count + operations.cell
+    sums = np.bincount(place, operations.seconds, minlength=kinds * count).astype(np.float64).reshape(kinds, count)
+    table = np.stack([steps.table(values) for values in sums])
     full = table[:, np.isfinite(table).all((0, 2))]
     if full.shape[1] < 2:
         return None
-    apart = full - full.mean(2, keepdims=True)
-    spread = np.median(np.ptp(full, axis=2), axis=1)
-    whole = float(np.median(np.ptp(full.sum(0), axis=1)))
-    if whole > _EQUAL * spread.max() or spread.max() < _MATTERS * float(np.median(full.sum(0))):
+    spreads = np.median(np.ptp(full, axis=2), axis=1)
+    whole, largest = float(np.median(np.ptp(full.sum(0), axis=1))), float(spreads.max())
+    if whole > _EQUAL * largest or largest < _MATTERS * float(np.median(full.sum(0))):
         return None
-    vary = np.flatnonzero(spread > max(2 * whole, 0.01 * float(spread.max())))
-    waits = _makes_up(apart, vary, operations.kind.names)
+    varying = np.flatnonzero(spreads > max(2 * whole, 0.01 * largest))
+    waits = _find_balancing_kind(full - full.mean(2, keepdims=True), varying, operations.kind.names)
     if waits is None:
-        names = listed([operations.kind.names[kind] for kind in vary])
-        which = f"operations: one of {names} waits for other workers; record the start of each operation to see which"
-        return Own(table.sum(0)[iteration, worker], (which,))
+        names = listed([f"`{operations.kind.names[kind]}`" for kind in varying])
+        note = f"operations: one of {names} waits for other workers; record the start of each operation to see which"
+        return ComputeTimes(sums.sum(0), note)
     inside = np.broadcast_to(table[waits].min(1, keepdims=True), table[waits].shape)
-    why = "as it makes up for the differences of all other operations"
-    own, notes = _own(table.sum(0), table.sum(0) - table[waits], inside, [operations.kind.names[waits]], why)
-    return Own(own[iteration, worker], notes)
+    why = "as they make up for all differences"
+    return steps.subtract_waiting(table.sum(0), table.sum(0) - table[waits], inside, [operations.kind.names[waits]], why)
 
 
-def _makes_up(apart: Floats, vary: Ints, names: list[str]) -> int | None:
-    """Return the kind that makes up for the differences of the others; None if it may be one or another."""
-    levels = np.median(apart, axis=1, keepdims=True)
-    changes = (apart - levels).reshape(len(apart), -1)
+def _find_balancing_kind(deviations: Floats, varying: Ints, names: Sequence[str]) -> int | None:
+    """Return the kind that makes up for the differences of all others; None if that may be one or another.
+
+    That kind is shorter by as much as another is longer, so its slope on each other kind is -1; the others do not depend on
+    one another. Of only two kinds, each makes up for the other: their names decide.
+
+    Args:
+        deviations: times relative to the mean of all workers, s [kinds, iterations, workers].
+        varying: kinds whose times differ.
+        names: names of the kinds.
+    """
+    levels = np.median(deviations, axis=1, keepdims=True)
+    changes = (deviations - levels).reshape(len(deviations), -1)
     steady = np.median(np.abs(changes), axis=1) < np.abs(levels).max((1, 2)) / 2  # workers differ more than iterations do
-    flat = apart.reshape(len(apart), -1), changes
-    slopes = {
-        int(kind): [_slope(flat[0 if steady[i] else 1][i], flat[0 if steady[i] else 1][kind]) for i in vary if i != kind]
-        for kind in vary
-    }
-    distance = {kind: float(np.mean(np.abs(np.array(of) + 1))) for kind, of in slopes.items() if of}
-    able = sorted((kind for kind in distance if distance[kind] <= _FITS), key=lambda kind: distance[kind])
-    if len(able) == 1 and all(far >= _UNFIT for kind, far in distance.items() if kind != able[0]):
-        return able[0]
-    named = [kind for kind in able if not any(word in names[kind].lower() for word in _NEVER_WAIT)]
-    return named[0] if len(named) == 1 else None
+    totals = deviations.reshape(len(deviations), -1)
+    distances = {}
+    for kind in varying.tolist():
+        values = [(totals if steady[i] else changes)[[i, kind]] for i in varying.tolist() if i != kind]
+        distances[kind] = float(np.mean([abs(_slope(x, y) + 1) for x, y in values])) if values else np.inf
+    fitting = [kind for kind, distance in distances.items() if distance <= _FITS]
+    if len(fitting) == 1 and all(distances[kind] >= _UNFIT for kind in distances if kind != fitting[0]):
+        return fitting[0]
+    likely = [kind for kind in fitting if not any(word in names[kind].lower() for word in _NEVER_WAIT)]
+    return likely[0] if len(likely) == 1 else None
 
 
 def _slope(x: Floats, y: Floats) -> float:
     """Return the median slope of y on x, which rare large values of a third variable do not change."""
     large = np.abs(x) > np.median(np.abs(x))
     return float(np.median(y[large] / x[large])) if large.any() else 0.0
-
-
-def _table(values: Floats, iteration: Ints, worker: Ints, workers: int) -> Floats:
-    """Return the values of all cells as a table [iterations, workers], NaN where there is none."""
-    table = np.full((int(iteration.max()) + 1, workers), np.nan)
-    table[iteration, worker] = values
-    return table
-
-
-def _own(whole: Floats, outside: Floats, inside: Floats, kinds: list[str], why: str) -> Own:
-    """Return times without waiting; those of the rounds if a worker that is slow inside the operations may be hidden.
-
-    Args:
-        whole: times with waiting, s [iterations, workers].
-        outside: times outside operations that wait, s [iterations, workers].
-        inside: times inside them without waiting, s [iterations, workers].
-        kinds: kinds of operations that wait.
-        why: clause that says how this was seen.
-    """
-    names = briefly([f"`{kind}`" for kind in kinds])
-    note = f"operations: {names} waits for other workers, {why}"
-    own = outside + np.nanmean(inside)  # all have this part in common, so as it varies it would look like waiting
-    full = own[np.isfinite(own).all(1)]
-    lost = 1 - np.median(full, axis=1).sum() / full.max(1).sum() if len(full) else 0.0
-    if lost < _STANDS_OUT and np.nanmean(inside) > _HIDES * np.nanmean(own):
-        rounds = np.where(np.isfinite(whole), np.nanmedian(whole, axis=1, keepdims=True), np.nan)
-        return Own(rounds, (f"{note}; no worker is slow outside it, and a worker that is slow inside it does not show",))
-    left = "a worker's time in it beyond that of the worker that waits least is left out as waiting"
-    return Own(own, (f"{note}: {left}; a worker that is slow inside it does not show",))

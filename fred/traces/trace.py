@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.words import briefly
+from fred.traces.waiting import Waiting, find_waiting
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,29 @@ class Trace:
     def said(self) -> tuple[str, ...]:
         """Return the notes and repairs that a user should know, one line each."""
         return (*(f"read: {note}" for note in self.notes), *(f"mended: {repair}" for repair in self.repairs))
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """Return the signs of waiting for other workers in the times."""
+        return find_waiting(self.seconds)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return a sentence if the times contain waiting, or may; or if some workers count as one.
+
+        >>> rng = np.random.default_rng(0)
+        >>> pairs = rng.lognormal(sigma=0.1, size=(50, 3)).repeat(2, axis=1) * rng.lognormal(sigma=0.001, size=(50, 6))
+        >>> Trace(pairs, tuple("abcdef")).warnings[0].partition(":")[0]
+        'a, b wait for each other, as do c, d and e, f'
+        """
+        signs = self.waiting
+        if signs.state == "groups":
+            names = [", ".join(self.worker(worker) for worker in group) for group in signs.groups]
+            others = f", as do {' and '.join(names[1:3])}{' and others' if len(names) > 3 else ''}" if names[1:] else ""
+            equal = "their times are equal in every iteration, so each such group counts as one worker"
+            return (f"{briefly(names[0].split(', '))} wait for each other{others}: {equal}; leave out all but one of it.",)
+        doubt = {"certain": "contain", "possible": "may contain"}.get(signs.state)
+        return (f"The times {doubt} waiting for the slowest worker. {signs.evidence}",) if doubt else ()
 
     def worker(self, number: int) -> str:
         """Return the name of a worker in a sentence: its own, or `worker 7` if that is a number.

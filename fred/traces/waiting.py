@@ -1,13 +1,13 @@
-"""Detection of step times that contain waiting: whoever waits for the slowest worker takes as long as it does.
+"""Detection of step times that contain waiting: a worker that waits for the slowest takes as long as it does.
 
-| sign                                                      | reason                                                                |
-|-----------------------------------------------------------|-----------------------------------------------------------------------|
-| rounds vary more than workers within a round              | all take the time of the slowest; clocks differ by little             |
-| that difference does not grow with the round's time       | clocks add to a time; lengths of inputs, which all share, multiply it |
-| a worker that is late by its clock is early in the next   | the same event ends one time and begins the next                      |
-| sums over H iterations are equal, from one phase on       | workers meet every H iterations                                       |
+| sign                                                | reason                                                             |
+|-----------------------------------------------------|--------------------------------------------------------------------|
+| iterations vary more than workers within one        | all workers take the time of the slowest; clocks differ by little  |
+| differences do not grow with an iteration's time    | clocks add to a time; lengths of inputs, which all share, scale it |
+| a worker that is late is early in the next one      | the same event ends one time and starts the next                   |
+| sums over H iterations are equal, from one phase on | all workers meet every H iterations                                |
 
-The thresholds were chosen on simulated logs, and judged on other kinds and seeds; the page "Read trace files" has the rates.
+The thresholds were chosen on simulated logs and judged on other kinds and seeds; the page "Read trace files" has the rates.
 """
 
 import math
@@ -43,6 +43,7 @@ class Waiting:
         within: standard deviation of workers within a round, as a share of the time.
         between: standard deviation of rounds, as a share of the time, without trends.
         correlation: correlation of two workers from these, 0 to 1.
+        in_step: True if workers that are late in an iteration are early in the next.
         every: number of iterations between two meetings of all workers, if that is how it shows; 0 otherwise.
         groups: numbers of the workers in each group of two or more whose members wait for one another.
     """
@@ -51,6 +52,7 @@ class Waiting:
     within: float = 0.0
     between: float = 0.0
     correlation: float = 0.0
+    in_step: bool = False
     every: int = 0
     groups: tuple[tuple[int, ...], ...] = ()
 
@@ -61,16 +63,19 @@ class Waiting:
 
     @property
     def evidence(self) -> str:
-        """Return the evidence in words, without a full stop; empty if there is none."""
+        """Return the evidence for waiting of all workers in a sentence."""
         if self.every:
-            return f"the sums of {self.every} iterations are the same for all workers, so workers meet every {self.every} iterations"
-        spread = f"workers differ by {_share(self.within)} within a round, rounds by {_share(self.between)}"
-        return f"{spread}; correlation of workers {self.correlation:.2f}" if self.state in ("certain", "possible") else ""
+            return f"The sums of {self.every} iterations are equal for all workers: they meet every {self.every} iterations."
+        spread = f"workers differ by {_share(self.within)} within an iteration, iterations by {_share(self.between)}"
+        if self.in_step:
+            return f"A worker that is late in one iteration is early in the next, so all keep in step; {spread}."
+        return f"{spread.capitalize()}; the correlation of workers is {self.correlation:.2f}."
 
     def json(self) -> dict[str, Any]:
         """Return all of it as a JSON object."""
         numbers = {"within": self.within, "between": self.between, "correlation": self.correlation}
-        return {"state": self.state, **numbers, "every": self.every, "groups": [list(group) for group in self.groups]}
+        signs = {"in_step": self.in_step, "every": self.every, "groups": [list(group) for group in self.groups]}
+        return {"state": self.state, **numbers, **signs}
 
 
 def find_waiting(seconds: Floats) -> Waiting:
@@ -93,14 +98,14 @@ def find_waiting(seconds: Floats) -> Waiting:
     within, between = _deviations(np.log(seconds))
     correlation = _correlation(within, between)
     if _in_step(seconds):
-        return Waiting("certain", within, between, correlation)
+        return Waiting("certain", within, between, correlation, in_step=True)
     power, error = _growth(seconds)
     if correlation >= _LIKE and power - error <= _GROWS:
         surely = correlation >= _ALIKE and _correlation(within, between * _low(iterations)) >= _LIKE
         excluded = not within or between <= _NARROW or power + error <= _CONSTANT
         return Waiting("certain" if surely and excluded else "possible", within, between, correlation)
     if every := next(_meetings(seconds), 0):
-        return Waiting("certain", within, between, correlation, every)
+        return Waiting("certain", within, between, correlation, every=every)
     groups = _groups(np.log(seconds))
     return Waiting("groups" if groups else "no", within, between, correlation, groups=groups)
 
