@@ -22,6 +22,8 @@ from fred.traces.columns import Labels
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
+_FEWEST = 8  # operations, or iterations, in which workers do not wait for one another by chance
+_MOSTLY = 0.8  # share of them in which workers are to end together
 _TOGETHER = 0.25  # spread of ends relative to that of starts below which workers end together
 _MATTERS = 0.005  # spread of starts, as a share of a step, from which it matters
 _EQUAL = 0.2  # spread of steps relative to that of an operation below which operations make up for one another
@@ -92,13 +94,14 @@ def find_compute_times(operations: Operations, iteration: Ints, worker: Ints, wo
         worker: number of the worker of each time.
         workers: number of workers.
 
-    >>> loading, averaging = np.array([1.0, 1.2, 1.1, 3.0, 1.1, 3.1]), np.array([1.2, 1.0, 2.9, 1.0, 3.0, 1.0])
-    >>> kind, cell = Labels(np.repeat([0, 1], 6), ["load", "average"]), np.tile(np.arange(6), 2)
-    >>> start = np.where(kind.codes == 0, 0.0, loading[cell])
-    >>> operations = Operations(cell, kind, np.concatenate((loading, averaging)), start)
-    >>> times = find_compute_times(operations, np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 0, 1]), 2)
-    >>> times.seconds.round(9).tolist()
-    [2.0, 2.2, 2.1, 4.0, 2.1, 4.1]
+    >>> loading = np.random.default_rng(0).lognormal(size=(8, 2))
+    >>> averaging = 1 + loading.max(axis=1, keepdims=True) - loading  # 1 s, after the slower worker has arrived
+    >>> kind, cell = Labels(np.repeat([0, 1], 16), ["load", "average"]), np.tile(np.arange(16), 2)
+    >>> start = np.where(kind.codes == 0, 0.0, loading.ravel()[cell])
+    >>> operations = Operations(cell, kind, np.concatenate((loading.ravel(), averaging.ravel())), start)
+    >>> times = find_compute_times(operations, np.arange(16) // 2, np.arange(16) % 2, 2)
+    >>> np.allclose(times.seconds, loading.ravel() + 1)
+    True
     """
     if workers < 2 or not len(operations.cell) or not np.isfinite(operations.seconds).all():
         return None
@@ -202,8 +205,8 @@ def _remove_offsets(moments: Floats) -> Floats:
 
 def _end_together(start: Floats, end: Floats, shortest: float) -> bool:
     """Return True if workers start an operation at different times and end it together: [operations, workers]."""
-    starts, ends = (float(np.median(np.ptp(moments, axis=1))) for moments in (start, end))
-    return starts > shortest and ends < _TOGETHER * starts
+    starts, ends = (float(np.quantile(np.ptp(moments, axis=1), _MOSTLY)) for moments in (start, end))
+    return len(start) >= _FEWEST and starts > shortest and ends < _TOGETHER * starts
 
 
 def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None:
@@ -215,10 +218,10 @@ def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None
     sums = np.bincount(place, operations.seconds, minlength=kinds * count).astype(np.float64).reshape(kinds, count)
     table = np.stack([steps.table(values) for values in sums])
     full = table[:, np.isfinite(table).all((0, 2))]
-    if full.shape[1] < 2:
+    if full.shape[1] < _FEWEST:
         return None
-    spreads = np.median(np.ptp(full, axis=2), axis=1)
-    whole, largest = float(np.median(np.ptp(full.sum(0), axis=1))), float(spreads.max())
+    spreads = np.quantile(np.ptp(full, axis=2), _MOSTLY, axis=1)
+    whole, largest = float(np.quantile(np.ptp(full.sum(0), axis=1), _MOSTLY)), float(spreads.max())
     if whole > _EQUAL * largest or largest < _MATTERS * float(np.median(full.sum(0))):
         return None
     varying = np.flatnonzero(spreads > max(2 * whole, 0.01 * largest))
