@@ -165,7 +165,9 @@ def _meetings(seconds: Floats) -> Iterator[int]:
     iterations, workers = seconds.shape
     apart = seconds - seconds.mean(1, keepdims=True)
     total = np.concatenate((np.zeros((1, workers)), np.cumsum(apart, axis=0)))
-    squares = np.concatenate(([0.0], np.cumsum((apart**2).sum(1))))
+    single = (apart**2).sum(1)
+    squares = np.concatenate(([0.0], np.cumsum(single)))
+    many = float(single.sum()) ** 2 / (float(single @ single) or 1.0)  # fewer iterations than there are, if pauses are rare
     for every in range(2, min(_LONGEST, iterations // 3) + 1):
         sums = total[every:] - total[:-every]
         independent = squares[every:] - squares[:-every]  # variance of a sum, if the iterations are independent
@@ -173,7 +175,7 @@ def _meetings(seconds: Floats) -> Iterator[int]:
         expected = np.array([float(independent[phase::every].sum()) for phase in range(every)])
         variances = np.array([float((part**2).sum()) for part in of_phase]) / np.where(expected > 0, expected, 1.0)
         phase = int(variances.argmin())
-        freedom = (workers - 1) * len(of_phase[phase])
+        freedom = (workers - 1) * min(many, len(of_phase[phase]))
         alone = float(np.median(np.delete(variances, phase)))
         meets = variances[phase] < _MEETS and variances[phase] < _ONLY_THERE * alone
         if meets and chi2.cdf(variances[phase] * freedom, freedom) < _BY_CHANCE:
