@@ -221,6 +221,15 @@ def test_slowness_inside_the_operation_that_waits_gives_no_verdict(slow, tmp_pat
     )
 
 
+def test_a_missing_duration_is_missing_and_all_others_are_without_waiting(tmp_path):
+    steps = Steps(5, "load")
+    frame = steps.table().reset_index(drop=True)
+    frame.loc[(frame["step"] == 7) & (frame["rank"] == 1) & (frame["op"] == "forward"), "duration_s"] = np.nan
+    trace = read_table(tmp_path, frame, mend="drop")
+    np.testing.assert_allclose(trace.seconds, np.delete(steps.expected, 7, axis=0), rtol=1e-3)
+    assert trace.iterations == ROUNDS - 1
+
+
 def test_operations_of_workers_that_do_not_wait_stay_as_they_are(tmp_path):
     steps = Steps(3, "load")
     steps.measured = steps.alone

@@ -11,7 +11,7 @@ others.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -103,26 +103,33 @@ def find_compute_times(operations: Operations, iteration: Ints, worker: Ints, wo
     >>> np.allclose(times.seconds, loading.ravel() + 1)
     True
     """
-    if workers < 2 or not len(operations.cell) or not np.isfinite(operations.seconds).all():
+    known = np.bincount(operations.cell, minlength=len(iteration)) > 0
+    lasts = operations.seconds if operations.start is None else operations.seconds + operations.start
+    known[operations.cell[~np.isfinite(lasts)]] = False
+    rows = known[operations.cell]
+    if workers < 2 or not rows.any():
         return None
-    steps = _Steps(iteration, worker, workers, operations.mixed)
+    steps = _Steps(iteration, worker, workers, known, operations.mixed)
+    kind = Labels(operations.kind.codes[rows], operations.kind.names)
+    complete = replace(operations, cell=operations.cell[rows], kind=kind, seconds=operations.seconds[rows])
     if operations.start is None:
-        return _use_durations(operations, steps)
-    return _use_starts(operations, operations.start, steps)
+        return _use_durations(complete, steps)
+    return _use_starts(complete, operations.start[rows], steps)
 
 
 class _Steps(NamedTuple):
-    """Iteration and worker of each time; and whether operations that wait may also compute."""
+    """Iteration and worker of each time; whether it is known, and whether operations that wait may also compute."""
 
     iteration: Ints
     worker: Ints
     workers: int
+    known: NDArray[np.bool_]
     mixed: bool
 
     def table(self, values: Floats) -> Floats:
         """Return a value for each time as a table [iterations, workers], NaN where there is none."""
         table = np.full((int(self.iteration.max()) + 1, self.workers), np.nan)
-        table[self.iteration, self.worker] = values
+        table[self.iteration, self.worker] = np.where(self.known, values, np.nan)
         return table
 
     def subtract_waiting(self, whole: Floats, outside: Floats, inside: Floats, kinds: Sequence[str], why: str) -> ComputeTimes:
@@ -138,10 +145,11 @@ class _Steps(NamedTuple):
         note = f"operations that wait for other workers, {why}: {briefly([f'`{kind}`' for kind in kinds])}; "
         if not self.mixed:
             return ComputeTimes(outside[self.iteration, self.worker], f"{note}left out as communication")
-        times = outside + np.nanmean(inside)  # all workers share its variation, which would look like waiting
-        full = times[np.isfinite(times).all(1)]
-        loss = 1 - np.median(full, axis=1).sum() / full.max(1).sum() if len(full) else 0.0
-        if loss < _STANDS_OUT and np.nanmean(inside) > _HIDES * np.nanmean(times):
+        full = np.isfinite(outside).all(1)
+        common = float(inside[full].mean()) if full.any() else 0.0
+        times = outside + common  # not that of the iteration: its variation, which all workers share, would look like waiting
+        loss = 1 - np.median(times[full], axis=1).sum() / times[full].max(1).sum() if full.any() else 0.0
+        if loss < _STANDS_OUT and common > _HIDES * np.nanmean(times):
             times = np.where(np.isfinite(whole), np.nanmedian(whole, axis=1, keepdims=True), np.nan)
             note += "no worker is slow outside them"
         else:
@@ -229,7 +237,7 @@ def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None
     if waits is None:
         names = listed([f"`{operations.kind.names[kind]}`" for kind in varying])
         note = f"operations: one of {names} waits for other workers; record the start of each operation to see which"
-        return ComputeTimes(sums.sum(0), note)
+        return ComputeTimes(table.sum(0)[steps.iteration, steps.worker], note)
     inside = np.broadcast_to(table[waits].min(1, keepdims=True), table[waits].shape)
     why = "as they make up for all differences"
     return steps.subtract_waiting(table.sum(0), table.sum(0) - table[waits], inside, [operations.kind.names[waits]], why)
