@@ -150,7 +150,7 @@ class _Steps(NamedTuple):
         times = outside + common  # not that of the iteration: its variation, which all workers share, would look like waiting
         loss = 1 - np.median(times[full], axis=1).sum() / times[full].max(1).sum() if full.any() else 0.0
         if loss < _STANDS_OUT and common > _HIDES * np.nanmean(times):
-            times = np.where(np.isfinite(whole), np.nanmedian(whole, axis=1, keepdims=True), np.nan)
+            times = _round_times(whole)
             note += "no worker is slow outside them"
         else:
             note += "left out: the time of each worker in them beyond that of the worker that waits least"
@@ -185,6 +185,13 @@ def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> Compute
     whole, outside, inside = (steps.table(values) for values in (busy(cell, start, end, count), outside, inside))
     names = [operations.kind.names[code] for code in kinds]
     return steps.subtract_waiting(whole, outside, inside, names, "as all end them together")
+
+
+def _round_times(whole: Floats) -> Floats:
+    """Return the median time of each iteration for all workers, so that nothing is concluded from their differences."""
+    known = np.isfinite(whole)
+    median = [np.median(row[mask]) if mask.any() else np.nan for row, mask in zip(whole, known, strict=True)]
+    return np.where(known, np.array(median)[:, None], np.nan)
 
 
 def _match_operations(operations: Operations, start: Floats, steps: _Steps) -> Ints:
@@ -237,7 +244,7 @@ def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None
     if waits is None:
         names = listed([f"`{operations.kind.names[kind]}`" for kind in varying])
         note = f"operations: one of {names} waits for other workers; record the start of each operation to see which"
-        return ComputeTimes(table.sum(0)[steps.iteration, steps.worker], note)
+        return ComputeTimes(_round_times(table.sum(0))[steps.iteration, steps.worker], note)
     inside = np.broadcast_to(table[waits].min(1, keepdims=True), table[waits].shape)
     why = "as they make up for all differences"
     return steps.subtract_waiting(table.sum(0), table.sum(0) - table[waits], inside, [operations.kind.names[waits]], why)

@@ -29,7 +29,7 @@ _GROWS, _CONSTANT = 0.25, 0.5  # growth of deviations with a round's time, as a 
 _NARROW = 0.08  # deviation of rounds up to which no lengths of inputs are suspected
 _FOLLOWS = -0.25  # correlation of successive deviations from which the same event ends one time and begins the next
 _MEETS, _ONLY_THERE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
-_BY_CHANCE = 1e-6  # probability that independent times meet
+_BY_CHANCE = 1e-4  # probability that independent times meet at any interval and phase
 _LONGEST = 64  # longest interval between meetings that is tried
 _NEARER = 0.2  # difference within a group, relative to that of other pairs
 
@@ -168,17 +168,19 @@ def _meetings(seconds: Floats) -> Iterator[int]:
     single = (apart**2).sum(1)
     squares = np.concatenate(([0.0], np.cumsum(single)))
     many = float(single.sum()) ** 2 / (float(single @ single) or 1.0)  # fewer iterations than there are, if pauses are rare
-    for every in range(2, min(_LONGEST, iterations // 3) + 1):
-        sums = total[every:] - total[:-every]
-        independent = squares[every:] - squares[:-every]  # variance of a sum, if the iterations are independent
-        of_phase = [sums[phase::every] for phase in range(every)]
-        expected = np.array([float(independent[phase::every].sum()) for phase in range(every)])
-        variances = np.array([float((part**2).sum()) for part in of_phase]) / np.where(expected > 0, expected, 1.0)
+    longest = min(_LONGEST, iterations // 4)
+    likely = _BY_CHANCE / max(1, longest * (longest + 1) // 2 - 1)
+    for every in range(2, longest + 1):
+        sums = ((total[every:] - total[:-every]) ** 2).sum(1)
+        independent = squares[every:] - squares[:-every]  # the variance of a sum of independent times
+        parts = [(sums[phase::every], independent[phase::every]) for phase in range(every)]
+        variances = np.array([float(part.sum() / (expected.sum() or 1.0)) for part, expected in parts])
         phase = int(variances.argmin())
-        freedom = (workers - 1) * min(many, len(of_phase[phase]))
+        part, expected = parts[phase]
+        freedom = (workers - 1) * min(many, len(part))
         alone = float(np.median(np.delete(variances, phase)))
-        meets = variances[phase] < _MEETS and variances[phase] < _ONLY_THERE * alone
-        if meets and chi2.cdf(variances[phase] * freedom, freedom) < _BY_CHANCE:
+        meets = variances[phase] < min(_MEETS, _ONLY_THERE * alone) and np.median(part) < _MEETS * np.median(expected)
+        if meets and chi2.cdf(variances[phase] * freedom, freedom) < likely:
             yield every
 
 
