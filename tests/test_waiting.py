@@ -99,7 +99,7 @@ def test_workers_that_wait_only_for_one_another_form_groups_whatever_their_order
     order = np.array([0, 3, 5, 1, 4, 2])
     trace = Trace(in_pairs(1)[:, order], tuple("abcdef"))
     assert trace.waiting.groups == ((0, 3), (1, 5), (2, 4))
-    assert trace.warnings[0].startswith("a, d wait for each other, as do b, f and c, e: their times are equal")
+    assert trace.warnings[0].startswith("Workers a, d wait for each other; so do b, f; c, e. Times within a group are equal")
 
 
 def test_what_varies_with_the_unit_or_the_order_of_workers_is_no_sign():

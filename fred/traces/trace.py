@@ -61,15 +61,15 @@ class Trace:
 
         >>> rng = np.random.default_rng(0)
         >>> pairs = rng.lognormal(sigma=0.1, size=(50, 3)).repeat(2, axis=1) * rng.lognormal(sigma=0.001, size=(50, 6))
-        >>> Trace(pairs, tuple("abcdef")).warnings[0].partition(":")[0]
-        'a, b wait for each other, as do c, d and e, f'
+        >>> Trace(pairs, tuple("abcdef")).warnings[0].partition(".")[0]
+        'Workers a, b wait for each other; so do c, d; e, f'
         """
         signs = self.waiting
         if signs.state == "groups":
-            names = [", ".join(self.worker(worker) for worker in group) for group in signs.groups]
-            others = f", as do {' and '.join(names[1:3])}{' and others' if len(names) > 3 else ''}" if names[1:] else ""
-            equal = "their times are equal in every iteration, so each such group counts as one worker"
-            return (f"{briefly(names[0].split(', '))} wait for each other{others}: {equal}; leave out all but one of it.",)
+            names = [briefly([self.workers[worker] for worker in group]) for group in signs.groups]
+            others = f"; so do {briefly(names[1:], 2, '; ')}" if names[1:] else ""
+            alike = "Times within a group are equal in every iteration, so it counts as one worker: use one of each group."
+            return (f"Workers {names[0]} wait for each other{others}. {alike}",)
         doubt = {"certain": "contain", "possible": "may contain"}.get(signs.state)
         return (f"The times {doubt} waiting for the slowest worker. {signs.evidence}",) if doubt else ()
 

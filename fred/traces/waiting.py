@@ -101,7 +101,7 @@ def find_waiting(seconds: Floats) -> Waiting:
         return Waiting("certain", within, between, correlation, in_step=True)
     power, error = _growth(seconds)
     if correlation >= _LIKE and power - error <= _GROWS:
-        surely = correlation >= _ALIKE and _correlation(within, between * _low(iterations)) >= _LIKE
+        surely = correlation >= _ALIKE and _correlation(within, between * _lower_bound(iterations, workers)) >= _LIKE
         excluded = not within or between <= _NARROW or power + error <= _CONSTANT
         return Waiting("certain" if surely and excluded else "possible", within, between, correlation)
     if every := next(_meetings(seconds), 0):
@@ -124,9 +124,10 @@ def _correlation(within: float, between: float) -> float:
     return between**2 / (between**2 + within**2) if between else 0.0
 
 
-def _low(iterations: int) -> float:
-    """Return the factor to the lower bound of a deviation of rounds."""
-    return math.exp(-_ONE_SIDED / math.sqrt(2 * _EFFICIENCY * (iterations - 1)))
+def _lower_bound(iterations: int, workers: int) -> float:
+    """Return the factor from a ratio of deviations, of rounds and within rounds, to its lower bound."""
+    changes = _EFFICIENCY * (iterations - 1)
+    return math.exp(-_ONE_SIDED * math.sqrt(0.5 / changes + 0.5 / (changes * (workers - 1))))
 
 
 def _growth(seconds: Floats) -> tuple[float, float]:
@@ -167,6 +168,8 @@ def _meetings(seconds: Floats) -> Iterator[int]:
     total = np.concatenate((np.zeros((1, workers)), np.cumsum(apart, axis=0)))
     single = (apart**2).sum(1)
     squares = np.concatenate(([0.0], np.cumsum(single)))
+    common = apart.T @ apart
+    several = float(np.trace(common)) ** 2 / (float((common**2).sum()) or 1.0)  # independent workers: fewer if some are alike
     many = float(single.sum()) ** 2 / (float(single @ single) or 1.0)  # fewer iterations than there are, if pauses are rare
     longest = min(_LONGEST, iterations // 4)
     likely = _BY_CHANCE / max(1, longest * (longest + 1) // 2 - 1)
@@ -177,7 +180,7 @@ def _meetings(seconds: Floats) -> Iterator[int]:
         variances = np.array([float(part.sum() / (expected.sum() or 1.0)) for part, expected in parts])
         phase = int(variances.argmin())
         part, expected = parts[phase]
-        freedom = (workers - 1) * min(many, len(part))
+        freedom = several * min(many, len(part))
         alone = float(np.median(np.delete(variances, phase)))
         meets = variances[phase] < min(_MEETS, _ONLY_THERE * alone) and np.median(part) < _MEETS * np.median(expected)
         if meets and chi2.cdf(variances[phase] * freedom, freedom) < likely:
@@ -196,7 +199,7 @@ def _groups(logs: Floats) -> tuple[tuple[int, ...], ...]:
     length = np.sqrt((apart**2).sum(0))
     able = apart.T @ apart > _LIKE * length * length[:, None]  # quick, and true of workers with equal times
     others = float(np.median(_difference(logs, np.roll(logs, workers // 2, axis=1))))
-    low = _low(iterations)
+    low = _lower_bound(iterations, 2)
     near = np.eye(workers, dtype=bool)
     for worker in np.flatnonzero(able.sum(1) > 1):
         mates = np.flatnonzero(able[worker])
