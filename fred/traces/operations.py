@@ -170,12 +170,12 @@ def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> Compute
     shortest = _MATTERS * float(np.median((last - first)[np.unique(cell)]))
     wait, kinds = np.zeros(len(cell)), []
     for code in np.unique(kind[members[:, 0]]):
-        same = members[kind[members[:, 0]] == code]
-        since = first[cell[same]]
-        if _end_together(start[same] - since, end[same] - since, shortest) or _end_together(
-            _remove_offsets(start[same]), _remove_offsets(end[same]), shortest
+        matches = members[kind[members[:, 0]] == code]
+        since = first[cell[matches]]
+        if _end_together(start[matches] - since, end[matches] - since, shortest) or _end_together(
+            _remove_offsets(start[matches]), _remove_offsets(end[matches]), shortest
         ):
-            wait[same] = operations.seconds[same] - operations.seconds[same].min(1, keepdims=True)
+            wait[matches] = operations.seconds[matches] - operations.seconds[matches].min(1, keepdims=True)
             kinds.append(int(code))
     if not kinds:
         return None

@@ -113,9 +113,9 @@ def find_waiting(seconds: Floats) -> Waiting:
 def _deviations(logs: Floats) -> tuple[float, float]:
     """Return robust deviations of workers within a round, levels removed, and of rounds, trends removed."""
     centre = np.median(logs, axis=1, keepdims=True)
-    apart = logs - centre
+    deviations = logs - centre
     workers = logs.shape[1]
-    within = _NORMAL * float(np.median(np.abs(apart - np.median(apart, axis=0)))) * math.sqrt(workers / (workers - 1))
+    within = _NORMAL * float(np.median(np.abs(deviations - np.median(deviations, axis=0)))) * math.sqrt(workers / (workers - 1))
     steps = _NORMAL * float(np.median(np.abs(np.diff(centre[:, 0], n=2)))) / math.sqrt(6)
     return within, math.sqrt(max(0.0, steps**2 - within**2 / workers))
 
@@ -136,9 +136,9 @@ def _growth(seconds: Floats) -> tuple[float, float]:
     Inputs of varying length, which all workers share, give a power of 1; inexact clocks one of 0.
     """
     centre = np.median(seconds, axis=1)
-    apart = np.abs(seconds - centre[:, None]).mean(1)
-    usable = apart > 0
-    x, y = np.log(centre[usable]), np.log(apart[usable])
+    deviations = np.abs(seconds - centre[:, None]).mean(1)
+    usable = deviations > 0
+    x, y = np.log(centre[usable]), np.log(deviations[usable])
     x -= x.mean() if len(x) else 0.0
     square = float(x @ x)
     if len(x) < _FEWEST or not square:
@@ -150,25 +150,25 @@ def _growth(seconds: Floats) -> tuple[float, float]:
 
 def _in_step(seconds: Floats) -> bool:
     """Return True if a deviation within a round is undone in the next: workers keep in step although clocks differ."""
-    apart = seconds - seconds.mean(1, keepdims=True)
-    most = 4 * _NORMAL * np.median(np.abs(apart))
-    apart = np.clip(apart, -most, most)
-    square = float((apart**2).sum())
+    deviations = seconds - seconds.mean(1, keepdims=True)
+    most = 4 * _NORMAL * np.median(np.abs(deviations))
+    deviations = np.clip(deviations, -most, most)
+    square = float((deviations**2).sum())
     if not square:
         return False
-    follows = float((apart[1:] * apart[:-1]).sum()) / square
-    error = 1 / math.sqrt(apart.size - len(apart))
+    follows = float((deviations[1:] * deviations[:-1]).sum()) / square
+    error = 1 / math.sqrt(deviations.size - len(deviations))
     return follows + 4 * error < 0 and follows < _FOLLOWS
 
 
 def _meetings(seconds: Floats) -> Iterator[int]:
     """Yield the intervals, in iterations, after which all workers have taken the same time, from one phase on."""
     iterations, workers = seconds.shape
-    apart = seconds - seconds.mean(1, keepdims=True)
-    total = np.concatenate((np.zeros((1, workers)), np.cumsum(apart, axis=0)))
-    single = (apart**2).sum(1)
+    deviations = seconds - seconds.mean(1, keepdims=True)
+    total = np.concatenate((np.zeros((1, workers)), np.cumsum(deviations, axis=0)))
+    single = (deviations**2).sum(1)
     squares = np.concatenate(([0.0], np.cumsum(single)))
-    common = apart.T @ apart
+    common = deviations.T @ deviations
     several = float(np.trace(common)) ** 2 / (float((common**2).sum()) or 1.0)  # independent workers: fewer if some are alike
     many = float(single.sum()) ** 2 / (float(single @ single) or 1.0)  # fewer iterations than there are, if pauses are rare
     longest = min(_LONGEST, iterations // 4)
@@ -181,8 +181,8 @@ def _meetings(seconds: Floats) -> Iterator[int]:
         phase = int(variances.argmin())
         part, expected = parts[phase]
         freedom = several * min(many, len(part))
-        alone = float(np.median(np.delete(variances, phase)))
-        meets = variances[phase] < min(_MEETS, _ONLY_THERE * alone) and np.median(part) < _MEETS * np.median(expected)
+        typical = float(np.median(np.delete(variances, phase)))
+        meets = variances[phase] < min(_MEETS, _ONLY_THERE * typical) and np.median(part) < _MEETS * np.median(expected)
         if meets and chi2.cdf(variances[phase] * freedom, freedom) < likely:
             yield every
 
@@ -192,31 +192,31 @@ def _groups(logs: Floats) -> tuple[tuple[int, ...], ...]:
     iterations, workers = logs.shape
     if workers < 3:
         return ()
-    apart = logs - np.median(logs, axis=1, keepdims=True)
-    apart -= np.median(apart, axis=0)
-    most = 4 * _NORMAL * np.median(np.abs(apart), axis=0)
-    apart = np.clip(apart, -most, most)
-    length = np.sqrt((apart**2).sum(0))
-    able = apart.T @ apart > _LIKE * length * length[:, None]  # quick, and true of workers with equal times
+    deviations = logs - np.median(logs, axis=1, keepdims=True)
+    deviations -= np.median(deviations, axis=0)
+    most = 4 * _NORMAL * np.median(np.abs(deviations), axis=0)
+    deviations = np.clip(deviations, -most, most)
+    length = np.sqrt((deviations**2).sum(0))
+    candidates = deviations.T @ deviations > _LIKE * length * length[:, None]  # quick, and true of workers with equal times
     others = float(np.median(_difference(logs, np.roll(logs, workers // 2, axis=1))))
     low = _lower_bound(iterations, 2)
     near = np.eye(workers, dtype=bool)
-    for worker in np.flatnonzero(able.sum(1) > 1):
-        mates = np.flatnonzero(able[worker])
+    for worker in np.flatnonzero(candidates.sum(1) > 1):
+        mates = np.flatnonzero(candidates[worker])
         difference = _difference(logs[:, mates], logs[:, [worker]])
         change = np.abs(np.diff((logs[:, mates] + logs[:, [worker]]) / 2, n=2, axis=0))
         rounds = low * _NORMAL * np.median(change, axis=0) / math.sqrt(6)
-        alike = difference**2 <= rounds**2 * (1 - _ALIKE) / _ALIKE
-        near[worker, mates] |= alike & (difference <= _NEARER * low * others)
+        equal = difference**2 <= rounds**2 * (1 - _ALIKE) / _ALIKE
+        near[worker, mates] |= equal & (difference <= _NEARER * low * others)
     members = {tuple(np.flatnonzero(row).tolist()) for row in near}
-    whole = [group for group in members if len(group) > 1 and all((near[worker] == near[group[0]]).all() for worker in group)]
-    return tuple(sorted(whole))
+    closed = [group for group in members if len(group) > 1 and all((near[worker] == near[group[0]]).all() for worker in group)]
+    return tuple(sorted(closed))
 
 
-def _difference(one: Floats, other: Floats) -> Floats:
+def _difference(first: Floats, second: Floats) -> Floats:
     """Return the robust deviation of each pair of workers within a round, levels removed: [pairs]."""
-    apart = one - other
-    return _NORMAL * np.median(np.abs(apart - np.median(apart, axis=0)), axis=0) / math.sqrt(2)
+    deviations = first - second
+    return _NORMAL * np.median(np.abs(deviations - np.median(deviations, axis=0)), axis=0) / math.sqrt(2)
 
 
 def _share(share: float) -> str:
