@@ -20,8 +20,8 @@ from fred.components import registry
 from fred.outcomes.measures import run_times
 from fred.protocols.asynchronous import Asynchronous
 from fred.running.execution import execute
-from fred.traces import reading
 from fred.tables.content import contents
+from fred.traces import reading
 from fred.traces.reading import read
 from tests.worlds import fitting, make_run, record
 

@@ -256,6 +256,10 @@ class Cluster(Component):
             return [self.compute] * self.size
         return [group.compute or self.compute for group in self.groups for _ in range(group.workers)]
 
+    def doubts(self) -> tuple[str, ...]:
+        """Return warnings about the workers' compute times, as sentences, such as waiting in a trace."""
+        return tuple(dict.fromkeys(doubt for latency in self.latencies() for doubt in latency.doubts()))
+
     def distributions(self) -> list[Latency]:
         """Return the distribution of each worker's compute time at speed 1: [workers]; under a trace, that of its own times."""
         ranks: dict[int, Iterator[int]] = defaultdict(count)

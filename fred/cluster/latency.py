@@ -115,6 +115,10 @@ class Latency(Component):
     def check(self, members: int) -> None:
         """Raise ValueError if the latency has no durations for this number of `members`."""
 
+    def doubts(self) -> tuple[str, ...]:
+        """Return warnings about the durations, as sentences; none by default."""
+        return ()
+
 
 AnyLatency = Annotated[Latency, OneOf("latency")]
 

@@ -88,6 +88,9 @@ class RecordedTrace(Reading, Latency):
         columns = np.asarray(ranks) % len(self.trace.workers)
         return self.trace.seconds[self._rows(seed, f"{purpose} rows", position, size), columns[..., None]]
 
+    def doubts(self) -> tuple[str, ...]:
+        return tuple(f"{self.file}: {warning}" for warning in self.trace.warnings)
+
     def of_member(self, rank: int) -> Latency:
         """Return the distribution of the times of the trace's worker with this rank, so that fast and slow ones differ."""
         return self._of_workers[rank % len(self.trace.workers)]

@@ -23,7 +23,7 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
         rate, share = f"{row['throughput']:,.4g}", f"{row['of_oracle']:.1%}"
         rows.append([name, rate, share, *against, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"])
     show(Table(["rule", *_HEADINGS], rows, outcome.trace.source, _caption(outcome)), console)
-    say(console, (*outcome.trace.said, *notes, *outcome.doubts, outcome.verdict()))
+    say(console, (*outcome.trace.said, *notes, *outcome.doubts, outcome.verdict(), *outcome.trace.warnings))
 
 
 def _caption(outcome: comparison.Comparison) -> str:

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     answer = None
     if out:
         _write(found, out)
-    if out and options.task is not None:
+    if out and options.task is not None and not found.doubt:
         from fred.commands import diagnose_for
 
         answer = diagnose_for.run(options, found, out)

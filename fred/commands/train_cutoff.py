@@ -15,6 +15,7 @@ from fred.components import registry
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DMM
+from fred.traces.doubts import refuse_doubtful
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     rule = _rule(options)
     _check_free(options.out)
     trace = trace_options.from_options(options)
+    refuse_doubtful(trace)
     seconds = trace.seconds[: _number(options.train, trace)]
     node_of = find_groups(seconds) if trace.node_of is None else trace.node_of
     began = time.perf_counter()
@@ -112,6 +114,7 @@ def _said(options: argparse.Namespace, trace: Trace, trained: saved.Trained, sec
     names = trace.names_of_nodes
     return [
         *trace.said,
+        *trace.warnings,
         f"trained on {options.train or trace.iterations} iterations of {about.workers} workers, "
         f"{max(about.nodes) + 1} nodes ({nodes}{': ' if names else ''}{names}), in {seconds:.0f} s",
         f"loss per observed time: {about.curve[0]:.3f} in the first 50 steps, {about.curve[-1]:.3f} in the last",

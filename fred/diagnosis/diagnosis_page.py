@@ -38,7 +38,7 @@ def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}, tables: Seque
     return answer_page(
         f"Diagnosis of {found.trace.source}",
         {**sections(found), **more},
-        [Figure(heading, draw(found), note) for heading, (draw, note) in _PICTURES.items()],
-        [*tables, *finding_tables.of(found)],
+        [Figure(heading, draw(found), note) for heading, (draw, note) in _PICTURES.items() if not found.doubt],
+        [] if found.doubt else [*tables, *finding_tables.of(found)],
         [f"Written by `fred diagnose`, FRED {__version__}; digest of the times {found.trace.digest}."],
     )

@@ -17,13 +17,14 @@ from fred.diagnosis.fairness import Fairness
 from fred.diagnosis.remedies import Remedy
 from fred.diagnosis.slowness import Slowness, slowness
 from fred.prediction.comparison import nodes_of
+from fred.traces.doubts import Doubt, find_doubt
 from fred.traces.trace import Trace
 
 FEWEST = 8  # iterations needed for a diagnosis
 ENOUGH = 100  # iterations needed for a verdict
 QUIET = 1000  # iterations without a spell after which none is expected: 95 % bound of 3 beginnings in this number
 LITTLE = 1.05  # relative throughput below which a gain is little
-SAVES, SAVES_LITTLE, CANNOT_TELL = "saves time", "saves little", "cannot tell"
+SAVES, SAVES_LITTLE, CANNOT_TELL, NO_VERDICT = "saves time", "saves little", "cannot tell", "no verdict"
 _WORTH = 1.02  # relative throughput from which a remedy saves time
 _MOST_MORE = 20  # most further iterations recommended, as a multiple of those recorded
 _FAIR = 0.75  # least share of effective workers for a fair remedy
@@ -82,8 +83,15 @@ class Diagnosis:
         return len(self.slowness.spells)
 
     @cached_property
+    def doubt(self) -> Doubt | None:
+        """Return the first reason not to believe the times, which takes the place of any verdict; None if there is none."""
+        return find_doubt(self.trace)
+
+    @cached_property
     def verdict(self) -> str:
-        """Return the verdict on a cutoff: `saves time`, `saves little`, or `cannot tell`."""
+        """Return the verdict on a cutoff: `saves time`, `saves little`, `cannot tell`, or `no verdict` with a doubt."""
+        if self.doubt:
+            return NO_VERDICT
         found = self.recommended.ratio
         if found.low == found.high == 1:
             return SAVES_LITTLE
@@ -123,8 +131,10 @@ class Diagnosis:
     def json(self) -> dict[str, Any]:
         """Return all of it as a JSON object; an interval is null where there are too few rounds for one."""
         about = {"trace": self.trace.source, "digest": self.trace.digest}
-        read = {"notes": list(self.trace.notes), "repairs": list(self.trace.repairs)}
+        read = {"notes": [*self.trace.notes, *self.trace.warnings], "repairs": list(self.trace.repairs)}
         size = {"iterations": self.trace.iterations, "workers": len(self.trace.workers), "learning": self.first}
+        if self.doubt:
+            return {**about, **read, **size, "verdict": {"cutoff": self.verdict, "doubt": self.doubt._asdict()}}
         found, lost = self.recommended, self.slowness
         every = self.every.played.throughput()
         return {

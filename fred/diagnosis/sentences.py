@@ -33,6 +33,8 @@ def sections(found: Diagnosis) -> dict[str, list[str]]:
     Workers wait for the slowest 50 % of their time.
     gpu-d is always 3.0 times slower than the others: 100 % of the loss goes if it is repaired.
     """
+    if doubt := found.doubt:
+        return {"Verdict": [f"No verdict. {doubt.reason}"], "Why": [doubt.evidence], "Next": list(doubt.remedies)}
     return {
         "What is lost": list(_lost(found)),
         "What helps": list(_helps(found)),
@@ -182,6 +184,7 @@ def _surely(found: Diagnosis) -> Iterator[str]:
         )
     if found.verdict == CANNOT_TELL:
         yield _why_not(found)
+    yield from found.trace.warnings
 
 
 def _why_not(found: Diagnosis) -> str:

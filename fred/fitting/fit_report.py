@@ -21,7 +21,7 @@ _MOST_OUTSIDE = 5  # most measures outside the intervals that the table lists
 def print_report(fitted: Fitted) -> None:
     """Print the verdict and the slow workers in sentences; then tables, and the `cluster:` block."""
     console = terminal()
-    say(console, (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said))
+    say(console, (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said, *fitted.trace.warnings))
     facts = _lines(fitted.description, fitted.trace.node_of is not None)
     for table in (
         Table(["", ""], list(facts), fitted.trace.source, words=2),
@@ -69,7 +69,7 @@ def as_json(fitted: Fitted) -> str:
         "sentences": fitted.sentences,
         "source": fitted.trace.source,
         "digest": fitted.trace.digest,
-        "notes": list(fitted.trace.notes),
+        "notes": [*fitted.trace.notes, *fitted.trace.warnings],
         "repairs": list(fitted.trace.repairs),
         "workers": list(fitted.trace.workers),
         "nodes": list(fitted.trace.nodes),

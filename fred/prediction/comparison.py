@@ -133,7 +133,7 @@ class Comparison:
         about = {
             "trace": self.trace.source,
             "digest": self.trace.digest,
-            "notes": self.trace.notes,
+            "notes": (*self.trace.notes, *self.trace.warnings),
             "repairs": self.trace.repairs,
         }
         settings = {"train": self.train, "trained": self.trained, "warm_up": self.warm_up, "rounds": self.counted}

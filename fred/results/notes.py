@@ -64,12 +64,13 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def objections(outcome: Tables) -> list[str]:
-    """Return one line for each doubt of a protocol, each swept run without a best point, and each run that went wrong.
+    """Return one line for each doubt of a cluster or protocol, swept run without a best point, and run that went wrong.
 
     Args:
         outcome: the runs.
     """
-    doubts = dict.fromkeys(doubt for each in outcome.outcomes for doubt in each.run.protocol.doubts())
+    runs = [each.run for each in outcome.outcomes]
+    doubts = dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts()))
     unchosen = f"no point of its sweep has a finite {outcome.scenario.criterion.column} with all seeds, so none is the best"
     without = [f"{run}: {unchosen}" for run in outcome.without_best]
     return [*doubts, *without, *_divergences(outcome), *_standstills(outcome.summary)]

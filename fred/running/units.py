@@ -128,7 +128,7 @@ def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
         only: name of one run, or several; default: all.
     """
     runs = (scenario.runs[name] for name in wanted_runs(scenario, only))
-    return list(dict.fromkeys(doubt for run in runs for doubt in run.protocol.doubts()))
+    return list(dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts())))
 
 
 def wanted_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.tables.columns import Labels
+from fred.traces.operations import Operations, find_compute_times
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, Role, is_of_a_node
 
@@ -34,6 +35,7 @@ class Cells:
         where: function that describes the place of a row.
         columns: names of the file's columns, by role.
         notes: how the file was read, in words.
+        operations: the operations of which the times consist; None if unknown.
     """
 
     iteration: Labels
@@ -44,6 +46,7 @@ class Cells:
     where: Callable[[int], str]
     columns: dict[Role, str]
     notes: tuple[str, ...] = ()
+    operations: Operations | None = None
 
     def place(self, cell: int) -> str:
         """Return the place, iteration and worker of a time, in words.
@@ -109,7 +112,7 @@ def joined(files: Sequence[Cells]) -> Cells:
         files: parts of a trace, such as one for each node, worker or day.
     """
     if len(files) == 1:
-        return by_node(files[0])
+        return _without_waiting(by_node(files[0]))
     offsets = np.cumsum([0, *(int(file.row.max(initial=0)) + 1 for file in files)])
     notes = tuple(dict.fromkeys(note for file in files for note in file.notes))
     every = Cells(
@@ -121,8 +124,9 @@ def joined(files: Sequence[Cells]) -> Cells:
         lambda row: _where(files, offsets, row),
         files[0].columns,
         notes,
+        _operations(files),
     )
-    return _check_apart(by_node(every), files)
+    return _without_waiting(_check_apart(by_node(every), files))
 
 
 def by_node(cells: Cells) -> Cells:
@@ -170,6 +174,33 @@ def _joined(columns: Sequence[Labels]) -> Labels:
     number = {name: i for i, name in enumerate(names)}
     codes = [np.array([number[name] for name in column.names], np.int64)[column.codes] for column in columns]
     return in_order(Labels(np.concatenate(codes), names))
+
+
+def _operations(files: Sequence[Cells]) -> Operations | None:
+    """Join the operations of all files; None if a file has none, or no starts where others have them."""
+    parts = [file.operations for file in files if file.operations]
+    starts = [part.start for part in parts if part.start is not None]
+    if len(parts) < len(files) or len(starts) not in (0, len(parts)):
+        return None
+    offsets = np.cumsum([0, *(len(file.seconds) for file in files)])
+    return Operations(
+        np.concatenate([part.cell + offset for part, offset in zip(parts, offsets[:-1], strict=True)]),
+        _joined([part.kind for part in parts]),
+        np.concatenate([part.seconds for part in parts]),
+        np.concatenate(starts) if starts else None,
+        any(part.mixed for part in parts),
+    )
+
+
+def _without_waiting(cells: Cells) -> Cells:
+    """Return the times without the waiting that their operations show."""
+    if cells.operations is None:
+        return cells
+    times = find_compute_times(cells.operations, cells.iteration.codes, cells.worker.codes, len(cells.worker.names))
+    if times is None:
+        return cells
+    seconds = np.where(cells.seconds > 0, times.seconds, cells.seconds)  # impossible times stay so
+    return replace(cells, seconds=seconds, notes=(*cells.notes, times.note))
 
 
 def _where(files: Sequence[Cells], offsets: Ints, row: int) -> str:

@@ -12,7 +12,7 @@ from fred.tables.quantities import PER_SECOND, Unit
 from fred.traces import wide
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.guessing import finer, makes_a_table, no_unit, to_be_said, ways
-from fred.traces.operations import busy
+from fred.traces.operations import Operations, busy
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
     FILE,
@@ -102,10 +102,11 @@ class _Long:
             keys = keys * len(node.names) + node.codes
         _, first, of = np.unique(keys, return_index=True, return_inverse=True)
         if self._are_operations(keys, len(first)):
+            operations = self._operations(seconds, of)
             seconds = self._joined(seconds, of, len(first))
         else:
             self._check_fine(len(first) / len(keys))
-            first = np.arange(len(keys))
+            first, operations = np.arange(len(keys)), self._phases()
         return Cells(
             Labels(iteration.codes[first], iteration.names),
             Labels(worker.codes[first], worker.names),
@@ -115,7 +116,25 @@ class _Long:
             self.file.where,
             self.roles.columns,
             (*self.file.notes, *self.notes),
+            operations,
         )
+
+    def _operations(self, seconds: Floats, of: NDArray[np.int64]) -> Operations | None:
+        """Return the operations of all gradients, if a column has their kinds."""
+        if not self.roles.get("type"):
+            return None
+        start = self._in_seconds(self.roles.get("start")) if "start" in self.roles.columns else None
+        return Operations(of, self._column(self.roles.get("type")), seconds, start)
+
+    def _phases(self) -> Operations | None:
+        """Return the columns that add up to a time as operations, if there are several."""
+        names = parts(self.roles.get("time"), self.file.header)
+        if len(names) < 2:
+            return None
+        rows, several = len(self.row), len(names)
+        kind = Labels(np.repeat(np.arange(several), rows), names)
+        seconds = np.concatenate([self._in_seconds(name) for name in names])
+        return Operations(np.tile(np.arange(rows), several), kind, seconds)
 
     def _are_operations(self, keys: NDArray[np.int64], gradients: int) -> bool:
         """Return True if rows of the same iteration and worker are operations, not duplicates."""

@@ -1,15 +1,69 @@
-"""Busy times of steps from the operations of workers.
+"""Busy times of steps from the operations of workers, without the time in which an operation waits for other workers.
 
 Operations of several streams or threads overlap and nest, so the time of a step is that of the union of their intervals.
 Communication is left out: it lasts as long as the slowest worker takes, so with it all workers look alike
 [Lin et al. 2025, OSDI, arXiv:2505.05713, who recompute steps from operations].
+
+Operations that wait under another name are recognised by their behaviour: workers begin them when they arrive, and end them
+together. They may also compute, as a backward pass that averages gradients does. The worker that waits least shows how long
+they take without waiting; the rest is waiting. Without starts, an operation that waits makes up for the differences of all
+others.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.words import briefly, listed
+from fred.tables.columns import Labels
 
-def busy(step: NDArray[np.int64], start: NDArray[np.float64], end: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+_FEWEST = 8  # operations, or iterations, in which workers do not wait for one another by chance
+_MOSTLY = 0.8  # share of them in which workers are to end together
+_TOGETHER = 0.25  # spread of ends relative to that of starts below which workers end together
+_MATTERS = 0.005  # spread of starts, as a share of a step, from which it matters
+_EQUAL = 0.2  # spread of steps relative to that of an operation below which operations make up for one another
+_HIDES, _STANDS_OUT = 0.1, 0.05  # share of a step inside operations that wait, and loss outside them, from which they count
+_FITS, _UNFIT = 0.3, 0.6  # mean distance from -1 of the slopes of an operation that waits, and of others
+_NEVER_WAIT = ("data", "load", "fetch", "input", "read", "h2d", "memcpy", "forward", "fwd", "optim")  # rather than another
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The operations of which times consist.
+
+    Args:
+        cell: number of the time to which each operation belongs [operations].
+        kind: kind of each operation.
+        seconds: durations, s [operations].
+        start: starts, s, on one clock for each worker [operations]; None if unknown.
+        mixed: True if an operation that waits may also compute; kernels that wait only communicate.
+    """
+
+    cell: Ints
+    kind: Labels
+    seconds: Floats
+    start: Floats | None = None
+    mixed: bool = True
+
+
+class ComputeTimes(NamedTuple):
+    """Times without the waiting that operations show.
+
+    Args:
+        seconds: the times, s.
+        note: sentence that names the operations that wait.
+    """
+
+    seconds: Floats
+    note: str
+
+
+def busy(step: Ints, start: Floats, end: Floats, steps: int) -> Floats:
     """Return the length of the union of each step's intervals: [steps], 0 for a step without any.
 
     Args:
@@ -27,3 +81,202 @@ def busy(step: NDArray[np.int64], start: NDArray[np.float64], end: NDArray[np.fl
     steps_of, times = steps_of[order], times[order]
     running = np.cumsum(change[order])[:-1] > 0  # none runs from one step to the next
     return np.bincount(steps_of[1:], np.where(running, np.diff(times), 0.0), minlength=steps).astype(np.float64)
+
+
+def find_compute_times(operations: Operations, iteration: Ints, worker: Ints, workers: int) -> ComputeTimes | None:
+    """Return the times without waiting in operations; None if no operation is seen to wait for other workers.
+
+    The part of the worker that waits least is in all times, as its mean over the iterations.
+
+    Args:
+        operations: operations of all workers.
+        iteration: number of the iteration of each time.
+        worker: number of the worker of each time.
+        workers: number of workers.
+
+    >>> loading = np.random.default_rng(0).lognormal(size=(8, 2))
+    >>> averaging = 1 + loading.max(axis=1, keepdims=True) - loading  # 1 s, after the slower worker has arrived
+    >>> kind, cell = Labels(np.repeat([0, 1], 16), ["load", "average"]), np.tile(np.arange(16), 2)
+    >>> start = np.where(kind.codes == 0, 0.0, loading.ravel()[cell])
+    >>> operations = Operations(cell, kind, np.concatenate((loading.ravel(), averaging.ravel())), start)
+    >>> times = find_compute_times(operations, np.arange(16) // 2, np.arange(16) % 2, 2)
+    >>> np.allclose(times.seconds, loading.ravel() + 1)
+    True
+    """
+    known = np.bincount(operations.cell, minlength=len(iteration)) > 0
+    lasts = operations.seconds if operations.start is None else operations.seconds + operations.start
+    known[operations.cell[~np.isfinite(lasts)]] = False
+    rows = known[operations.cell]
+    if workers < 2 or not rows.any():
+        return None
+    steps = _Steps(iteration, worker, workers, known, operations.mixed)
+    kind = Labels(operations.kind.codes[rows], operations.kind.names)
+    complete = replace(operations, cell=operations.cell[rows], kind=kind, seconds=operations.seconds[rows])
+    if operations.start is None:
+        return _use_durations(complete, steps)
+    return _use_starts(complete, operations.start[rows], steps)
+
+
+class _Steps(NamedTuple):
+    """Iteration and worker of each time; whether it is known, and whether operations that wait may also compute."""
+
+    iteration: Ints
+    worker: Ints
+    workers: int
+    known: NDArray[np.bool_]
+    mixed: bool
+
+    def table(self, values: Floats) -> Floats:
+        """Return a value for each time as a table [iterations, workers], NaN where there is none."""
+        table = np.full((int(self.iteration.max()) + 1, self.workers), np.nan)
+        table[self.iteration, self.worker] = np.where(self.known, values, np.nan)
+        return table
+
+    def subtract_waiting(self, whole: Floats, outside: Floats, inside: Floats, kinds: Sequence[str], why: str) -> ComputeTimes:
+        """Return the times without waiting; those of the rounds if a worker that is slow inside operations may be hidden.
+
+        Args:
+            whole: times with waiting, s [iterations, workers].
+            outside: times outside operations that wait, s [iterations, workers].
+            inside: times inside them without waiting, s [iterations, workers].
+            kinds: operations that wait.
+            why: clause that says how this was seen.
+        """
+        note = f"operations that wait for other workers, {why}: {briefly([f'`{kind}`' for kind in kinds])}; "
+        if not self.mixed:
+            return ComputeTimes(outside[self.iteration, self.worker], f"{note}left out as communication")
+        full = np.isfinite(outside).all(1)
+        common = float(inside[full].mean()) if full.any() else 0.0
+        times = outside + common  # not that of the iteration: its variation, which all workers share, would look like waiting
+        loss = 1 - np.median(times[full], axis=1).sum() / times[full].max(1).sum() if full.any() else 0.0
+        if loss < _STANDS_OUT and common > _HIDES * np.nanmean(times):
+            times = _round_times(whole)
+            note += "no worker is slow outside them"
+        else:
+            note += "left out: the time of each worker in them beyond that of the worker that waits least"
+        return ComputeTimes(times[self.iteration, self.worker], f"{note}; a worker that is slow inside them does not show")
+
+
+def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> ComputeTimes | None:
+    """Return times without waiting if workers start some kinds of operations at different times and end them together."""
+    cell, kind, end = operations.cell, operations.kind.codes, start + operations.seconds
+    members = _match_operations(operations, start, steps)
+    if not len(members):
+        return None
+    count = len(steps.iteration)
+    first, last = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(first, cell, start)
+    np.maximum.at(last, cell, end)
+    shortest = _MATTERS * float(np.median((last - first)[np.unique(cell)]))
+    wait, kinds = np.zeros(len(cell)), []
+    for code in np.unique(kind[members[:, 0]]):
+        matches = members[kind[members[:, 0]] == code]
+        since = first[cell[matches]]
+        if _end_together(start[matches] - since, end[matches] - since, shortest) or _end_together(
+            _remove_offsets(start[matches]), _remove_offsets(end[matches]), shortest
+        ):
+            wait[matches] = operations.seconds[matches] - operations.seconds[matches].min(1, keepdims=True)
+            kinds.append(int(code))
+    if not kinds:
+        return None
+    other = ~np.isin(kind, kinds)
+    outside = busy(cell[other], start[other], end[other], count)
+    inside = busy(cell, start + wait, end, count) - outside
+    whole, outside, inside = (steps.table(values) for values in (busy(cell, start, end, count), outside, inside))
+    names = [operations.kind.names[code] for code in kinds]
+    return steps.subtract_waiting(whole, outside, inside, names, "as all end them together")
+
+
+def _round_times(whole: Floats) -> Floats:
+    """Return the median time of each iteration for all workers, so that nothing is concluded from their differences."""
+    known = np.isfinite(whole)
+    median = [np.median(row[mask]) if mask.any() else np.nan for row, mask in zip(whole, known, strict=True)]
+    return np.where(known, np.array(median)[:, None], np.nan)
+
+
+def _match_operations(operations: Operations, start: Floats, steps: _Steps) -> Ints:
+    """Return the operations that all workers have, in their order: [operations, workers].
+
+    The k-th operation of a kind in an iteration is the same on all workers.
+    """
+    cell, kind, rows = operations.cell, operations.kind.codes, np.arange(len(operations.cell))
+    order = np.lexsort((start, kind, cell))
+    new = np.concatenate(([True], (np.diff(cell[order]) != 0) | (np.diff(kind[order]) != 0)))
+    place = np.empty(len(rows), np.int64)
+    place[order] = rows - np.maximum.accumulate(np.where(new, rows, 0))
+    order = np.lexsort((steps.worker[cell], place, kind, steps.iteration[cell]))
+    keys = np.stack((steps.iteration[cell], kind, place))[:, order]
+    bounds = np.concatenate(([0], np.flatnonzero((np.diff(keys) != 0).any(0)) + 1, [len(rows)]))
+    complete = bounds[:-1][np.diff(bounds) == steps.workers]
+    members = order[complete[:, None] + np.arange(steps.workers)]
+    return members[(steps.worker[cell[members]] == np.arange(steps.workers)).all(1)]
+
+
+def _remove_offsets(moments: Floats) -> Floats:
+    """Return moments without the constant offsets of the workers' clocks: [operations, workers]."""
+    deviations = moments - np.median(moments, axis=1, keepdims=True)
+    return deviations - np.median(deviations, axis=0)
+
+
+def _end_together(start: Floats, end: Floats, shortest: float) -> bool:
+    """Return True if workers start an operation at different times and end it together: [operations, workers]."""
+    starts, ends = (float(np.quantile(np.ptp(moments, axis=1), _MOSTLY)) for moments in (start, end))
+    return len(start) >= _FEWEST and starts > shortest and ends < _TOGETHER * starts
+
+
+def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None:
+    """Return times without waiting if a kind of operations makes up for the differences of all others."""
+    kinds, count = len(operations.kind.names), len(steps.iteration)
+    if kinds < 2:
+        return None
+    place = operations.kind.codes * count + operations.cell
+    sums = np.bincount(place, operations.seconds, minlength=kinds * count).astype(np.float64).reshape(kinds, count)
+    table = np.stack([steps.table(values) for values in sums])
+    full = table[:, np.isfinite(table).all((0, 2))]
+    if full.shape[1] < _FEWEST:
+        return None
+    spreads = np.quantile(np.ptp(full, axis=2), _MOSTLY, axis=1)
+    whole, largest = float(np.quantile(np.ptp(full.sum(0), axis=1), _MOSTLY)), float(spreads.max())
+    if whole > _EQUAL * largest or largest < _MATTERS * float(np.median(full.sum(0))):
+        return None
+    varying = np.flatnonzero(spreads > max(2 * whole, 0.01 * largest))
+    waits = _find_balancing_kind(full - full.mean(2, keepdims=True), varying, operations.kind.names)
+    if waits is None:
+        names = listed([f"`{operations.kind.names[kind]}`" for kind in varying])
+        note = f"operations: one of {names} waits for other workers; record the start of each operation to see which"
+        return ComputeTimes(_round_times(table.sum(0))[steps.iteration, steps.worker], note)
+    inside = np.broadcast_to(table[waits].min(1, keepdims=True), table[waits].shape)
+    why = "as they make up for all differences"
+    return steps.subtract_waiting(table.sum(0), table.sum(0) - table[waits], inside, [operations.kind.names[waits]], why)
+
+
+def _find_balancing_kind(deviations: Floats, varying: Ints, names: Sequence[str]) -> int | None:
+    """Return the kind that makes up for the differences of all others; None if that may be one or another.
+
+    That kind is shorter by as much as another is longer, so its slope on each other kind is -1; the others do not depend on
+    one another. Of only two kinds, each makes up for the other: their names decide.
+
+    Args:
+        deviations: times relative to the mean of all workers, s [kinds, iterations, workers].
+        varying: kinds whose times differ.
+        names: names of the kinds.
+    """
+    levels = np.median(deviations, axis=1, keepdims=True)
+    changes = (deviations - levels).reshape(len(deviations), -1)
+    steady = np.median(np.abs(changes), axis=1) < np.abs(levels).max((1, 2)) / 2  # workers differ more than iterations do
+    totals = deviations.reshape(len(deviations), -1)
+    distances = {}
+    for kind in varying.tolist():
+        values = [(totals if steady[i] else changes)[[i, kind]] for i in varying.tolist() if i != kind]
+        distances[kind] = float(np.mean([abs(_slope(x, y) + 1) for x, y in values])) if values else np.inf
+    fitting = [kind for kind, distance in distances.items() if distance <= _FITS]
+    if len(fitting) == 1 and all(distances[kind] >= _UNFIT for kind in distances if kind != fitting[0]):
+        return fitting[0]
+    likely = [kind for kind in fitting if not any(word in names[kind].lower() for word in _NEVER_WAIT)]
+    return likely[0] if len(likely) == 1 else None
+
+
+def _slope(x: Floats, y: Floats) -> float:
+    """Return the median slope of y on x, which rare large values of a third variable do not change."""
+    large = np.abs(x) > np.median(np.abs(x))
+    return float(np.median(y[large] / x[large])) if large.any() else 0.0

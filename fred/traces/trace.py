@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.words import briefly
+from fred.traces.waiting import Waiting, find_waiting
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,29 @@ class Trace:
     def said(self) -> tuple[str, ...]:
         """Return the notes and repairs that a user should know, one line each."""
         return (*(f"read: {note}" for note in self.notes), *(f"mended: {repair}" for repair in self.repairs))
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """Return the signs of waiting for other workers in the times."""
+        return find_waiting(self.seconds)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return a sentence if the times contain waiting, or may; or if some workers count as one.
+
+        >>> rng = np.random.default_rng(0)
+        >>> pairs = rng.lognormal(sigma=0.1, size=(50, 3)).repeat(2, axis=1) * rng.lognormal(sigma=0.001, size=(50, 6))
+        >>> Trace(pairs, tuple("abcdef")).warnings[0].partition(".")[0]
+        'Workers a, b wait for each other; so do c, d; e, f'
+        """
+        signs = self.waiting
+        if signs.state == "groups":
+            names = [briefly([self.workers[worker] for worker in group]) for group in signs.groups]
+            others = f"; so do {briefly(names[1:], 2, '; ')}" if names[1:] else ""
+            alike = "Times within a group are equal in every iteration, so it counts as one worker: use one of each group."
+            return (f"Workers {names[0]} wait for each other{others}. {alike}",)
+        doubt = {"certain": "contain", "possible": "may contain"}.get(signs.state)
+        return (f"The times {doubt} waiting for the slowest worker. {signs.evidence}",) if doubt else ()
 
     def worker(self, number: int) -> str:
         """Return the name of a worker in a sentence: its own, or `worker 7` if that is a number.

@@ -21,7 +21,7 @@ from fred.base.words import briefly
 from fred.tables.columns import Labels
 from fred.tables.content import Content
 from fred.traces.cells import Cells
-from fred.traces.operations import busy
+from fred.traces.operations import Operations, busy
 from fred.traces.roles import Says, is_communication
 
 _SCHEDULE = "schedule=torch.profiler.schedule(wait=1, warmup=1, active=100, repeat=1)"
@@ -44,6 +44,8 @@ class _Work(NamedTuple):
     end: NDArray[np.float64]
     begun: NDArray[np.float64]  # when the CPU launched it
     what: str  # description
+    kind: Labels | None = None  # names; None for whole steps
+    kernels: bool = False  # True if these are kernels of a device
     left: tuple[str, ...] = ()  # names of excluded operations
 
 
@@ -88,7 +90,18 @@ def read(file: Content, says: Says) -> Cells:
         lambda row: f"{path}, ProfilerStep#{numbers[row]}",
         {},
         tuple(notes),
+        _operations(work, step),
     )
+
+
+def _operations(work: _Work, step: NDArray[np.int64]) -> Operations | None:
+    """Return the operations inside steps; None if the file has only steps."""
+    if work.kind is None:
+        return None
+    inside = step >= 0
+    start, end = (moments[inside] / _PER_SECOND for moments in (work.start, work.end))
+    kind = Labels(work.kind.codes[inside], work.kind.names)
+    return Operations(step[inside], kind, end - start, start - start.min(initial=np.inf), mixed=not work.kernels)
 
 
 def _events(file: Content) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
@@ -140,7 +153,9 @@ def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
     counted = [*(event for event in chosen if _name(event) not in left), *loading]
     start, length = (np.array([float(event[name]) for event in counted]) for name in ("ts", "dur"))
     begun = [launched.get(_correlation(event), float(event["ts"])) for event in counted]
-    return _Work(start, start + length, np.array(begun), what, tuple(sorted(left)))
+    names, codes = np.unique([_name(event) for event in counted], return_inverse=True)
+    kind, kernels = Labels(codes, names.tolist()), what == next(iter(_COUNTED.values()))
+    return _Work(start, start + length, np.array(begun), what, kind, kernels, tuple(sorted(left)))
 
 
 def _whole(steps: Mapping[int, tuple[float, float]]) -> _Work:

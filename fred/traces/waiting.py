@@ -1,0 +1,223 @@
+"""Detection of step times that contain waiting: a worker that waits for the slowest takes as long as it does.
+
+| sign                                                | reason                                                             |
+|-----------------------------------------------------|--------------------------------------------------------------------|
+| iterations vary more than workers within one        | all workers take the time of the slowest; clocks differ by little  |
+| differences do not grow with an iteration's time    | clocks add to a time; lengths of inputs, which all share, scale it |
+| a worker that is late is early in the next one      | the same event ends one time and starts the next                   |
+| sums over H iterations are equal, from one phase on | all workers meet every H iterations                                |
+
+The thresholds were chosen on simulated logs and judged on other kinds and seeds; the page "Read trace files" has the rates.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+Floats = NDArray[np.float64]
+_FEWEST = 8  # iterations from which waiting can be seen
+_NORMAL = 1.4826  # standard deviation of a normal variable, relative to its median absolute deviation
+_ONE_SIDED = 1.64  # standard errors of a 95 % bound
+_EFFICIENCY = 0.35  # independent observations in a variance from absolute differences, relative to their number
+_LIKE, _ALIKE = 0.9, 0.97  # correlations of workers from which times may contain waiting, and contain it
+_GROWS, _CONSTANT = 0.25, 0.5  # growth of deviations with a round's time, as a power: surely above, surely below
+_NARROW = 0.08  # deviation of rounds up to which no lengths of inputs are suspected
+_FOLLOWS = -0.25  # correlation of successive deviations from which the same event ends one time and begins the next
+_MEETS, _ONLY_THERE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
+_BY_CHANCE = 1e-4  # probability that independent times meet at any interval and phase
+_LONGEST = 64  # longest interval between meetings that is tried
+_NEARER = 0.2  # difference within a group, relative to that of other pairs
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Signs of waiting in the times of a trace.
+
+    Args:
+        state: `no`, `possible` or `certain`; `groups` if only workers of the same group wait for one another.
+        within: standard deviation of workers within a round, as a share of the time.
+        between: standard deviation of rounds, as a share of the time, without trends.
+        correlation: correlation of two workers from these, 0 to 1.
+        in_step: True if workers that are late in an iteration are early in the next.
+        every: number of iterations between two meetings of all workers, if that is how it shows; 0 otherwise.
+        groups: numbers of the workers in each group of two or more whose members wait for one another.
+    """
+
+    state: Literal["no", "possible", "certain", "groups"] = "no"
+    within: float = 0.0
+    between: float = 0.0
+    correlation: float = 0.0
+    in_step: bool = False
+    every: int = 0
+    groups: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def certain(self) -> bool:
+        """Return True if the times cannot be compute times, so that nothing follows from them."""
+        return self.state == "certain"
+
+    @property
+    def evidence(self) -> str:
+        """Return the evidence for waiting of all workers in a sentence."""
+        if self.every:
+            return f"The sums of {self.every} iterations are equal for all workers: they meet every {self.every} iterations."
+        spread = f"workers differ by {_share(self.within)} within an iteration, iterations by {_share(self.between)}"
+        if self.in_step:
+            return f"A worker that is late in one iteration is early in the next, so all keep in step; {spread}."
+        return f"{spread.capitalize()}; the correlation of workers is {self.correlation:.2f}."
+
+    def json(self) -> dict[str, Any]:
+        """Return all of it as a JSON object."""
+        numbers = {"within": self.within, "between": self.between, "correlation": self.correlation}
+        signs = {"in_step": self.in_step, "every": self.every, "groups": [list(group) for group in self.groups]}
+        return {"state": self.state, **numbers, **signs}
+
+
+def find_waiting(seconds: Floats) -> Waiting:
+    """Return the signs of waiting in step times; `no` for fewer than eight iterations or two workers.
+
+    Args:
+        seconds: step times, s [iterations, workers], all positive.
+
+    >>> rng = np.random.default_rng(0)
+    >>> computing = rng.lognormal(-1, 0.05, (100, 4)) * [1, 2, 1, 1]
+    >>> find_waiting(computing).state
+    'no'
+    >>> waiting = computing.max(axis=1, keepdims=True) + rng.normal(0, 0.001, (100, 4))
+    >>> find_waiting(waiting).state
+    'certain'
+    """
+    iterations, workers = seconds.shape
+    if iterations < _FEWEST or workers < 2:
+        return Waiting()
+    within, between = _deviations(np.log(seconds))
+    correlation = _correlation(within, between)
+    if _in_step(seconds):
+        return Waiting("certain", within, between, correlation, in_step=True)
+    power, error = _growth(seconds)
+    if correlation >= _LIKE and power - error <= _GROWS:
+        surely = correlation >= _ALIKE and _correlation(within, between * _lower_bound(iterations, workers)) >= _LIKE
+        excluded = not within or between <= _NARROW or power + error <= _CONSTANT
+        return Waiting("certain" if surely and excluded else "possible", within, between, correlation)
+    if every := next(_meetings(seconds), 0):
+        return Waiting("certain", within, between, correlation, every=every)
+    groups = _groups(np.log(seconds))
+    return Waiting("groups" if groups else "no", within, between, correlation, groups=groups)
+
+
+def _deviations(logs: Floats) -> tuple[float, float]:
+    """Return robust deviations of workers within a round, levels removed, and of rounds, trends removed."""
+    centre = np.median(logs, axis=1, keepdims=True)
+    deviations = logs - centre
+    workers = logs.shape[1]
+    within = _NORMAL * float(np.median(np.abs(deviations - np.median(deviations, axis=0)))) * math.sqrt(workers / (workers - 1))
+    steps = _NORMAL * float(np.median(np.abs(np.diff(centre[:, 0], n=2)))) / math.sqrt(6)
+    return within, math.sqrt(max(0.0, steps**2 - within**2 / workers))
+
+
+def _correlation(within: float, between: float) -> float:
+    return between**2 / (between**2 + within**2) if between else 0.0
+
+
+def _lower_bound(iterations: int, workers: int) -> float:
+    """Return the factor from a ratio of deviations, of rounds and within rounds, to its lower bound."""
+    changes = _EFFICIENCY * (iterations - 1)
+    return math.exp(-_ONE_SIDED * math.sqrt(0.5 / changes + 0.5 / (changes * (workers - 1))))
+
+
+def _growth(seconds: Floats) -> tuple[float, float]:
+    """Return the power with which differences within a round grow with its time, and the width of its one-sided bound.
+
+    Inputs of varying length, which all workers share, give a power of 1; inexact clocks one of 0.
+    """
+    centre = np.median(seconds, axis=1)
+    deviations = np.abs(seconds - centre[:, None]).mean(1)
+    usable = deviations > 0
+    x, y = np.log(centre[usable]), np.log(deviations[usable])
+    x -= x.mean() if len(x) else 0.0
+    square = float(x @ x)
+    if len(x) < _FEWEST or not square:
+        return 0.0, math.inf
+    power = float(x @ y) / square
+    left = y - y.mean() - power * x
+    return power, _ONE_SIDED * math.sqrt(float(left @ left) / (len(x) - 2) / square)
+
+
+def _in_step(seconds: Floats) -> bool:
+    """Return True if a deviation within a round is undone in the next: workers keep in step although clocks differ."""
+    deviations = seconds - seconds.mean(1, keepdims=True)
+    most = 4 * _NORMAL * np.median(np.abs(deviations))
+    deviations = np.clip(deviations, -most, most)
+    square = float((deviations**2).sum())
+    if not square:
+        return False
+    follows = float((deviations[1:] * deviations[:-1]).sum()) / square
+    error = 1 / math.sqrt(deviations.size - len(deviations))
+    return follows + 4 * error < 0 and follows < _FOLLOWS
+
+
+def _meetings(seconds: Floats) -> Iterator[int]:
+    """Yield the intervals, in iterations, after which all workers have taken the same time, from one phase on."""
+    iterations, workers = seconds.shape
+    deviations = seconds - seconds.mean(1, keepdims=True)
+    total = np.concatenate((np.zeros((1, workers)), np.cumsum(deviations, axis=0)))
+    single = (deviations**2).sum(1)
+    squares = np.concatenate(([0.0], np.cumsum(single)))
+    common = deviations.T @ deviations
+    several = float(np.trace(common)) ** 2 / (float((common**2).sum()) or 1.0)  # independent workers: fewer if some are alike
+    many = float(single.sum()) ** 2 / (float(single @ single) or 1.0)  # fewer iterations than there are, if pauses are rare
+    longest = min(_LONGEST, iterations // 4)
+    likely = _BY_CHANCE / max(1, longest * (longest + 1) // 2 - 1)
+    for every in range(2, longest + 1):
+        sums = ((total[every:] - total[:-every]) ** 2).sum(1)
+        independent = squares[every:] - squares[:-every]  # the variance of a sum of independent times
+        parts = [(sums[phase::every], independent[phase::every]) for phase in range(every)]
+        variances = np.array([float(part.sum() / (expected.sum() or 1.0)) for part, expected in parts])
+        phase = int(variances.argmin())
+        part, expected = parts[phase]
+        freedom = several * min(many, len(part))
+        typical = float(np.median(np.delete(variances, phase)))
+        meets = variances[phase] < min(_MEETS, _ONLY_THERE * typical) and np.median(part) < _MEETS * np.median(expected)
+        if meets and chi2.cdf(variances[phase] * freedom, freedom) < likely:
+            yield every
+
+
+def _groups(logs: Floats) -> tuple[tuple[int, ...], ...]:
+    """Return groups of workers that are much nearer to one another than to others, and vary together."""
+    iterations, workers = logs.shape
+    if workers < 3:
+        return ()
+    deviations = logs - np.median(logs, axis=1, keepdims=True)
+    deviations -= np.median(deviations, axis=0)
+    most = 4 * _NORMAL * np.median(np.abs(deviations), axis=0)
+    deviations = np.clip(deviations, -most, most)
+    length = np.sqrt((deviations**2).sum(0))
+    candidates = deviations.T @ deviations > _LIKE * length * length[:, None]  # quick, and true of workers with equal times
+    others = float(np.median(_difference(logs, np.roll(logs, workers // 2, axis=1))))
+    low = _lower_bound(iterations, 2)
+    near = np.eye(workers, dtype=bool)
+    for worker in np.flatnonzero(candidates.sum(1) > 1):
+        mates = np.flatnonzero(candidates[worker])
+        difference = _difference(logs[:, mates], logs[:, [worker]])
+        change = np.abs(np.diff((logs[:, mates] + logs[:, [worker]]) / 2, n=2, axis=0))
+        rounds = low * _NORMAL * np.median(change, axis=0) / math.sqrt(6)
+        equal = difference**2 <= rounds**2 * (1 - _ALIKE) / _ALIKE
+        near[worker, mates] |= equal & (difference <= _NEARER * low * others)
+    members = {tuple(np.flatnonzero(row).tolist()) for row in near}
+    closed = [group for group in members if len(group) > 1 and all((near[worker] == near[group[0]]).all() for worker in group)]
+    return tuple(sorted(closed))
+
+
+def _difference(first: Floats, second: Floats) -> Floats:
+    """Return the robust deviation of each pair of workers within a round, levels removed: [pairs]."""
+    deviations = first - second
+    return _NORMAL * np.median(np.abs(deviations - np.median(deviations, axis=0)), axis=0) / math.sqrt(2)
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.2g} %"

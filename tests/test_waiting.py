@@ -1,0 +1,265 @@
+"""Waiting in step times: it is seen before any verdict, subtracted where operations show it, and not seen in compute times."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import fred
+from fred.traces.reading import read
+from fred.traces.trace import Trace
+from fred.traces.waiting import Waiting, find_waiting
+from tests.program import fred_command, refusal
+
+Floats = NDArray[np.float64]
+ROUNDS, WORKERS = 60, 4
+SLOW = 2  # the worker that is slow
+
+
+def compute(seed: int, rounds: int = ROUNDS, workers: int = WORKERS, deviation: float = 0.03) -> Floats:
+    return np.random.default_rng(seed).lognormal(-1.0, deviation, (rounds, workers))
+
+
+def clocks(seed: int, shape: tuple[int, ...], deviation: float = 0.0005) -> Floats:
+    return np.random.default_rng([seed, 1]).normal(0.0, deviation, shape)
+
+
+def waiting_for_all(seed: int, rounds: int = ROUNDS, workers: int = WORKERS) -> Floats:
+    """Times around a step whose gradients are averaged; one worker is 1.5 times slower."""
+    own = compute(seed, rounds, workers)
+    own[:, 0] *= 1.5
+    return own.max(axis=1, keepdims=True) + clocks(seed, own.shape)
+
+
+def meeting(seed: int, every: int) -> Floats:
+    """Times of workers that wait for the slowest after a number of iterations."""
+    own = compute(seed)
+    for begin in range(0, len(own), every):
+        sums = own[begin : begin + every].sum(axis=0)
+        own[begin + every - 1] += sums.max() - sums
+    return own + clocks(seed, own.shape)
+
+
+def in_pairs(seed: int) -> Floats:
+    return compute(seed, workers=3).repeat(2, axis=1) + clocks(seed, (ROUNDS, 6))
+
+
+def lengths(seed: int, workers: int = WORKERS) -> Floats:
+    """Lengths of inputs that all workers share, which make them alike: correlation .99 and more."""
+    return compute(seed, workers=1, deviation=0.3) * compute(seed + 100, workers=workers, deviation=0.01)
+
+
+COMPUTE: dict[str, Any] = {
+    "independent": compute,
+    "equal machines": lambda seed: compute(seed, deviation=0.0015),
+    "different machines": lambda seed: compute(seed) * [1.0, 1.3, 1.6, 2.0],
+    "few iterations": lambda seed: compute(seed, rounds=10),
+    "a pair": lambda seed: compute(seed, workers=2),
+    "stalls of all": lambda seed: compute(seed) * np.where(np.arange(ROUNDS) % 17 == 5, 8.0, 1.0)[:, None],
+    "drift of all": lambda seed: compute(seed, deviation=0.01) * np.linspace(1, 2, ROUNDS)[:, None],
+    "rare pauses of one": lambda seed: (
+        compute(seed, workers=2) + 1.0 * (np.random.default_rng([seed, 2]).random((ROUNDS, 2)) < 0.03)
+    ),
+    "pauses by turns": lambda seed: compute(seed) + 2.0 * (np.add.outer(np.arange(ROUNDS), 3 * np.arange(WORKERS)) % 12 == 0),
+    "shared lengths": lengths,
+}
+WAITING: dict[str, Any] = {
+    "a step of all": waiting_for_all,
+    "a pair": lambda seed: waiting_for_all(seed, workers=2),
+    "few iterations": lambda seed: waiting_for_all(seed, rounds=12),
+    "every 10 iterations": lambda seed: meeting(seed, 10),
+    "every 4 iterations": lambda seed: meeting(seed, 4),
+    "equal to the last digit": lambda seed: compute(seed, workers=1).repeat(WORKERS, axis=1),
+    "clocks that differ by more than the rounds": lambda seed: (
+        waiting_for_all(seed) + np.diff(clocks(seed, (ROUNDS + 1, WORKERS), 0.02), axis=0)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COMPUTE)
+def test_compute_times_are_not_taken_for_waiting(kind):
+    assert {find_waiting(COMPUTE[kind](seed)).state for seed in range(10)} == {"no"}
+
+
+@pytest.mark.parametrize("kind", WAITING)
+def test_times_that_contain_waiting_are_seen(kind):
+    states = [find_waiting(WAITING[kind](seed)).state for seed in range(10)]
+    assert states.count("certain") >= 9 and "no" not in states
+
+
+def test_the_interval_of_meetings_is_the_one_at_which_workers_meet():
+    assert [find_waiting(meeting(3, every)).every for every in (4, 6, 10)] == [4, 6, 10]
+
+
+def test_workers_that_wait_only_for_one_another_form_groups_whatever_their_order():
+    order = np.array([0, 3, 5, 1, 4, 2])
+    trace = Trace(in_pairs(1)[:, order], tuple("abcdef"))
+    assert trace.waiting.groups == ((0, 3), (1, 5), (2, 4))
+    assert trace.warnings[0].startswith("Workers a, d wait for each other; so do b, f; c, e. Times within a group are equal")
+
+
+def test_what_varies_with_the_unit_or_the_order_of_workers_is_no_sign():
+    times = waiting_for_all(5)
+    one, other = find_waiting(times), find_waiting(1000 * times[:, ::-1])
+    assert one.state == other.state == "certain"
+    assert (one.within, one.between) == pytest.approx((other.within, other.between), rel=1e-9)
+
+
+def test_the_signs_are_those_of_a_plain_computation():
+    deviation, rounds = 0.001, 4000
+    common = np.random.default_rng(0).normal(1.0, 0.02, (rounds, 1))
+    signs = find_waiting(common + np.random.default_rng(1).normal(0, deviation, (rounds, WORKERS)))
+    assert (signs.within, signs.between) == pytest.approx((deviation, 0.02), rel=0.2)
+    assert signs.correlation == pytest.approx(0.02**2 / (0.02**2 + deviation**2), rel=1e-3)
+
+
+def test_a_few_iterations_and_a_single_worker_show_nothing():
+    assert find_waiting(waiting_for_all(0, rounds=7)) == find_waiting(waiting_for_all(0, workers=1)) == Waiting()
+
+
+def long_table(folder: Path, seconds: Floats) -> Path:
+    step, rank = (each.ravel() for each in np.indices(seconds.shape))
+    path = folder / "steps.csv"
+    pd.DataFrame({"step": step, "rank": rank, "seconds": seconds.ravel()}).to_csv(path, index=False)
+    return path
+
+
+def test_diagnose_gives_no_verdict_in_its_first_line_and_no_number_that_contradicts_it(tmp_path):
+    path = long_table(tmp_path, waiting_for_all(0))
+    answer = fred_command("diagnose", path, "--out", tmp_path / "out")
+    assert answer.code == 0
+    assert answer.out.splitlines()[0] == "No verdict. The times contain waiting for the slowest worker."
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "No verdict" in page and not any(word in answer.out + page for word in ("loses", "saves", "backup", "Repair"))
+    numbers = json.loads((tmp_path / "out" / "diagnosis.json").read_text(encoding="utf-8"))
+    assert numbers["verdict"]["cutoff"] == "no verdict" and "Record step times" in " ".join(
+        numbers["verdict"]["doubt"]["remedies"]
+    )
+    assert not {"lost", "remedies", "upper_bound"} & set(numbers)
+
+
+@pytest.mark.parametrize("command", [["fit"], ["cutoffs"], ["train-cutoff", "-o", "model.npz"]], ids=lambda words: words[0])
+def test_commands_that_would_use_waiting_as_compute_time_refuse_it(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    long_table(tmp_path, waiting_for_all(0))
+    error = refusal(command[0], "steps.csv", *command[1:])
+    assert "contain waiting for the slowest worker" in error and '"Record step times"' in error
+
+
+def test_a_scenario_that_repeats_times_with_waiting_warns_of_it(tmp_path):
+    trace = {"name": "trace", "file": str(long_table(tmp_path, waiting_for_all(0)))}
+    algorithm, stop = {"name": "ssgd", "learning_rate": 0.1}, {"updates": 5}
+    scenario = fred.scenario(cluster={"workers": WORKERS, "compute": trace}, algorithm=algorithm, stop=stop)
+    with pytest.warns(UserWarning, match="contain waiting for the slowest worker"):
+        result = fred.run(scenario)
+    assert any("contain waiting for the slowest worker" in note for note in result.notes)
+
+
+class Steps:
+    """Operations of steps whose backward pass ends when all have arrived; one worker is slow in one of them."""
+
+    def __init__(self, seed: int, slow: str, factor: float = 3.0, deviation: float = 0.02):
+        rng = np.random.default_rng(seed)
+        typical = {"load": 0.05, "forward": 0.1, "backward": 0.2, "step": 0.01}
+        self.alone = {name: rng.lognormal(np.log(value), deviation, (ROUNDS, WORKERS)) for name, value in typical.items()}
+        self.alone["step"][:] = 0.01
+        if slow:
+            self.alone[slow][:, SLOW] *= factor
+        before = self.alone["load"] + self.alone["forward"]
+        waits = (before + self.alone["backward"]).max(axis=1, keepdims=True)
+        self.measured = {**self.alone, "backward": waits - before}
+
+    @property
+    def expected(self) -> Floats:
+        """Return what the workers take outside the backward pass, and the mean of the shortest pass of all iterations."""
+        outside = self.alone["load"] + self.alone["forward"] + self.alone["step"]
+        return outside + self.measured["backward"].min(axis=1).mean()
+
+    def table(self, offsets: Floats | None = None) -> pd.DataFrame:
+        ends = np.cumsum([*self.measured.values()], axis=0)
+        begin = np.arange(ROUNDS)[:, None] * 10.0 + (0.0 if offsets is None else offsets)
+        step, rank = np.indices((ROUNDS, WORKERS))
+        frames = [
+            pd.DataFrame({"step": step.ravel(), "rank": rank.ravel(), "op": name, "start_s": (begin + end - took).ravel(),
+                          "duration_s": took.ravel()})
+            for (name, took), end in zip(self.measured.items(), ends, strict=True)
+        ]  # fmt: skip
+        return pd.concat(frames)
+
+
+def read_table(folder: Path, frame: pd.DataFrame, **options: Any) -> Trace:
+    path = folder / "operations.csv"
+    frame.to_csv(path, index=False)
+    return read(path, **options)
+
+
+@pytest.mark.parametrize("slow", ["load", "forward"])
+@pytest.mark.parametrize("form", ["starts", "clocks", "durations", "columns"])
+def test_an_operation_that_waits_is_recognised_and_its_waiting_left_out(slow, form, tmp_path):
+    steps = Steps(1, slow)
+    frame, options = steps.table(np.array([0.0, 3.0, -70.0, 1e4]) if form == "clocks" else None), {}
+    if form == "durations":
+        frame = frame.drop(columns="start_s").sample(frac=1, random_state=0)
+    elif form == "columns":
+        frame = frame.pivot_table(index=["step", "rank"], columns="op", values="duration_s").add_suffix("_s").reset_index()
+        options = {"columns": {"time": "+".join(f"{name}_s" for name in steps.measured)}}
+    trace = read_table(tmp_path, frame, **options)
+    np.testing.assert_allclose(trace.seconds, steps.expected, rtol=1e-9)
+    assert "wait for other workers" in trace.notes[-1] and "`backward" in trace.notes[-1]
+    assert trace.seconds.mean(axis=0).argmax() == SLOW and trace.waiting.state == "no"
+
+
+@pytest.mark.parametrize("slow", ["backward", ""])
+def test_slowness_inside_the_operation_that_waits_gives_no_verdict(slow, tmp_path):
+    trace = read_table(tmp_path, Steps(2, slow).table())
+    assert trace.waiting.certain and trace.notes[-1].endswith(
+        "no worker is slow outside them; a worker that is slow inside them does not show"
+    )
+
+
+def test_a_missing_duration_is_missing_and_all_others_are_without_waiting(tmp_path):
+    steps = Steps(5, "load")
+    frame = steps.table().reset_index(drop=True)
+    frame.loc[(frame["step"] == 7) & (frame["rank"] == 1) & (frame["op"] == "forward"), "duration_s"] = np.nan
+    trace = read_table(tmp_path, frame, mend="drop")
+    np.testing.assert_allclose(trace.seconds, np.delete(steps.expected, 7, axis=0), rtol=1e-3)
+    assert trace.iterations == ROUNDS - 1
+
+
+def test_operations_of_workers_that_do_not_wait_stay_as_they_are(tmp_path):
+    steps = Steps(3, "load")
+    steps.measured = steps.alone
+    trace = read_table(tmp_path, steps.table())
+    np.testing.assert_allclose(trace.seconds, sum(steps.alone.values()), rtol=1e-9)
+    assert not any("wait for other" in note for note in trace.notes)
+
+
+def profiles(folder: Path, steps: Steps, name: str) -> list[Path]:
+    folder.mkdir()
+    for rank in range(WORKERS):
+        events = []
+        for step in range(ROUNDS):
+            begin = 1e7 * step
+            for kernel, kind in (("sgemm", "forward"), (name, "backward")):
+                length = 1e6 * steps.measured[kind][step, rank]
+                events.append({"ph": "X", "cat": "kernel", "name": kernel, "ts": begin + 1, "dur": length})
+                begin += length
+            events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": 1e7 * step, "dur": 9e6})
+        content = {"distributedInfo": {"rank": rank}, "traceEvents": events}
+        (folder / f"{rank}.json").write_text(json.dumps(content), encoding="utf-8")
+    return sorted(folder.glob("*.json"))
+
+
+def test_a_kernel_that_waits_is_left_out_whatever_its_name(tmp_path):
+    steps = Steps(4, "forward")
+    steps.measured["backward"] = steps.alone["forward"].max(axis=1, keepdims=True) - steps.alone["forward"] + 0.01
+    known, unknown = (
+        read(*profiles(tmp_path / name.partition("_")[0], steps, name))
+        for name in ("ncclDevKernel_AllReduce", "cross_device_reduce")
+    )
+    np.testing.assert_allclose(known.seconds, unknown.seconds, rtol=1e-9)
+    assert unknown.notes[-1].endswith("`cross_device_reduce`; left out as communication")
