@@ -132,7 +132,7 @@ def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
     [
         ("run-a-tag-loss.csv", "Wall time,Step,Value\n1.7e9,0,2.5\n1.7e9,1,2.4\n", "export of the tag `loss`; expected"),
         ("loss", "1700000000000 2.5 0\n1700000000001 2.4 1\n", "MLflow's file of the metric `loss`"),
-        ("metrics.csv", "epoch,step,train_loss,val_acc\n0,0,2.5,.1\n0,1,2.4,.2\n", "has no column of times; .* Record the time"),
+        ("metrics.csv", "epoch,step,train_loss,val_acc\n0,0,2.5,.1\n0,1,2.4,.2\n", "has no column of times; .* Record the time of each step"),
         ("h.jsonl", '{"_step": 0, "_runtime": 1.5, "loss": 2}\n{"_step": 1, "_runtime": 2.5, "loss": 1}\n', "which metric has the times"),
         ("events.out.tfevents.17.host", "", "the package `tensorboard` reads|which tag|cannot read"),
         ("w.csv", "a,b\n" + "".join(f"{1.7e9 + 1.7 * i},{0.5 + i % 2}\n" for i in range(20)), "a only grows, like a moment or a counter"),

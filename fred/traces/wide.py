@@ -33,8 +33,8 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
     workers, others = workers_of(file.header, name)
     if not workers:
         raise FredError(
-            f"{file.path} has no column of times; it has {listed(file.header)}. Record the time of each step: see `Record step "
-            "times without waiting` in the documentation"
+            f"{file.path} has no column of times; it has {listed(file.header)}. Record the time "
+            "of each step without its waits, as the page `Record step times` shows"
         )
     counted = [each for each in parts(name, file.header) if each not in ("", FILE)]
     try:
