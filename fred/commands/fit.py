@@ -9,6 +9,7 @@ from fred.commands import shared_options, trace_options
 from fred.fitting import fit_report
 from fred.fitting.fitted import fit
 from fred.traces.columns import EXAMPLE
+from fred.traces.doubts import refuse_doubtful
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         fit_report.check_free(options.out)
     trace = trace_options.from_options(options)
+    refuse_doubtful(trace)
     with bars(quiet=options.quiet) as show:
         fitted = fit(trace, _recorded(options), lambda share: show("fitting", share))
     if options.out:

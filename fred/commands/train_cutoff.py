@@ -15,6 +15,7 @@ from fred.components import registry
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DMM
+from fred.traces.doubts import refuse_doubtful
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     rule = _rule(options)
     _check_free(options.out)
     trace = trace_options.from_options(options)
+    refuse_doubtful(trace)
     seconds = trace.seconds[: _number(options.train, trace)]
     node_of = find_groups(seconds) if trace.node_of is None else trace.node_of
     began = time.perf_counter()
