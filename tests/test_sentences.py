@@ -10,6 +10,7 @@ import pytest
 from fred.base.errors import FredError
 from fred.diagnosis import remedies
 from fred.diagnosis.changes import find_changes
+from fred.diagnosis.diagnosis_page import page
 from fred.diagnosis.findings import CANNOT_TELL, NO_VERDICT, SAVES, Diagnosis, diagnose
 from fred.diagnosis.pauses import find_pauses, find_stalls
 from fred.diagnosis.sentences import SCREEN, sections
@@ -17,7 +18,8 @@ from fred.diagnosis.shared_pace import split_times
 from fred.traces.doubts import find_doubt, refuse_doubtful
 from fred.traces.reading import read
 from fred.traces.trace import Trace
-from tests.example_trace import FILE, NODE, SPELLS, text
+from tests import example_trace
+from tests.conftest import ROOT
 from tests.program import fred_command
 
 QUIET = 0.05  # deviation of log times
@@ -217,7 +219,13 @@ class TestDoubts:
         expected = good if kind == "units" else good[1:]
         assert mended == pytest.approx(expected, rel=1e-6) and find_doubt(read("mended.csv")) is None
 
-    @pytest.mark.parametrize("command", [["fit"], ["cutoffs"], ["train-cutoff", "--out", "model.npz"]])
+    def test_the_page_has_no_figures_and_tables_of_them(self):
+        written = page(diagnose(trace(self.UNITS)))
+        assert "No verdict." in written and "<img" not in written and "<table" not in written
+
+    @pytest.mark.parametrize(
+        "command", [["fit"], ["cutoffs"], ["train-cutoff", "--out", "m.npz"], ["diagnose", "--for", "digits"]]
+    )
     def test_no_command_goes_on_with_them(self, command, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         pd.DataFrame(self.UNITS).to_csv("mine.csv", index=False)
@@ -265,13 +273,13 @@ class TestTheExample:
         monkeypatch.setattr(remedies, "RULE", "auto")
 
     def test_it_is_what_its_program_writes(self):
-        assert FILE.read_text(encoding="utf-8") == text()
+        assert example_trace.FILE.read_text(encoding="utf-8") == example_trace.text()
 
     def test_diagnose_fit_and_cutoffs_say_the_same_of_it(self):
         """A node is slow in spells, and a cutoff saves time."""
         found = diagnose(read("example"))
         (slow,) = found.slowness.slow
-        assert slow.name == f"node {NODE}" and list(slow.spells) == list(SPELLS) and found.verdict == SAVES
+        assert slow.name == f"node {example_trace.NODE}" and slow.spells == example_trace.SPELLS and found.verdict == SAVES
         assert sections(found)["Why"] == [
             "Node 2 is 2.5 times slower in 5 spells of 13 to 26 iterations, 44 % of the time: 92 % of the loss goes if it is "
             "repaired."
@@ -279,6 +287,12 @@ class TestTheExample:
         fitted = fred_command("fit", "example").out.splitlines()
         assert fitted[1].startswith("Node 2 is 2.5 times slower in spells of about 19 iterations, 40% of the time.")
         assert "A cutoff saves time here: `auto`" in fred_command("cutoffs", "example").out
+
+    def test_each_line_that_the_page_explains_is_in_the_answer(self):
+        text = (ROOT / "docs" / "how-to" / "sample-answer.md").read_text(encoding="utf-8")
+        quotes = re.findall("^> (.*)$", text, re.MULTILINE)
+        said = answer(diagnose(read("example")))
+        assert len(quotes) > 9 and [quote for quote in quotes if quote not in said] == []
 
     def test_a_part_of_it_is_too_short_for_a_verdict(self):
         found = diagnose(trace(read("example").seconds[:60]))

@@ -36,7 +36,7 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
     for heading, lines in {**parts, **more}.items():
         console.print(Text(heading, style="bold"))
         for line in lines:
-            console.print(Text(line))
+            console.print(Text("\n".join(wrapped(line, console.width))))
         console.print()
     for table in finding_tables.of(found):
         show(table, console)
