@@ -91,6 +91,8 @@ def _slow(slow: Slow, found: Diagnosis) -> str:
 
 def _pattern(slow: Slow, found: Diagnosis) -> str:
     verb, step = "are" if _are(slow) else "is", found.trace.step
+    if slow.pattern == "drift":
+        return f"become{_s(slow)} slower little by little, {slow.times:.1f} times at the end of the record"
     if slow.pattern == "always":
         return f"{verb} always {slow.times:.1f} times slower than the others"
     if slow.pattern == "rarely":

@@ -15,7 +15,7 @@ _FEWEST = 10  # least rounds before a change, and after it
 _CHANGED = 1.15  # least ratio of the times after and before
 _BY_CHANCE = 0.001  # probability that some series without a change shows one
 _CLEAN = 0.8  # share of the rounds on the right side of the middle, before and after
-_SUDDEN = 0.5  # part of the change that happens within a few rounds; otherwise it is a drift
+_SUDDEN = 0.5  # part of a sudden change that happens within a tenth of the rounds
 _TOGETHER = 5  # rounds between changes of workers that change together
 
 
@@ -67,6 +67,21 @@ def find_changes(levels: Levels) -> list[Change]:
     return sorted(changes, key=lambda change: -abs(np.log(change.times)))
 
 
+def is_sudden(series: Floats, at: int) -> bool:
+    """Return True if a change happens at once, not little by little.
+
+    Args:
+        series: logarithms of times [rounds].
+        at: first round after the change.
+
+    >>> is_sudden(np.repeat([0.0, 1.0], 50), 50), is_sudden(np.linspace(0.0, 2.0, 100), 50)
+    (True, False)
+    """
+    window = max(_FEWEST, len(series) // 10)
+    near = np.median(series[at : at + window]) - np.median(series[max(0, at - window) : at])
+    return bool(abs(near) >= _SUDDEN * abs(np.median(series[at:]) - np.median(series[:at])))
+
+
 def _change(series: Floats, chance: float) -> tuple[int, float] | None:
     """Return the first round after the last lasting change of a series, and its size; None if there is none."""
     count = len(series)
@@ -87,7 +102,6 @@ def _change(series: Floats, chance: float) -> tuple[int, float] | None:
     if ndtr(-surprise) > chance:
         return None
     right = (smooth > middle) == (change > 0)
-    sudden = np.median(series[at : at + _FEWEST]) - np.median(series[max(0, at - _FEWEST) : at])
-    if min(1 - right[:at].mean(), right[at:].mean()) < _CLEAN or sudden / change < _SUDDEN:
+    if min(1 - right[:at].mean(), right[at:].mean()) < _CLEAN or not is_sudden(series, at):
         return None
     return at, float(np.exp(change))

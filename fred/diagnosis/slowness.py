@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fred.diagnosis import spells
 from fred.diagnosis.attribution import COMPUTING, Attribution
-from fred.diagnosis.changes import Change, find_changes
+from fred.diagnosis.changes import Change, find_changes, is_sudden
 from fred.diagnosis.pauses import Pauses, Stalls, find_pauses, find_stalls
 from fred.diagnosis.shared_pace import split_times
 from fred.diagnosis.spells import Bools, Floats
@@ -33,6 +33,7 @@ _MANY = 0.25  # share of the workers from which slow ones are a group of their o
 _HALF = 0.5  # share of the workers above which slow ones are the usual ones, and the others quick
 _CLEAR = 0.8  # share of the variance between workers that two groups of them must explain
 _MOST_CHANGE = 0.75  # share of the workers that must change for a change of all
+_PARTS_OF_DRIFT = 10  # parts of the record, the last of which is the end of a drift
 _LASTING = 0.8  # share of the rounds in which the slower group must be slower
 
 
@@ -43,8 +44,8 @@ class Slow:
     Args:
         name: name in the trace.
         workers: numbers of the workers.
-        pattern: `always`, in `spells`, or `rarely`.
-        times: mean time relative to the median of the others; in spells, or when late, if that is the pattern.
+        pattern: `always`, in `spells`, `drift` if it becomes slower little by little, or `rarely`.
+        times: mean time relative to the median of the others; in spells, at the end of a drift, or when late.
         share: share of the rounds in which they are slow.
         spells: first iteration of each spell, and the one after its last.
         alone: slowdown of all rounds if only these keep their times.
@@ -317,6 +318,9 @@ def _pattern(level: Floats, first: int) -> Pattern | None:
         times = float(ratio[high].mean())
         if times >= _SLOWER * max(1.0, float(ratio[~high].mean())):
             found = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
+            ((begin, end), *others) = found
+            if not others and first < begin and end == first + len(level) and not is_sudden(level, begin - first):
+                return "drift", float(ratio[-len(ratio) // _PARTS_OF_DRIFT :].mean()), float(high.mean()), found
             return "spells", times, float(high.mean()), found
     times = float(np.exp(np.median(level)))
     return ("always", float(ratio.mean()), 1.0, ()) if times >= _SLOWER else None
