@@ -15,6 +15,7 @@ from fred.diagnosis.findings import CANNOT_TELL, NO_VERDICT, SAVES, Diagnosis, d
 from fred.diagnosis.pauses import find_pauses, find_stalls
 from fred.diagnosis.sentences import SCREEN, sections
 from fred.diagnosis.shared_pace import split_times
+from fred.fitting.fitted import fit
 from fred.traces.doubts import find_doubt, refuse_doubtful
 from fred.traces.reading import read
 from fred.traces.trace import Trace
@@ -179,6 +180,16 @@ class TestChanges:
         assert f"Worker 2 becomes slower little by little, {slow.times:.1f} times at the end" in answer(found)
 
 
+@pytest.mark.slow
+def test_fit_does_not_call_a_worker_always_slow_that_is_slower_in_spells():
+    seconds = noise(100, 15, 0.1)
+    seconds[:23, 4] *= 1.3
+    seconds[23:, 4] *= 11
+    first, second = fit(trace(seconds), {"file": "mine.csv"}, lambda share: None).sentences
+    assert re.match(r"Worker 4 is 8\.\d times slower in spells of about 77 iterations, 77% of the time", first)
+    assert re.fullmatch(r"Worker 4 is 1\.\d times slower than the median worker outside its spells\.", second)
+
+
 class TestDoubts:
     UNITS = noise(60, 6) * [1, 1, 1, 1000, 1, 1]
 
@@ -279,6 +290,7 @@ class TestTheExample:
     def test_it_is_what_its_program_writes(self):
         assert example_trace.FILE.read_text(encoding="utf-8") == example_trace.text()
 
+    @pytest.mark.slow
     def test_diagnose_fit_and_cutoffs_say_the_same_of_it(self):
         """A node is slow in spells, and a cutoff saves time."""
         found = diagnose(read("example"))

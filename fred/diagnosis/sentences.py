@@ -39,15 +39,14 @@ def sections(found: Diagnosis) -> dict[str, list[str]]:
     verdict, reasons, steps = [_loss(found), _cutoff(found)], causes(found), list(_next(found))
     why = _fitting(reasons, _REASONS)
     todo = _fitting(steps, _LINES - sum(len(wrapped(sentence)) for sentence in [*verdict, *why]))
-    return {
-        "Verdict": verdict,
-        "Why": why,
-        "Next": todo,
+    rest = {
         "What is lost": [*reasons[len(why) :], *_lost(found)],
         "What helps": [*steps[len(todo) :], *_helps(found)],
         "What it costs": list(_costs(found)),
         "How surely": list(_surely(found)),
     }
+    screen = dict(zip(SCREEN, (verdict, why, todo), strict=True))
+    return screen | {heading: lines for heading, lines in rest.items() if lines}
 
 
 def gain(found: Ratio) -> str:
