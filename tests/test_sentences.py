@@ -125,6 +125,11 @@ class TestStallsOfAll:
         assert "iterations, every 37, by a factor of 8." in sections(found)["Why"][0]
         assert "runs every 37 iterations" in answer(found) and "nothing that drops gradients helps" in answer(found)
 
+    def test_there_are_none_where_all_have_more_or_less_to_do(self):
+        """Batches of sentences of any length."""
+        seconds = noise(200, 6) * np.random.default_rng(1).lognormal(0, 0.3, (200, 1))
+        assert find_stalls(seconds, split_times(seconds)) is None
+
     def test_there_are_none_where_the_whole_cluster_is_slow_for_long(self):
         seconds = noise(200, 6)
         seconds[80:150] *= 2
@@ -169,6 +174,14 @@ class TestChanges:
         seconds[170:, 6] *= 4
         found = diagnose(trace(seconds, steps=tuple(str(7 * number) for number in range(200))))
         assert "Worker 6 is 4.0 times slower than before from iteration 1190 to the end of the record." in answer(found)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_are_none_where_speeds_wander(self, seed):
+        """Each worker's log time is an autoregressive series with a memory of ten rounds."""
+        draws, logs = np.random.default_rng(seed).standard_normal((400, 12)), np.zeros((400, 12))
+        for number in range(1, 400):
+            logs[number] = 0.9 * logs[number - 1] + 0.09 * draws[number]
+        assert find_changes(split_times(np.exp(logs))) == []
 
     def test_that_come_little_by_little_are_no_sudden_ones(self):
         seconds = noise(300, 6)

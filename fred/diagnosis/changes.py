@@ -67,6 +67,17 @@ def find_changes(levels: Levels) -> list[Change]:
     return sorted(changes, key=lambda change: -abs(np.log(change.times)))
 
 
+def _persistence(series: Floats) -> float:
+    """Return the number of successive values that count as one: 1 + 2 times the first positive autocorrelations, at least 1."""
+    variance, total = float(series @ series), 1.0
+    for lag in range(1, len(series) // 2):
+        correlation = float(series[lag:] @ series[:-lag]) / max(variance, 1e-300)
+        if correlation <= 0:
+            break
+        total += 2 * correlation
+    return total
+
+
 def is_sudden(series: Floats, at: int) -> bool:
     """Return True if a change happens at once, not little by little.
 
@@ -99,7 +110,8 @@ def _change(series: Floats, chance: float) -> tuple[int, float] | None:
         return None
     ranks = rankdata(series)  # Mann and Whitney's statistic
     surprise = abs(ranks[at:].mean() - (count + 1) / 2) / np.sqrt((count + 1) * at / (12 * (count - at)))
-    if ndtr(-surprise) > chance:
+    around = np.concatenate([part - part.mean() for part in (series[:at], series[at:])])
+    if ndtr(-surprise / np.sqrt(_persistence(around))) > chance:
         return None
     right = (smooth > middle) == (change > 0)
     if min(1 - right[:at].mean(), right[at:].mean()) < _CLEAN or not is_sudden(series, at):

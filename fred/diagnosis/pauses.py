@@ -15,7 +15,7 @@ _STALLED = 1.5  # time relative to the usual one from which a round stalls
 _OF_ALL = 0.25  # quantile of the workers that must stall: three in four
 _COSTS = 0.02  # share of the time from which stalls or pauses are reported
 _LATE = 1.25  # least time of a pause, relative to the worker's usual one
-_CLEAR = 8.0  # least distance of a pause from usual times, in their median absolute deviations
+_CLEAR = 8.0  # least distance of a stall or pause from usual times, in their median absolute deviations
 _FEWEST = 4  # pauses from which their distances show a period
 _REGULAR = 0.8  # share of the distances that must be multiples of the period
 _BY_CHANCE = 0.01  # probability that irregular pauses of some worker look regular
@@ -75,7 +75,7 @@ def find_stalls(seconds: Floats, levels: Levels) -> Stalls | None:
     """
     least = np.quantile(levels.shared[:, None] + levels.deviations, _OF_ALL, axis=1)
     high = above_usual(least)
-    stalled = high > np.log(_STALLED)
+    stalled = high > max(np.log(_STALLED), _CLEAR * float(np.median(np.abs(high))))
     if not 0 < stalled.mean() < _MOST:
         return None
     ends = seconds.max(axis=1)
