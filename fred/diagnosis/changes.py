@@ -15,6 +15,7 @@ _FEWEST = 10  # least rounds before a change, and after it
 _CHANGED = 1.15  # least ratio of the times after and before
 _BY_CHANCE = 0.001  # probability that some series without a change shows one
 _CLEAN = 0.8  # share of the rounds on the right side of the middle, before and after
+_ROUNDING = 1e-18  # variance of logarithms below which they do not vary
 _SUDDEN = 0.5  # part of a sudden change that happens within a tenth of the rounds
 _TOGETHER = 5  # rounds between changes of workers that change together
 
@@ -70,8 +71,10 @@ def find_changes(levels: Levels) -> list[Change]:
 def _persistence(series: Floats) -> float:
     """Return the number of successive values that count as one: 1 + 2 times the first positive autocorrelations, at least 1."""
     variance, total = float(series @ series), 1.0
+    if variance < _ROUNDING * len(series):
+        return total
     for lag in range(1, len(series) // 2):
-        correlation = float(series[lag:] @ series[:-lag]) / max(variance, 1e-300)
+        correlation = float(series[lag:] @ series[:-lag]) / variance
         if correlation <= 0:
             break
         total += 2 * correlation
