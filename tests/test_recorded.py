@@ -133,8 +133,9 @@ def test_the_file_is_read_once_and_again_when_it_has_changed(trace, monkeypatch)
 
 def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives_it_again(tmp_path):
     cluster = {"workers": 8, "nodes": 2, "compute": {"name": "trace", "file": "example"}}
-    first = execute("run", make_run("ssgd", task=None, cluster=cluster, stop={"updates": 60}), 0)
     example = read("example")
+    options: dict[str, Any] = {"task": None, "stop": {"updates": example.iterations}}
+    first = execute("run", make_run("ssgd", cluster=cluster, **options), 0)
     for name in ("out.parquet", "out.csv"):
         frame = run_times(first.schedule, first.run.cluster)
         frame.to_csv(tmp_path / name, index=False) if name.endswith("csv") else frame.to_parquet(tmp_path / name, index=False)
@@ -142,7 +143,7 @@ def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives
         assert exported.digest == example.digest and exported.workers == example.workers
         assert exported.node_of is not None and exported.node_of.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
         cluster["compute"] = {"name": "trace", "file": str(tmp_path / name)}
-        again = execute("run", make_run("ssgd", task=None, cluster=cluster, stop={"updates": 60}), 1)
+        again = execute("run", make_run("ssgd", cluster=cluster, **options), 1)
         assert again.schedule.digest() == first.schedule.digest()
 
 

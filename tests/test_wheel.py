@@ -87,7 +87,7 @@ def test_every_scenario_and_the_example_of_a_trace_can_be_read_there(installed, 
     )
     file, shape, *lines = output(installed, tmp_path, "python", "-c", program).splitlines()
     assert file.startswith(str(installed.parent))
-    assert shape == "60 8"  # iterations, workers
+    assert shape == "240 8"  # iterations, workers
     names = [path.relative_to(ROOT / "scenarios").with_suffix("").as_posix() for path in (ROOT / "scenarios").rglob("*.yaml")]
     assert sorted(line.split()[0] for line in lines) == sorted(names)
     assert all(len(line.split()) > 1 for line in lines)

@@ -13,6 +13,7 @@ from fred.diagnosis import next_steps
 from fred.diagnosis.findings import Diagnosis, diagnose
 from fred.diagnosis.printed import print_diagnosis
 from fred.diagnosis.ranking_tables import Answer, ranking_json, ranking_table, sentences
+from fred.traces.doubts import refuse_doubtful
 
 _FILES = (next_steps.SCENARIO, next_steps.CLUSTER, next_steps.TRACE, next_steps.NUMBERS, next_steps.PAGE)
 _OUT = Path("results") / "diagnosis"
@@ -42,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
     """Read the trace, diagnose it, run remedies if a task is given, then write and print. Raises FredError."""
     out = _checked(options)
     trace = trace_options.from_options(options)
+    if options.task is not None:
+        refuse_doubtful(trace)
     with bars(quiet=options.quiet) as show:
         found = diagnose(trace, show)
     answer = None

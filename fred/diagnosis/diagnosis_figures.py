@@ -12,7 +12,7 @@ from fred.views.figures import COLOURS, FAINT, Picture, style
 
 _MOST_CELLS = 600  # workers up to which the image is not smoothed
 _KINDS = {  # kind of a remedy -> number of its colour
-    **{"repair": 2, "remove": 2, "backup": 0, "deadline": 0, "rule": 0, "local": 3, "asynchronous": 3},
+    **{"repair": 2, "remove": 2, "align": 2, "backup": 0, "deadline": 0, "rule": 0, "local": 3, "asynchronous": 3},
 }
 _MOST_NAMES, _LONGEST_NAME = 16, 12  # workers with a name in the image; letters of a name, from its end
 _MOST_TIMES = 8.0  # largest time shown, relative to the median worker

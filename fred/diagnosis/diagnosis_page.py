@@ -35,10 +35,11 @@ def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}, tables: Seque
         more: sentences for further headings.
         tables: further tables, which come first.
     """
+    pictures, numbers = (_PICTURES, finding_tables.of(found)) if not found.doubt else ({}, ())
     return answer_page(
         f"Diagnosis of {found.trace.source}",
         {**sections(found), **more},
-        [Figure(heading, draw(found), note) for heading, (draw, note) in _PICTURES.items() if not found.doubt],
-        [] if found.doubt else [*tables, *finding_tables.of(found)],
+        [Figure(heading, draw(found), note) for heading, (draw, note) in pictures.items()],
+        [*tables, *numbers],
         [f"Written by `fred diagnose`, FRED {__version__}; digest of the times {found.trace.digest}."],
     )

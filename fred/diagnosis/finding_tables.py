@@ -36,7 +36,9 @@ def _slow(found: Diagnosis) -> Table:
         for each in found.slowness.slow
     ]
     lost = found.slowness
-    rows.append(("all workers", "", "", "", str(len(lost.spells)), f"{lost.slowdown:.2f}", "100 %"))
+    some = any(each.spells for each in lost.slow)
+    number = NONE if some and not lost.spells else str(len(lost.spells))  # named ones are slow in turn: a round costs the same
+    rows.append(("all workers", "", "", "", number, f"{lost.slowdown:.2f}", "100 %"))
     return Table(
         ("who", "when", "times", "of the time", "spells", "slowdown", "of the loss"),
         rows,

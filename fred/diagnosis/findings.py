@@ -25,6 +25,7 @@ ENOUGH = 100  # iterations needed for a verdict
 QUIET = 1000  # iterations without a spell after which none is expected: 95 % bound of 3 beginnings in this number
 LITTLE = 1.05  # relative throughput below which a gain is little
 SAVES, SAVES_LITTLE, CANNOT_TELL, NO_VERDICT = "saves time", "saves little", "cannot tell", "no verdict"
+ALL_SLOW = "all of these"  # name of all slow workers and nodes in the table below them
 _WORTH = 1.02  # relative throughput from which a remedy saves time
 _MOST_MORE = 20  # most further iterations recommended, as a multiple of those recorded
 _FAIR = 0.75  # least share of effective workers for a fair remedy
@@ -99,7 +100,7 @@ class Diagnosis:
             return CANNOT_TELL
         if found.above and found.value >= _WORTH:
             return SAVES
-        quiet = self.spells > 0 or self.trace.iterations >= QUIET
+        quiet = self.spells > 0 or any(each.spells for each in self.slowness.slow) or self.trace.iterations >= QUIET
         return SAVES_LITTLE if found.high < LITTLE and quiet else CANNOT_TELL
 
     @cached_property
@@ -146,6 +147,7 @@ class Diagnosis:
                 "cutoff": self.verdict,
                 "rule": found.remedy.name,
                 **_ratio(found.ratio),
+                "doubt": self.doubt and self.doubt._asdict(),
                 "more_iterations": self.more,
                 "excludes": self._names(found.fairness.excluded),
             },
@@ -155,11 +157,13 @@ class Diagnosis:
                     "by_quarter": list(lost.parts),
                     "median_by_quarter": list(lost.paces),
                     "worst_iteration": lost.worst[0],
+                    "worst_step": self.trace.step(lost.worst[0]),
                     "of_the_worst": lost.worst[1],
                     "spells": list(lost.spells),
                     "rounds_in_spells": lost.share,
                 },
                 **{"slow": [self._slow(each) for each in lost.slow], "together": lost.together},
+                **self._events(),
             },
             "waiting_for_all": {"throughput": every},
             "remedies": [self._gain(each) for each in self.gains],
@@ -170,7 +174,34 @@ class Diagnosis:
         return {
             **{"name": each.name, "workers": self._names(each.workers), "pattern": each.pattern, "times": each.times},
             **{"share_of_rounds": each.share, "spells": [list(spell) for spell in each.spells]},
+            **{"steps": [[self.trace.step(begin), self.trace.step(end - 1)] for begin, end in each.spells]},
             **{"slowdown_alone": each.alone, "share_of_the_loss": each.lost},
+        }
+
+    def _events(self) -> dict[str, Any]:
+        """Return quick workers, stalls, pauses and changes for JSON."""
+        lost = self.slowness
+        quick, stalls = lost.quick, lost.stalls
+        return {
+            "quick": quick and {"workers": self._names(quick.workers), "times": quick.times},
+            "stalls": stalls
+            and {
+                "steps": [self.trace.step(self.first + number) for number in stalls.rounds],
+                **{"times": list(stalls.times), "share_of_the_time": stalls.share, "period": stalls.period},
+            },
+            "pauses": [
+                {
+                    "workers": self._names(each.workers),
+                    "period": each.period,
+                    "times": each.times,
+                    "share_of_rounds": each.share,
+                }
+                for each in lost.pauses
+            ],
+            "changes": [
+                {"workers": self._names(each.workers), "step": self.trace.step(self.first + each.round), "times": each.times}
+                for each in lost.changes
+            ],
         }
 
     def _gain(self, each: Gain) -> dict[str, Any]:
@@ -196,7 +227,7 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
     >>> from fred.traces.reading import read
     >>> found = diagnose(read("example"))
     >>> found.rounds, found.verdict
-    (45, 'cannot tell')
+    (220, 'saves time')
     """
     iterations, workers = trace.seconds.shape
     if iterations < FEWEST or workers < 2:
@@ -227,7 +258,10 @@ def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show
         yield from remedies.repaired(counted, slow.workers, slow.name)
     if len(found.slow) > 1:
         everybody = sorted(worker for slow in found.slow for worker in slow.workers)
-        yield from remedies.repaired(counted, everybody, "all of these")
+        yield from remedies.repaired(counted, everybody, ALL_SLOW)
+    for pauses in found.pauses:
+        if pauses.aligned is not None:
+            yield remedies.aligned(pauses.aligned, pauses.period)
     for number in remedies.numbers_of_backups(counted):
         yield remedies.backups(counted, number)
     yield remedies.deadline(trace, progress)

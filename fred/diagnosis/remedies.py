@@ -6,6 +6,7 @@
 | repair X       | ends with the slowest worker, with X as fast as the median of the others                           |
 | remove X       | ends with the slowest worker other than X                                                          |
 | b backups      | ends with the worker n - b                                                                         |
+| pauses at once | ends with the slowest worker, with regular pauses of all in the same rounds                        |
 | deadline       | ends at the deadline that was best in earlier rounds                                               |
 | auto           | ends as the cutoff rule `auto` decides, trained on earlier rounds                                  |
 | H local steps  | is one of H rounds that end together, with the worker whose sum of times is largest                |
@@ -46,8 +47,8 @@ class Remedy:
 
     Args:
         name: name in words.
-        kind: `repair`, `remove`, `backup`, `deadline`, `rule`, `local` or `asynchronous`; `all` and `bound` for the two
-            references.
+        kind: `repair`, `remove`, `align`, `backup`, `deadline`, `rule`, `local` or `asynchronous`; `all` and `bound` for the
+            two references.
         played: gradients and seconds of the rounds.
         used: used share of each worker's gradients, relative to the most used worker [workers].
         taken: True for workers whose gradients the round takes [rounds, workers]; None if no gradients are dropped.
@@ -105,6 +106,20 @@ def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Rem
     yield Remedy(f"repair {name}", "repair", _rounds(seconds, ideal.max(axis=1)), np.ones(len(own)))
     if not own.all():
         yield Remedy(f"remove {name}", "remove", _rounds(rest, rest.max(axis=1)), (~own).astype(float))
+
+
+def aligned(moved: Floats, period: int) -> Remedy:
+    """Return the remedy of pauses at once: regular pauses of all workers are in the same rounds, and hold them up once.
+
+    Args:
+        moved: compute times with the pauses moved, s [rounds, workers].
+        period: iterations from one pause to the next.
+
+    >>> aligned(np.array([[1.0, 1.0], [3.0, 3.0]]), 2).played.throughput()
+    1.0
+    """
+    played, used = _rounds(moved, moved.max(axis=1)), np.ones(moved.shape[1])
+    return Remedy(f"pauses every {period} iterations at once", "align", played, used)
 
 
 def backups(seconds: Floats, number: int) -> Remedy:

@@ -5,7 +5,7 @@ node is named if it differs from the others for long: always, or in spells. Work
 are not named.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from fred.diagnosis import spells
 from fred.diagnosis.attribution import COMPUTING, Attribution
+from fred.diagnosis.changes import Change, find_changes, is_sudden
+from fred.diagnosis.pauses import Pauses, Stalls, find_pauses, find_stalls
+from fred.diagnosis.shared_pace import split_times
 from fred.diagnosis.spells import Bools, Floats
 from fred.diagnosis.worker_names import several
 from fred.traces.trace import Trace
@@ -27,7 +30,11 @@ _NOTHING = 1e-9  # relative loss below which a slowdown is rounding
 _BY_CHANCE = 3.0  # multiple of the median worker's cost from which rare delays are not chance
 _FEWEST_LATE = 3  # rounds in which a worker must be late to be named for rare delays
 _MANY = 0.25  # share of the workers from which slow ones are a group of their own: the median worker is not far from it
+_HALF = 0.5  # share of the workers above which slow ones are the usual ones, and the others quick
 _CLEAR = 0.8  # share of the variance between workers that two groups of them must explain
+_MOST_CHANGE = 0.75  # share of the workers that must change for a change of all
+_PARTS_OF_DRIFT = 10  # parts of the record, the last of which is the end of a drift
+_LASTING = 0.8  # share of the rounds in which the slower group must be slower
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,8 @@ class Slow:
     Args:
         name: name in the trace.
         workers: numbers of the workers.
-        pattern: `always`, in `spells`, or `rarely`.
-        times: mean time relative to the median of the others; in spells, or when late, if that is the pattern.
+        pattern: `always`, in `spells`, `drift` if it becomes slower little by little, or `rarely`.
+        times: mean time relative to the median of the others; in spells, at the end of a drift, or when late.
         share: share of the rounds in which they are slow.
         spells: first iteration of each spell, and the one after its last.
         alone: slowdown of all rounds if only these keep their times.
@@ -57,6 +64,19 @@ class Slow:
 
 
 @dataclass(frozen=True)
+class Quick:
+    """A minority of workers that are always faster than the others, which costs no time.
+
+    Args:
+        workers: numbers of the workers.
+        times: mean time of the others, relative to theirs.
+    """
+
+    workers: tuple[int, ...]
+    times: float
+
+
+@dataclass(frozen=True)
 class Slowness:
     """The time that a trace loses to its slowest workers.
 
@@ -66,11 +86,16 @@ class Slowness:
         slowdown: time of rounds, relative to rounds with all workers as fast as the median one.
         lasting: the same with each worker at its usual speed.
         parts: share of the time lost in each quarter of the record.
-        paces: the median worker's usual time in each quarter, s.
+        paces: median of all times in each quarter, s.
+        shared_paces: the median worker's usual time in each quarter, so far as three in four workers change as it does, s.
         worst: iteration with the longest wait, and its share of the loss.
         high: True for rounds in a spell, in which waiting for all costs more than at other times [rounds].
         slow: slow workers and nodes, most costly first.
         together: part of the loss that goes if all of them become as fast as the median worker.
+        quick: workers that are always faster than the others, if they are fewer.
+        stalls: rounds in which all workers are slow at once, if they cost time.
+        pauses: regular pauses of workers.
+        changes: workers that are slower or faster than before to the end of the record.
     """
 
     rounds: int
@@ -79,10 +104,15 @@ class Slowness:
     lasting: float
     parts: tuple[float, ...]
     paces: tuple[float, ...]
+    shared_paces: tuple[float, ...]
     worst: tuple[int, float]
     high: Bools
     slow: tuple[Slow, ...]
     together: float
+    quick: Quick | None = None
+    stalls: Stalls | None = None
+    pauses: tuple[Pauses, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def spells(self) -> tuple[int, ...]:
@@ -117,7 +147,8 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bo
         (0.667, 'd', 3.0, 1.0)
     """
     lost = Attribution({COMPUTING: seconds}, node_of)
-    slow = _named(trace, seconds, lost, told)
+    slower, levels = _slower_kind(seconds), split_times(seconds)
+    slow = _named(trace, seconds, lost, told, slower)
     everybody = sorted({worker for each in slow for worker in each.workers})
     quarters = [part for part in np.array_split(seconds, PARTS) if len(part)]
     waits = seconds.max(axis=1) - np.median(seconds, axis=1)
@@ -129,10 +160,15 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bo
         lasting=lost.lasting,
         parts=tuple(map(_lost, quarters)),
         paces=tuple(float(np.median(part)) for part in quarters),
+        shared_paces=_paces(seconds),
         worst=(_first(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _NOTHING))),
-        high=spells.find(spells.waiting(seconds)),
+        high=_high(seconds, slow, _first(trace, seconds)),
         slow=tuple(slow),
         together=lost.share(everybody) if everybody else 0.0,
+        quick=_quick(seconds, slower),
+        stalls=find_stalls(seconds, levels),
+        pauses=tuple(find_pauses(seconds, levels)),
+        changes=tuple(_without_spells(find_changes(levels), slow)),
     )
 
 
@@ -140,12 +176,40 @@ def _lost(seconds: Floats) -> float:
     return float(1 - np.median(seconds, axis=1).sum() / seconds.max(axis=1).sum())
 
 
-def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> list[Slow]:
+def _paces(seconds: Floats) -> tuple[float, ...]:
+    """Return the median worker's usual time in each quarter, s, so far as three in four workers change as it does.
+
+    The median of all times would lie in the gap between two kinds of workers, and jump from one to the other.
+    """
+    medians = np.array([np.median(part, axis=0) for part in np.array_split(seconds, PARTS) if len(part)])
+    usual = np.median(seconds, axis=0)
+    low, high = np.quantile(medians / usual, (1 - _MOST_CHANGE, _MOST_CHANGE), axis=1)
+    return tuple((np.median(usual) * np.where(low > 1, low, np.minimum(high, 1))).tolist())
+
+
+def _high(seconds: Floats, slow: Sequence[Slow], first: int) -> Bools:
+    """Return True for rounds in a spell: of the cost of waiting, or else of the named workers, unless these fill the record."""
+    high = spells.find(spells.waiting(seconds))
+    if high.any():
+        return high
+    for each in slow:
+        for begin, end in each.spells:
+            high[begin - first : end - first] = True
+    return np.zeros_like(high) if high.all() else high
+
+
+def _without_spells(changes: Sequence[Change], slow: Sequence[Slow]) -> Iterator[Change]:
+    """Yield the changes of workers that are not named for their spells, which say the same."""
+    named = {worker for each in slow if each.spells for worker in each.workers}
+    yield from (change for change in changes if not named & set(change.workers))
+
+
+def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool, slower: Bools) -> list[Slow]:
     """Return slow workers and nodes, those with the highest cost alone first, without those that cost little."""
     if lost.slowdown - 1 < _NOTHING:
         return []
     found = [*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)]
-    many = _many(trace, seconds, lost)
+    many = _many(trace, seconds, lost, slower)
     grouped = {worker for each in many for worker in each.workers}
     found = many + _alike([each for each in found if not grouped & set(each.workers)], trace, seconds, lost)
     named: list[Slow] = []
@@ -192,15 +256,32 @@ def _alike(found: list[Slow], trace: Trace, seconds: Floats, lost: Attribution) 
     return [*(each for each in found if each not in always), as_one]
 
 
-def _many(trace: Trace, seconds: Floats, lost: Attribution) -> list[Slow]:
-    """Return the workers of a large group that is always slower than the rest, as one entry, if there are two such groups."""
+def _slower_kind(seconds: Floats) -> Bools:
+    """Return True for the slower of two kinds of workers; all False if there are not two [workers]."""
+    none = np.zeros(seconds.shape[1], bool)
     ratios = np.log(seconds / np.median(seconds, axis=1, keepdims=True))
     usual = np.median(ratios, axis=0)
     slower = usual > spells.threshold(usual)
-    if slower.mean() < _MANY or spells.explained(usual, slower) < _CLEAR:
-        return []
+    if spells.explained(usual, slower) < _CLEAR:
+        return none
     half = np.median(ratios[::2], axis=0)  # groups by half of the rounds, which chance does not repeat in the other half
     if spells.apart(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
+        return none
+    level = _level(seconds, np.flatnonzero(slower).tolist())
+    return slower if (level > spells.apart(usual, slower) / 2).mean() >= _LASTING else none
+
+
+def _quick(seconds: Floats, slower: Bools) -> Quick | None:
+    """Return the faster of two kinds of workers, if they are fewer."""
+    if slower.mean() <= _HALF:
+        return None
+    times = float(np.exp(_level(seconds, np.flatnonzero(slower).tolist())).mean())
+    return Quick(tuple(np.flatnonzero(~slower).tolist()), times)
+
+
+def _many(trace: Trace, seconds: Floats, lost: Attribution, slower: Bools) -> list[Slow]:
+    """Return a large group that is always slower than the rest, but no majority, as one entry."""
+    if not _MANY <= slower.mean() <= _HALF:
         return []
     rest = np.median(seconds[:, ~slower], axis=1, keepdims=True)
     return [_group(trace, seconds, np.flatnonzero(slower).tolist(), rest, lost)]
@@ -237,6 +318,9 @@ def _pattern(level: Floats, first: int) -> Pattern | None:
         times = float(ratio[high].mean())
         if times >= _SLOWER * max(1.0, float(ratio[~high].mean())):
             found = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
+            ((begin, end), *others) = found
+            if not others and first < begin and end == first + len(level) and not is_sudden(level, begin - first):
+                return "drift", float(ratio[-len(ratio) // _PARTS_OF_DRIFT :].mean()), float(high.mean()), found
             return "spells", times, float(high.mean()), found
     times = float(np.exp(np.median(level)))
     return ("always", float(ratio.mean()), 1.0, ()) if times >= _SLOWER else None

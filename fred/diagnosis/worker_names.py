@@ -6,6 +6,8 @@ import numpy as np
 
 from fred.traces.trace import Trace
 
+_LETTERS = 30  # of the names in a sentence, if they are several
+
 
 def several(trace: Trace, numbers: Sequence[int]) -> str:
     """Return the name of some workers in a sentence: their node if they are all of it, otherwise their own names.
@@ -30,10 +32,12 @@ def some(names: Sequence[str], most: int = 6) -> str:
 
     Args:
         names: names, at least one.
-        most: maximum number of names written out.
-    >>> some(["a", "b", "c"]), some(["a", "b", "c"], most=1)
-    ('a, b and c', 'a and 2 more')
+        most: maximum number of names written out; long names are fewer.
+    >>> some(["a", "b", "c"]), some(["a", "b", "c"], most=1), some([f"ip-10-0-0-{i}.ec2.internal" for i in range(5)])
+    ('a, b and c', 'a and 2 more', 'ip-10-0-0-0.ec2.internal and 4 more')
     """
+    while most > 1 and sum(map(len, names[:most])) > _LETTERS:
+        most -= 1
     shown, more = names[:most], len(names) - most
     *first, last = [*shown, f"{more} more"] if more > 0 else shown
     return f"{', '.join(first)} and {last}" if first else last

@@ -28,10 +28,10 @@ def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool
     ['Worker d is always 3.0 times slower than the median worker.']
     """
     relative = np.exp(model.levels - np.median(model.levels))
-    always = [(float(each), name) for each, name in zip(relative, workers, strict=True) if each > _SLOWER]
-    found = [
-        (slowdown, f"Worker {name} is always {slowdown:.1f} times slower than the median worker.") for slowdown, name in always
-    ]
+    spells = [regime for regime in model.regimes if isinstance(regime, InSpells) and regime.of == "worker"]
+    in_spells = {worker for regime in spells for worker in regime.entities}
+    always = np.flatnonzero(relative > _SLOWER).tolist()
+    found = [(float(relative[worker]), _usual(workers[worker], relative[worker], worker in in_spells)) for worker in always]
     if len(always) > len(workers) / 4:
         spread = float(relative.max() / relative.min())
         found = [(spread, f"Workers differ: the slowest takes {spread:.1f} times as long as the fastest.")]
@@ -45,6 +45,13 @@ def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool
     if len(found) > _MOST_LINES:
         lines.append(f"{len(found) - _MOST_LINES} smaller effects are in the cluster, too.")
     return lines or ["No worker is slow for long."]
+
+
+def _usual(name: str, slowdown: float, in_spells: bool) -> str:
+    """Return the sentence on a worker that is usually slow; a worker with spells is not always as slow."""
+    if in_spells:
+        return f"Worker {name} is {slowdown:.1f} times slower than the median worker outside its spells."
+    return f"Worker {name} is always {slowdown:.1f} times slower than the median worker."
 
 
 def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[float, str] | None:

@@ -6,15 +6,28 @@ A doubt takes the place of any verdict: the table has numbers, but losses and ga
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fred.base.errors import FredError
+from fred.base.words import briefly
 from fred.traces.trace import Trace
+
+_UNITS = (1e3, 1e6, 1e9)  # ratios of the units s, ms, us and ns
+_NEAR = 3.0  # factor by which compute times of two workers may differ from a ratio of units
+_STEADY = 10.0  # factor within which a constant ratio of two workers stays in nearly all iterations
+_FEWEST = 8  # iterations from which a series that only grows is no chance
+_RISES = 0.98  # share of iterations in which a clock is later than before; a restart sets it back
+_GROWTH = 3.0  # growth of a clock in the record; a step that becomes slower grows less, and not in each iteration
+_MEND = "python -c \"import pandas as p; t = p.read_csv('seen/trace.csv', dtype={{'worker': str}}); {}\""
+_WRITE = "t.to_csv('mended.csv', index=False)"
 
 
 class Doubt(NamedTuple):
     """A reason not to believe the times of a trace.
 
     Args:
-        reason: what is wrong, in a sentence.
+        reason: the fault, in a sentence.
         evidence: the numbers that show it, in a sentence.
         remedies: what to do, in sentences and commands.
     """
@@ -30,10 +43,9 @@ def find_doubt(trace: Trace) -> Doubt | None:
     Args:
         trace: recorded times, s.
 
-    >>> import numpy as np
-    >>> rounds = np.random.default_rng(0).lognormal(sigma=0.1, size=(20, 1))
-    >>> find_doubt(Trace(rounds.repeat(3, axis=1), ("a", "b", "c"))).reason
-    'The times contain waiting for the slowest worker.'
+    >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(20, 3)) * [1, 1, 1000]
+    >>> find_doubt(Trace(seconds, ("a", "b", "c"))).reason
+    'The times of c are 1,000 times those of the others: they have another unit.'
     """
     return next((doubt for check in _CHECKS if (doubt := check(trace))), None)
 
@@ -62,4 +74,66 @@ def _waiting(trace: Trace) -> Doubt | None:
     )
 
 
-_CHECKS: tuple[Callable[[Trace], Doubt | None], ...] = (_waiting,)
+def _other_unit(trace: Trace) -> Doubt | None:
+    """Return a doubt if some workers' times are a power of 1,000 times those of the others."""
+    logs = np.log(np.median(trace.seconds, axis=0))
+    order = np.argsort(logs, kind="stable")
+    gaps = np.diff(logs[order])
+    if not len(gaps) or gaps.max() < np.log(_UNITS[0] / _NEAR):
+        return None
+    large = np.sort(order[int(np.argmax(gaps)) + 1 :])
+    small = np.setdiff1d(order, large)
+    ratio = np.median(trace.seconds[:, large], axis=1) / np.median(trace.seconds[:, small], axis=1)
+    low, usual, high = np.quantile(ratio, (0.05, 0.5, 0.95))
+    unit = min(_UNITS, key=lambda ratio_of_units: abs(np.log(usual / ratio_of_units)))
+    if high > _STEADY * low or not 1 / _NEAR < usual / unit < _NEAR:
+        return None
+    few, operator = (large, "/=") if len(large) <= len(small) else (small, "*=")
+    names, factor = _name(trace, few), f"{unit:,.0f}" if operator == "/=" else f"1/{unit:,.0f} of"
+    times = f"{factor} times" if operator == "/=" else factor
+    return Doubt(
+        f"The times of {names} are {times} those of the others: they have another unit.",
+        f"The ratio is {low:,.0f} to {high:,.0f} in nine of ten iterations; a slow worker is not slow by a unit.",
+        _remedies(f"t.loc[t.worker.isin({_names(trace, few)}), 'seconds'] {operator} {unit:g}; {_WRITE}"),
+    )
+
+
+def _clock(trace: Trace) -> Doubt | None:
+    """Return a doubt if the times of some workers only grow, as the time since the start does."""
+    seconds = trace.seconds
+    if len(seconds) < _FEWEST:
+        return None
+    rises = (np.diff(seconds, axis=0) > 0).mean(axis=0)
+    grown = seconds.max(axis=0) / seconds.min(axis=0)
+    clocks = np.flatnonzero((rises >= _RISES) & (grown >= _GROWTH))
+    if not len(clocks):
+        return None
+    first, every = int(clocks[0]), len(clocks) == seconds.shape[1]
+    of = "all workers" if every else _name(trace, clocks)
+    steps = "t['seconds'] = t.groupby('worker').seconds.diff()"
+    if not every:
+        steps += f".where(t.worker.isin({_names(trace, clocks)}), t.seconds)"
+    return Doubt(
+        f"The times of {of} only grow: they are times since the start, not of a step.",
+        f"Those of {trace.worker(first)} go from {seconds[0, first]:,.4g} to {seconds[-1, first]:,.4g} s.",
+        _remedies(f"{steps}; t = t[t.iteration > 0]; {_WRITE}"),
+    )
+
+
+def _remedies(program: str) -> tuple[str, ...]:
+    """Return the commands that make a table without the doubt, from the one that `fred diagnose --out` writes."""
+    return (
+        "Record the time of each step, in one unit. Or mend this table: add `--out seen` to `fred diagnose`, then run",
+        f"{_MEND.format(program)} && fred diagnose mended.csv --mend drop",
+    )
+
+
+def _name(trace: Trace, workers: NDArray[np.int64]) -> str:
+    return briefly([trace.worker(int(worker)) for worker in workers])
+
+
+def _names(trace: Trace, workers: NDArray[np.int64]) -> list[str]:
+    return [trace.workers[worker] for worker in workers]
+
+
+_CHECKS: tuple[Callable[[Trace], Doubt | None], ...] = (_clock, _other_unit, _waiting)

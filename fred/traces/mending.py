@@ -27,10 +27,12 @@ class Mended:
     Args:
         seconds: step times, s [iterations, workers].
         repairs: repairs, in words.
+        rows: numbers of the iterations that remain [iterations].
     """
 
     seconds: Table
     repairs: tuple[str, ...]
+    rows: NDArray[np.int64]
 
 
 def mended(cells: Cells, source: str, mend: Mend, longest: float | None) -> Mended:
@@ -65,9 +67,10 @@ def mended(cells: Cells, source: str, mend: Mend, longest: float | None) -> Mend
         shown = briefly(found, _SHOWN, "; ", len(again))
         repairs.append(f"{_number(len(again), 'duplicate')} left out, the first of each kept: {shown}")
     if not gaps.any():
-        return Mended(table, tuple(repairs))
+        return Mended(table, tuple(repairs), np.arange(len(table)))
     full, repair = (_dropped if mend == "drop" else _filled)(table, cells, source)
-    return Mended(full, (*repairs, repair))
+    rows = np.flatnonzero(~gaps.any(axis=1)) if mend == "drop" else np.arange(len(table))
+    return Mended(full, (*repairs, repair), rows)
 
 
 def _check_size(cells: Cells, source: str) -> None:

@@ -81,7 +81,8 @@ class Reading(Component):
         table.seconds.flags.writeable = False  # shared by several runs
         alone = ("only one worker: name the files of all workers to see which is slow",) if table.seconds.shape[1] == 1 else ()
         notes = (*cells.notes, *alone)
-        return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes)
+        steps = tuple(cells.iteration.names[row] for row in table.rows)
+        return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes, steps)
 
 
 def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
@@ -100,7 +101,7 @@ def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **opti
 
     >>> trace = read("example")
     >>> trace.seconds.shape, trace.node_of.tolist()
-    ((60, 8), [0, 0, 0, 0, 1, 1, 1, 1])
+    ((240, 8), [0, 0, 1, 1, 2, 2, 3, 3])
     >>> _ = Path("mine.csv").write_text("step,rank,duration_ms\n0,a,1000\n0,b,1500\n1,a,500\n")
     >>> mended = read("mine.csv", mend="drop")
     >>> mended.seconds.tolist(), mended.notes

@@ -23,6 +23,7 @@ class Trace:
         repairs: repairs made on reading, in words.
         nodes: names of the nodes, by number; empty if they have none.
         notes: how the files were read, in words: units, columns, rows left out.
+        steps: names of the iterations in the files, by number; empty if they have none.
 
     `fred.traces.reading.read` makes a trace from files.
 
@@ -39,6 +40,7 @@ class Trace:
     repairs: tuple[str, ...] = ()  # repairs made on reading, in words
     nodes: tuple[str, ...] = ()  # names of the nodes, by number
     notes: tuple[str, ...] = ()  # how the files were read, in words
+    steps: tuple[str, ...] = ()  # names of the iterations in the files, by number
 
     @property
     def iterations(self) -> int:
@@ -88,6 +90,17 @@ class Trace:
             number: number of the node, from 0, as in `node_of`; or of a group that was found.
         """
         return _called("node", self.nodes[number] if number < len(self.nodes) else str(number))
+
+    def step(self, number: int) -> str:
+        """Return the name of an iteration: that of the files, or its number.
+
+        Args:
+            number: number of the iteration, from 0.
+
+        >>> Trace(np.ones((2, 1)), ("a",), steps=("1000", "1010")).step(1), Trace(np.ones((2, 1)), ("a",)).step(1)
+        ('1010', '1')
+        """
+        return self.steps[number] if self.steps else str(number)
 
     @property
     def names_of_nodes(self) -> str:
