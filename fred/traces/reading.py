@@ -25,7 +25,7 @@ from fred.tables.content import Content, contents
 from fred.tables.quantities import Unit
 from fred.traces import formats, plausible
 from fred.traces.cells import Cells, joined, short_names
-from fred.traces.formats import recorder
+from fred.traces.formats import recorded_steps
 from fred.traces.mending import Mend, mended
 from fred.traces.nodes import spread
 from fred.traces.refusal import answered
@@ -74,8 +74,8 @@ class Reading(Component):
         names = short_names([file.path for file in files])
         says = [Says(self.columns, self.unit, self.mend != "refuse", name, self.only) for name in names]
         cells = joined([formats.cells_of(file, each) for file, each in zip(files, says, strict=True)])
-        if all(map(recorder.sniff, files)):
-            cells = recorder.completed(cells)
+        if all(map(recorded_steps.sniff, files)):
+            cells = recorded_steps.completed(cells)
         table = mended(cells, source, self.mend, self.longest)
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # shared by several runs

@@ -7,10 +7,10 @@ from types import ModuleType
 
 from fred.tables.content import Content
 from fred.traces.cells import Cells
-from fred.traces.formats import any_table, kineto, metric_rows, ray, recorder, tensorboard, wandb
+from fred.traces.formats import any_table, kineto, metric_rows, ray, recorded_steps, tensorboard, wandb
 from fred.traces.roles import Says
 
-FORMATS: tuple[ModuleType, ...] = (recorder, kineto, tensorboard, wandb, ray, metric_rows, any_table)
+FORMATS: tuple[ModuleType, ...] = (recorded_steps, kineto, tensorboard, wandb, ray, metric_rows, any_table)
 
 
 def cells_of(file: Content, says: Says) -> Cells:
