@@ -69,6 +69,7 @@ class Reading(Component):
         names = short_names([file.path for file in files])
         says = [Says(self.columns, self.unit, self.mend != "refuse", name, self.only) for name in names]
         cells = joined([formats.cells_of(file, each) for file, each in zip(files, says, strict=True)])
+        formats.check_enough(files, len(cells.worker.names))
         table = mended(cells, source, self.mend, self.longest)
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # shared by several runs

@@ -3,14 +3,25 @@
 The first format that knows a file reads it; tables come last. `NAME` stands in the line that says how a file was read.
 """
 
+from collections.abc import Sequence
 from types import ModuleType
 
+from fred.base.errors import FredError
 from fred.tables.content import Content
 from fred.traces.cells import Cells
-from fred.traces.formats import any_table, kineto
+from fred.traces.formats import any_table, consoles, kineto
 from fred.traces.roles import Says
 
-FORMATS: tuple[ModuleType, ...] = (kineto, any_table)
+FORMATS: tuple[ModuleType, ...] = (kineto, consoles, any_table)
+
+
+def format_of(file: Content) -> ModuleType:
+    """Return the first format that knows a file.
+
+    Args:
+        file: the content of the file.
+    """
+    return next(each for each in FORMATS if each.sniff(file))
 
 
 def cells_of(file: Content, says: Says) -> Cells:
@@ -20,4 +31,15 @@ def cells_of(file: Content, says: Says) -> Cells:
         file: the content of the file.
         says: options from the user.
     """
-    return next(each for each in FORMATS if each.sniff(file)).read(file, says)
+    return format_of(file).read(file, says)
+
+
+def check_enough(files: Sequence[Content], workers: int) -> None:
+    """Raise FredError if the only worker of a trace is the one process whose console log was given.
+
+    Args:
+        files: the files of the trace.
+        workers: number of workers in them.
+    """
+    if workers == 1 and format_of(files[0]) is consoles:
+        raise FredError(consoles.alone(files[0]))

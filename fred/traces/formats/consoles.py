@@ -1,0 +1,360 @@
+"""Step times in console logs: lines with a step and a time, such as `completed step: 3, seconds: 0.402`.
+
+One reader for MaxText, torchtitan, nanoGPT, NeMo, DeepSpeed, Keras, timm, detectron2, logfmt and JSON in log lines. It takes the
+number of the step and the time by their names and units. The worker comes from what launchers write before a line or from a
+value such as `rank=3`, otherwise from the file. Without times it uses rates, whose inverse is a mean time, or the
+differences of the lines' dates. A log in which the lines of several processes cannot be told apart is refused.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from fred.base.errors import FredError
+from fred.base.words import listed
+from fred.tables import quantities
+from fred.tables.columns import of_columns
+from fred.tables.content import Content
+from fred.tables.log_lines import HOST, LOCAL_RANK, RANK, WORKER, Line, head_of, lines_of
+from fred.tables.text_layout import layout_of
+from fred.traces import long_tables
+from fred.traces.cells import Cells
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import AND, Role, Says, is_communication, plain, unit_of
+
+NAME = "console log"
+RECORD = "record the own time of each rank with `fred record` (page `Record step times`)"
+_STEP = re.compile(r"(?:.*_)?(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
+_STEPS = ("global_step", "iteration", "iter", "step", "it", "num_updates", "update", "batch", "round", "i")  # first preferred
+_NO_STEP = re.compile(r"(?:^|_)(?:micro|accum\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint|total|max|start|last|from|warmup)_")
+_USUAL = 0.8  # share of the rows that have a column
+_OF_A_STEP = re.compile(r"(?:^|_)(?:step|steps|iter|iters|iteration|iterations|batch|it|end_to_end)(?:_|$)")
+_TIME = re.compile(
+    r"(?:(?:train|training|wall|total)_)?(?:seconds|time|times|dt|duration|dur|took|elapsed|elapsed_time|latency|timing|in|t|s|ms|sec|secs)"
+)
+_OWN = re.compile(r"(?:^|_)(?:compute|computation|computing|own|self|busy)(?:_|$)")
+_NO_TIME = re.compile(
+    r"(?:^|_)(?:eta|remain\w*|left|since|uptime|runtime|clock|date|data\w*|load\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint\w*"
+    r"|compil\w*|init\w*|startup|epoch|timestamp|ts|time_ms|lr|loss|total_time|elapsed_total|microstep)(?:_|$)"
+)
+_MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
+_PHASE = re.compile(
+    r"data(?:_?loa\w*|_time)?|load\w*|h2d|fwd|forward(?:_compute)?|bwd(?:_inner)?|backward(?:_compute|_inner)?|forward_backward"
+    r"|optim\w*|step|update"
+)
+_STEP_RATE = re.compile(
+    r"(?:.*_)?(?:it|its|iter|iters|iteration|iterations|step|steps|batch|batches)_(?:s|per_s|sec|per_sec|per_second)|ups"
+)
+_WORK_RATE = re.compile(
+    r"(?:.*_)?(?:(?:tok|tokens?|samples?|images?|imgs?|examples?|sequences?|seqs?|words?)_(?:s|per_s|sec|per_sec|per_second)(?:_.*)?"
+    r"|tps|wps|tgs)(?:_.*)?|throughput_tps"
+)
+_TIMED = rf"(?:{'|'.join(quantities.WORDS.values())})"
+_WITH_UNIT = re.compile(rf"[-+\d.,eE]+ {_TIMED}(/\w+)?")
+_KNOWN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
+_TOOLS = {  # text of a tool's lines -> what they are
+    r"\{'(?:loss|eval_loss|train_runtime)'": "lines of the Hugging Face Trainer, which give losses and no step times",
+    r"\[titan\]|torchtitan": "a log of torchtitan",
+    r"completed step: \d": "a log of MaxText",
+    r"\[(?:logging|timer)\.py:\d+:": "a log of DeepSpeed, which its rank 0 writes for all",
+    r"\bNCCL (?:INFO|WARN)\b": "a log of NCCL, which has no step times; `fred fit-network` reads those of nccl-tests",
+    r"\[NeMo |train_step_timing": "a log of NeMo",
+    r"(?:\d|\?)(?:it/s|s/it)\b": "a progress bar of tqdm or Lightning",
+    r"[mu]?s/step\b": "a progress bar of Keras",
+    r":::MLLOG": "a log of MLPerf, which has dates and no step times",
+    r"slurmstepd|srun: ": "an output of Slurm",
+}
+
+
+def sniff(file: Content) -> bool:
+    """Return True for text in which several lines name a step or look like those of a logger, and that is no table.
+
+    Args:
+        file: the content of the file.
+    """
+    if file.kind != "text" or _is_json(file):
+        return False
+    lines = head_of(file)
+    steps = sum(1 for line in lines if line.is_bar or any(map(_step_word, line.values)))
+    logged = sum(1 for line in lines if line.moment or line.source or line.values)
+    known = any(re.search(pattern, file.head) for pattern in _TOOLS)
+    return (steps > 1 or known or (logged > 1 and logged * 2 > len(lines))) and not _is_table(file)
+
+
+def _is_json(file: Content) -> bool:
+    """Return True for JSON, or for lines that are all JSON."""
+    lines = [line.strip() for line in file.head.splitlines()[:50] if line.strip()]
+    records = bool(lines) and lines[0][:2] not in ("{'", "{}") and all(line[:1] == "{" for line in lines)
+    return records or re.match(r"\s*(?:\[\s*[\[{\"\d]|\{\s*\n)", file.head) is not None
+
+
+def _is_table(file: Content) -> bool:
+    try:
+        layout = layout_of(file)
+    except FredError:
+        return False
+    values = [line.values for joined in ("|", " ") for line in lines_of(joined.join(layout.names))]
+    return len(layout.names) > 1 and not any(values) and not any(map(quantities.is_number, layout.names))
+
+
+def read(file: Content, says: Says) -> Cells:
+    """Return the step times in a log. Raises FredError, or UnclearTraceError if options can make the log readable.
+
+    Args:
+        file: the content of the file.
+        says: options from the user.
+    """
+    lines = [line for line in lines_of(file.text) if line.values]
+    step, epoch = _steps(lines, says)
+    rows = _rows(lines, step) if step else []
+    if not rows:
+        raise _no_times(file, "no line has the number of a step")
+    columns = _columns(rows)
+    iteration = f"{epoch}{AND}{step}" if epoch else step
+    given: dict[Role, str] = {"iteration": iteration}
+    notes, unit = [], says.unit
+    if "time" in says.columns:
+        rows = [row for row in rows if all(part in row.values for part in _parts(says.columns["time"], columns))]
+    else:
+        given["time"], note, unit = _time(file, rows, columns, step, unit)
+        notes.append(note)
+        rows = [row for row in rows if all(part in row.values for part in _parts(given["time"], columns))]
+    if not rows:
+        raise _no_times(file, "no line has both a step and a time")
+    _check_told_apart(file, rows, [*([epoch] if epoch else []), step])
+    if any(row.is_bar for row in rows):
+        notes.append("a progress bar shows means over several steps: single slow steps do not show")
+    if "[repeated " in file.text:
+        notes.append("Ray left out repeated lines: set RAY_DEDUP_LOGS=0 to have all")
+    names = [name for name in _columns(rows) if not _is_text(rows, name) or plain(name) in _SOURCES]
+    table = of_columns(
+        file.path,
+        {name: [_cell(row.values.get(name)) for row in rows] for name in names},
+        lambda row: f"{file.path}:{rows[row].number}",
+    )
+    cells = long_tables.cells_of(table, replace(says, columns={**given, **says.columns}, unit=unit))
+    return replace(cells, notes=(f"{NAME}: {'; '.join(notes)}" if notes else NAME, *cells.notes))
+
+
+_SOURCES = {
+    *(
+        RANK,
+        LOCAL_RANK,
+        HOST,
+        WORKER,
+        "global_rank",
+        "rank_id",
+        "process",
+        "process_index",
+        "proc",
+        "node",
+        "node_rank",
+        "hostname",
+    ),
+    *("replica", "trainer", "executor", "machine", "pod", "worker_id", "host_id", "node_id", "client", "gpu"),
+}
+
+
+def alone(file: Content) -> str:
+    """Return why the log of a single process cannot show who is slow, and what to record instead.
+
+    Args:
+        file: the only file of a trace.
+    """
+    what = _tool(file) or "a console log"
+    return (
+        f"{file.path} is {what}, with the steps of one process: a step of synchronous training lasts until the slowest rank is "
+        f"ready, so one log cannot show who is slow. Name a log of each rank, or {RECORD}"
+    )
+
+
+def _step_word(name: str) -> str:
+    """Return the word for a step at the end of a name; empty if there is none."""
+    words = plain(name)
+    match = _STEP.fullmatch(words)
+    return match[1] if match and not _NO_STEP.search(words) else ""
+
+
+def _steps(lines: Sequence[Line], says: Says) -> tuple[str, str]:
+    """Return the name of the steps' numbers, and that of epochs if the numbers start again in each."""
+    counts = Counter(name for line in lines for name, text in line.values.items() if text.isdigit())
+    steps = {name: number for name, number in counts.items() if _step_word(name) and number > 1}
+    bars = {"bar step": counts["bar step"]} if counts["bar step"] > 1 else {}
+    epochs = [name for name in counts if re.fullmatch(r"(?:.*_)?epoch(?:_train)?", plain(name)) and counts[name] > 1]
+    epoch = max(epochs, key=lambda name: counts[name], default="")
+    bar_of_epochs = bool(bars) and any("/step" in name for line in lines for name in line.values)
+    if given := says.columns.get("iteration"):
+        return (given, "") if AND not in given else (given.rpartition(AND)[2], given.rpartition(AND)[0])
+    if bar_of_epochs:  # Keras: the mean since the epoch began
+        return epoch or "bar step", ""
+    some = steps or bars or ({epoch: counts[epoch]} if epoch else {})
+    usual = [name for name, number in some.items() if number >= _USUAL * max(some.values())]
+    step = min(usual, key=lambda name: _STEPS.index(_step_word(name)) if _step_word(name) else len(_STEPS), default="")
+    if not epoch or step == epoch or _step_word(step) == "global_step":
+        return step, ""
+    several = len({line.values[epoch] for line in lines if epoch in line.values}) > 1
+    return step, epoch if several and counts[epoch] >= _USUAL * counts[step] else ""
+
+
+def _rows(lines: Iterable[Line], step: str) -> list[Line]:
+    """Return a line for each step of each process: values that a process writes in further lines belong to its last step."""
+    rows, last = list[Line](), dict[tuple[str, ...], Line]()
+    for line in lines:
+        if any(re.match(r"(?:eval\w*|val\w*|test)_", plain(name)) and _STEP.fullmatch(plain(name)) for name in line.values):
+            continue
+        who = tuple(line.source.values())
+        row = last.get(who)
+        number = line.values.get(step, "")
+        if not number.isdigit():
+            if row is not None:
+                row.values = {**row.values, **line.values} if line.is_bar else {**line.values, **row.values}
+                row.is_bar |= line.is_bar
+        elif row is not None and row.values[step] == number and not (row.values.keys() & line.values.keys()) - {step, "epoch"}:
+            row.values |= line.values
+        else:
+            last[who] = replace(line, values=dict(line.values))
+            rows.append(last[who])
+    for row in rows:
+        row.values = {**row.source, **row.values}
+    return rows
+
+
+def _columns(rows: Sequence[Line]) -> list[str]:
+    """Return the names that most rows have."""
+    counts = Counter(name for row in rows for name in row.values)
+    return [name for name, number in counts.items() if number * 2 >= len(rows)]
+
+
+def _time(
+    file: Content, rows: list[Line], columns: Sequence[str], step: str, unit: quantities.Unit | None
+) -> tuple[str, str, quantities.Unit | None]:
+    """Return the column of times, which may be a new one, a note about it, and its unit."""
+    samples = {name: next(row.values[name] for row in rows if name in row.values) for name in columns}
+    timed = [name for name in columns if name != step and _is_duration(name, samples[name])]
+    best, phases = _best(timed), _phases(timed)
+    if phases and all(plain(name) in map(plain, phases) for name in best):
+        return AND.join(phases), f"times of a step: {listed(phases)}", unit
+    if len(best) > 1:
+        raise UnclearTraceError(
+            f"{file.path}: which of {listed(best)} is the time of a step? Name it (`columns: {{time: {best[0]}}}`)",
+            remedies=[{"columns": {"time": name}} for name in best],
+        )
+    if best:
+        seconds = any(best[0] == time and other in columns for time, other in _KNOWN_SECONDS)
+        note = ", in s, as this tool writes them" if seconds and not unit else ""
+        return best[0], f"step times in `{best[0]}`{note}", unit or ("s" if seconds else None)
+    for pattern, note in (
+        (_STEP_RATE, "mean step times from `{}`"),
+        (_WORK_RATE, "no step times, so 1 / `{}` counts: factors between workers are right, seconds are not"),
+    ):
+        rates = [name for name in columns if pattern.fullmatch(plain(name)) and not _MEAN.search(plain(name))]
+        if rates:
+            for row in rows:
+                rate = re.match(r"[\d.,eE+-]+", row.values.get(rates[0], ""))
+                if rate and (value := float(rate[0].replace(",", "") or 0)) > 0:
+                    row.values["seconds"] = f"{1 / value!r} s"
+            return "seconds", note.format(rates[0]), unit
+    return (
+        _dated(file, rows, step),
+        "step times are differences of the lines' dates: whole steps, waiting for others included",
+        unit,
+    )
+
+
+def _best(timed: Sequence[str]) -> list[str]:
+    """Return the columns that are most probably the time of a step."""
+    scores = dict[str, int]()
+    for name in timed:
+        words = re.sub(rf"_(?:in_)?{_TIMED}$", "", plain(name)) if unit_of(name) else plain(name)
+        score = (
+            8 if _OWN.search(words) else 6 if _OF_A_STEP.search(words) or "/" in name else 4 if _TIME.fullmatch(words) else 2
+        )
+        if is_communication(name) or (_NO_TIME.search(words) and not _OWN.search(words) and "end_to_end" not in words):
+            continue
+        scores[name] = score - (1 if _MEAN.search(words) else 0)
+    return [name for name, score in scores.items() if score == max(scores.values())]
+
+
+def _phases(timed: Sequence[str]) -> list[str]:
+    """Return the columns that are phases of a step, if forward and backward passes are among them."""
+    names = {name: re.sub(rf"_(?:in_)?{_TIMED}$", "", plain(name)) for name in timed}
+    phases = [name for name, words in names.items() if _PHASE.fullmatch(words.removesuffix("_time"))]
+    passes = [re.sub(r"_time$", "", names[name]) for name in phases]
+    if not any(re.match("fwd|forward", each) for each in passes) or not any(
+        "bwd" in each or "backward" in each for each in passes
+    ):
+        return []
+    inner = any(each.endswith("_inner") for each in passes)
+    return [name for name in phases if not (inner and names[name] in ("bwd", "backward"))]
+
+
+def _is_duration(name: str, sample: str) -> bool:
+    if re.fullmatch(r"[-+.\d,eE]+ \S+", sample):
+        return _WITH_UNIT.fullmatch(sample) is not None
+    if _STEP_RATE.fullmatch(plain(name)) or _WORK_RATE.fullmatch(plain(name)):
+        return False
+    return unit_of(name) is not None or _TIME.fullmatch(plain(name)) is not None or plain(name).endswith("_time")
+
+
+def _dated(file: Content, rows: list[Line], step: str) -> str:
+    """Add the differences of the dates of each process's lines, and return their name."""
+    by_process = dict[tuple[str, ...], list[Line]]()
+    for row in rows:
+        by_process.setdefault(tuple(row.source.values()), []).append(row)
+    if not all(row.moment for row in rows):
+        raise _no_times(file, "no line has both a step and a time")
+    if not any(re.search(r":\d\d[.]\d", row.moment) for row in rows):
+        raise _no_times(file, "its lines have dates in whole seconds, which are too coarse for step times")
+    for lines in by_process.values():
+        moments = quantities.moments([line.moment for line in lines])
+        for (one, other), seconds in zip(pairwise(lines), np.diff(moments).tolist(), strict=True):
+            passed = int(other.values[step]) - int(one.values[step])
+            if passed > 0:
+                other.values["seconds"] = f"{seconds / passed!r} s"
+    return "seconds"
+
+
+def _check_told_apart(file: Content, rows: Sequence[Line], steps: Sequence[str]) -> None:
+    """Raise FredError if processes that write the same steps have no names."""
+    keys = Counter((*row.source.values(), *(row.values.get(name) for name in (*steps, *_named(rows)))) for row in rows)
+    again = sum(1 for number in keys.values() if number > 1)
+    if again * 2 > len(keys):
+        raise FredError(
+            f"{file.path}: most steps stand there {max(keys.values())} times, and no line says from which rank. Write a file "
+            "for each rank (`torchrun --redirects 3 --log-dir logs`, `mpirun --output-filename logs`, "
+            "`srun --output step-%t.log`), or the rank before each line (`torchrun --tee 3`, `mpirun --tag-output`, "
+            "`srun --label`)"
+        )
+
+
+def _named(rows: Sequence[Line]) -> list[str]:
+    return [name for name in _columns(rows) if plain(name) in _SOURCES]
+
+
+def _parts(column: str, columns: Sequence[str]) -> list[str]:
+    return [column] if column in columns else column.split(AND)
+
+
+def _is_text(rows: Sequence[Line], name: str) -> bool:
+    return any(not re.match(r"[-+.\d]|nan|inf", row.values[name]) for row in rows if name in row.values)
+
+
+def _cell(text: str | None) -> str | None:
+    """Return a value whose unit is that of a column: `410 ms/step` is 410 ms."""
+    return None if text is None else re.sub(rf"( {_TIMED})/\w+$", r"\1", text)
+
+
+def _tool(file: Content) -> str:
+    return next((what for pattern, what in _TOOLS.items() if re.search(pattern, file.head)), "")
+
+
+def _no_times(file: Content, problem: str) -> FredError:
+    what = _tool(file)
+    return FredError(
+        f"{file.path}: {f'it is {what}; ' if what else ''}{problem}. FRED reads lines such as `step: 3, time: 402 ms`, with a "
+        f"file for each rank or `rank=1` in each line, and tables such as iteration,worker,seconds; or {RECORD}"
+    )
