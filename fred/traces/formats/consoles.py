@@ -1,7 +1,7 @@
 """Step times in console logs: lines with a step and a time, such as `completed step: 3, seconds: 0.402`.
 
-One reader for MaxText, torchtitan, nanoGPT, NeMo, DeepSpeed, Keras, timm, detectron2, logfmt and JSON in log lines. It takes the
-number of the step and the time by their names and units. The worker comes from what launchers write before a line or from a
+One reader for MaxText, torchtitan, nanoGPT, NeMo, DeepSpeed, Keras, timm, detectron2, logfmt and JSON in log lines. It takes
+the number of the step and the time by their names and units. The worker comes from what launchers write before a line or from a
 value such as `rank=3`, otherwise from the file. Without times it uses rates, whose inverse is a mean time, or the
 differences of the lines' dates. A log in which the lines of several processes cannot be told apart is refused.
 """
@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fred.base.errors import FredError
 from fred.base.words import listed
@@ -31,6 +32,7 @@ RECORD = "record the own time of each rank with `fred record` (page `Record step
 _STEP = re.compile(r"(?:.*_)?(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
 _STEPS = ("global_step", "iteration", "iter", "step", "it", "num_updates", "update", "batch", "round", "i")  # first preferred
 _NO_STEP = re.compile(r"(?:^|_)(?:micro|accum\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint|total|max|start|last|from|warmup)_")
+_FEWEST = 10  # steps over which times do not keep growing by chance
 _USUAL = 0.8  # share of the rows that have a column
 _OF_A_STEP = re.compile(r"(?:^|_)(?:step|steps|iter|iters|iteration|iterations|batch|it|end_to_end)(?:_|$)")
 _TIME = re.compile(
@@ -38,8 +40,8 @@ _TIME = re.compile(
 )
 _OWN = re.compile(r"(?:^|_)(?:compute|computation|computing|own|self|busy)(?:_|$)")
 _NO_TIME = re.compile(
-    r"(?:^|_)(?:eta|remain\w*|left|since|uptime|runtime|clock|date|data\w*|load\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint\w*"
-    r"|compil\w*|init\w*|startup|epoch|timestamp|ts|time_ms|lr|loss|total_time|elapsed_total|microstep)(?:_|$)"
+    r"(?:^|_)(?:eta|remain\w*|left|since|clock|date|data\w*|load\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint\w*"
+    r"|compil\w*|init\w*|startup|epoch|lr|loss|microstep)(?:_|$)"
 )
 _MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
 _PHASE = re.compile(
@@ -89,7 +91,7 @@ def _is_json(file: Content) -> bool:
     """Return True for JSON, or for lines that are all JSON."""
     lines = [line.strip() for line in file.head.splitlines()[:50] if line.strip()]
     records = bool(lines) and lines[0][:2] not in ("{'", "{}") and all(line[:1] == "{" for line in lines)
-    return records or re.match(r"\s*(?:\[\s*[\[{\"\d]|\{\s*\n)", file.head) is not None
+    return records or re.match(r"\s*(?:\[\s*(?:[\[{\"]|\n)|\{\s*\n)", file.head) is not None
 
 
 def _is_table(file: Content) -> bool:
@@ -98,7 +100,7 @@ def _is_table(file: Content) -> bool:
     except FredError:
         return False
     values = [line.values for joined in ("|", " ") for line in lines_of(joined.join(layout.names))]
-    return len(layout.names) > 1 and not any(values) and not any(map(quantities.is_number, layout.names))
+    return len(layout.names) > 1 and not any(values) and not any(name[:1].isdigit() for name in layout.names)
 
 
 def read(file: Content, says: Says) -> Cells:
@@ -234,7 +236,9 @@ def _time(
 ) -> tuple[str, str, quantities.Unit | None]:
     """Return the column of times, which may be a new one, a note about it, and its unit."""
     samples = {name: next(row.values[name] for row in rows if name in row.values) for name in columns}
-    timed = [name for name in columns if name != step and _is_duration(name, samples[name])]
+    durations = [name for name in columns if name != step and _is_duration(name, samples[name])]
+    growing = [name for name in durations if _grows(rows, name)]
+    timed = [name for name in durations if name not in growing]
     best, phases = _best(timed), _phases(timed)
     if phases and all(plain(name) in map(plain, phases) for name in best):
         return AND.join(phases), f"times of a step: {listed(phases)}", unit
@@ -258,11 +262,13 @@ def _time(
                 if rate and (value := float(rate[0].replace(",", "") or 0)) > 0:
                     row.values["seconds"] = f"{1 / value!r} s"
             return "seconds", note.format(rates[0]), unit
-    return (
-        _dated(file, rows, step),
-        "step times are differences of the lines' dates: whole steps, waiting for others included",
-        unit,
-    )
+    clock = next(iter(growing), "")
+    if not clock:
+        _check_dates(file, rows)
+    _subtract(rows, step, clock)
+    what = f"`{clock}`, which grows" if clock else "the lines' dates"
+    unit = unit or ("s" if not clock or _WITH_UNIT.fullmatch(samples[clock]) else unit_of(clock))
+    return "difference", f"step times are differences of {what}: whole steps, waiting for others included", unit
 
 
 def _best(timed: Sequence[str]) -> list[str]:
@@ -300,22 +306,41 @@ def _is_duration(name: str, sample: str) -> bool:
     return unit_of(name) is not None or _TIME.fullmatch(plain(name)) is not None or plain(name).endswith("_time")
 
 
-def _dated(file: Content, rows: list[Line], step: str) -> str:
-    """Add the differences of the dates of each process's lines, and return their name."""
-    by_process = dict[tuple[str, ...], list[Line]]()
+def _by_process(rows: Sequence[Line]) -> list[list[Line]]:
+    named, processes = _named(rows), dict[tuple[str | None, ...], list[Line]]()
     for row in rows:
-        by_process.setdefault(tuple(row.source.values()), []).append(row)
+        processes.setdefault((*row.source.values(), *(row.values.get(name) for name in named)), []).append(row)
+    return [*processes.values()]
+
+
+def _grows(rows: Sequence[Line], name: str) -> bool:
+    """Return True for a column whose numbers only grow, such as a clock."""
+    parts = [_numbers([row.values.get(name, "") for row in lines]) for lines in _by_process(rows)]
+    return len(rows) - len(parts) >= _FEWEST and all((np.diff(values) > 0).all() for values in parts)
+
+
+def _numbers(cells: Sequence[str]) -> NDArray[np.float64]:
+    try:
+        return quantities.numbers(cells).values
+    except quantities.CellError:
+        return np.full(len(cells), np.nan)
+
+
+def _check_dates(file: Content, rows: Sequence[Line]) -> None:
     if not all(row.moment for row in rows):
         raise _no_times(file, "no line has both a step and a time")
     if not any(re.search(r":\d\d[.]\d", row.moment) for row in rows):
         raise _no_times(file, "its lines have dates in whole seconds, which are too coarse for step times")
-    for lines in by_process.values():
-        moments = quantities.moments([line.moment for line in lines])
-        for (one, other), seconds in zip(pairwise(lines), np.diff(moments).tolist(), strict=True):
-            passed = int(other.values[step]) - int(one.values[step])
-            if passed > 0:
-                other.values["seconds"] = f"{seconds / passed!r} s"
-    return "seconds"
+
+
+def _subtract(rows: Sequence[Line], step: str, clock: str) -> None:
+    """Add the time between the steps of each process, from a column that grows or from the lines' dates."""
+    for lines in _by_process(rows):
+        texts = [row.values.get(clock, "") if clock else row.moment for row in lines]
+        times = _numbers(texts) if clock else quantities.moments(texts)
+        for (one, other), passed in zip(pairwise(lines), np.diff(times).tolist(), strict=True):
+            if (steps := int(other.values[step]) - int(one.values[step])) > 0 and passed > 0:
+                other.values["difference"] = repr(passed / steps)
 
 
 def _check_told_apart(file: Content, rows: Sequence[Line], steps: Sequence[str]) -> None:
