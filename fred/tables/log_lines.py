@@ -96,14 +96,17 @@ def lines_of(text: str) -> Iterator[Line]:
                 yield _line(number, _ANSI.sub("", part[:_LONGEST]).strip())
 
 
-def head_of(file: Content, most: int = 400) -> list[Line]:
-    """Return the first lines of a text.
+def sample_of(file: Content, most: int = 200) -> str:
+    """Return the first lines of a text, and as many from its middle: logs often begin with hundreds of options.
 
     Args:
         file: the text.
-        most: maximum number of lines.
+        most: number of lines from each part.
     """
-    return list(lines_of("\n".join(file.head.split("\n")[:most])))
+    if file.kind != "text":
+        return ""
+    middle = file.data[len(file.data) // 2 :][: 2**15].decode(errors="replace").split("\n")[1:]
+    return "\n".join([*file.head.split("\n")[:most], *middle[:most]])
 
 
 def _line(number: int, text: str) -> Line:

@@ -9,10 +9,10 @@ from types import ModuleType
 from fred.base.errors import FredError
 from fred.tables.content import Content
 from fred.traces.cells import Cells
-from fred.traces.formats import any_table, consoles, kineto
+from fred.traces.formats import any_table, consoles, horovod, kineto, megatron, nsys, xla
 from fred.traces.roles import Says
 
-FORMATS: tuple[ModuleType, ...] = (kineto, consoles, any_table)
+FORMATS: tuple[ModuleType, ...] = (horovod, xla, kineto, nsys, megatron, consoles, any_table)
 
 
 def format_of(file: Content) -> ModuleType:

@@ -20,7 +20,7 @@ from fred.base.words import listed
 from fred.tables import quantities
 from fred.tables.columns import of_columns
 from fred.tables.content import Content
-from fred.tables.log_lines import HOST, LOCAL_RANK, RANK, WORKER, Line, head_of, lines_of
+from fred.tables.log_lines import HOST, LOCAL_RANK, RANK, WORKER, Line, lines_of, sample_of
 from fred.tables.text_layout import layout_of
 from fred.traces import long_tables
 from fred.traces.cells import Cells
@@ -59,6 +59,8 @@ _TIMED = rf"(?:{'|'.join(quantities.WORDS.values())})"
 _WITH_UNIT = re.compile(rf"[-+\d.,eE]+ {_TIMED}(/\w+)?")
 _KNOWN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
 _TOOLS = {  # text of a tool's lines -> what they are
+    r"elapsed[ _]time[ _]per[ _]iteration": "a log of Megatron-LM, whose last rank writes the same time for all; with "
+    "`--timing-log-level 2 --timing-log-option all` it has those of each rank",
     r"\{'(?:loss|eval_loss|train_runtime)'": "lines of the Hugging Face Trainer, which give losses and no step times",
     r"\[titan\]|torchtitan": "a log of torchtitan",
     r"completed step: \d": "a log of MaxText",
@@ -80,10 +82,11 @@ def sniff(file: Content) -> bool:
     """
     if file.kind != "text" or _is_json(file):
         return False
-    lines = head_of(file)
+    sample = sample_of(file)
+    lines = list(lines_of(sample))
     steps = sum(1 for line in lines if line.is_bar or any(map(_step_word, line.values)))
     logged = sum(1 for line in lines if line.moment or line.source or line.values)
-    known = any(re.search(pattern, file.head) for pattern in _TOOLS)
+    known = any(re.search(pattern, sample) for pattern in _TOOLS)
     return (steps > 1 or known or (logged > 1 and logged * 2 > len(lines))) and not _is_table(file)
 
 
@@ -169,8 +172,8 @@ def alone(file: Content) -> str:
     """
     what = _tool(file) or "a console log"
     return (
-        f"{file.path} is {what}, with the steps of one process: a step of synchronous training lasts until the slowest rank is "
-        f"ready, so one log cannot show who is slow. Name a log of each rank, or {RECORD}"
+        f"{file.path} is {what}. It has the steps of one process: a step of synchronous training lasts until the slowest rank is "
+        f"ready, so one log cannot show who is slow. Name the logs of all ranks if there are others, or {RECORD}"
     )
 
 
@@ -374,7 +377,8 @@ def _cell(text: str | None) -> str | None:
 
 
 def _tool(file: Content) -> str:
-    return next((what for pattern, what in _TOOLS.items() if re.search(pattern, file.head)), "")
+    sample = sample_of(file)
+    return next((what for pattern, what in _TOOLS.items() if re.search(pattern, sample)), "")
 
 
 def _no_times(file: Content, problem: str) -> FredError:
