@@ -24,39 +24,24 @@ from fred.tables.log_lines import HOST, LOCAL_RANK, RANK, WORKER, Line, lines_of
 from fred.tables.text_layout import layout_of
 from fred.traces import long_tables
 from fred.traces.cells import Cells
+from fred.traces.log_columns import (
+    STEPS,
+    UNITS,
+    has_unit,
+    is_duration,
+    is_of_evaluation,
+    phases_of_steps,
+    rate_of,
+    step_word,
+    times_of_steps,
+)
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, Role, Says, is_communication, plain, unit_of
+from fred.traces.roles import AND, Role, Says, plain, unit_of
 
 NAME = "console log"
 RECORD = "record the own time of each rank with `fred record` (page `Record step times`)"
-_STEP = re.compile(r"(?:.*_)?(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
-_STEPS = ("global_step", "iteration", "iter", "step", "it", "num_updates", "update", "batch", "round", "i")  # first preferred
-_NO_STEP = re.compile(r"(?:^|_)(?:micro|accum\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint|total|max|start|last|from|warmup)_")
 _FEWEST = 10  # steps over which times do not keep growing by chance
 _USUAL = 0.8  # share of the rows that have a column
-_OF_A_STEP = re.compile(r"(?:^|_)(?:step|steps|iter|iters|iteration|iterations|batch|it|end_to_end)(?:_|$)")
-_TIME = re.compile(
-    r"(?:(?:train|training|wall|total)_)?(?:seconds|time|times|dt|duration|dur|took|elapsed|elapsed_time|latency|timing|in|t|s|ms|sec|secs)"
-)
-_OWN = re.compile(r"(?:^|_)(?:compute|computation|computing|own|self|busy)(?:_|$)")
-_NO_TIME = re.compile(
-    r"(?:^|_)(?:eta|remain\w*|left|since|clock|date|data\w*|load\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint\w*"
-    r"|compil\w*|init\w*|startup|epoch|lr|loss|microstep)(?:_|$)"
-)
-_MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
-_PHASE = re.compile(
-    r"data(?:_?loa\w*|_time)?|load\w*|h2d|fwd|forward(?:_compute)?|bwd(?:_inner)?|backward(?:_compute|_inner)?|forward_backward"
-    r"|optim\w*|step|update"
-)
-_STEP_RATE = re.compile(
-    r"(?:.*_)?(?:it|its|iter|iters|iteration|iterations|step|steps|batch|batches)_(?:s|per_s|sec|per_sec|per_second)|ups"
-)
-_WORK_RATE = re.compile(
-    r"(?:.*_)?(?:(?:tok|tokens?|samples?|images?|imgs?|examples?|sequences?|seqs?|words?)_(?:s|per_s|sec|per_sec|per_second)(?:_.*)?"
-    r"|tps|wps|tgs)(?:_.*)?|throughput_tps"
-)
-_TIMED = rf"(?:{'|'.join(quantities.WORDS.values())})"
-_WITH_UNIT = re.compile(rf"[-+\d.,eE]+ {_TIMED}(/\w+)?")
 _KNOWN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
 _TOOLS = {  # text of a tool's lines -> what they are
     r"elapsed[ _]time[ _]per[ _]iteration": "a log of Megatron-LM, whose last rank writes the same time for all; with "
@@ -84,7 +69,7 @@ def sniff(file: Content) -> bool:
         return False
     sample = sample_of(file)
     lines = list(lines_of(sample))
-    steps = sum(1 for line in lines if line.is_bar or any(map(_step_word, line.values)))
+    steps = sum(1 for line in lines if line.is_bar or any(map(step_word, line.values)))
     logged = sum(1 for line in lines if line.moment or line.source or line.values)
     known = any(re.search(pattern, sample) for pattern in _TOOLS)
     return (steps > 1 or known or (logged > 1 and logged * 2 > len(lines))) and not _is_table(file)
@@ -172,22 +157,15 @@ def alone(file: Content) -> str:
     """
     what = _tool(file) or "a console log"
     return (
-        f"{file.path} is {what}. It has the steps of one process: a step of synchronous training lasts until the slowest rank is "
-        f"ready, so one log cannot show who is slow. Name the logs of all ranks if there are others, or {RECORD}"
+        f"{file.path} is {what}. It has the steps of one process: a step of synchronous training lasts until the slowest rank "
+        f"is ready, so one log cannot show who is slow. Name the logs of all ranks if there are others, or {RECORD}"
     )
-
-
-def _step_word(name: str) -> str:
-    """Return the word for a step at the end of a name; empty if there is none."""
-    words = plain(name)
-    match = _STEP.fullmatch(words)
-    return match[1] if match and not _NO_STEP.search(words) else ""
 
 
 def _steps(lines: Sequence[Line], says: Says) -> tuple[str, str]:
     """Return the name of the steps' numbers, and that of epochs if the numbers start again in each."""
     counts = Counter(name for line in lines for name, text in line.values.items() if text.isdigit())
-    steps = {name: number for name, number in counts.items() if _step_word(name) and number > 1}
+    steps = {name: number for name, number in counts.items() if step_word(name) and number > 1}
     bars = {"bar step": counts["bar step"]} if counts["bar step"] > 1 else {}
     epochs = [name for name in counts if re.fullmatch(r"(?:.*_)?epoch(?:_train)?", plain(name)) and counts[name] > 1]
     epoch = max(epochs, key=lambda name: counts[name], default="")
@@ -198,8 +176,8 @@ def _steps(lines: Sequence[Line], says: Says) -> tuple[str, str]:
         return epoch or "bar step", ""
     some = steps or bars or ({epoch: counts[epoch]} if epoch else {})
     usual = [name for name, number in some.items() if number >= _USUAL * max(some.values())]
-    step = min(usual, key=lambda name: _STEPS.index(_step_word(name)) if _step_word(name) else len(_STEPS), default="")
-    if not epoch or step == epoch or _step_word(step) == "global_step":
+    step = min(usual, key=lambda name: STEPS.index(step_word(name)) if step_word(name) else len(STEPS), default="")
+    if not epoch or step == epoch or step_word(step) == "global_step":
         return step, ""
     several = len({line.values[epoch] for line in lines if epoch in line.values}) > 1
     return step, epoch if several and counts[epoch] >= _USUAL * counts[step] else ""
@@ -209,7 +187,7 @@ def _rows(lines: Iterable[Line], step: str) -> list[Line]:
     """Return a line for each step of each process: values that a process writes in further lines belong to its last step."""
     rows, last = list[Line](), dict[tuple[str, ...], Line]()
     for line in lines:
-        if any(re.match(r"(?:eval\w*|val\w*|test)_", plain(name)) and _STEP.fullmatch(plain(name)) for name in line.values):
+        if any(map(is_of_evaluation, line.values)):
             continue
         who = tuple(line.source.values())
         row = last.get(who)
@@ -239,10 +217,10 @@ def _time(
 ) -> tuple[str, str, quantities.Unit | None]:
     """Return the column of times, which may be a new one, a note about it, and its unit."""
     samples = {name: next(row.values[name] for row in rows if name in row.values) for name in columns}
-    durations = [name for name in columns if name != step and _is_duration(name, samples[name])]
+    durations = [name for name in columns if name != step and is_duration(name, samples[name])]
     growing = [name for name in durations if _grows(rows, name)]
     timed = [name for name in durations if name not in growing]
-    best, phases = _best(timed), _phases(timed)
+    best, phases = times_of_steps(timed), phases_of_steps(timed)
     if phases and all(plain(name) in map(plain, phases) for name in best):
         return AND.join(phases), f"times of a step: {listed(phases)}", unit
     if len(best) > 1:
@@ -254,59 +232,21 @@ def _time(
         seconds = any(best[0] == time and other in columns for time, other in _KNOWN_SECONDS)
         note = ", in s, as this tool writes them" if seconds and not unit else ""
         return best[0], f"step times in `{best[0]}`{note}", unit or ("s" if seconds else None)
-    for pattern, note in (
-        (_STEP_RATE, "mean step times from `{}`"),
-        (_WORK_RATE, "no step times, so 1 / `{}` counts: factors between workers are right, seconds are not"),
-    ):
-        rates = [name for name in columns if pattern.fullmatch(plain(name)) and not _MEAN.search(plain(name))]
-        if rates:
-            for row in rows:
-                rate = re.match(r"[\d.,eE+-]+", row.values.get(rates[0], ""))
-                if rate and (value := float(rate[0].replace(",", "") or 0)) > 0:
-                    row.values["seconds"] = f"{1 / value!r} s"
-            return "seconds", note.format(rates[0]), unit
+    rate, is_of_steps = rate_of(columns)
+    if rate:
+        for row in rows:
+            number = re.match(r"[\d.,eE+-]+", row.values.get(rate, ""))
+            if number and (value := float(number[0].replace(",", "") or 0)) > 0:
+                row.values["seconds"] = f"{1 / value!r} s"
+        note = "no step times, so 1 / `{}` counts: factors between workers are right, seconds are not"
+        return "seconds", ("mean step times from `{}`" if is_of_steps else note).format(rate), unit
     clock = next(iter(growing), "")
     if not clock:
         _check_dates(file, rows)
     _subtract(rows, step, clock)
     what = f"`{clock}`, which grows" if clock else "the lines' dates"
-    unit = unit or ("s" if not clock or _WITH_UNIT.fullmatch(samples[clock]) else unit_of(clock))
+    unit = unit or ("s" if not clock or has_unit(samples[clock]) else unit_of(clock))
     return "difference", f"step times are differences of {what}: whole steps, waiting for others included", unit
-
-
-def _best(timed: Sequence[str]) -> list[str]:
-    """Return the columns that are most probably the time of a step."""
-    scores = dict[str, int]()
-    for name in timed:
-        words = re.sub(rf"_(?:in_)?{_TIMED}$", "", plain(name)) if unit_of(name) else plain(name)
-        score = (
-            8 if _OWN.search(words) else 6 if _OF_A_STEP.search(words) or "/" in name else 4 if _TIME.fullmatch(words) else 2
-        )
-        if is_communication(name) or (_NO_TIME.search(words) and not _OWN.search(words) and "end_to_end" not in words):
-            continue
-        scores[name] = score - (1 if _MEAN.search(words) else 0)
-    return [name for name, score in scores.items() if score == max(scores.values())]
-
-
-def _phases(timed: Sequence[str]) -> list[str]:
-    """Return the columns that are phases of a step, if forward and backward passes are among them."""
-    names = {name: re.sub(rf"_(?:in_)?{_TIMED}$", "", plain(name)) for name in timed}
-    phases = [name for name, words in names.items() if _PHASE.fullmatch(words.removesuffix("_time"))]
-    passes = [re.sub(r"_time$", "", names[name]) for name in phases]
-    if not any(re.match("fwd|forward", each) for each in passes) or not any(
-        "bwd" in each or "backward" in each for each in passes
-    ):
-        return []
-    inner = any(each.endswith("_inner") for each in passes)
-    return [name for name in phases if not (inner and names[name] in ("bwd", "backward"))]
-
-
-def _is_duration(name: str, sample: str) -> bool:
-    if re.fullmatch(r"[-+.\d,eE]+ \S+", sample):
-        return _WITH_UNIT.fullmatch(sample) is not None
-    if _STEP_RATE.fullmatch(plain(name)) or _WORK_RATE.fullmatch(plain(name)):
-        return False
-    return unit_of(name) is not None or _TIME.fullmatch(plain(name)) is not None or plain(name).endswith("_time")
 
 
 def _by_process(rows: Sequence[Line]) -> list[list[Line]]:
@@ -373,7 +313,7 @@ def _is_text(rows: Sequence[Line], name: str) -> bool:
 
 def _cell(text: str | None) -> str | None:
     """Return a value whose unit is that of a column: `410 ms/step` is 410 ms."""
-    return None if text is None else re.sub(rf"( {_TIMED})/\w+$", r"\1", text)
+    return None if text is None else re.sub(rf"( {UNITS})/\w+$", r"\1", text)
 
 
 def _tool(file: Content) -> str:

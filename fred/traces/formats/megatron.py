@@ -91,8 +91,8 @@ def _without_ranks(file: Content) -> str:
         factor = sum(float(most) for _, _, most, _ in reports) / max(sum(float(least) for least, *_ in reports), 1e-9)
         often = f"rank {slowest} is the slowest in {number} of {len(reports)}"
         return (
-            f"{file.path} has Megatron-LM's straggler reports, with the fastest and the slowest rank only: {often}, and it takes "
-            f"{factor:.3g} times as long as the fastest. For what a remedy gains, {_CURE}"
+            f"{file.path} has Megatron-LM's straggler reports, with the fastest and the slowest rank only: {often}, and it "
+            f"takes {factor:.3g} times as long as the fastest. For what a remedy gains, {_CURE}"
         )
     spread = dict[str, list[float]]()
     is_inside = False
