@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fred.tables import quantities
 from fred.traces.roles import is_communication, plain, unit_of
 
-_STEP = re.compile(r"(?:.*_)?(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
+_STEP = re.compile(r"(?:.*?_)??(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
 STEPS = ("global_step", "iteration", "iter", "step", "it", "num_updates", "update", "batch", "round", "i")  # first preferred
 _NO_STEP = re.compile(r"(?:^|_)(?:micro|accum\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint|total|max|start|last|from|warmup)_")
 _OF_A_STEP = re.compile(r"(?:^|_)(?:step|steps|iter|iters|iteration|iterations|batch|it|end_to_end)(?:_|$)")

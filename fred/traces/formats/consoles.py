@@ -3,7 +3,7 @@
 One reader for MaxText, torchtitan, nanoGPT, NeMo, DeepSpeed, Keras, timm, detectron2, logfmt and JSON in log lines. It takes
 the number of the step and the time by their names and units. The worker comes from what launchers write before a line or from a
 value such as `rank=3`, otherwise from the file. Without times it uses rates, whose inverse is a mean time, or the
-differences of the lines' dates. A log in which the lines of several processes cannot be told apart is refused.
+differences of the lines' dates. If the lines of several processes do not name them, it refuses the log.
 """
 
 import re
@@ -60,7 +60,7 @@ _TOOLS = {  # text of a tool's lines -> what they are
 
 
 def sniff(file: Content) -> bool:
-    """Return True for text in which several lines name a step or look like those of a logger, and that is no table.
+    """Return True for text in which several lines name a step or have dates, and that is no table.
 
     Args:
         file: the content of the file.
@@ -70,9 +70,9 @@ def sniff(file: Content) -> bool:
     sample = sample_of(file)
     lines = list(lines_of(sample))
     steps = sum(1 for line in lines if line.is_bar or any(map(step_word, line.values)))
-    logged = sum(1 for line in lines if line.moment or line.source or line.values)
+    dated = sum(1 for line in lines if line.moment)
     known = any(re.search(pattern, sample) for pattern in _TOOLS)
-    return (steps > 1 or known or (logged > 1 and logged * 2 > len(lines))) and not _is_table(file)
+    return (steps > 1 or known or (dated > 1 and dated * 2 > len(lines))) and not _is_table(file)
 
 
 def _is_json(file: Content) -> bool:
@@ -150,7 +150,7 @@ _SOURCES = {
 
 
 def alone(file: Content) -> str:
-    """Return why the log of a single process cannot show who is slow, and what to record instead.
+    """Return why the log of one process cannot show the slow rank, and the cure.
 
     Args:
         file: the only file of a trace.
