@@ -187,8 +187,8 @@ def _values(text: str) -> dict[str, str]:
 
 
 def _is_alone(text: str, match: re.Match[str]) -> bool:
-    """Return True for a duration that stands alone between two bars, such as `| 402.1 ms |`."""
+    """Return True for a duration without a name, such as `| 402.1 ms |` or `step 3: 402.1 ms`."""
     if not match["unit"] or not re.fullmatch(_TIME_WORDS, match["unit"]):
         return False
     before, after = text[: match.start()].rstrip(), text[match.end() :].lstrip()
-    return before.endswith("|") and (not after or after.startswith("|"))
+    return before[-1:] in ("|", ",", ";", ":", "]", "-") and (not after or after[0] in "|,;")
