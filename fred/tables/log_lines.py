@@ -32,18 +32,21 @@ _BRACKETS = re.compile(r"\b(?:Epoch|Train)\D{0,12}?(?P<epoch>\d+)\]?\s*\[\s*(?P<
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _WORDS_OF_STEPS = r"step|iter|epoch|batch|stage|layer|loss|top|val|train|it\d"
 _COUNTS = re.compile(r"(?:step|iteration|iter|batch|update|epoch)$", re.IGNORECASE)
+_NAMED_STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b", re.IGNORECASE)
+_MESSAGES = ("message", "msg", "log", "text")  # names of a logger's words in JSON
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|NOTICE|debug|info)"
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
         r"\[?[\w@.-]*[Rr]ank[ :=]?(?P<rank>\d+)(?:\s*/\s*\d+)?(?:\s*\|\s*[Ll]ocal [Rr]ank\s*\d+)?\]:?\s*",
-        r"\(?[Rr]ank[ :=]?(?P<rank>\d+)\s*\)?\s*[:|]\s*",
+        r"\(?[Rr]ank[ :=]?(?P<rank>\d+)\)?(?:\s*[:|]|\t)\s*",
         r"\[[\w@.-]*?(?:@|,|(?<=\[))(?:\d+,)?(?P<rank>\d+)\]<(?:std(?:out|err))>:\s*",
         r"\[(?:default|[a-z_]*?)(?P<local_rank>\d+)\]:\s*",
         r"(?P<rank>\d{1,6}):(?=\s|\[|$)\s*",
         r"\[(?P<number>\d{1,9})\]:?\s+",
         r"\((?P<worker>[A-Za-z_][\w.]* pid=\d+(?:, ip=[\w.:]+)?)\)\s*",
         r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\]\s*",
+        rf"(?P<host>(?!{_WORDS_OF_STEPS}|\w*\.py)[A-Za-z][\w.-]*\d[\w.-]*):(?P<local_rank>\d\d?)\s+(?=\S)",
         rf"(?P<host>(?!{_WORDS_OF_STEPS})[A-Za-z][\w.-]*/\d+)\s+(?=\S)",
         rf"(?P<host>(?!{_WORDS_OF_STEPS})[A-Za-z][\w.-]*\d[\w.-]*)(?::\s|\s+\|\s)\s*",
         rf"[\[(]?(?P<moment>{_DATE})[\])]?(?:\s*[-|:,](?=\s))?\s*",
@@ -119,11 +122,12 @@ def _line(number: int, text: str) -> Line:
             said = {name: value for name, value in match.groupdict().items() if value}
             line.moment = said.pop("moment", line.moment).replace(",", ".")
             said.pop("clock", None)
-            if bare := said.pop("number", ""):  # Intel MPI's rank stands first; the step of JAX's loggers after the date
-                said, step = ({RANK: bare}, "") if line.text == text else ({}, bare)
-            line.source |= said
+            if bare := said.pop("number", ""):  # a rank, or the step of JAX's loggers, which stands after a date
+                said, step = ({RANK: bare}, "") if line.text == text or _NAMED_STEP.search(line.text) else ({}, bare)
+            line.source = {**said, **line.source, **({RANK: said[RANK]} if RANK in said else {})}
             line.text = line.text[match.end() :]
     words, record = _record(line.text)
+    words = " ".join([words, *(record.pop(name).strip() for name in _MESSAGES if name in record)])
     line.values = {**({"step": step} if step else {}), **_values(words), **record}
     if bar := _BAR.search(words):
         line.is_bar = True

@@ -72,7 +72,28 @@ def is_duration(name: str, sample: str) -> bool:
         return has_unit(sample)
     if _STEP_RATE.fullmatch(plain(name)) or _WORK_RATE.fullmatch(plain(name)):
         return False
-    return unit_of(name) is not None or _TIME.fullmatch(plain(name)) is not None or plain(name).endswith("_time")
+    return unit_in(name) is not None or _TIME.fullmatch(plain(name)) is not None or plain(name).endswith("_time")
+
+
+def unit_in(name: str) -> quantities.Unit | None:
+    """Return the unit in a name, also before a slash; None if there is none.
+
+    Args:
+        name: name of a column.
+
+    >>> unit_in("step_time_ms"), unit_in("timing_s/step"), unit_in("Tokens/s/device")
+    ('ms', 's', None)
+    """
+    return unit_of(name) or next((unit for part in name.split("/")[:-1] if (unit := unit_of(part))), None)
+
+
+def is_mean(name: str) -> bool:
+    """Return True for a mean over steps, which hides single steps.
+
+    Args:
+        name: name of a column.
+    """
+    return _MEAN.search(plain(name)) is not None
 
 
 def has_unit(sample: str) -> bool:
@@ -99,8 +120,8 @@ def times_of_steps(durations: Sequence[str]) -> list[str]:
         is_own = _OWN.search(words) is not None
         if is_communication(name) or (_NO_TIME.search(words) and not is_own and "end_to_end" not in words):
             continue
-        score = 8 if is_own else 6 if _OF_A_STEP.search(words) or "/" in name else 4 if _TIME.fullmatch(words) else 2
-        scores[name] = score - (1 if _MEAN.search(words) else 0)
+        score = 8 if is_own else 6 if _OF_A_STEP.search(words) else 4 if _TIME.fullmatch(words) else 2
+        scores[name] = score - is_mean(name)
     return [name for name, score in scores.items() if score == max(scores.values())]
 
 
@@ -133,7 +154,7 @@ def rate_of(columns: Sequence[str]) -> tuple[str, bool]:
     (('it/s', True), ('CurrSamplesPerSec', False))
     """
     for pattern in (_STEP_RATE, _WORK_RATE):
-        rates = [name for name in columns if pattern.fullmatch(plain(name)) and not _MEAN.search(plain(name))]
+        rates = [name for name in columns if pattern.fullmatch(plain(name)) and not is_mean(name)]
         if rates:
             return rates[0], pattern is _STEP_RATE
     return "", False

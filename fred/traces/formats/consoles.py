@@ -8,7 +8,7 @@ differences of the lines' dates. If the lines of several processes do not name t
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -29,20 +29,23 @@ from fred.traces.log_columns import (
     UNITS,
     has_unit,
     is_duration,
+    is_mean,
     is_of_evaluation,
     phases_of_steps,
     rate_of,
     step_word,
     times_of_steps,
+    unit_in,
 )
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, Role, Says, plain, unit_of
+from fred.traces.roles import AND, Role, Says, plain
 
 NAME = "console log"
 RECORD = "record the own time of each rank with `fred record` (page `Record step times`)"
 _FEWEST = 10  # steps over which times do not keep growing by chance
 _USUAL = 0.8  # share of the rows that have a column
 _KNOWN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
+_MESSAGE = re.compile(r'"(?:message|msg|log)"\s*:\s*"[^"]*\b(?:step|iter|iteration)\b[ :=#]*\d', re.IGNORECASE)  # in JSON
 _TOOLS = {  # text of a tool's lines -> what they are
     r"elapsed[ _]time[ _]per[ _]iteration": "a log of Megatron-LM, whose last rank writes the same time for all; with "
     "`--timing-log-level 2 --timing-log-option all` it has those of each rank",
@@ -53,7 +56,7 @@ _TOOLS = {  # text of a tool's lines -> what they are
     r"\bNCCL (?:INFO|WARN)\b": "a log of NCCL, which has no step times; `fred fit-network` reads those of nccl-tests",
     r"\[NeMo |train_step_timing": "a log of NeMo",
     r"(?:\d|\?)(?:it/s|s/it)\b": "a progress bar of tqdm or Lightning",
-    r"[mu]?s/step\b": "a progress bar of Keras",
+    r"\d[mu]?s/step\b": "a progress bar of Keras",
     r":::MLLOG": "a log of MLPerf, which has dates and no step times",
     r"slurmstepd|srun: ": "an output of Slurm",
 }
@@ -65,14 +68,20 @@ def sniff(file: Content) -> bool:
     Args:
         file: the content of the file.
     """
-    if file.kind != "text" or _is_json(file):
+    if file.kind != "text" or (_is_json(file) and not _MESSAGE.search(file.head)):
         return False
     sample = sample_of(file)
     lines = list(lines_of(sample))
-    steps = sum(1 for line in lines if line.is_bar or any(map(step_word, line.values)))
+    steps = sum(
+        1 for line in lines if line.is_bar or any(step_word(name) or plain(name).endswith("epoch") for name in line.values)
+    )
     dated = sum(1 for line in lines if line.moment)
     known = any(re.search(pattern, sample) for pattern in _TOOLS)
     return (steps > 1 or known or (dated > 1 and dated * 2 > len(lines))) and not _is_table(file)
+
+
+def _counts_steps(name: str) -> bool:
+    return bool(step_word(name)) or plain(name).endswith("epoch")
 
 
 def _is_json(file: Content) -> bool:
@@ -106,6 +115,8 @@ def read(file: Content, says: Says) -> Cells:
     columns = _columns(rows)
     iteration = f"{epoch}{AND}{step}" if epoch else step
     given: dict[Role, str] = {"iteration": iteration}
+    if parallel := _parallel(rows):
+        given["worker"] = parallel
     notes, unit = [], says.unit
     if "time" in says.columns:
         rows = [row for row in rows if all(part in row.values for part in _parts(says.columns["time"], columns))]
@@ -130,7 +141,9 @@ def read(file: Content, says: Says) -> Cells:
     return replace(cells, notes=(f"{NAME}: {'; '.join(notes)}" if notes else NAME, *cells.notes))
 
 
+_PARALLEL = ("dp", "dp_rank", "data_parallel_rank")
 _SOURCES = {
+    *_PARALLEL,
     *(
         RANK,
         LOCAL_RANK,
@@ -147,6 +160,14 @@ _SOURCES = {
     ),
     *("replica", "trainer", "executor", "machine", "pod", "worker_id", "host_id", "node_id", "client", "gpu"),
 }
+
+
+def _parallel(rows: Sequence[Line]) -> str:
+    """Return the rank among data-parallel processes, if nothing else names the process."""
+    named = _named(rows)
+    others = [name for row in rows for name in row.source] + [name for name in named if plain(name) not in _PARALLEL]
+    ranks = [name for name in named if plain(name) in _PARALLEL and len({row.values.get(name) for row in rows}) > 1]
+    return ranks[0] if ranks and not others else ""
 
 
 def alone(file: Content) -> str:
@@ -183,13 +204,17 @@ def _steps(lines: Sequence[Line], says: Says) -> tuple[str, str]:
     return step, epoch if several and counts[epoch] >= _USUAL * counts[step] else ""
 
 
-def _rows(lines: Iterable[Line], step: str) -> list[Line]:
+def _rows(lines: Sequence[Line], step: str) -> list[Line]:
     """Return a line for each step of each process: values that a process writes in further lines belong to its last step."""
-    rows, last = list[Line](), dict[tuple[str, ...], Line]()
+    rows, last, before = list[Line](), dict[tuple[str, ...], Line](), tuple[str, ...]()
+    sources = {who for line in lines if (who := tuple(line.source.values()))}
     for line in lines:
         if any(map(is_of_evaluation, line.values)):
             continue
-        who = tuple(line.source.values())
+        who = next(iter(sources)) if len(sources) == 1 else tuple(line.source.values())
+        if not who and step not in line.values:
+            who = before  # a further line of an entry
+        before = who
         row = last.get(who)
         number = line.values.get(step, "")
         if not number.isdigit():
@@ -219,19 +244,24 @@ def _time(
     samples = {name: next(row.values[name] for row in rows if name in row.values) for name in columns}
     durations = [name for name in columns if name != step and is_duration(name, samples[name])]
     growing = [name for name in durations if _grows(rows, name)]
-    timed = [name for name in durations if name not in growing]
+    timed = [name for name in durations if name not in growing or is_mean(name)]
     best, phases = times_of_steps(timed), phases_of_steps(timed)
     if phases and all(plain(name) in map(plain, phases) for name in best):
         return AND.join(phases), f"times of a step: {listed(phases)}", unit
+    if growing and all(map(is_mean, best)):
+        best = []
+    if len(best) > 1 and _agree(rows, best):
+        best = best[:1]
     if len(best) > 1:
         raise UnclearTraceError(
             f"{file.path}: which of {listed(best)} is the time of a step? Name it (`columns: {{time: {best[0]}}}`)",
-            remedies=[{"columns": {"time": name}} for name in best],
+            remedies=[{"columns": {"time": name}, **({"unit": unit_in(name)} if unit_in(name) else {})} for name in best],
         )
     if best:
         seconds = any(best[0] == time and other in columns for time, other in _KNOWN_SECONDS)
         note = ", in s, as this tool writes them" if seconds and not unit else ""
-        return best[0], f"step times in `{best[0]}`{note}", unit or ("s" if seconds else None)
+        what = "running means of step times" if is_mean(best[0]) else "step times"
+        return best[0], f"{what} in `{best[0]}`{note}", unit or ("s" if seconds else unit_in(best[0]))
     rate, is_of_steps = rate_of(columns)
     if rate:
         for row in rows:
@@ -240,12 +270,12 @@ def _time(
                 row.values["seconds"] = f"{1 / value!r} s"
         note = "no step times, so 1 / `{}` counts: factors between workers are right, seconds are not"
         return "seconds", ("mean step times from `{}`" if is_of_steps else note).format(rate), unit
-    clock = next(iter(growing), "")
+    clock = next((name for name in growing if not is_mean(name)), "")
     if not clock:
         _check_dates(file, rows)
     _subtract(rows, step, clock)
     what = f"`{clock}`, which grows" if clock else "the lines' dates"
-    unit = unit or ("s" if not clock or has_unit(samples[clock]) else unit_of(clock))
+    unit = unit or ("s" if not clock or has_unit(samples[clock]) else unit_in(clock))
     return "difference", f"step times are differences of {what}: whole steps, waiting for others included", unit
 
 
@@ -260,6 +290,16 @@ def _grows(rows: Sequence[Line], name: str) -> bool:
     """Return True for a column whose numbers only grow, such as a clock."""
     parts = [_numbers([row.values.get(name, "") for row in lines]) for lines in _by_process(rows)]
     return len(rows) - len(parts) >= _FEWEST and all((np.diff(values) > 0).all() for values in parts)
+
+
+def _agree(rows: Sequence[Line], names: Sequence[str]) -> bool:
+    """Return True for columns with the same times, apart from rounding."""
+    medians = []
+    for name in names:
+        values = _numbers([_cell(row.values.get(name)) or "" for row in rows])
+        unit = "s" if has_unit(next(row.values[name] for row in rows if name in row.values)) else unit_in(name)
+        medians.append(float(np.nanmedian(values)) / quantities.PER_SECOND[unit] if unit else np.nan)
+    return bool(np.nanmax(medians) < 1.01 * np.nanmin(medians)) and not np.isnan(medians).any()
 
 
 def _numbers(cells: Sequence[str]) -> NDArray[np.float64]:
