@@ -18,7 +18,22 @@ Ints = NDArray[np.int64]
 _BETWEEN = "/"  # joins names that identify something together
 _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)(\D*)")
-_ENDINGS = (".gz", ".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson", ".json", ".trace", ".pt")
+_ENDINGS = (
+    ".gz",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".pq",
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".trace",
+    ".pt",
+    ".log",
+    ".out",
+    ".txt",
+    ".sqlite",
+)
 _OF_TIME = re.compile(r"day|part|chunk|run|restart|\d{4}-?\d\d-?\d\d", re.IGNORECASE)  # in names of files split by time
 
 

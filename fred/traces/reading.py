@@ -76,6 +76,7 @@ class Reading(Component):
         cells = joined([formats.cells_of(file, each) for file, each in zip(files, says, strict=True)])
         if all(map(recorded_steps.sniff, files)):
             cells = recorded_steps.completed(cells)
+        formats.check_enough(files, len(cells.worker.names))
         table = mended(cells, source, self.mend, self.longest)
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # shared by several runs

@@ -3,14 +3,41 @@
 The first format that knows a file reads it; tables come last. `NAME` stands in the line that says how a file was read.
 """
 
+from collections.abc import Sequence
 from types import ModuleType
 
+from fred.base.errors import FredError
 from fred.tables.content import Content
 from fred.traces.cells import Cells
-from fred.traces.formats import any_table, kineto, metric_rows, ray, recorded_steps, tensorboard, wandb
+from fred.traces.formats import (
+    any_table,
+    consoles,
+    horovod,
+    kineto,
+    megatron,
+    metric_rows,
+    nsys,
+    ray,
+    recorded_steps,
+    tensorboard,
+    wandb,
+    xla,
+)
 from fred.traces.roles import Says
 
-FORMATS: tuple[ModuleType, ...] = (recorded_steps, kineto, tensorboard, wandb, ray, metric_rows, any_table)
+FORMATS: tuple[ModuleType, ...] = (
+    *(recorded_steps, horovod, xla, kineto, nsys),
+    *(tensorboard, wandb, ray, metric_rows, megatron, consoles, any_table),
+)
+
+
+def format_of(file: Content) -> ModuleType:
+    """Return the first format that knows a file.
+
+    Args:
+        file: the content of the file.
+    """
+    return next(reader for reader in FORMATS if reader.sniff(file))
 
 
 def cells_of(file: Content, says: Says) -> Cells:
@@ -20,4 +47,15 @@ def cells_of(file: Content, says: Says) -> Cells:
         file: the content of the file.
         says: options from the user.
     """
-    return next(reader for reader in FORMATS if reader.sniff(file)).read(file, says)
+    return format_of(file).read(file, says)
+
+
+def check_enough(files: Sequence[Content], workers: int) -> None:
+    """Raise FredError if the only worker of a trace is the one process whose console log was given.
+
+    Args:
+        files: the files of the trace.
+        workers: number of workers in them.
+    """
+    if workers == 1 and format_of(files[0]) is consoles:
+        raise FredError(consoles.alone(files[0]))

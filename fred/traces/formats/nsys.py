@@ -1,0 +1,219 @@
+"""Step times from NVIDIA Nsight Systems, a file for each rank: its SQLite export, or CSV of `nsys stats` with NVTX ranges.
+
+Steps are NVTX ranges with a number, such as `step 12`, `iteration_12` or `ProfilerStep#12`. In the SQLite export, the time of a
+step is that in which kernels or copies ran which were launched in it, NCCL's excluded. Ranges alone count whole steps, which
+includes waiting for other ranks. Summaries, and kernels without ranges, have no steps: they are refused with the command that
+exports them [Nsight Systems User Guide, `nsys stats`, `nsys export`; SQLite Schema Reference].
+"""
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fred.base.errors import FredError
+from fred.base.words import briefly
+from fred.tables.columns import Labels, TextFile
+from fred.tables.content import Content
+from fred.tables.opening import database
+from fred.tables.text_layout import layout_of
+from fred.traces.cells import Cells
+from fred.traces.operations import busy
+from fred.traces.roles import Says, is_communication
+
+NAME = "Nsight Systems"
+_STEP = re.compile(
+    r"(?:.*[\s:/#_-])?(?:Profiler)?(?:train_?step|step|iter|iteration|batch|round)\s*[\s:=#_()\[-]*(\d+)(?:\D.*)?",
+    re.IGNORECASE,
+)
+_UNNUMBERED = re.compile(r"(?:.*[\s:/#_-])?(?:train_?step|training_step|step|iter|iteration|train_batch)", re.IGNORECASE)
+_RANGES = ("Range", "Name", "NVTX Range")
+_SUMMARY = re.compile(r'Time ?\(%\)|"Time"|Total Time', re.IGNORECASE)
+_MARK = re.compile(
+    r"^\W*(?:Start|Projected Start|Orig Start|Name|Range|Kernel Start|Time|API Start)[^\n]*\((?:ns|us|ms|s|sec|%)\)[^\n]*",
+    re.MULTILINE,
+)
+_COLUMNS = re.compile(r"Instances|Num Calls|CorrId|RangeStack|DurNonChild|Orig Duration|NumGPUOps|API Dur|\bLvl\b")
+_EXPORT = "`nsys export --type sqlite --output rank0.sqlite rank0.nsys-rep`, and name the files of all ranks"
+_UNITS = {"ns": 1e9, "nsec": 1e9, "us": 1e6, "usec": 1e6, "ms": 1e3, "msec": 1e3, "s": 1.0, "sec": 1.0}
+_ACTIVITIES = ("KERNEL", "MEMCPY", "MEMSET")
+_MARKING = 'mark steps with `torch.cuda.nvtx.range_push(f"step {i}")` and `range_pop()`, record with `--trace cuda,nvtx`'
+
+
+class _Range(NamedTuple):
+    """A range or an activity, on the clock of the file."""
+
+    text: str
+    start: float
+    end: float  # of a table of durations: the duration
+    process: int
+    launch: float = 0.0
+
+
+_Times = dict[int, dict[int, float]]  # by process and step
+
+
+def sniff(file: Content) -> bool:
+    """Return True for a SQLite export of Nsight Systems, or for a table of `nsys stats`.
+
+    Args:
+        file: the content of the file.
+    """
+    if file.kind == "sqlite":
+        return b"NVTX_EVENTS" in file.data or b"CUPTI_ACTIVITY_KIND_" in file.data
+    if file.head.lstrip()[:1] in ("{", "["):
+        return False
+    names = "".join(match[0] for match in _MARK.finditer(file.head))
+    return _COLUMNS.search(names) is not None
+
+
+def read(file: Content, says: Says) -> Cells:
+    """Return the step times of one rank. Raises FredError for a file without steps.
+
+    Args:
+        file: content of an export.
+        says: options from the user; of them counts the name of the file.
+    """
+    processes, note = _of_database(file) if file.kind == "sqlite" else _of_ranges(file)
+    called = [says.name] if len(processes) == 1 else [f"{says.name}/{process}" for process in processes]
+    steps = [step for times in processes.values() for step in times]
+    worker = np.repeat(np.arange(len(processes)), [len(times) for times in processes.values()])
+    known = sorted(set(steps))
+    rows = np.arange(len(steps))
+    several = (f"{len(processes)} processes, by their numbers",) if len(processes) > 1 else ()
+    return Cells(
+        Labels(np.searchsorted(known, steps), list(map(str, known))),
+        Labels(worker, called),
+        Labels(np.zeros(len(steps), np.int64), [says.name]) if len(processes) > 1 else None,
+        np.array([seconds for times in processes.values() for seconds in times.values()]),
+        rows,
+        lambda row: f"{file.path}, step {steps[row]}",
+        {},
+        (f"{NAME}: {note}", *several),
+    )
+
+
+def _steps(ranges: Sequence[_Range]) -> dict[int, dict[int, _Range]]:
+    """Return the ranges that are steps, by process and number; steps without numbers are counted."""
+    steps = defaultdict[int, dict[int, _Range]](dict)
+    for pattern in (_STEP, _UNNUMBERED):
+        for each in ranges:
+            if match := pattern.fullmatch(each.text):
+                of_process = steps[each.process]
+                of_process.setdefault(int(match[1]) if pattern is _STEP else len(of_process), each)
+        if any(len(of_process) > 1 for of_process in steps.values()):
+            break
+        steps.clear()
+    return {process: steps[process] for process in sorted(steps) if len(steps[process]) > 1}
+
+
+def _of_ranges(file: Content) -> tuple[_Times, str]:
+    """Return the durations of the ranges that are steps, s, by process and number."""
+    screen = f"{file.path} is a table of `nsys stats` for the screen; export it with `--format csv`, or {_EXPORT}"
+    try:
+        layout = layout_of(file)
+    except FredError:
+        raise FredError(screen) from None
+    if layout.delimiter != ",":
+        raise FredError(screen)
+    name = next((name for name in _RANGES if name in layout.names), "")
+    found = (re.fullmatch(r"((?:Projected |Orig )?Duration) ?\((\w+)\)", each) for each in layout.names)
+    times = [match for match in found if match]
+    if any(_SUMMARY.search(each) for each in layout.names) or not name or not times:
+        raise FredError(
+            f"{file.path} is a summary of `nsys stats`, which has no steps. Export them: {_EXPORT}; or "
+            "`nsys stats --report nvtx_gpu_proj_trace --format csv --output rank0 rank0.nsys-rep`"
+        )
+    table, column, unit = TextFile(file), times[0][0], times[0][2]
+    texts, durations = table.texts(name), table.columns([], [column])[1][column] / _UNITS[unit]
+    processes = table.texts("PID") if "PID" in layout.names else [""] * len(texts)
+    numbers = [int(process) if process.isdigit() else 0 for process in processes]
+    ranges = [_Range(*each) for each in zip(texts, [0.0] * len(texts), durations.tolist(), numbers, strict=True)]
+    steps = _steps(ranges)
+    if not steps:
+        raise FredError(_no_steps(file.path, texts))
+    seconds = {process: {step: each.end for step, each in sorted(of.items())} for process, of in steps.items()}
+    where = "on the GPU" if times[0][1].startswith("Projected") else "on the CPU"
+    return seconds, f"NVTX ranges of steps {where}, waiting for others included"
+
+
+def _of_database(file: Content) -> tuple[_Times, str]:
+    """Return the times of steps, from the kernels that were launched in them, by process and number."""
+    try:
+        with database(file.data) as base:
+            tables = {table for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+            strings = dict(base.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
+            ranges = _ranges(base, tables, strings)
+            activities = _activities(base, tables, strings)
+    except sqlite3.Error as error:
+        raise FredError(f"cannot read {file.path} as an export of Nsight Systems: {error}") from None
+    steps = _steps(ranges)
+    if not steps:
+        raise FredError(_no_steps(file.path, [each.text for each in ranges]))
+    left = sorted({each.text for each in activities if is_communication(each.text)})
+    seconds = _Times()
+    for process, of_process in steps.items():
+        numbers = sorted(of_process, key=lambda step: of_process[step].start)
+        begin, end = np.array([of_process[step][1:3] for step in numbers]).T
+        chosen = [each for each in activities if each.text not in left and (len(steps) == 1 or each.process == process)]
+        start, stop, launch = np.array([(each.start, each.end, each.launch) for each in chosen], np.float64).reshape(-1, 3).T
+        of = np.searchsorted(begin, launch, side="right") - 1
+        inside = (of >= 0) & (launch <= end[of])
+        ran = busy(of[inside], start[inside], stop[inside], len(numbers)) if inside.any() else end - begin
+        seconds[process] = dict(zip(numbers, (ran / 1e9).tolist(), strict=True))
+        if not inside.any():
+            return seconds, "NVTX ranges of steps, waiting for others included, because no kernels were recorded"
+    note = f"; left out as communication: {briefly(left)}" if left else ""
+    return seconds, f"time in which kernels and copies of a step ran{note}"
+
+
+def _ranges(base: sqlite3.Connection, tables: set[str], strings: dict[int, str]) -> list[_Range]:
+    """Return the NVTX ranges in the order of their starts."""
+    if "NVTX_EVENTS" not in tables:
+        return []
+    columns = _columns(base, "NVTX_EVENTS")
+    number, thread = ("textId" if "textId" in columns else "NULL"), ("globalTid" if "globalTid" in columns else "0")
+    rows = base.execute(
+        f'SELECT text, {number}, start, "end", {thread} FROM NVTX_EVENTS WHERE "end" IS NOT NULL ORDER BY start'
+    )
+    return [_Range(str(text or strings.get(key, "")), start, end, _process(thread)) for text, key, start, end, thread in rows]
+
+
+def _activities(base: sqlite3.Connection, tables: set[str], strings: dict[int, str]) -> list[_Range]:
+    """Return kernels and copies, and when the CPU launched them."""
+    found = list[_Range]()
+    launched = dict[Any, tuple[float, int]]()
+    if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables:
+        for number, start, thread in base.execute("SELECT correlationId, start, globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME"):
+            launched[number, _process(thread)] = launched[number, None] = start, _process(thread)
+    for kind in _ACTIVITIES:
+        table = f"CUPTI_ACTIVITY_KIND_{kind}"
+        if table not in tables:
+            continue
+        columns = _columns(base, table)
+        name = next((each for each in ("demangledName", "shortName", "name") if each in columns), "NULL")
+        link = "correlationId" if "correlationId" in columns else "NULL"
+        process = "globalPid" if "globalPid" in columns else "NULL"
+        for text, start, end, number, owner in base.execute(f'SELECT {name}, start, "end", {link}, {process} FROM {table}'):
+            key = (number, _process(owner) if owner else None)
+            launch, of = launched.get(key, launched.get((number, None), (start, 0)))
+            found.append(_Range(str(strings.get(text, text) or kind), start, end, _process(owner) if owner else of, launch))
+    return found
+
+
+def _process(identity: int | None) -> int:
+    """Return the number of the process in a serialized process or thread."""
+    return (identity or 0) >> 24 & 0xFFFFFF
+
+
+def _columns(base: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in base.execute(f"PRAGMA table_info({table})")]
+
+
+def _no_steps(path: Path, names: Sequence[str]) -> str:
+    some = f"it has {briefly(list(dict.fromkeys(names)))}" if names else "it has none"
+    return f"{path}: no NVTX ranges are numbered steps, such as `step 12`; {some}: {_MARKING}, then {_EXPORT}"

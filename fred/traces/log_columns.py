@@ -1,0 +1,164 @@
+"""Columns of logs by their names and units: numbers of steps, times of steps, phases of steps, and rates."""
+
+import re
+from collections.abc import Sequence
+
+from fred.tables import quantities
+from fred.traces.roles import is_communication, plain, unit_of
+
+_STEP = re.compile(r"(?:.*?_)??(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
+STEPS = ("global_step", "iteration", "iter", "step", "it", "num_updates", "update", "batch", "round", "i")  # first preferred
+_NO_STEP = re.compile(r"(?:^|_)(?:micro|accum\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint|total|max|start|last|from|warmup)_")
+_OF_A_STEP = re.compile(r"(?:^|_)(?:step|steps|iter|iters|iteration|iterations|batch|it|end_to_end)(?:_|$)")
+_TIME = re.compile(
+    r"(?:(?:train|training|wall|total)_)?(?:seconds|time|times|dt|duration|dur|took|elapsed|elapsed_time|latency|timing|in"
+    r"|t|s|ms|sec|secs)"
+)
+_OWN = re.compile(r"(?:^|_)(?:compute|computation|computing|own|self|busy)(?:_|$)")
+_NO_TIME = re.compile(
+    r"(?:^|_)(?:eta|remain\w*|left|since|clock|date|data\w*|load\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint\w*"
+    r"|compil\w*|init\w*|startup|epoch|lr|loss|microstep)(?:_|$)"
+)
+_MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
+_PHASE = re.compile(
+    r"data(?:_?loa\w*|_time)?|load\w*|h2d|fwd|forward(?:_compute)?|bwd(?:_inner)?|backward(?:_compute|_inner)?|forward_backward"
+    r"|optim\w*|step|update"
+)
+_STEP_RATE = re.compile(
+    r"(?:.*_)?(?:it|its|iter|iters|iteration|iterations|step|steps|batch|batches)_(?:s|per_s|sec|per_sec|per_second)|ups"
+)
+_WORK_RATE = re.compile(
+    r"(?:.*_)?(?:(?:tok|tokens?|samples?|images?|imgs?|examples?|sequences?|seqs?|words?)_(?:s|per_s|sec|per_sec|per_second)(?:_.*)?"
+    r"|tps|wps|tgs)(?:_.*)?|throughput_tps"
+)
+UNITS = rf"(?:{'|'.join(quantities.WORDS.values())})"
+_WITH_UNIT = re.compile(rf"[-+\d.,eE]+ {UNITS}(/\w+)?")
+
+
+def step_word(name: str) -> str:
+    """Return the word for a step at the end of a name; empty if there is none.
+
+    Args:
+        name: name of a column.
+
+    >>> step_word("completed step"), step_word("global_step"), step_word("micro_step"), step_word("skipped iterations")
+    ('step', 'global_step', '', '')
+    """
+    words = plain(name)
+    match = _STEP.fullmatch(words)
+    return match[1] if match and not _NO_STEP.search(words) else ""
+
+
+def is_of_evaluation(name: str) -> bool:
+    """Return True for the number of a step of an evaluation.
+
+    Args:
+        name: name of a column.
+    """
+    return re.match(r"(?:eval\w*|val\w*|test)_", plain(name)) is not None and _STEP.fullmatch(plain(name)) is not None
+
+
+def is_duration(name: str, sample: str) -> bool:
+    """Return True for a column of durations.
+
+    Args:
+        name: name of the column.
+        sample: one of its values.
+
+    >>> is_duration("dt", "402.1 ms"), is_duration("elapsed time per iteration (ms)", "402.1"), is_duration("tokens/s", "402.1")
+    (True, True, False)
+    """
+    if re.fullmatch(r"[-+.\d,eE]+ \S+", sample):
+        return has_unit(sample)
+    if _STEP_RATE.fullmatch(plain(name)) or _WORK_RATE.fullmatch(plain(name)):
+        return False
+    return unit_in(name) is not None or _TIME.fullmatch(plain(name)) is not None or plain(name).endswith("_time")
+
+
+def unit_in(name: str) -> quantities.Unit | None:
+    """Return the unit in a name, also before a slash; None if there is none.
+
+    Args:
+        name: name of a column.
+
+    >>> unit_in("step_time_ms"), unit_in("timing_s/step"), unit_in("Tokens/s/device")
+    ('ms', 's', None)
+    """
+    return unit_of(name) or next((unit for part in name.split("/")[:-1] if (unit := unit_of(part))), None)
+
+
+def is_mean(name: str) -> bool:
+    """Return True for a mean over steps, which hides single steps.
+
+    Args:
+        name: name of a column.
+    """
+    return _MEAN.search(plain(name)) is not None
+
+
+def has_unit(sample: str) -> bool:
+    """Return True for a number with a unit of time.
+
+    Args:
+        sample: such as `402.1 ms` or `0.4 s/step`.
+    """
+    return _WITH_UNIT.fullmatch(sample) is not None
+
+
+def times_of_steps(durations: Sequence[str]) -> list[str]:
+    """Return the columns that are most probably the time of a step: compute times before step times before others.
+
+    Args:
+        durations: columns of durations.
+
+    >>> times_of_steps(["eta", "data_time", "time"]), times_of_steps(["step_time", "compute_time", "allreduce_time"])
+    (['time'], ['compute_time'])
+    """
+    scores = dict[str, int]()
+    for name in durations:
+        words = _without_unit(name)
+        is_own = _OWN.search(words) is not None
+        if is_communication(name) or (_NO_TIME.search(words) and not is_own and "end_to_end" not in words):
+            continue
+        score = 8 if is_own else 6 if _OF_A_STEP.search(words) else 4 if _TIME.fullmatch(words) else 2
+        scores[name] = score - is_mean(name)
+    return [name for name, score in scores.items() if score == max(scores.values())]
+
+
+def phases_of_steps(durations: Sequence[str]) -> list[str]:
+    """Return the columns that together are the time of a step, if forward and backward passes are among them.
+
+    Args:
+        durations: columns of durations.
+
+    >>> phases_of_steps(["fwd (ms)", "bwd (ms)", "bwd_inner (ms)", "bwd_allreduce (ms)", "step (ms)"])
+    ['fwd (ms)', 'bwd_inner (ms)', 'step (ms)']
+    """
+    names = {name: _without_unit(name).removesuffix("_time") for name in durations}
+    phases = {name: words for name, words in names.items() if _PHASE.fullmatch(words)}
+    if not any(words.startswith(("fwd", "forward")) for words in phases.values()):
+        return []
+    if not any(re.search("bwd|backward", words) for words in phases.values()):
+        return []
+    has_inner = any(words.endswith("_inner") for words in phases.values())
+    return [name for name, words in phases.items() if not (has_inner and words in ("bwd", "backward"))]
+
+
+def rate_of(columns: Sequence[str]) -> tuple[str, bool]:
+    """Return a column of steps per second, or of work per second, and True for steps; empty if there is none.
+
+    Args:
+        columns: names of columns.
+
+    >>> rate_of(["loss", "tps", "it/s"]), rate_of(["RunningAvgSamplesPerSec", "CurrSamplesPerSec"])
+    (('it/s', True), ('CurrSamplesPerSec', False))
+    """
+    for pattern in (_STEP_RATE, _WORK_RATE):
+        rates = [name for name in columns if pattern.fullmatch(plain(name)) and not is_mean(name)]
+        if rates:
+            return rates[0], pattern is _STEP_RATE
+    return "", False
+
+
+def _without_unit(name: str) -> str:
+    return re.sub(rf"_(?:in_)?{UNITS}$", "", plain(name)) if unit_of(name) else plain(name)
