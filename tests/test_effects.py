@@ -1,5 +1,6 @@
 """What a scenario says has its effect, or is refused: options that were once accepted and did nothing, or something else."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 import fred
 from fred.base import environment
 from fred.base.errors import FredError
+from fred.components import registry
+from fred.running.execution import check
 from fred.schedule.schedule import Verb, What
 from fred.specification.loading import load
 from tests.program import refusal
@@ -395,3 +398,164 @@ def test_a_delay_longer_than_a_round_lets_a_random_worker_contribute_nothing_to_
     assert (rows.groupby("time_ns")["worker"].nunique() == 3).all()
     absent = {sum(range(4)) - sum(group) for _, group in rows.groupby("time_ns")["worker"]}
     assert absent == {0, 1, 2, 3}, "each worker's turn comes"
+
+
+LINKS = {"latency": {"name": "constant", "seconds": 0.1}, "bandwidth": 1e6, "message_bytes": 1000}
+SITE = {"links": {"up": 1e6}, "routes": [{"between": [[0], [1]], "through": ["up"]}]}
+
+
+def settings(cluster: dict[str, Any], algorithm: str = "asgd", **more: Any) -> dict[str, Any]:
+    """Return settings of a scenario; those of a network are added to `LINKS`."""
+    network = {"network": LINKS | cluster["network"]} if "network" in cluster else {}
+    system = {"name": algorithm, "learning_rate": 0.1}
+    return {"cluster": {"workers": 4, **cluster, **network}, "algorithm": system, "stop": {"updates": 4}, **more}
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "cure"),
+    [
+        (settings({"network": {"message_bytes": None}}), "bandwidth: .* have no size", {"cluster.network.message_bytes": 9}),
+        (settings({"network": {"message_bytes": None}}), "bandwidth: .* have no size", {"task": TASK}),
+        (settings({"prices": {"per_gb": 1.0}}), "per_gb: .* have no size", {"cluster.network.message_bytes": 9}),
+        (settings({"network": {"efficiency": 0.5, "bandwidth": None}}), "efficiency", {"cluster.network.bandwidth": 1e6}),
+        (
+            settings({"network": {"sharing": "fair", "window": 1e4, "latency": {"name": "constant", "seconds": 0}}}),
+            "window: .* no latency",
+            {"cluster.network.latency": {"name": "constant", "seconds": 0.1}},
+        ),
+        (
+            settings({"network": {"sharing": "fair", "weights": "latency"}}),
+            "weights: .* same latency",
+            {"cluster.network.latency": {"name": "exponential", "scale": 0.1}},
+        ),
+        (
+            settings({"network": {"sharing": "fair", "initial_window": 1e4}}, "allreduce-sgd"),
+            "initial_window: .* windows have grown",
+            {"cluster.network.initial_window": None},
+        ),
+        *(
+            (settings({"network": {name: value}}, "allreduce-sgd"), f"{name}: no effect", {f"cluster.network.{name}": None})
+            for name, value in (
+                ("pull_latency", {"name": "constant", "seconds": 0.2}),
+                ("server_bandwidth", 1e5),
+                ("node_bandwidth", 1e5),
+            )
+        ),
+        (settings({"servers": 3}, "allreduce-sgd"), "cluster.servers: .* no servers", {"algorithm.name": "asgd"}),
+        (
+            settings({"network": {"servers": [{"servers": [0], "bandwidth": 1e5}], "server_bandwidth": 1e6}}),
+            "server_bandwidth: .* all of them have other values",
+            {"cluster.network.server_bandwidth": None},
+        ),
+        (settings({"network": {"within": {}}}), "within: .* inside a node", {"algorithm.name": "allreduce-sgd"}),
+        (settings({"network": {"within": {}}, "nodes": 4}, "d-psgd"), "within: .* inside a node", {"cluster.nodes": 2}),
+        (settings({"network": {"node_bandwidth": 1e5}}, "d-psgd"), "node_bandwidth: .* one node", {"cluster.nodes": 2}),
+        (settings({"network": {"collective": "tree"}}), "collective: .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
+        (settings({"network": {"buckets": 3}}, "d-psgd"), "buckets: .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
+        (
+            settings({"network": {"sharing": "fair", **SITE}}),
+            "routes.0: .* between workers",
+            {"algorithm.name": "allreduce-sgd"},
+        ),
+        (
+            settings({"faults": [{"name": "lost-messages", "share": 0.1, "ways": ["between-workers"]}]}),
+            "faults.0: .* no single messages in these `ways`",
+            {"algorithm.name": "d-psgd", "stop.seconds": 60},
+        ),
+        (
+            settings(
+                {
+                    "groups": [{"workers": 4, "compute": {"name": "constant", "seconds": 2}}],
+                    "compute": {"name": "exponential", "scale": 1.0},
+                }
+            ),
+            "compute: .* own `compute`",
+            {"cluster.groups": [{"workers": 4}]},
+        ),
+        (
+            settings({"prices": {"workers": [{"per_hour": 1}, {"per_hour": 3}]}}),
+            "prices.workers.0: .* applies to no machine",
+            {"cluster.prices.workers": [{"per_hour": 3}]},
+        ),
+        (
+            settings({"prices": {"workers": [{"per_hour": 1, "paid_while_away": True}]}}),
+            "paid_while_away: .* there all the time",
+            {"cluster.faults": [{"name": "outage", "workers": [0], "end": 1.0}]},
+        ),
+        (
+            settings({"prices": {"workers": [{"per_hour": 1}], "per_kwh": 0.3}}),
+            "per_kwh: .* no machine draws power",
+            {"cluster.prices.workers": [{"busy_watts": 400}]},
+        ),
+        (
+            settings({"failures": {"at_updates": [[2, 0, 1.0]], "checkpoint": {"every_updates": 1}, "crews": 1}}, "ssgd"),
+            "crews: .* without spares",
+            {"cluster.failures.spares": 1},
+        ),
+        (settings({}, task={**TASK, "concentration": 0.1}), "concentration: ", {"task.division": "dirichlet"}),
+        (
+            settings({"speeds": [1, 2, 3, 4]}, protocol={"name": "fixed-lag", "lag": 2}),
+            "speeds: .* no clock",
+            {"protocol": {"name": "asynchronous"}},
+        ),
+        (settings({}, seeds=[1], report_seeds=[2]), "report_seeds: without a `sweep`", {"report_seeds": None, "seeds": [2]}),
+        (
+            settings({}, sweep={"over": {"cluster.workers": [2, 3]}, "start": 2}),
+            r"`start` \(2\) leaves no value for later",
+            {"sweep.start": None},
+        ),
+    ],
+)
+def test_an_option_that_nothing_uses_is_refused_with_a_cure(given, message, cure, tmp_path):
+    path = tmp_path / "given.yaml"
+    path.write_text(json.dumps(given))
+    with pytest.raises(FredError, match=f"given.yaml:1: .*{message}"):
+        load(path)
+    assert load(path, cure).runs
+
+
+def test_an_option_that_only_some_runs_use_is_accepted():
+    """Runs share a cluster, and a sweep goes down to the value at which another option has no effect."""
+    shared = settings({"network": {"server_bandwidth": 1e6, "collective": "tree"}})
+    del shared["algorithm"]
+    runs = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "allreduce-sgd")}
+    assert fred.scenario(shared, runs=runs)
+    for name, option in (("asgd", "collective"), ("allreduce-sgd", "server_bandwidth")):
+        with pytest.raises(FredError, match=f"{option}: no effect"):
+            fred.scenario(shared, runs={name: runs[name]})
+    swept = settings({"network": {"sharing": "fair", "window": 1e4}})
+    assert fred.scenario(swept, sweep={"over": {"cluster.network.latency.seconds": [0.0, 0.1]}})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ({"devices": {"speed": {"name": "constant", "seconds": 1}, "assignment": "in-order"}}, "`assignment` assigns `kinds`"),
+        ({"network": {"servers": [{"servers": [0]}]}}, "give `latency`, `pull_latency` or `bandwidth`"),
+    ],
+)
+def test_a_part_of_a_cluster_that_says_nothing_is_refused(cluster, message):
+    with pytest.raises(FredError, match=message):
+        fred.Cluster(workers=2, **cluster)
+
+
+@pytest.mark.parametrize("name", ["synthetic-classification", "synthetic-regression", "bigrams", "grammar"])
+def test_data_of_which_all_are_held_out_are_refused(name):
+    data = {"name": name, "examples": 60, "evaluation": 60}
+    with pytest.raises(FredError, match="holds out 60 examples of 60: give fewer, such as `evaluation: 12`"):
+        make_run(task=TASK | {"data": data})
+    assert len(registry.lookup("data", name)(examples=60, evaluation=12).load(0).evaluation) == 12
+
+
+def test_replicas_do_not_start_apart_with_a_model_whose_parameters_are_not_drawn():
+    run = make_run("d-psgd", task=TASK | {"replicas_start": "apart"})
+    with pytest.raises(FredError, match="those of `softmax` are always the same: take another model"):
+        check("run", run, 0)
+
+
+def test_mean_latencies_between_regions_come_from_their_table():
+    """Three workers in two regions: of six ordered pairs, two are in one region."""
+    regions = {"bandwidth": [[1e9, 1e9], [1e9, 1e9]], "latency": [[0.1, 0.4], [0.7, 0.2]], "workers": [0, 1, 1]}
+    cluster = fred.Cluster(workers=3, network={"regions": regions, "message_bytes": 1})
+    simulation = fred.Simulation(cluster, fred.Recorder(3, fred.Layout.peers(3), updates=1), seed=0)
+    assert simulation.mean_latency == round(1e9 * (2 * 0.4 + 2 * 0.7 + 2 * 0.2) / 6)

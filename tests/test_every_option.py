@@ -19,6 +19,7 @@ from fred.specification.shape import Run
 from tests.cases import CASES, SEED
 from tests.worlds import NETWORK, TASK, make_run
 
+KINDS = ("protocol", "cutoff", "latency", "contention", "fault", "selection", "topology", "codec", "algorithm")
 GATE = {"name": "periodic", "k": 3}
 SLOWER = {"workers": 4, "speeds": [1.0, 0.5, 2.0, 1.0]}
 SIZES = {**TASK, "division": "by-quantity"}
@@ -140,7 +141,7 @@ def run_of(kind: str, name: str, more: dict[str, Any]) -> Run:
 def options_tested() -> Iterator[Any]:
     """Yield each option once: of the first component that has it from the class that defines it."""
     done = set()
-    for kind in ("protocol", "cutoff", "latency", "contention", "fault", "selection", "topology", "codec", "algorithm"):
+    for kind in KINDS:
         for entry in registry.REGISTRY[kind]:
             cls = registry.lookup(kind, entry)
             for name in cls.model_fields:

@@ -88,7 +88,7 @@ class TestReplace:
         for over in (
             [{"stop.updates": 3}, {"stop.updates": 4, "cluster.workers": 5}],
             [{"stop.updates": 3}, {"cluster.workers": 5}],
-            [{"protocol.clocks": "each"}, {"cluster.network.bandwidth": 1e6, "cluster.workers": 3}],
+            [{"protocol.clocks": "each"}, {"cluster.network.message_bytes": 9, "cluster.workers": 3}],
         ):
             listed = fred.scenario(SETTINGS, sweep={"over": over})
             assert listed.replace() == listed

@@ -217,6 +217,9 @@ class TestFiles:
             (tmp_path / name).write_bytes(records.tobytes())
         data, labels = CIFAR10(directory=tmp_path), "image 0 has label 77, expected 0 to 9"
         assert data.load(0).train.answers.tolist() == [0, 9, 3, 1]
+        assert CIFAR10(directory=tmp_path, evaluation=2).load(0).evaluation.answers.tolist() == [0, 9]
+        with pytest.raises(FredError, match="`evaluation` asks for 5 images, and there are 4: give that number or fewer"):
+            CIFAR10(directory=tmp_path, evaluation=5).load(0)
         for content, message in ((records.tobytes()[1:] + b"\0", labels), (b"abc", "expected a multiple of 3073 bytes")):
             (tmp_path / "test_batch_2.bin").write_bytes(content)
             with pytest.raises(FredError, match=rf"test_batch_2\.bin is not a CIFAR-10 file: {message}"):

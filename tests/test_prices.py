@@ -37,14 +37,15 @@ def timed(algorithm: str, cluster: dict[str, Any], seconds: float, **more: Any) 
 
 def test_kinds_and_regions():
     """Two groups over two regions: a price for each pair, of which the last entry that fits counts."""
-    regions = {"bandwidth": [[1e9, 1e9], [1e9, 1e9]], "workers": [0, 1, 0, 1], "servers": 1}
+    regions = {"bandwidth": [[1e9, 1e9], [1e9, 1e9]], "workers": [0, 1, 0, 1], "servers": [1, 0, 1]}
     entries = [{"per_hour": 1}, {"per_hour": 2, "regions": [1]}, {"per_hour": 4, "groups": [1]}]
     entries.append({"per_hour": 8, "groups": [1], "regions": [1]})
     prices = {"workers": entries, "servers": [{"per_hour": 16, "regions": [0]}, {"per_hour": 32, "regions": [1]}]}
     groups = [{"workers": 2}, {"workers": 2, "speed": 2.0}]
-    cluster = {"groups": groups, "compute": SECOND, "network": {"regions": regions}, "prices": prices}
+    network = {"regions": regions, "message_bytes": 1}
+    cluster = {"groups": groups, "servers": 3, "compute": SECOND, "network": network, "prices": prices}
     cost = timed("asgd", cluster, 3600).outcomes[0].summary["cost"]
-    assert (cost["workers"], cost["servers"], cost["total"]) == pytest.approx((1 + 2 + 4 + 8, 32, 47))
+    assert (cost["workers"], cost["servers"], cost["total"]) == pytest.approx((1 + 2 + 4 + 8, 32 + 16 + 32, 95))
 
 
 class TestTrafficBetweenRegions:
@@ -176,6 +177,7 @@ PRICES = {
 }
 LINKS = {"bandwidth": 1e5, "latency": {"name": "constant", "seconds": 0.01}}
 WORKERS: dict[str, Any] = {"workers": 4, "compute": COMPUTE, "network": LINKS}
+SIZED = WORKERS | {"network": {**LINKS, "message_bytes": 10_000}}
 
 
 def outcome_of(algorithm: str, **options: Any) -> Outcome:
@@ -200,7 +202,7 @@ class TestRuns:
         assert {name: value for name, value in other.summary.items() if name not in ("cost", "energy_kwh")} == one.summary
 
     def test_without_prices_nothing_mentions_them(self, tmp_path, undrawn):
-        result = fred.run(fred.scenario(make_run(cluster=WORKERS, task=None).model_dump(mode="json")), out=tmp_path / "out")
+        result = fred.run(fred.scenario(make_run(cluster=SIZED, task=None).model_dump(mode="json")), out=tmp_path / "out")
         assert not [name for name in (*result.summary, *result.metrics) if "cost" in name or "energy" in name]
         text = "".join((tmp_path / "out" / file).read_text() for file in ("manifest.json", "summary.json"))
         assert not [word for word in ("price", "cost", "energy") if word in text]
@@ -208,8 +210,8 @@ class TestRuns:
     def test_stored_and_read_and_run_again_the_same(self, tmp_path, undrawn):
         (tmp_path / "spot.csv").write_text("begin,per_hour\n0,3\n0.4,900\n")
         entry, folder = {"per_hour": "spot.csv", "busy_watts": 400, "idle_watts": 80}, tmp_path / "out"
-        run = make_run(cluster={**WORKERS, "prices": PRICES}, task=None)
-        cluster = {**WORKERS, "prices": {**PRICES, "workers": [entry]}}
+        run = make_run(cluster={**SIZED, "prices": PRICES}, task=None)
+        cluster = {**SIZED, "prices": {**PRICES, "workers": [entry]}}
         (tmp_path / "a.yaml").write_text(json.dumps(run.model_dump(mode="json") | {"cluster": cluster}))
         assert fred_command("run", tmp_path / "a.yaml", "--out", folder).code == 0
         (tmp_path / "spot.csv").unlink()
@@ -262,8 +264,8 @@ class TestTargets:
         assert [axis.get_xlabel() for axis in across.axes] == ["cost", "energy, kWh"]
 
     def test_runs_without_prices_or_a_clock_are_no_points(self):
-        priced = {"workers": 4, "compute": COMPUTE, "prices": PRICES}
-        runs: dict[str, Any] = {"free": {"cluster": {**WORKERS, "prices": None}}, "paid": {"cluster": priced}}
+        priced = {**SIZED, "prices": PRICES}
+        runs: dict[str, Any] = {"free": {"cluster": {**SIZED, "prices": None}}, "paid": {"cluster": priced}}
         runs |= {"other": {"cluster": priced, "algorithm": "ssgd"}}
         runs |= {"clockless": {"cluster": priced, "protocol": {"name": "fixed-lag", "lag": 2}}}
         for each in runs.values():

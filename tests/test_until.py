@@ -103,7 +103,7 @@ def test_only_reported_seeds_of_a_sweep_are_added():
 
 def test_seeds_in_use_are_left_out_even_at_the_end():
     assert scenario(seeds=[2**32 - 1]).with_seeds(3).seeds == (2**32 - 1, 0, 1)
-    assert scenario(seeds=[0, 7], report_seeds=[5]).with_seeds(3).report_seeds == (5, 8, 9)
+    assert scenario(seeds=[0, 7], report_seeds=[5], runs=SWEPT).with_seeds(3).report_seeds == (5, 8, 9)
     assert scenario(seeds=[2, 1]).with_seeds(1).seeds == (2, 1)
 
 

@@ -78,6 +78,8 @@ class Devices(Component):
         drawn = [name for name in _COLUMNS if getattr(self, name) is not None]
         if bool(self.kinds) == bool(drawn):
             raise ValueError(f"expected `kinds`, a `file` of them, or distributions ({listed(_COLUMNS)}); and not both")
+        if drawn and self.assignment != "drawn":
+            raise ValueError(f"`assignment` assigns `kinds`, and `{drawn[0]}` is drawn for each worker: leave `assignment` out")
         if len(self.kinds) > _MOST:
             raise ValueError(f"{len(self.kinds):,} kinds of devices; expected at most {_MOST:,}")
         return self

@@ -89,6 +89,12 @@ class SomeServers(Component):
     )
     bandwidth: Bandwidth | None = Field(default=None, description="bandwidth of each card, bytes/s; absent: `server_bandwidth`")
 
+    @model_validator(mode="after")
+    def _differ(self) -> "SomeServers":
+        if self.latency is None and self.pull_latency is None and self.bandwidth is None:
+            raise ValueError("give `latency`, `pull_latency` or `bandwidth`, in which these servers differ from the others")
+        return self
+
 
 class SlowLinks(Component):
     """A contention regime that slows links down instead of processors."""

@@ -3,6 +3,7 @@
 Point-to-point messages follow HALoS's simulator [Kim et al. 2025, arXiv:2506.04531]; a ring is as fast as its slowest link.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -153,6 +154,21 @@ class Regions(Component):
             latency: mean latency of a message, s, if there is no table.
         """
         return (self.latency[sender][receiver] if self.latency else latency) + size / self.bandwidth[sender][receiver]
+
+    def mean_latency(self, members: Sequence[int]) -> float:
+        """Return the mean latency of a message from each worker to each other one, s; 0 without a table, or for one worker.
+
+        Args:
+            members: region of each worker.
+
+        >>> Regions(bandwidth=[[1e8, 1e6], [1e6, 1e8]], latency=[[0.0, 0.75], [0.75, 0.0]]).mean_latency([0, 0, 1])
+        0.5
+        """
+        if self.latency is None or len(members) < 2:
+            return 0.0
+        number = Counter(members)
+        pairs = {(a, b): number[a] * (number[b] - (a == b)) for a in number for b in number}
+        return sum(times * self.latency[a][b] for (a, b), times in pairs.items()) / (len(members) * (len(members) - 1))
 
     def best_ring(self, regions: tuple[int, ...], part: float, latency: float = 0.0) -> tuple[float, tuple[int, ...]]:
         """Return the duration of the slowest message in the best ring of these regions, s (0 for one region), and its order.

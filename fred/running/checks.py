@@ -47,6 +47,8 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
     _check_loss(task.loss, task.data, seed)
     check_target(run, data)
     params = initial_params(task.model, data, seed)
+    if task.replicas_start == "apart":
+        _check_apart(task.model, data, seed, params)
     check_server(run.algorithm, params, run.cluster.size)
     if layout.blocks > 1:
         check_divisible(run.algorithm, params)
@@ -76,6 +78,16 @@ def _check_model(model: Model, data: Data, seed: int, replicas: int) -> None:
 def _check_loss(function: LossFunction | None, data: Data, seed: int) -> None:
     arrays = loaded(data, seed)
     check_loss(function or usual(arrays.classifies), arrays)
+
+
+def _check_apart(model: Model, data: Dataset, seed: int, params: Params) -> None:
+    """Raise FredError if a model has the same initial parameters with every seed."""
+    leaves = (jax.tree.leaves(each) for each in (params, initial_params(model, data, seed + 1)))
+    if all(np.array_equal(*pair) for pair in zip(*leaves, strict=True)):
+        raise FredError(
+            f"`task.replicas_start: apart` needs a model that draws its initial parameters, and those of "
+            f"`{registry.name_of('model', model)}` are always the same: take another model, such as `mlp`, or `equal`"
+        )
 
 
 def check_division(task: Task, data: Dataset, workers: int) -> None:

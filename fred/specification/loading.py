@@ -14,6 +14,7 @@ from fred.components import own_code, registry
 from fred.components.component import Component, Object, checked_as, objects_of, options_of, own_classes, settings_of
 from fred.components.problems import problems
 from fred.specification import shipped
+from fred.specification.effects import check_effects
 from fred.specification.run_names import Name
 from fred.specification.shape import Run
 from fred.specification.source import Setting, Source, keys_of, put_back, setting
@@ -132,7 +133,7 @@ class Scenario(Component):
             runs[name]["sweep"] = {**sweep, "best": self.best}
         document["runs"] = runs
         source = Source(None, document, {}, _changes({**(settings or {}), **more}))
-        return _measurable(validated(source.specification(), source.locate), source)
+        return _checked(validated(source.specification(), source.locate), source)
 
     def run_of(self, name: str) -> str:
         """Return the name of the swept run that a point belongs to; the name itself for any other run.
@@ -281,7 +282,7 @@ def load(path: str | Path, settings: Iterable[str] | Mapping[str, Any] = (), imp
     path = shipped.located(Path(path))
     document, lines, comment = parse(path)
     source = Source(path, document, lines, changes, comment)
-    return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
+    return _checked(validated(source.specification(), source.locate, folder=path.parent), source)
 
 
 def _changes(settings: Mapping[str, Any]) -> list[Setting]:
@@ -365,11 +366,17 @@ def scenario(settings: "Mapping[str, Any] | Scenario | None" = None, **more: Any
         raise FredError(f"found {quoted(settings)[:80]}; expected a mapping of settings; `fred.load` reads a file")
     document = {key: settings_of(value, (key,)) for key, value in {**(settings or {}), **more}.items()}
     source = Source(None, document, {}, [])
-    return _measurable(validated(source.specification(), source.locate), source)
+    return _checked(validated(source.specification(), source.locate), source)
 
 
-def _measurable(scenario: Scenario, source: Source) -> Scenario:
-    """Return the scenario after checking that its sweeps measure their criterion. Raises FredError."""
+def _checked(scenario: Scenario, source: Source) -> Scenario:
+    """Return the scenario, if its options have an effect and its sweeps measure their criterion. Raises FredError."""
+    check_effects(scenario.runs, source.locate)
+    if scenario.report_seeds and not scenario.points:
+        raise FredError(
+            f"{source.locate(('report_seeds',))}: without a `sweep`, no best point is chosen on `seeds`; give these seeds as "
+            "`seeds`, and leave out `report_seeds`"
+        )
     if scenario.points and scenario.criterion.missing:
         found, missing = scenario.criterion.name, scenario.criterion.missing
         raise FredError(

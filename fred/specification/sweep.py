@@ -207,9 +207,20 @@ class Sweep(Component):
         number = math.prod(len(self._values(part)) for part in parts) if isinstance(self.over, dict) else len(self.over)
         if number > _MOST:
             raise ValueError(f"the sweep has more than {_MOST:,} points; expected fewer")
-        if self.start is not None and not isinstance(self.over, dict):
-            raise ValueError("`start` needs a grid in `over`: `key.path: [values]`")
+        if self.start is not None:
+            self._check_start(self.start)
         return self
+
+    def _check_start(self, start: int) -> None:
+        """Raise ValueError unless some points are not tried at first."""
+        if not isinstance(self.over, dict):
+            raise ValueError("`start` needs a grid in `over`: `key.path: [values]`")
+        ranges = [values for values in map(self._values, self.over.values()) if all(map(is_number, values))]
+        if start >= (longest := max(map(len, ranges), default=0)):
+            raise ValueError(
+                f"`start` ({start}) leaves no value for later, as the longest range of numbers in `over` has {longest}: leave "
+                "it out, or give a smaller one or a longer range"
+            )
 
     @staticmethod
     def _values(part: Any) -> list[Any]:

@@ -135,8 +135,13 @@ class Sending(World):
 
     @property
     def mean_latency(self) -> int:
-        """Return the mean latency of one message, ns."""
-        return 0 if self.network is None else round(mean_latency(self.network) * NANOSECONDS)
+        """Return the mean latency of one message between workers, ns."""
+        network = self.network
+        if network is None:
+            return 0
+        if network.regions is None or network.regions.latency is None:
+            return round(mean_latency(network) * NANOSECONDS)
+        return round(network.regions.mean_latency(self._region_of) * NANOSECONDS)
 
     def _travel(self, trip: int, way: Process) -> Process:
         """Move a model from one worker to another, and record its arrival."""

@@ -35,6 +35,7 @@ _OF_A_STEP = re.compile(rf"(.*_)?({_STEP})_({_TIME})(_.*)?|(.*_)?({_TIME})_(per|
 _NO_DURATION = re.compile(
     r"(^|_)(total|since|eta|remaining|cumulative|wall|stamp|timestamp|left|until|max|min|std|per_sec\w*)(_|$)"
 )
+_PATH = re.compile(r"^(?!.*/s(/|$)).*/")  # such as trainer/global_step, not TFLOP/s/device
 _NO_WORKERS = (  # columns of a wide table that are not workers
     "loss accuracy acc error lr learning_rate epoch timestamp date datetime total mean avg average median min max std "
     "throughput tokens samples grad_norm step_time time"
@@ -281,7 +282,7 @@ def _first(names: Sequence[str], header: Sequence[str], found: Mapping[Role, str
     """Return the first column without a role whose name is in `names`, in their order."""
     used = {part for column in found.values() for part in parts(column, header)}
     free = [name for name in reversed(header) if name not in used]
-    called = {plain(re.split("[/.]", name)[-1]): name for name in free if "/" in name}  # such as trainer/global_step
+    called = {plain(re.split("[/.]", name)[-1]): name for name in free if _PATH.search(name)}
     called |= {_split(plain(name))[0] if without_unit else plain(name): name for name in free}
     return next((called[name] for name in names if name in called), "")
 

@@ -157,6 +157,20 @@ class Data(Component):
         """
 
 
+def check_held_out(evaluation: int, examples: int) -> None:
+    """Raise ValueError if all examples are held out, so that none is left to train on.
+
+    Args:
+        evaluation: number of examples held out.
+        examples: number of all examples.
+    """
+    if evaluation >= examples:
+        raise ValueError(
+            f"`evaluation` holds out {evaluation:,} examples of {examples:,}: give fewer, such as "
+            f"`evaluation: {max(1, examples // 5)}`, or more `examples`"
+        )
+
+
 def loaded(data: Data, seed: int) -> Dataset:
     """Return the data set, read or generated once for all runs that share it. Raises FredError if files are missing.
 

@@ -64,7 +64,7 @@ class MNIST(Data):
                 f"{files.folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {different} "
                 "different ones occur; expected class numbers from 0 without large gaps"
             )
-        return Dataset(train, evaluation[: self.evaluation], outputs=classes)
+        return Dataset(train, _first("mnist", evaluation, self.evaluation), outputs=classes)
 
     def _examples(self, part: str) -> Examples:
         images = self._array(f"{part}-images-idx3-ubyte")
@@ -93,7 +93,7 @@ class CIFAR10(Data):
     def load(self, seed: int) -> Dataset:
         directory = files.folder(self.directory, "cifar10")
         train, evaluation = self._examples(directory, "data_batch"), self._examples(directory, "test_batch")
-        return Dataset(train, evaluation[: self.evaluation], outputs=10)
+        return Dataset(train, _first("cifar10", evaluation, self.evaluation), outputs=10)
 
     def _examples(self, directory: Path, part: str) -> Examples:
         names = sorted({path.name.removesuffix(".gz") for path in directory.glob(f"{part}*.bin*")})
@@ -115,6 +115,16 @@ class CIFAR10(Data):
                 "are its bytes shifted?"
             )
         return records
+
+
+def _first(name: str, examples: Examples, number: int | None) -> Examples:
+    """Return the first examples of a data set, or all. Raises FredError if there are fewer."""
+    if number is not None and number > len(examples):
+        raise FredError(
+            f"data `{name}`: `evaluation` asks for {number:,} images, and there are {len(examples):,}: give that number or "
+            "fewer, or leave it out for all"
+        )
+    return examples[:number]
 
 
 def parse_idx(content: bytes, path: Path) -> np.ndarray:

@@ -6,7 +6,7 @@ words require counting [Papadimitriou, Jurafsky 2023]. Associative recall requir
 """
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from fred.base import inputs, streams
 from fred.base.errors import FredError
 from fred.components.component import Count
 from fred.components.input_path import InputPath
-from fred.learning.data.dataset import Data, Dataset, Examples
+from fred.learning.data.dataset import Data, Dataset, Examples, check_held_out
 
 Tokens = NDArray[np.int64]
 _BYTES = 256
@@ -24,8 +24,6 @@ _BYTES = 256
 
 class Sequences(Data):
     """A data set of token sequences. Inputs are `context` tokens; answers are the tokens that follow each of them."""
-
-    context: int
 
     def _split(self, tokens: Tokens, held_out: int, vocabulary: int) -> Dataset:
         """Return the data set of sequences that are one token longer than the context; the last ones are held out."""
@@ -36,12 +34,16 @@ class Sequences(Data):
 class _Generated(Sequences):
     generated: ClassVar[bool] = True
 
-    context: Count = Field(default=64, description="tokens in each example")
     examples: int = Field(default=4000, ge=2, lt=2**24, description="number of sequences, evaluation included")
     evaluation: Count = Field(default=500, description="sequences held out, the last ones")
 
+    @model_validator(mode="after")
+    def _some_left(self) -> Self:
+        check_held_out(self.evaluation, self.examples)
+        return self
+
     def load(self, seed: int) -> Dataset:
-        return self._split(self._tokens(seed), min(self.evaluation, self.examples - 1), self._vocabulary)
+        return self._split(self._tokens(seed), self.evaluation, self._vocabulary)
 
     @property
     @abstractmethod
@@ -57,7 +59,11 @@ class _Generated(Sequences):
         return streams.uniforms(seed, f"data/{purpose}", np.arange(self.examples), 0, count)
 
 
-class Bigrams(_Generated):
+class _OfAnyLength(_Generated):
+    context: Count = Field(default=64, description="tokens in each example")
+
+
+class Bigrams(_OfAnyLength):
     """A Markov chain of tokens, whose frequencies fall with the token's number by Zipf's law.
 
     The probability of b after a is proportional to (b + 1)^-exponent, times a factor between 0.9 and 10 that is drawn once for
@@ -113,7 +119,7 @@ class Bigrams(_Generated):
         return tokens[:, 1:]
 
 
-class ShuffleDyck(_Generated):
+class ShuffleDyck(_OfAnyLength):
     """Shuffled Dyck words: brackets of several kinds, where each kind alone is balanced.
 
     A token opens or closes a bracket with probability 1/2 each. The kind of a new bracket is uniform; the kind of a closing one
@@ -164,7 +170,7 @@ _RULES: dict[str, tuple[tuple[float, tuple[str, ...]], ...]] = {  # probabilitie
 WORDS = tuple(word for words in _WORDS.values() for word in words)
 
 
-class Grammar(_Generated):
+class Grammar(_OfAnyLength):
     """Sentences of a small probabilistic grammar in a row. Each token is a word or a full stop.
 
     >>> from fred.learning.data.language import WORDS, Grammar
@@ -219,7 +225,6 @@ class Recall(_Generated):
         ([[0, 5, 3, 5, 3, 5, 0]], [[5, 3, 5, 3, 5, 0, 5]])
     """
 
-    context: Count = Field(default=31, description="tokens in each example; always 4 x pairs - 1")
     pairs: int = Field(default=8, ge=1, lt=2**10, description="pairs of a key and a value in each example")
     keys: int = Field(default=16, ge=1, lt=2**15, description="number of different keys, at least as many as pairs")
     values: int = Field(default=16, ge=1, lt=2**15, description="number of different values")
@@ -228,8 +233,12 @@ class Recall(_Generated):
     def _as_many_keys(self) -> "Recall":
         if self.keys < self.pairs:
             raise ValueError(f"`keys` ({self.keys}) must be at least as many as `pairs` ({self.pairs})")
-        object.__setattr__(self, "context", 4 * self.pairs - 1)
         return self
+
+    @property
+    def context(self) -> int:
+        """Return the number of tokens in each example."""
+        return 4 * self.pairs - 1
 
     @property
     def _vocabulary(self) -> int:

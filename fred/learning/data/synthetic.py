@@ -1,15 +1,15 @@
 """Generated data of known distributions and any size."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fred.base import streams
 from fred.components.component import Count
-from fred.learning.data.dataset import Data, Dataset, Examples
+from fred.learning.data.dataset import Data, Dataset, Examples, check_held_out
 
 
 class _Synthetic(Data):
@@ -20,10 +20,14 @@ class _Synthetic(Data):
     noise: float = Field(default=0.5, ge=0, description="standard deviation of the noise, which no model can predict")
     evaluation: Count = Field(default=500, description="examples held out, the last ones")
 
+    @model_validator(mode="after")
+    def _some_left(self) -> Self:
+        check_held_out(self.evaluation, self.examples)
+        return self
+
     def _split(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
-        held_out = min(self.evaluation, self.examples - 1)
         examples = Examples(inputs.astype(np.float32), answers)
-        return Dataset(examples[:-held_out], examples[-held_out:], outputs)
+        return Dataset(examples[: -self.evaluation], examples[-self.evaluation :], outputs)
 
 
 class SyntheticClassification(_Synthetic):
