@@ -164,6 +164,30 @@ def moments(cells: Sequence[str | None]) -> NDArray[np.float64]:
     return values
 
 
+def is_date(cell: str) -> bool:
+    """Return True for a date, with or without a time of day.
+
+    Args:
+        cell: text of the cell.
+
+    >>> [is_date(cell) for cell in ("2026-05-03", "6/21/2025", "2026-05-03 10:54", "20260503", "10:54")]
+    [True, True, True, False, False]
+    """
+    return bool(_ISO.fullmatch(cell.strip()) or _SLASHED.fullmatch(cell.strip()))
+
+
+def seconds_in(unit: str) -> float | None:
+    """Return the seconds in a unit of time; None for another word.
+
+    Args:
+        unit: the unit, such as `ms` or `hours`.
+
+    >>> seconds_in("ms"), seconds_in("hours"), seconds_in("mbps")
+    (0.001, 3600.0, None)
+    """
+    return _factor(unit, None)
+
+
 def unit_in(text: str) -> Unit | None:
     """Return the unit of time that a text names, as `[ms]` in a row of units; None if it names none.
 

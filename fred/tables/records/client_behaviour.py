@@ -1,0 +1,67 @@
+"""States of phones with dates, as FLASH has them: `{"0": {"messages": "2020-01-02 10:00:00\\tbattery_charged_on\\n..."}}`.
+
+Yang et al., "Characterizing impacts of heterogeneity in federated learning upon large-scale smartphone data", WWW 2021. A
+phone is available while its screen is off or locked, it charges, and has wifi [`Timer` in PKU-Chengxu/FLASH].
+"""
+
+from fred.base.errors import FredError
+from fred.tables import quantities
+from fred.tables.content import Content
+from fred.tables.records.record import Record, objects_by_name, rows_table
+
+NAME = "FLASH"
+KINDS = ("sessions",)
+_STATES = {
+    **{"screen_off": ("off", True), "screen_on": ("off", False), "screen_lock": ("locked", True)},
+    **{"screen_unlock": ("locked", False), "battery_charged_on": ("charges", True), "battery_charged_off": ("charges", False)},
+    **{"wifi": ("wifi", True), "wifi_on": ("wifi", True), "wifi_off": ("wifi", False)},
+    **dict.fromkeys(("unknown", "2g", "3g", "4g", "5g"), ("wifi", False)),
+}
+_WITHOUT_MEANING = ("battery_low", "battery_okay", "phone_off", "phone_on")
+
+
+def sniff(file: Content) -> bool:
+    """Return True for JSON with `messages`, and states of batteries or screens in them.
+
+    Args:
+        file: content of the file.
+    """
+    return '"messages"' in file.head and ("battery_charged" in file.head or "screen_" in file.head)
+
+
+def read(file: Content, kind: str) -> Record:
+    """Return the sessions: member, begin, end, as dates in s since 1970. Raises FredError.
+
+    Args:
+        file: content of the file.
+        kind: `sessions`.
+    """
+    rows, times = [], list[float]()
+    for name, phone in objects_by_name(file).items():
+        messages = phone.get("messages", "")
+        text = "".join(messages) if isinstance(messages, list) else str(messages)
+        lines = [line.strip().split("\t") for line in text.splitlines() if line.strip()]
+        if wrong := [line for line in lines if len(line) != 2 or not quantities.is_moment(line[0])]:
+            raise FredError(f"{file.path}: expected messages of a date, a tab and a state; client {name} has {wrong[0]}")
+        moments = quantities.moments([line[0] for line in lines]).tolist()
+        events = sorted(zip(moments, (line[1].strip().lower() for line in lines), strict=True), key=lambda event: event[0])
+        state, begin = dict.fromkeys(("off", "locked", "charges", "wifi"), False), None
+        for place, (moment, event) in enumerate(events):
+            if event not in _STATES and event not in _WITHOUT_MEANING and not event.endswith("%"):
+                raise FredError(f"{file.path}: client {name} has the state `{event}`; expected one of {', '.join(_STATES)}")
+            field, value = _STATES.get(event, ("", False))
+            state |= {field: value} if field else {}
+            if place + 1 < len(events) and events[place + 1][0] == moment:
+                continue
+            is_available = (state["off"] or state["locked"]) and state["charges"] and state["wifi"]
+            if is_available and begin is None:
+                begin = moment
+            elif begin is not None and (not is_available or place + 1 == len(events)):
+                rows.append((name, begin, moment))
+                begin = None
+        times += [moment for moment, _ in events]
+    if not rows:
+        raise FredError(f"{file.path}: no phone is ever available: screen off or locked, charging, with wifi")
+    record = rows_table(file, ("member", "begin", "end"), rows)
+    record.notes.append("available while the screen is off or locked, the battery charges, and there is wifi")
+    return Record(record, first=min(times), length=max(times) - min(times))
