@@ -33,8 +33,9 @@ class Regions(Component):
     """The regions of workers and servers, with bandwidth (bytes/s) and latency (s) from each region (row) to each (column).
 
     The diagonal applies between workers of one region. Each worker has its own link to each region, so messages of
-    different workers do not slow each other down. Both tables may be files: rows of numbers, or `from,to,bandwidth_mbps,latency_ms`. All allreduces use the `collective` given
-    here, whatever a protocol asks for.
+    different workers do not slow each other down. Both tables may be files: rows of numbers, or a row for
+    each pair, such as `from,to,bandwidth_mbps,latency_ms`. All allreduces use the `collective` given here, whatever a protocol
+    asks for.
 
     Example: two regions with a narrow link between them. A ring of four workers takes six messages of a quarter of the
     model at the speed of that link:
@@ -211,10 +212,9 @@ def _read(path: Path, name: str) -> list[list[float]]:
     except FredError as error:
         raise ValueError(str(error)) from None
     within, unit = ("5 Gbit/s", "bytes/s") if is_bandwidth else ("35 ms", "s")
-    rows = [
-        [0.0 if i == j and math.isnan(value) and not is_bandwidth else value for j, value in enumerate(row)]
-        for i, row in enumerate(rows)
-    ]
+    for region, row in enumerate(rows):
+        if not is_bandwidth and region < len(row) and math.isnan(row[region]):
+            row[region] = 0.0
     for i, row in enumerate(rows):
         if missing := [j for j, value in enumerate(row) if math.isnan(value)]:
             raise ValueError(

@@ -222,7 +222,7 @@ def _read_file(path: Path, begin: date | None) -> dict[str, Any]:
         return _read_sessions(path, begin)
     except FredError as error:
         if file.name.endswith(".json") and record_of(file, _KIND.name) is None:
-            raise FredError(f"{error}; or {_COUNTS}") from None
+            raise FredError(f"{error}, with member, begin and end; or expected {_COUNTS}") from None
         raise
 
 
