@@ -138,6 +138,18 @@ def test_rows_of_one_value_are_chosen_and_keep_their_places(tmp_path):
         file.restrict({"rank": "7"})
 
 
+def test_a_single_column_may_have_units_after_spaces(tmp_path):
+    (tmp_path / "a.csv").write_text("delay\n250 ms\n0.5 s\n")
+    assert opened_path(tmp_path / "a.csv").columns([], ["delay"])[1]["delay"].tolist() == [0.25, 0.5]
+    (tmp_path / "a.csv").write_text("rate\n250 kB/s\n2 MB/s\n")
+    file = opened_path(tmp_path / "a.csv")
+    assert file.quantities("rate", {"kB/s": 1e3, "MB/s": 1e6}).tolist() == [250_000, 2_000_000]
+    with pytest.raises(
+        FredError, match=r"a.csv:2: expected a number, or one with a unit such as m in column `rate`; found '250 kB/s'"
+    ):
+        file.quantities("rate", {"m": 1.0})
+
+
 @pytest.mark.parametrize(
     ("cells", "row"),
     [(["1,633", "2,100"], 0), (["408 ms", "409"], 1), (["5 parsecs"], 0), (["1_000"], 0), (["1.5", "fast"], 1), (["12 34"], 0)],

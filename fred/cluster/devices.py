@@ -32,7 +32,7 @@ from fred.tables.small_tables import Kind as _Kind
 Way = Literal["upload", "download"]
 _COLUMNS = ("speed", "upload", "download")
 _LEAST = 1000.0  # bytes/s: a table below it has other units, and does not name them
-_UNIT = "bytes/s, or with a unit as in `upload_mbps` or 5 Mbit/s"
+_UNIT = "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (bytes) or 5 Mbit/s"
 _TABLE = _Kind(
     "devices",
     (
@@ -44,7 +44,7 @@ _TABLE = _Kind(
                 "numbers",
                 others,
                 False,
-                "bytes/s, or with a unit as in `upload_mbps` or 5 Mbit/s",
+                "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (bytes) or 5 Mbit/s",
                 bandwidth_in,
                 BANDWIDTHS,
             )

@@ -124,7 +124,7 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
         for column in kind.columns
         if column.holds == "numbers" and column.name in cells
     }
-    times = {name: _times(file, *cells[name]) for name in _of(kind, "times") if name in cells}
+    times = _times(file, {name: cells[name] for name in _of(kind, "times") if name in cells}, record is None)
     for name in _of(kind, "lengths"):
         if name in cells:
             times[name] = _lengths(file, *cells[name])
@@ -193,12 +193,20 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
         if column.needed and column.name not in matches and not instead:
             raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}")
     if unknown:
-        hints = [f"`{name}`{registry.nearest(plain(name), [column.name for column in kind.columns])}" for name in unknown]
-        hints = [hint if "; did" in hint else f"{hint}, which nothing reads" for hint in hints]
+        hints = [_hint(name, kind) for name in unknown]
         raise FredError(f"{file.path} has a column {listed(hints)}; {kind.expected}; leave it out: {_without(source, unknown)}")
     if not any(name in matches for name in _of(kind, "numbers") + _of(kind, "times")):
         raise FredError(f"{file.path} has the columns {listed(file.header)}; {kind.expected}")
     return matches
+
+
+def _hint(header: str, kind: Kind) -> str:
+    """Return an unknown column, and what it may mean."""
+    names = [column.name for column in kind.columns]
+    for name in names:
+        if plain(header).startswith(f"{name}_"):
+            return f"`{header}`, whose `{header[len(name) + 1 :]}` is no unit of `{name}`"
+    return f"`{header}`{registry.nearest(plain(header), names) or ', which nothing reads'}"
 
 
 def _match(header: str, kind: Kind) -> tuple[str, float] | None:
@@ -230,16 +238,27 @@ def _has_units(file: File, header: str) -> bool:
     return bool(first) and not quantities.is_number(first) and not first[-1:].isdigit()
 
 
-def _times(file: File, header: str, factor: float) -> Floats:
-    """Return a column of times: s, or s since 1970 for dates. Raises FredError."""
-    texts = file.texts(header)
-    if any(map(quantities.is_date, texts)):
-        try:
-            return quantities.moments(texts)
-        except quantities.CellError as error:
-            expected = f"{error.expected} in column `{header}`, as in other rows"
-            raise FredError(f"{file.where(error.row)}: expected {expected}; found {quoted(texts[error.row])}") from None
-    return _lengths(file, header, factor)
+def _times(file: File, cells: dict[str, tuple[str, float]], is_plain: bool) -> dict[str, Floats]:
+    """Return columns of times: s, or s since 1970 for dates, whose days and months are told apart together."""
+    texts = {name: file.texts(header) for name, (header, _) in cells.items()}
+    dated = [name for name in cells if any(map(quantities.is_date, texts[name]))]
+    try:
+        moments = quantities.moments([text for name in dated for text in texts[name]])
+    except quantities.CellError as error:
+        name, row = dated[error.row // len(texts[dated[0]])], error.row % len(texts[dated[0]])
+        expected = f"{error.expected} in column `{cells[name][0]}`, as in other rows; found {quoted(texts[name][row])}"
+        unclear = "told apart" in error.expected and is_plain
+        cure = f"; {_with_dates(file.path, [cells[name][0] for name in dated])}" if unclear else ""
+        raise FredError(f"{file.where(row)}: expected {expected}{cure}") from None
+    read = dict(zip(dated, np.split(moments, len(dated)), strict=True)) if dated else {}
+    return {name: read[name] if name in read else _lengths(file, *cells[name]) for name in cells}
+
+
+def _with_dates(path: Path, headers: Sequence[str]) -> str:
+    """Return a command that writes a table with dates whose months and days are clear."""
+    dates = f"t[{list(headers)}] = t[{list(headers)}].apply(pandas.to_datetime, dayfirst=True)"
+    read, write = f"t = pandas.read_csv('{path}', sep=None, engine='python')", f"t.to_csv('{path.stem}-2.csv', index=False)"
+    return f'if days come first, `python -c "import pandas; {read}; {dates}; {write}"`, otherwise with `dayfirst=False`'
 
 
 def _lengths(file: File, header: str, factor: float) -> Floats:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
+from fred.tables.named_units import BANDWIDTHS
 from fred.tables.quantities import is_missing, is_moment, is_number, numbers, unit_in
 
 _LOOKED_AT = 120  # lines that tell the layout
@@ -142,6 +143,8 @@ def _delimiter(lines: Sequence[str]) -> tuple[str, int]:
             best = (number, width, delimiter)
     if best[0] * 2 >= len(lines):
         return best[2], best[1]
+    if len(lines) > 1 and len(lines[0].split()) == 1 and all(_is_quantity(line.strip()) for line in lines[1:]):
+        return ",", 1  # one column, in which units stand after spaces
     words = Counter(len(line.split()) for line in lines)
     width, number = words.most_common(1)[0] if words else (1, 0)
     if width > 1 and number > best[0] and number * 2 >= len(lines):
@@ -225,10 +228,13 @@ def _is_row(fields: Sequence[str], columns: int) -> bool:
 
 
 def _is_quantity(text: str) -> bool:
-    try:
-        return bool(numbers([text], comma=True).values.size)
-    except ValueError:
-        return False
+    """Return True for a duration, or a bandwidth."""
+    for units in (None, BANDWIDTHS):
+        try:
+            return bool(numbers([text], units, comma=True).values.size)
+        except ValueError:
+            continue
+    return False
 
 
 def _no_table(file: Content, example: str) -> str:

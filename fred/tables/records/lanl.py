@@ -4,6 +4,8 @@ Bianca Schroeder and Garth Gibson, "A large-scale study of failures in high-perf
 header of the published table is the one that Derek Jones quotes in ESEUR-code-data, `reliability/LANL-node-total-fail.R`.
 """
 
+import re
+
 from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.content import Content
@@ -13,6 +15,7 @@ from fred.tables.records.record import Record, rows_table
 
 NAME = "failures at Los Alamos (LANL)"
 KINDS = ("failures",)
+_DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")  # the month comes first
 
 
 def sniff(file: Content) -> bool:
@@ -43,7 +46,12 @@ def read(file: Content, kind: str) -> Record:
         command = f"import pandas; t = pandas.read_csv('{table.path}'); {one}.to_csv('one-system.csv', index=False)"
         several = f"{table.path} has {len(systems)} systems, {briefly(sorted(systems))}"
         raise FredError(f'{several}; expected one: `python -c "{command}"`')
-    rows = list(zip(*(table.texts(name) for name in (node, down, up)), strict=True))
+    dates = ([_DATE.sub(_iso, text) for text in table.texts(name)] for name in (down, up))
+    rows = [(name, *pair) for name, *pair in zip(table.texts(node), *dates, strict=True)]
     kept = [place for place, row in enumerate(rows) if row[0] and row[1]]
     chosen = [rows[place] for place in kept]
     return Record(rows_table(file, ("worker", "down", "up"), chosen, lambda row: table.where(kept[row])))
+
+
+def _iso(date: re.Match[str]) -> str:
+    return f"{date[3]}-{int(date[1]):02}-{int(date[2]):02}"
