@@ -27,7 +27,7 @@ else:  # a class statement cannot have a field `from`
 
 
 def begin_of(options: Mapping[str, Any]) -> datetime | None:
-    """Return the option `from`. Raises ValueError for what is no date.
+    """Return the option `from`. Raises ValueError for a value that is not a date.
 
     Args:
         options: options of a part of a scenario.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fred.cluster.sessions import Sessions
 from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.precision import why_stopped
@@ -122,7 +121,7 @@ def _unused(outcome: Tables) -> list[str]:
     for each in outcome.outcomes:
         end, cluster = float(each.summary["virtual_seconds"]), each.run.cluster
         failures = [down for _, down, _ in cluster.failures.recorded] if cluster.failures else []
-        sessions = [fault.sessions for fault in cluster.faults if isinstance(fault, Sessions)]
+        sessions = [getattr(fault, "sessions", ()) for fault in cluster.faults]
         times = [time for members in sessions for member in members for session in member for time in session if time > 0]
         for event, moments in (("failure", failures), ("begin or end of a session", times)):
             if moments and min(moments) > end:

@@ -201,7 +201,7 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
 
 
 def _hint(header: str, kind: Kind) -> str:
-    """Return an unknown column, and what it may mean."""
+    """Describe an unknown column: the nearest name, or a unit that is not known."""
     names = [column.name for column in kind.columns]
     for name in names:
         if plain(header).startswith(f"{name}_"):
@@ -239,7 +239,7 @@ def _has_units(file: File, header: str) -> bool:
 
 
 def _times(file: File, cells: dict[str, tuple[str, float]], is_plain: bool) -> dict[str, Floats]:
-    """Return columns of times: s, or s since 1970 for dates, whose days and months are told apart together."""
+    """Return columns of times: s, or s since 1970 for dates, of which all together show whether the day or the month comes first."""
     texts = {name: file.texts(header) for name, (header, _) in cells.items()}
     dated = [name for name in cells if any(map(quantities.is_date, texts[name]))]
     try:

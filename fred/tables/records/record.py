@@ -1,4 +1,4 @@
-"""What a reader of records returns: a plain table, with what it says about the whole record."""
+"""A record as a plain table, with the begin and the duration of the whole record."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
