@@ -37,7 +37,14 @@ _TABLE = _Kind(
     "devices",
     (
         Column("device", "names", ("name", "model", "kind", "type", "phone", "client", "client_id", "device_id"), needed=False),
-        Column("speed", "numbers", ("speedup", "relative_speed", "speed_factor"), False, "times the usual", lambda unit: None),
+        Column(
+            "speed",
+            "numbers",
+            ("speedup", "relative_speed", "speed_factor", "compute_speed", "cpu_speed"),
+            False,
+            "times the usual",
+            lambda unit: None,
+        ),
         *(
             Column(
                 way,

@@ -35,12 +35,23 @@ from fred.tables.small_tables import Column, Kind, intervals, numbers_of, read_t
 
 _AT_ONCE = Constant(seconds=0.0)
 _MOST = 100_000  # recorded failures; all of them are stored in every manifest
+_RETURNS = ("recovery", "recovery_time", "repair", "repair_time", "up_time", "uptime", "back")
 _KIND = Kind(
     "failures",
     (
         Column("worker", "names", MACHINES),
-        Column("down", "times", ("down_at", "down_since", "failed", "failed_at", "failure", "failure_time", *BEGINS)),
-        Column("up", "times", ("up_at", "repaired", "repaired_at", "fixed", "recovered", "recovered_at", "restored", *ENDS)),
+        Column(
+            "down",
+            "times",
+            ("down_at", "down_since", "failed", "failed_at", "failure", "failure_time", *BEGINS),
+            if_dates=("down_time", "downtime"),
+        ),
+        Column(
+            "up",
+            "times",
+            ("up_at", "repaired", "repaired_at", "fixed", "recovered", "recovered_at", "restored", *ENDS),
+            if_dates=_RETURNS,
+        ),
         Column("length", "lengths", ("duration", "downtime", "down_time", "outage_duration"), needed=False),
     ),
     "gpu-3,600,1500",

@@ -40,7 +40,11 @@ _MOST = 100_000  # steps of a price; all of them are stored in every manifest
 _KIND = Kind(
     "prices",
     (
-        Column("begin", "times", (*BEGINS, "timestamp", "time", "date", "datetime", "valid_from", "effective_from")),
+        Column(
+            "begin",
+            "times",
+            (*BEGINS, "timestamp", "time", "date", "datetime", "valid_from", "effective_from", "effective_date"),
+        ),
         Column(
             "per_hour",
             "numbers",

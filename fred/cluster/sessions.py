@@ -26,7 +26,7 @@ from fred.cluster.record_begin import Dated, begin_of
 from fred.components.component import Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST
-from fred.tables.common_names import BEGINS, ENDS, MACHINES
+from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
 from fred.tables.content import Content, content
 from fred.tables.records import record_of
 from fred.tables.small_tables import Column, Kind, intervals, read_table
@@ -38,8 +38,8 @@ _KIND = Kind(
     "sessions",
     (
         Column("member", "names", MACHINES),
-        Column("begin", "times", (*BEGINS, "on", "launch", "launched", "launch_time", "available_from", "connected")),
-        Column("end", "times", (*ENDS, "off", "preempted", "preempted_at", "terminated", "available_until", "disconnected")),
+        Column("begin", "times", (*BEGINS, *ARRIVALS, "available_from")),
+        Column("end", "times", (*ENDS, *DEPARTURES, "available_until")),
         Column("length", "lengths", ("duration", "uptime", "up_time"), needed=False),
     ),
     "phone-3,600,1500",
@@ -231,6 +231,7 @@ def _read_counts(file: Content) -> dict[str, Any]:
     try:
         document = json.loads(file.data)
         gap, counts = document["metadata"]["gap_seconds"], document["data"]
+        counts = [int(count) if isinstance(count, float) and count.is_integer() else count for count in counts]
         right = type(gap) in (int, float) and all(type(count) is int and count >= 0 for count in counts)
         right = right and gap >= 1 / NANOSECONDS and gap * len(counts) <= LONGEST
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):

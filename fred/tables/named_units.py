@@ -14,6 +14,7 @@ BANDWIDTHS = {  # unit -> bytes/s; `b` is a bit, `B` a byte
     for (prefix, factor), (size, share), per in itertools.product((_PREFIXES | _BINARY).items(), _SIZES.items(), _PER_SECOND)
     if prefix or per or len(size) > 1
 } | {"GbE": 0.125e9, "MB/S": 10**6, "GB/S": 10**9, "KB/S": 10**3}
+_CURRENCY = re.compile(r"(usd|us\$|dollars?|eur|euros?|[$€])(\s*(/|per|_per_)\s*(h|hr|hour))?")
 _UNCLEAR = re.compile(r"[KMGT]BPS")
 _BRACKETS = re.compile(r"(.*?)[\s_]*[\[(]\s*([^\[\]()]+?)\s*[\])]")
 
@@ -31,12 +32,12 @@ def bandwidth_in(unit: str) -> float | None:
 
 
 def price_in(unit: str) -> float | None:
-    """Return 1 for a currency, whose name does not change a price; None for another word.
+    """Return 1 for a currency, also per hour, whose name does not change a price; None for another word.
 
     Args:
         unit: the unit.
     """
-    return 1.0 if unit.lower() in ("usd", "dollar", "dollars", "eur", "euro", "euros", "$", "€") else None
+    return 1.0 if _CURRENCY.fullmatch(unit.lower()) else None
 
 
 def plain(name: str) -> str:

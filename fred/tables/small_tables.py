@@ -1,5 +1,6 @@
 """Small tables that a scenario names: failures, sessions, prices, devices. Each names its columns; all share these checks."""
 
+import json
 import math
 import warnings
 from collections.abc import Sequence
@@ -15,11 +16,13 @@ from fred.base.words import briefly, listed
 from fred.components import registry
 from fred.tables import quantities
 from fred.tables.columns import File, Floats
+from fred.tables.common_names import MACHINES
 from fred.tables.content import Content, content
 from fred.tables.named_units import Unit, plain, split_unit
 from fred.tables.opening import opened
 from fred.tables.records import record_of
 
+_LOOKED_AT = 20  # rows that tell whether a column has dates
 _UNIX = 9e8  # s since 1970: no run begins 28 years after its start, so larger times are dates
 _NO_UNIT: dict[str, float] = {"x": 1.0}
 
@@ -36,6 +39,7 @@ class Column:
         unit: unit of its numbers, as messages name it.
         factor: function that returns the factor of a unit in the column's name.
         units: factors of units in cells; empty: those of time.
+        if_dates: names that mean it only if its cells are dates, because they are durations otherwise.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Column:
     unit: str = ""
     factor: Unit = quantities.seconds_in
     units: dict[str, float] = field(default_factory=dict)
+    if_dates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,7 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
     matches: dict[str, tuple[str, float]] = {}
     unknown = []
     for header in file.header:
-        match = _match(header, kind)
+        match = _match(file, header, kind)
         if match is None:
             unknown.append(header)
             continue
@@ -183,15 +188,11 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
             both = f"columns `{matches[name][0]}` and `{header}`"
             raise FredError(f"{file.path}: {both} may both be `{name}`; keep one of them: {_without(source, [header])}")
         matches[name] = header, factor
-    replaced = (
-        {"length": {column.name for column in kind.columns if column.holds == "times"} - {_of(kind, "times")[0]}}
-        if (_of(kind, "times"))
-        else {}
-    )
     for column in kind.columns:
-        instead = any(column.name in names for name, names in replaced.items() if name in matches)
+        instead = "length" in matches and column.holds == "times" and column.name != _of(kind, "times")[0]
         if column.needed and column.name not in matches and not instead:
-            raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}")
+            cure = _renamed(file, kind, source, matches, unknown)
+            raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}; {cure}")
     if unknown:
         hints = [_hint(name, kind) for name in unknown]
         raise FredError(f"{file.path} has a column {listed(hints)}; {kind.expected}; leave it out: {_without(source, unknown)}")
@@ -209,25 +210,72 @@ def _hint(header: str, kind: Kind) -> str:
     return f"`{header}`{registry.nearest(plain(header), names) or ', which nothing reads'}"
 
 
-def _match(header: str, kind: Kind) -> tuple[str, float] | None:
+def _match(file: File, header: str, kind: Kind) -> tuple[str, float] | None:
+    """Return the column that a header means, and the factor of its unit; dates decide between a time and a duration."""
+    is_dated = any(map(quantities.is_date, file.texts(header)[:_LOOKED_AT]))
     for column in kind.columns:
         for stem, factor in split_unit(header, column.factor):
-            if stem == column.name or stem in column.others:
+            is_known = stem == column.name or stem in column.others or (is_dated and stem in column.if_dates)
+            if is_known and not (is_dated and column.holds == "lengths"):
                 return column.name, factor
     return None
 
 
+def _renamed(file: File, kind: Kind, source: Content, matches: dict[str, tuple[str, float]], unknown: list[str]) -> str:
+    """Return a command that writes the table with the columns it lacks, from those that may be meant."""
+    texts = {header: [text for text in file.texts(header) if text] for header in unknown}
+    dates = [header for header in unknown if any(map(quantities.is_date, texts[header]))]
+    named = [header for header in unknown if plain(header).endswith(MACHINES) and header not in dates]
+    words = [header for header in unknown if header not in dates and not any(map(quantities.is_number, texts[header]))]
+    numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
+    fits = {"names": named + words, "times": dates, "numbers": numeric if len(numeric) == 1 else []}
+    names: dict[str, str] = {}
+    lacking = [column for column in kind.columns if column.needed and column.name not in matches]
+    for column in lacking:
+        if free := [header for header in fits[column.holds] if header not in names]:
+            names[free[0]] = column.name
+    missing = [column.name for column in lacking if column.name not in names.values()]
+    if missing and missing != _of(kind, "times")[1:]:
+        return "write a table with these columns"
+    columns = [*(header for header, _ in matches.values()), *names.values(), *missing]
+    parts = [f"`{header}` is `{name}`" for header, name in names.items()]
+    parts += [f"`{name}` is open" for name in missing]
+    change = f".rename(columns={names})" if names else ""
+    change += f".assign({missing[0]}=None)" if missing else ""
+    return f"if {' and '.join(parts)}: {_written(source, f'{change}[{columns}]')}"
+
+
 def _without(source: Content, names: Sequence[str]) -> str:
     """Return a command that writes a table without some columns."""
-    reader = "read_json('{}')" if source.name.endswith((".json", ".jsonl")) else "read_csv('{}', sep=None, engine='python')"
+    return _written(source, f".drop(columns={list(names)})")
+
+
+def _written(source: Content, change: str) -> str:
+    """Return a command that reads a table with pandas, changes it, and writes it."""
+    path, load = source.path, "import pandas"
+    reader = f"pandas.read_csv('{path}', sep=None, engine='python')"
     if source.kind == "parquet":
-        reader = "read_parquet('{}')"
-    command = f"pandas.{reader.format(source.path)}.drop(columns={list(names)}).to_csv('{source.path.stem}-2.csv', index=False)"
-    return f'`python -c "import pandas; {command}"`'
+        reader = f"pandas.read_parquet('{path}')"
+    elif source.head.lstrip()[:1] in ("[", "{"):
+        load = "import json, pandas"
+        try:
+            document, whole = json.loads(source.data), f"json.load(open('{path}'))"
+        except ValueError:
+            document, whole = [], f"[json.loads(line) for line in open('{path}')]"
+        lists = [key for key, value in document.items() if isinstance(value, list)] if isinstance(document, dict) else []
+        reader = f"pandas.json_normalize({whole}{f'[{lists[0]!r}]' if lists else ''}, sep='/')"
+    return f"`python -c \"{load}; {reader}{change}.to_csv('{path.stem}-2.csv', index=False)\"`"
 
 
 def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:
     """Return a column of numbers, in the column's unit. Raises FredError."""
+    first = next(iter(file.texts(header)), "").strip("[]() ")
+    if first and not first[0].isdigit() and column.factor(first) is not None:
+        raise FredError(
+            f"{file.where(0)}: a row of units stands below the names; write them in the names, as in `{header}_{first}`: "
+            f"`python -c \"import pandas; pandas.read_csv('{file.path}', skiprows=[1]).rename(columns={{'{header}': "
+            f"'{header}_{first}'}}).to_csv('{file.path.stem}-2.csv', index=False)\"`"
+        )
     values = file.quantities(header, column.units or _NO_UNIT)
     return values if factor == 1 or _has_units(file, header) else values * factor
 
@@ -239,7 +287,7 @@ def _has_units(file: File, header: str) -> bool:
 
 
 def _times(file: File, cells: dict[str, tuple[str, float]], is_plain: bool) -> dict[str, Floats]:
-    """Return columns of times: s, or s since 1970 for dates, of which all together show whether the day or the month comes first."""
+    """Return columns of times: s, or s since 1970 for dates, all of which have days and months in the same order."""
     texts = {name: file.texts(header) for name, (header, _) in cells.items()}
     dated = [name for name in cells if any(map(quantities.is_date, texts[name]))]
     try:

@@ -7,6 +7,7 @@ from types import ModuleType
 
 from fred.tables.content import Content
 from fred.tables.records import (
+    availability,
     aws_prices,
     client_behaviour,
     failure_archive,
@@ -21,7 +22,7 @@ from fred.tables.records.record import Record
 
 FORMATS: tuple[ModuleType, ...] = (
     *(sacct, lanl, failure_archive, preemptions),
-    *(aws_prices, spot_prices, on_off, client_behaviour, fedscale),
+    *(aws_prices, spot_prices, availability, on_off, client_behaviour, fedscale),
 )
 
 

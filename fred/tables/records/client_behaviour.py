@@ -6,7 +6,10 @@ phone is available while its screen is off or locked, it charges, and has wifi [
 
 from fred.base.errors import FredError
 from fred.tables import quantities
+from fred.tables.common_names import MACHINES
 from fred.tables.content import Content
+from fred.tables.named_units import plain
+from fred.tables.opening import opened
 from fred.tables.records.record import Record, objects_by_name, rows_table
 
 NAME = "FLASH"
@@ -17,16 +20,17 @@ _STATES = {
     **{"wifi": ("wifi", True), "wifi_on": ("wifi", True), "wifi_off": ("wifi", False)},
     **dict.fromkeys(("unknown", "2g", "3g", "4g", "5g"), ("wifi", False)),
 }
+_DATES, _EVENTS = ("time", "timestamp", "date", "datetime"), ("state", "event", "message", "status")
 _WITHOUT_MEANING = ("battery_low", "battery_okay", "phone_off", "phone_on")
 
 
 def sniff(file: Content) -> bool:
-    """Return True for JSON with `messages`, and states of batteries or screens in them.
+    """Return True for a file with states of batteries or screens.
 
     Args:
         file: content of the file.
     """
-    return '"messages"' in file.head and ("battery_charged" in file.head or "screen_" in file.head)
+    return "battery_charged_o" in file.head or ('"messages"' in file.head and "screen_o" in file.head)
 
 
 def read(file: Content, kind: str) -> Record:
@@ -37,14 +41,7 @@ def read(file: Content, kind: str) -> Record:
         kind: `sessions`.
     """
     rows, times = [], list[float]()
-    for name, phone in objects_by_name(file).items():
-        messages = phone.get("messages", "")
-        text = "".join(messages) if isinstance(messages, list) else str(messages)
-        lines = [line.strip().split("\t") for line in text.splitlines() if line.strip()]
-        if wrong := [line for line in lines if len(line) != 2 or not quantities.is_moment(line[0])]:
-            raise FredError(f"{file.path}: expected messages of a date, a tab and a state; client {name} has {wrong[0]}")
-        moments = quantities.moments([line[0] for line in lines]).tolist()
-        events = sorted(zip(moments, (line[1].strip().lower() for line in lines), strict=True), key=lambda event: event[0])
+    for name, events in _events(file).items():
         state, begin = dict.fromkeys(("off", "locked", "charges", "wifi"), False), None
         for place, (moment, event) in enumerate(events):
             if event not in _STATES and event not in _WITHOUT_MEANING and not event.endswith("%"):
@@ -65,3 +62,27 @@ def read(file: Content, kind: str) -> Record:
     record = rows_table(file, ("member", "begin", "end"), rows)
     record.notes.append("available while the screen is off or locked, the battery charges, and there is wifi")
     return Record(record, first=min(times), length=max(times) - min(times))
+
+
+def _events(file: Content) -> dict[str, list[tuple[float, str]]]:
+    """Return dates, s since 1970, and states of each phone, in order. Raises FredError."""
+    if file.head.lstrip().startswith("{"):
+        phones = {name: phone.get("messages", "") for name, phone in objects_by_name(file).items()}
+        texts = {name: "".join(text) if isinstance(text, list) else str(text) for name, text in phones.items()}
+        lines = [
+            (name, *line.strip().split("\t")) for name, text in texts.items() for line in text.splitlines() if line.strip()
+        ]
+    else:
+        table = opened(file, "client,time,state")
+        columns = {plain(name): name for name in table.header}
+        chosen = [next((columns[name] for name in names if name in columns), "") for names in (MACHINES, _DATES, _EVENTS)]
+        if not all(chosen):
+            raise FredError(f"{file.path} has the columns {', '.join(table.header)}; expected client, time, state")
+        lines = list(zip(*map(table.texts, chosen), strict=True))
+    if wrong := [line for line in lines if len(line) != 3 or not quantities.is_moment(line[1])]:
+        raise FredError(f"{file.path}: expected a date and a state of each client; client {wrong[0][0]} has {wrong[0][1:]}")
+    moments = quantities.moments([line[1] for line in lines]).tolist()
+    events: dict[str, list[tuple[float, str]]] = {}
+    for (name, _, state), moment in zip(lines, moments, strict=True):
+        events.setdefault(name, []).append((moment, state.strip().lower()))
+    return {name: sorted(states, key=lambda event: event[0]) for name, states in events.items()}

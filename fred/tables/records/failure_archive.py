@@ -4,6 +4,8 @@ Kondo, Javadi, Iosup, Epema, "The Failure Trace Archive", CCGrid 2010; `event_tr
 for unavailable and 1 for available, times are s since 1970.
 """
 
+import math
+
 from fred.base.errors import FredError
 from fred.tables.content import Content
 from fred.tables.opening import opened
@@ -43,10 +45,10 @@ def read(file: Content, kind: str) -> Record:
     types = table.texts(names["event_type"])
     begins, ends = (table.columns([], [name])[1][name].tolist() for name in (names["event_start_time"], end))
     nodes = table.texts(node)
-    kept = [row for row, one in enumerate(types) if one == _TYPES[kind] and nodes[row] and begins[row] < ends[row]]
+    kept = [row for row, one in enumerate(types) if one == _TYPES[kind] and nodes[row] and not begins[row] >= ends[row]]
     if not kept:
         wanted = "failures are those of type 0, sessions those of type 1"
         raise FredError(f"{table.path} has no event of type {_TYPES[kind]}; {wanted}")
     rows = [(nodes[row], begins[row], ends[row]) for row in kept]
     record = rows_table(file, _COLUMNS[kind], rows, lambda row: table.where(kept[row]))
-    return Record(record, first=min(begins), length=max(ends) - min(begins))
+    return Record(record, first=min(begins), length=max(end for end in (*begins, *ends) if not math.isnan(end)) - min(begins))

@@ -22,7 +22,7 @@ def sniff(file: Content) -> bool:
         file: content of the file.
     """
     text = file.head.lstrip()
-    return text.startswith("{") and ('"inactive"' in text or '"off"' in text or '"on"' in text)
+    return text[:1] in ("{", "[") and ('"inactive"' in text or '"off"' in text or '"on"' in text)
 
 
 def read(file: Content, kind: str) -> Record:
@@ -33,6 +33,8 @@ def read(file: Content, kind: str) -> Record:
         kind: `sessions`.
     """
     whole = document(file)
+    if isinstance(whole, list):
+        whole = {str(place): value for place, value in enumerate(whole)}
     changes = {name: _changes(file, name, value) for name, value in whole.items()} if isinstance(whole, dict) else {}
     ends = [float(value.get("finish_time", 0)) for value in whole.values() if isinstance(value, dict)] if changes else []
     last = max([*ends, *(time for _, times in changes.values() for time in times)], default=0.0)
