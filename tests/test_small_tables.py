@@ -368,3 +368,40 @@ def test_plain_tables_are_read_without_a_word(tmp_path):
         assert failures_in(tmp_path / "f.csv", "worker,down,up\n1,5,9\n0,1,2\n") == ((1, 5, 9), (0, 1, 2))
         assert np.shape(sessions_in(tmp_path / "s.csv", "member,begin,end\nb,0,60\n").sessions) == (1, 1, 2)
         assert steps_in(tmp_path / "p.csv", "begin,per_hour\n0,1\n60,2\n") == ((0, 1), (60, 2))
+
+
+CURED: dict[str, tuple[Any, str]] = {
+    "further columns": (
+        failures_in,
+        "Incident,Node,Failure Time,Recovery Time,Cause\n1,a,2026-03-01 02:00,2026-03-01 02:30,ECC\n",
+    ),
+    "evictions.csv": (failures_in, "TimeGenerated,VM,EventType\n2026-03-01T02:00:00Z,vm0,Preempt\n"),
+    "notices.json": (
+        failures_in,
+        json.dumps({"Records": [{"time": "2026-02-01T00:00:00Z", "detail": {"instance-id": "i-1", "action": "stop"}}]}),
+    ),
+    "lines.jsonl": (failures_in, '{"host": "a", "lost": "2026-02-01T00:00:00Z", "why": "x"}\n' * 2),
+    "prices": (steps_in, "Effective Date,SKU,Price (USD/hour)\n2026-01-01,A100,1.2\n2026-02-01,A100,1.1\n"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CURED)
+def test_the_command_in_a_refusal_makes_the_file_readable(name, tmp_path):
+    read, text = CURED[name]
+    with pytest.raises(ValueError, match="python -c") as error:
+        read(tmp_path / name, text)
+    command = str(error.value).split("`python ")[-1].split("`")[0]
+    subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+    assert len(read(tmp_path / "cured", (tmp_path / f"{Path(name).stem}-2.csv").read_text())) >= 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_column_for_each_client_is_availability(tmp_path):
+    text = "time,c0,c1,c2\n0,1,0,0\n300,1,1,0\n600,0,1,0\n"
+    read = sessions_in(tmp_path / "a.csv", text)
+    assert read.sessions == (((0, 600),), ((300, 900),)) and read.length == 900
+    dated = text.replace("\n0,", f"\n{iso(0)},").replace("\n300,", f"\n{iso(300)},").replace("\n600,", f"\n{iso(600)},")
+    assert sessions_in(tmp_path / "d.csv", dated) == read
+    with pytest.raises(ValueError, match=r"a.csv:3: expected increasing times"):
+        sessions_in(tmp_path / "a.csv", text.replace("300", "0"))
