@@ -172,6 +172,13 @@ class TestFailures:
         with pytest.raises(ValueError, match="write it with bars: `sacct -P"):
             failures_in(tmp_path / "cut.txt", "JobID State NodeList\n------ ------ --------\n7 NODE_FAIL gpu-[01-+\n")
 
+    def test_node_events(self, tmp_path):
+        text = (
+            "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+            f"c||{iso(-9)}|{iso(0)}|||\nc|n1|{iso(0)}|{iso(60)}|DOWN|dead|root\nc|n2|{iso(5)}|{iso(9)}|DRAIN|x|\nc|n2|{iso(90)}|Unknown|DOWN*|y|\n"
+        )
+        assert failures_in(tmp_path / "events.txt", text) == ((0, 0, 60), (1, 90, 9e9))
+
     def test_lanl(self, tmp_path):
         text = (
             "System,nodes,nodenum,nodenumz,Prob Started,Prob Fixed,Down Time,Hardware\n"
@@ -217,6 +224,8 @@ class TestSessions:
             "2": {"active": [80], "inactive": [60], "finish_time": 200},
         }
         assert sessions_in(tmp_path / "f.json", json.dumps(clients)) == plato
+        pairs = json.dumps({"0": [[50, 90]], "1": [[0, 60], [80, 200]]})
+        assert sessions_in(tmp_path / "pairs.json", pairs).sessions == plato.sessions
 
     def test_flash(self, tmp_path):
         states = [(0, "screen_on"), (0, "battery_charged_on"), (10, "wifi"), (20, "screen_off"), (50, "4G"), (60, "WIFI"), (70, "80.0%"), (90, "screen_on"), (95, "screen_off"), (99, "battery_okay")]  # fmt: skip
@@ -295,6 +304,15 @@ class TestDevices:
             with pytest.raises(FredError) as error:
                 Devices(file=tmp_path / "d.csv")
             assert message in str(error.value)
+        (tmp_path / "d.csv").write_text("name,speed,upload,download\n-,-,Mbit/s,Mbit/s\nA,1,5,20\n")
+        with pytest.raises(FredError, match="a row of units stands below the names") as refused:
+            Devices(file=tmp_path / "d.csv")
+        command = str(refused.value).split("`")[-2].replace("python ", f"{sys.executable} ", 1)
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+        assert Devices(file=tmp_path / "d-2.csv").kinds == kinds
+        (tmp_path / "d.csv").write_text("name,gflops\nA,100\nB,50\nC,200\n")
+        with pytest.raises(FredError, match="`gflops` is no `speed`, which is relative; divide it by that of the median"):
+            Devices(file=tmp_path / "d.csv")
         (tmp_path / "d.csv").write_text("upload_Bps\n5\n")
         assert Devices(file=tmp_path / "d.csv").kinds[0].upload == 5
 
@@ -381,6 +399,23 @@ CURED: dict[str, tuple[Any, str]] = {
         json.dumps({"Records": [{"time": "2026-02-01T00:00:00Z", "detail": {"instance-id": "i-1", "action": "stop"}}]}),
     ),
     "lines.jsonl": (failures_in, '{"host": "a", "lost": "2026-02-01T00:00:00Z", "why": "x"}\n' * 2),
+    "zones.txt": (
+        steps_in,
+        "".join(f"SPOTPRICEHISTORY\tus-1{z}\tp3\tLinux\t0.{h}\t2026-02-01T0{h}:00:00Z\n" for h in (5, 3) for z in "ab"),
+    ),
+    "zones.json": (
+        steps_in,
+        json.dumps(
+            {
+                "SpotPriceHistory": [
+                    {"AvailabilityZone": f"us-1{z}", "SpotPrice": f"0.{h}", "Timestamp": f"2026-02-01T0{h}:00:00Z"}
+                    for h in (5, 3)
+                    for z in "ab"
+                ]
+            }
+        ),
+    ),
+    "header.txt": (steps_in, "2026-02-01T05:00:00+00:00\t0.9\n2026-02-01T01:00:00+00:00\t0.8\n"),
     "prices": (steps_in, "Effective Date,SKU,Price (USD/hour)\n2026-01-01,A100,1.2\n2026-02-01,A100,1.1\n"),
 }
 
@@ -389,11 +424,12 @@ CURED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", CURED)
 def test_the_command_in_a_refusal_makes_the_file_readable(name, tmp_path):
     read, text = CURED[name]
-    with pytest.raises(ValueError, match="python -c") as error:
+    with pytest.raises(ValueError, match="`(python -c|grep|sed) ") as error:
         read(tmp_path / name, text)
-    command = str(error.value).split("`python ")[-1].split("`")[0]
-    subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
-    assert len(read(tmp_path / "cured", (tmp_path / f"{Path(name).stem}-2.csv").read_text())) >= 1
+    command = str(error.value).split("`")[-2].replace("python ", f"{sys.executable} ", 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    written = next((path for path in tmp_path.iterdir() if path.stem.endswith("-2")), tmp_path / name)
+    assert len(read(tmp_path / "cured", written.read_text())) >= 1
 
 
 @pytest.mark.filterwarnings("ignore")

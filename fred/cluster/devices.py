@@ -32,6 +32,7 @@ from fred.tables.small_tables import Kind as _Kind
 Way = Literal["upload", "download"]
 _COLUMNS = ("speed", "upload", "download")
 _LEAST = 1000.0  # bytes/s: a table below it has other units, and does not name them
+_RATES = ("flops", "gflops", "tflops", "mips", "ghz", "mhz", "samples_per_second", "throughput", "images_per_second")
 _UNIT = "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (bytes) or 5 Mbit/s"
 _TABLE = _Kind(
     "devices",
@@ -44,6 +45,7 @@ _TABLE = _Kind(
             False,
             "times the usual",
             lambda unit: None,
+            absolute=_RATES,
         ),
         *(
             Column(

@@ -101,13 +101,13 @@ class File(ABC):
         return [names[code] for code in labels.codes.tolist()]
 
     def quantities(self, name: str, units: Mapping[str, float]) -> Floats:
-        """Return a column of numbers with these units.
+        """Return a column of numbers with these units; a sign of a currency before them does not count.
 
         Args:
             name: name of the column.
             units: factors by unit; a cell without a unit has factor 1.
         """
-        return self._with_units(name, self.texts(name), units)
+        return self._with_units(name, [text.lstrip("$€£ ") for text in self.texts(name)], units)
 
     def unit(self, name: str) -> str:
         """Return `s` for a column whose cells have units, and the unit that a row of units gives; otherwise an empty text.
@@ -176,12 +176,16 @@ class File(ABC):
 
     _comma = False  # True if a comma can only stand before decimals
 
+    def _cure(self) -> str:
+        """Return a command that adds the names of columns to a table without them."""
+        return ""
+
     def _check_header(self) -> None:
         if not self.names:
             raise FredError(f"{self.path} is empty; expected a line with the names of the columns, and rows below it")
         for name in self.header:
             if "." in name and quantities.is_number(name):
-                raise FredError(f"{self.path}: expected names of columns, such as {self._example}; found {name}")
+                raise FredError(f"{self.path}: expected names of columns, such as {self._example}; found {name}{self._cure()}")
         for name, number in Counter(self.header).items():
             if number > 1:
                 raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names")
@@ -198,6 +202,12 @@ class TextFile(File):
         self._look(self._layout.samples)
         self._units = dict(self._layout.units)
         self.notes += [*file.notes, *self._layout.notes]
+
+    def _cure(self) -> str:
+        example = self._example.replace(",", "\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ")
+        if len(self.names) != self._example.count(",") + 1:
+            return ""
+        return f"; put them first, in the order of your columns: `sed -i '1i {example}' {self.path}`"
 
     def _where(self, row: int) -> str:
         return f"{self.path}:{self._layout.line(self._content, row)}"

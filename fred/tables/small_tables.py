@@ -40,6 +40,7 @@ class Column:
         factor: function that returns the factor of a unit in the column's name.
         units: factors of units in cells; empty: those of time.
         if_dates: names that mean it only if its cells are dates, because they are durations otherwise.
+        absolute: names of quantities to which it is proportional.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Column:
     factor: Unit = quantities.seconds_in
     units: dict[str, float] = field(default_factory=dict)
     if_dates: tuple[str, ...] = ()
+    absolute: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,12 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
         if column.needed and column.name not in matches and not instead:
             cure = _renamed(file, kind, source, matches, unknown)
             raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}; {cure}")
+    for column in kind.columns:
+        for header in unknown:
+            if plain(header) in column.absolute:
+                change = f".assign({column.name}=lambda t: t['{header}'] / t['{header}'].median()).drop(columns=['{header}'])"
+                relative = f"`{header}` is no `{column.name}`, which is relative; divide it by that of the median"
+                raise FredError(f"{file.path}: {relative}: {_written(source, change)}")
     if unknown:
         hints = [_hint(name, kind) for name in unknown]
         raise FredError(f"{file.path} has a column {listed(hints)}; {kind.expected}; leave it out: {_without(source, unknown)}")
@@ -269,12 +277,14 @@ def _written(source: Content, change: str) -> str:
 
 def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:
     """Return a column of numbers, in the column's unit. Raises FredError."""
-    first = next(iter(file.texts(header)), "").strip("[]() ")
-    if first and not first[0].isdigit() and column.factor(first) is not None:
+    units = {name: next(iter(file.texts(name)), "").strip("[]() ") for name in file.header}
+    units = {name: unit for name, unit in units.items() if unit[:1].isalpha() and column.factor(unit) is not None}
+    if header in units:
+        names = {name: f"{name}_{unit}" for name, unit in units.items()}
+        command = f"pandas.read_csv('{file.path}', skiprows=[1]).rename(columns={names})"
         raise FredError(
-            f"{file.where(0)}: a row of units stands below the names; write them in the names, as in `{header}_{first}`: "
-            f"`python -c \"import pandas; pandas.read_csv('{file.path}', skiprows=[1]).rename(columns={{'{header}': "
-            f"'{header}_{first}'}}).to_csv('{file.path.stem}-2.csv', index=False)\"`"
+            f"{file.where(0)}: a row of units stands below the names; write them in the names, as in `{names[header]}`: "
+            f"`python -c \"import pandas; {command}.to_csv('{file.path.stem}-2.csv', index=False)\"`"
         )
     values = file.quantities(header, column.units or _NO_UNIT)
     return values if factor == 1 or _has_units(file, header) else values * factor

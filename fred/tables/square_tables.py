@@ -46,6 +46,8 @@ def read_square(path: Path, names: Sequence[str], factor: Unit, units: Mapping[s
     header: list[str] = []
     if not any(map(_is_number, rows[0][1])):
         header, rows = [cell for cell in rows[0][1] if cell], rows[1:]
+    if header and len(rows) and len(rows[0][1]) == len(header) and not _is_number(rows[0][1][0]):
+        header = header[1:]  # a word above the names of the rows
     table = []
     for place, (number, cells) in enumerate(rows):
         if header and len(cells) == len(header) + 1:

@@ -16,12 +16,13 @@ from fred.tables.records import (
     on_off,
     preemptions,
     sacct,
+    slurm_events,
     spot_prices,
 )
 from fred.tables.records.record import Record
 
 FORMATS: tuple[ModuleType, ...] = (
-    *(sacct, lanl, failure_archive, preemptions),
+    *(sacct, slurm_events, lanl, failure_archive, preemptions),
     *(aws_prices, spot_prices, availability, on_off, client_behaviour, fedscale),
 )
 

@@ -28,7 +28,7 @@ def sniff(file: Content) -> bool:
     Args:
         file: content of the file.
     """
-    return file.head.startswith(_TEXT) or '"SpotPriceHistory"' in file.head or "SpotPrice" in file.head.partition("\n")[0]
+    return file.head.startswith(_TEXT) or "SpotPrice" in file.head
 
 
 def read(file: Content, kind: str) -> Record:
@@ -56,10 +56,8 @@ def read(file: Content, kind: str) -> Record:
         place = table.where
     for name in _SERIES:
         if len(values := sorted(set(columns.get(name, [])))) > 1:
-            raise FredError(
-                f"{file.path} has prices of {len(values)} values of {name}, {briefly(values)}; expected one: choose it by "
-                f"{_command(columns)}"
-            )
+            found = f"{file.path} has prices of {len(values)} values of {name}, {briefly(values)}"
+            raise FredError(f"{found}; expected one: choose it by {_command(columns)}, or {_choose(file, name, values[0])}")
     rows = list(zip(columns["timestamp"], columns["spot_price"], strict=True))
     return Record(rows_table(file, ("begin", "per_hour"), rows, place))
 
@@ -67,3 +65,13 @@ def read(file: Content, kind: str) -> Record:
 def _command(columns: Mapping[str, Sequence[str]]) -> str:
     chosen = [f"{option} {next(iter(columns[name]), '')!r}" for name, option in _SERIES.items() if name in columns]
     return f"`aws ec2 describe-spot-price-history {' '.join(chosen)}`"
+
+
+def _choose(file: Content, name: str, value: str) -> str:
+    """Return a command that writes the prices with one value of a field."""
+    if not file.head.lstrip().startswith(("{", "[")):
+        return f"`grep -F -e SpotPrice -e '{value}' {file.path} > {file.path.stem}-2.txt`"
+    key = "['SpotPriceHistory']" if '"SpotPriceHistory"' in file.head else ""
+    header = name.title().replace("_", "")
+    table = f"t = pandas.DataFrame(json.load(open('{file.path}')){key}); t[t['{header}'] == '{value}']"
+    return f"`python -c \"import json, pandas; {table}.to_csv('{file.path.stem}-2.csv', index=False)\"`"

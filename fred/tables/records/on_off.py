@@ -1,10 +1,11 @@
 """Availability of clients: a state and the times at which it changes, as Plato's traces or FedScale's have it.
 
 Plato [TL-System/plato, issue 101]: `{"0": ["off", [54, 890]]}`, off until 54 s. FedScale [`client_behave_trace`]:
-`{"0": {"active": [54], "inactive": [890], "finish_time": 1000}}`.
+`{"0": {"active": [54], "inactive": [890], "finish_time": 1000}}`. Sessions may also stand as pairs: `{"0": [[54, 890]]}`.
 """
 
 import math
+import re
 from typing import Any
 
 from fred.base.errors import FredError
@@ -13,6 +14,7 @@ from fred.tables.records.record import Record, document, rows_table
 
 NAME = "times at which clients come and go"
 KINDS = ("sessions",)
+_PAIRS = re.compile(r'\{\s*"[^"]*"\s*:\s*\[\s*\[')
 
 
 def sniff(file: Content) -> bool:
@@ -22,6 +24,8 @@ def sniff(file: Content) -> bool:
         file: content of the file.
     """
     text = file.head.lstrip()
+    if _PAIRS.match(text):
+        return True
     return text[:1] in ("{", "[") and ('"inactive"' in text or '"off"' in text or '"on"' in text)
 
 
@@ -55,10 +59,12 @@ def _changes(file: Content, name: str, value: Any) -> tuple[bool, list[float]]:
             states = [time in {*on} for time in times]
             right = all(state == (place % 2 == is_on) for place, state in enumerate(states))
         else:
-            state, changes = value
-            is_on, times = state == "on", [float(time) for time in changes]
-            right = state in ("on", "off") and times == sorted(times)
-    except (KeyError, TypeError, ValueError):
+            is_on, changes = False, [time for pair in value for time in pair]
+            if value[0] in ("on", "off"):
+                is_on, changes = value[0] == "on", value[1]
+            times = [float(time) for time in changes]
+            right = times == sorted(times) and (value[0] in ("on", "off") or all(len(pair) == 2 for pair in value))
+    except (IndexError, KeyError, TypeError, ValueError):
         right, times = False, []
     if not right or not all(0 <= time < math.inf for time in times):
         raise FredError(
