@@ -182,14 +182,14 @@ class TestFailures:
     def test_lanl(self, tmp_path):
         text = (
             "System,nodes,nodenum,nodenumz,Prob Started,Prob Fixed,Down Time,Hardware\n"
-            "2,49,12,11,6/21/2005 10:54,6/21/2005 11:00,6,Graphics\n2,49,3,2,6/21/2005 11:54,6/21/2005 12:54,60,\n"
+            "2,49,12,11,6/21/2005 8:54,6/21/2005 9:00,6,Graphics\n2,49,3,2,6/21/2005 11:54,6/21/2005 12:54,60,\n"
         )
-        assert failures_in(tmp_path / "lanl.csv", text) == ((0, 0, 360), (1, 3600, 7200))
+        assert failures_in(tmp_path / "lanl.csv", text) == ((0, 0, 360), (1, 10800, 14400))
         with pytest.raises(ValueError, match="has 2 systems, 2, 3; expected one") as error:
             failures_in(tmp_path / "two.csv", text + "3,49,3,2,6/22/2005 11:54,6/22/2005 12:54,60,\n")
         command = str(error.value).split("expected one: `python ")[1].split("`")[0]
         subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
-        assert failures_in(tmp_path / "one.csv", (tmp_path / "one-system.csv").read_text()) == ((0, 0, 360), (1, 3600, 7200))
+        assert failures_in(tmp_path / "one.csv", (tmp_path / "one-system.csv").read_text()) == ((0, 0, 360), (1, 10800, 14400))
 
     def test_failure_trace_archive(self, tmp_path):
         header = "event_id\tcomponent_id\tnode_id\tplatform_id\tnode_name\tevent_type\tevent_start_time\tevent_end_time\tevent_end_reason"
@@ -424,7 +424,7 @@ CURED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", CURED)
 def test_the_command_in_a_refusal_makes_the_file_readable(name, tmp_path):
     read, text = CURED[name]
-    with pytest.raises(ValueError, match="`(python -c|grep|sed) ") as error:
+    with pytest.raises(ValueError, match=r"`(python -c|grep|sed) ") as error:
         read(tmp_path / name, text)
     command = str(error.value).split("`")[-2].replace("python ", f"{sys.executable} ", 1)
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)

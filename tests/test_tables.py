@@ -163,6 +163,7 @@ def test_a_number_that_may_mean_two_things_is_refused(cells, row):
 def test_dates_of_many_forms_are_the_same_moment():
     same = ["2026-05-03T10:00:00Z", "2026-05-03 10:00", "2026/05/03 10:00:00.0", "2026-05-03T12:00:00+02:00", "20260503"]
     assert np.ptp(quantities.moments(same[:-1])) == 0
+    assert quantities.moments(["2025-06-21 8:54", "2025-06-21T08:54", "6/21/2025 8:54"]).tolist() == [1750496040.0] * 3
     assert quantities.moments(["21/6/2025 10:54", "1/7/2025 10:54 AM"]).tolist() == [1750503240.0, 1751367240.0]
     with pytest.raises(quantities.CellError, match="day and month can be told apart"):
         quantities.moments(["6/7/2025 10:54", "5/7/2025 10:54"])

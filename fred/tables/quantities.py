@@ -27,7 +27,7 @@ _PARTS = re.compile(r"([\d.]+)\s*(days?|d|hours?|hrs?|h|minutes?|mins?|min|m|sec
 _CLOCK = re.compile(r"([-+]?)(?:P?(\d+)\s*(?:days?|d|-)[ ,]*)?(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?")
 _GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][-+]?\d+)?")
-_ISO = re.compile(r"\d{4}[-/]\d\d[-/]\d\d([ T]\d\d:?\d\d(:?\d\d([.,]\d+)?)?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)?")
+_ISO = re.compile(r"\d{4}[-/]\d\d[-/]\d\d([ T](\d\d:?|\d:)\d\d(:?\d\d([.,]\d+)?)?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)?")
 _DAY, _TIME = r"(\d{1,2})([/.])(\d{1,2})[/.](\d{4}|\d\d)", r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d+)?))?\s*([AaPp][Mm])?"
 _SLASHED = re.compile(rf"{_DAY}(?:[ ,T]+{_TIME})?")
 
@@ -278,7 +278,8 @@ def _moment(text: str, days_first: bool) -> float | None:
             return (moment + timedelta(seconds=float(match[7] or 0))).timestamp()
         if not _ISO.fullmatch(text):
             return None
-        moment = datetime.fromisoformat(text.replace("/", "-").replace("UTC", "+00:00").replace(" +", "+").replace(",", "."))
+        padded = re.sub(r"[ T](?=\d:)", " 0", text)  # 8:54
+        moment = datetime.fromisoformat(padded.replace("/", "-").replace("UTC", "+00:00").replace(" +", "+").replace(",", "."))
     except (ValueError, OverflowError):
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,6 +1,5 @@
 """Small tables that a scenario names: failures, sessions, prices, devices. Each names its columns; all share these checks."""
 
-import json
 import math
 import warnings
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from fred.tables.content import Content, content
 from fred.tables.named_units import Unit, plain, split_unit
 from fred.tables.opening import opened
 from fred.tables.records import record_of
+from fred.tables.table_commands import with_clear_dates, without_columns, written
 
 _LOOKED_AT = 20  # rows that tell whether a column has dates
 _UNIX = 9e8  # s since 1970: no run begins 28 years after its start, so larger times are dates
@@ -188,7 +188,7 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
         name, factor = match
         if name in matches:
             both = f"columns `{matches[name][0]}` and `{header}`"
-            raise FredError(f"{file.path}: {both} may both be `{name}`; keep one of them: {_without(source, [header])}")
+            raise FredError(f"{file.path}: {both} may both be `{name}`; keep one of them: {without_columns(source, [header])}")
         matches[name] = header, factor
     for column in kind.columns:
         instead = "length" in matches and column.holds == "times" and column.name != _of(kind, "times")[0]
@@ -200,10 +200,12 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
             if plain(header) in column.absolute:
                 change = f".assign({column.name}=lambda t: t['{header}'] / t['{header}'].median()).drop(columns=['{header}'])"
                 relative = f"`{header}` is no `{column.name}`, which is relative; divide it by that of the median"
-                raise FredError(f"{file.path}: {relative}: {_written(source, change)}")
+                raise FredError(f"{file.path}: {relative}: {written(source, change)}")
     if unknown:
         hints = [_hint(name, kind) for name in unknown]
-        raise FredError(f"{file.path} has a column {listed(hints)}; {kind.expected}; leave it out: {_without(source, unknown)}")
+        raise FredError(
+            f"{file.path} has a column {listed(hints)}; {kind.expected}; leave it out: {without_columns(source, unknown)}"
+        )
     if not any(name in matches for name in _of(kind, "numbers") + _of(kind, "times")):
         raise FredError(f"{file.path} has the columns {listed(file.header)}; {kind.expected}")
     return matches
@@ -250,29 +252,7 @@ def _renamed(file: File, kind: Kind, source: Content, matches: dict[str, tuple[s
     parts += [f"`{name}` is open" for name in missing]
     change = f".rename(columns={names})" if names else ""
     change += f".assign({missing[0]}=None)" if missing else ""
-    return f"if {' and '.join(parts)}: {_written(source, f'{change}[{columns}]')}"
-
-
-def _without(source: Content, names: Sequence[str]) -> str:
-    """Return a command that writes a table without some columns."""
-    return _written(source, f".drop(columns={list(names)})")
-
-
-def _written(source: Content, change: str) -> str:
-    """Return a command that reads a table with pandas, changes it, and writes it."""
-    path, load = source.path, "import pandas"
-    reader = f"pandas.read_csv('{path}', sep=None, engine='python')"
-    if source.kind == "parquet":
-        reader = f"pandas.read_parquet('{path}')"
-    elif source.head.lstrip()[:1] in ("[", "{"):
-        load = "import json, pandas"
-        try:
-            document, whole = json.loads(source.data), f"json.load(open('{path}'))"
-        except ValueError:
-            document, whole = [], f"[json.loads(line) for line in open('{path}')]"
-        lists = [key for key, value in document.items() if isinstance(value, list)] if isinstance(document, dict) else []
-        reader = f"pandas.json_normalize({whole}{f'[{lists[0]!r}]' if lists else ''}, sep='/')"
-    return f"`python -c \"{load}; {reader}{change}.to_csv('{path.stem}-2.csv', index=False)\"`"
+    return f"if {' and '.join(parts)}: {written(source, f'{change}[{columns}]')}"
 
 
 def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:
@@ -306,17 +286,10 @@ def _times(file: File, cells: dict[str, tuple[str, float]], is_plain: bool) -> d
         name, row = dated[error.row // len(texts[dated[0]])], error.row % len(texts[dated[0]])
         expected = f"{error.expected} in column `{cells[name][0]}`, as in other rows; found {quoted(texts[name][row])}"
         unclear = "told apart" in error.expected and is_plain
-        cure = f"; {_with_dates(file.path, [cells[name][0] for name in dated])}" if unclear else ""
+        cure = f"; {with_clear_dates(file.path, [cells[name][0] for name in dated])}" if unclear else ""
         raise FredError(f"{file.where(row)}: expected {expected}{cure}") from None
     read = dict(zip(dated, np.split(moments, len(dated)), strict=True)) if dated else {}
     return {name: read[name] if name in read else _lengths(file, *cells[name]) for name in cells}
-
-
-def _with_dates(path: Path, headers: Sequence[str]) -> str:
-    """Return a command that writes a table with dates whose months and days are clear."""
-    dates = f"t[{list(headers)}] = t[{list(headers)}].apply(pandas.to_datetime, dayfirst=True)"
-    read, write = f"t = pandas.read_csv('{path}', sep=None, engine='python')", f"t.to_csv('{path.stem}-2.csv', index=False)"
-    return f'if days come first, `python -c "import pandas; {read}; {dates}; {write}"`, otherwise with `dayfirst=False`'
 
 
 def _lengths(file: File, header: str, factor: float) -> Floats:
