@@ -226,11 +226,25 @@ def test_models_have_parameters_in_single_precision_and_an_output_for_each_class
 
 ROOMS = (  # from the top: each imports only from those below it
     *("commands", "diagnosis", "results", "fitting", "views", "running", "replay", "outcomes", "specification", "systems"),
-    *("protocols", "prediction", "learning", "timing", "cluster", "traces", "tables", "schedule", "components", "portable", "base"),
+    *(
+        "protocols",
+        "prediction",
+        "learning",
+        "timing",
+        "cluster",
+        "traces",
+        "tables",
+        "schedule",
+        "components",
+        "portable",
+        "base",
+    ),
     "record",  # a file that users copy
 )
 FORBIDDEN = {  # room -> libraries that it must not import
-    **dict.fromkeys(("specification", "outcomes", "traces", "tables", "cluster", "fitting", "diagnosis"), "jax jaxlib optax simpy"),
+    **dict.fromkeys(
+        ("specification", "outcomes", "traces", "tables", "cluster", "fitting", "diagnosis"), "jax jaxlib optax simpy"
+    ),
     **dict.fromkeys(("timing", "protocols"), "jax jaxlib optax"),
     **dict.fromkeys(("prediction", "learning", "replay"), "simpy"),
 }

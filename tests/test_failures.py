@@ -401,7 +401,10 @@ def test_failures_from_a_file(tmp_path: Path):
     file.write_text("worker,down,up\n0,3.5,5\n")
     job = {"file": str(file), "checkpoint": {"every_updates": 2}}
     assert updates(record("allreduce", job, {"updates": 4})) == [1, 2, 6, 7]
-    no_end, early = ("worker,down\n0,3.5\n", "no column `up`"), ("worker,down,up\n0,3,2\n", ":2: expected a worker's number")
+    no_end, early = (
+        ("worker,down\n0,3.5\n", "no column `up`"),
+        ("worker,down,up\n0,3,2\n", ":2: expected a `down`, and a later `up` or none; found 3 to 2 s"),
+    )
     for text, message in (no_end, early):
         file.write_text(text)
         with pytest.raises(FredError, match=message):

@@ -92,10 +92,10 @@ def test_empirical_refuses_what_is_not_a_trace(tmp_path):
     file = tmp_path / "trace.csv"
     for content, message in (
         (None, "cannot read"),
-        ("worker,secs\n0,1\n", "no column `seconds`; it has worker, secs"),
+        ("worker,secs\n0,1\n", "no column `seconds`; it has worker, secs: give one of them as `column`"),
         ("seconds\n1\nfast\n", r"trace.csv:3: expected a time in column `seconds`, a number; found 'fast'"),
         ("seconds,seconds\n1,2\n", r"trace.csv has 2 columns `seconds`"),
-        ("seconds\n0,5\n", r"trace.csv:2: found 2 fields; expected 1, .*decimals are written with a point"),
+        ("seconds\n0,5\n", r"trace.csv:2: found 2 fields; expected 1, .* a decimal comma needs another delimiter"),
         ("seconds\nnan\n", r"trace.csv:2: expected a duration"),
         ("seconds\n", r"trace.csv has no rows"),
         ("seconds\n1\n1_0\n", r"trace.csv:3: expected a time .*found '1_0'"),

@@ -314,7 +314,7 @@ def test_a_file_is_the_table_that_it_holds(tmp_path):
 
 def test_wrong_files_and_options_are_refused(tmp_path):
     for options, message in (
-        ("a,b\n1,2\n", "column `a`, which nothing reads; expected speed"),
+        ("speed,a\n1,2\n", "column `a`, which nothing reads; expected speed, upload, download"),
         ("speed\n0\n", "expected positive numbers; found 0"),
         ("speed\n", "no devices|no rows|empty"),
         ({"devices": {}}, "expected `kinds`"),

@@ -300,7 +300,7 @@ def test_wrong_prices_are_refused(tmp_path):
         ({"servers": [{"servers": [1]}]}, "`servers` names 1 in `servers`; there are 1, numbered from 0"),
         ({"per_gb": [[0.1]]}, "`per_gb` has rows of 1 numbers; expected a number, as there are no `network.regions`"),
         ({"per_tb": 1}, "unknown key `per_tb`; did you mean `per_gb`?"),
-        ("begin,price\n0,1\n", "has no column `per_hour`; it has begin, price; expected begin, per_hour"),
+        ("begin,cost\n0,1\n", "has no column `per_hour`; it has begin, cost; expected begin, per_hour"),
         ("begin,per_hour\n0,-1\n", "spot.csv:2: expected a time from 0 s on and a price; found 0 and -1"),
         ("begin,per_hour\n10,1\n", "the first step begins at 10 s; expected 0"),
     ):

@@ -136,7 +136,7 @@ def test_tables_may_be_files(tmp_path):
     assert read is not None and read.regions is not None
     assert read.regions.bandwidth == ((1e6, 2e5), (3e5, 1e6))
     (tmp_path / "widths.csv").write_text("1e6, 2e5\n3e5,narrow\n")
-    with pytest.raises(FredError, match=r"widths.csv:2: expected numbers with commas"):
+    with pytest.raises(FredError, match=r"widths.csv:2: found 'narrow'; expected rows of numbers with commas"):
         make_run(cluster={"workers": 4, "network": network})
 
 

@@ -73,7 +73,7 @@ class TestSessions:
             (
                 "a.csv",
                 "member,begin,end\nx,1,1\n",
-                "csv:2: expected a member, a begin from 0 s on, and a later end; found 1 to",
+                "csv:2: expected a `begin`, and a later `end` or none; found 1 to 1 s",
             ),
             ("a.csv", "member,begin,end\nx,0,2\n,0,2\n", "a.csv:3: expected a member"),
             ("a.csv", "member,begin,end\n", "a.csv"),

@@ -138,6 +138,18 @@ def test_rows_of_one_value_are_chosen_and_keep_their_places(tmp_path):
         file.restrict({"rank": "7"})
 
 
+def test_a_single_column_may_have_units_after_spaces(tmp_path):
+    (tmp_path / "a.csv").write_text("delay\n250 ms\n0.5 s\n")
+    assert opened_path(tmp_path / "a.csv").columns([], ["delay"])[1]["delay"].tolist() == [0.25, 0.5]
+    (tmp_path / "a.csv").write_text("rate\n250 kB/s\n2 MB/s\n")
+    file = opened_path(tmp_path / "a.csv")
+    assert file.quantities("rate", {"kB/s": 1e3, "MB/s": 1e6}).tolist() == [250_000, 2_000_000]
+    with pytest.raises(
+        FredError, match=r"a.csv:2: expected a number, or one with a unit such as m in column `rate`; found '250 kB/s'"
+    ):
+        file.quantities("rate", {"m": 1.0})
+
+
 @pytest.mark.parametrize(
     ("cells", "row"),
     [(["1,633", "2,100"], 0), (["408 ms", "409"], 1), (["5 parsecs"], 0), (["1_000"], 0), (["1.5", "fast"], 1), (["12 34"], 0)],
@@ -151,6 +163,7 @@ def test_a_number_that_may_mean_two_things_is_refused(cells, row):
 def test_dates_of_many_forms_are_the_same_moment():
     dates = ["2026-05-03T10:00:00Z", "2026-05-03 10:00", "2026/05/03 10:00:00.0", "2026-05-03T12:00:00+02:00", "20260503"]
     assert np.ptp(quantities.moments(dates[:-1])) == 0
+    assert quantities.moments(["2025-06-21 8:54", "2025-06-21T08:54", "6/21/2025 8:54"]).tolist() == [1750496040.0] * 3
     assert quantities.moments(["21/6/2025 10:54", "1/7/2025 10:54 AM"]).tolist() == [1750503240.0, 1751367240.0]
     with pytest.raises(quantities.CellError, match="day and month can be told apart"):
         quantities.moments(["6/7/2025 10:54", "5/7/2025 10:54"])

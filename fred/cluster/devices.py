@@ -25,10 +25,46 @@ from fred.cluster.latency import AnyLatency, Positive
 from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component
 from fred.components.input_path import InputPath
-from fred.tables.small_tables import read_table
+from fred.tables.named_units import BANDWIDTHS, bandwidth_in
+from fred.tables.small_tables import Column, read_table
+from fred.tables.small_tables import Kind as _Kind
 
 Way = Literal["upload", "download"]
 _COLUMNS = ("speed", "upload", "download")
+_LEAST = 1000.0  # bytes/s: a table below it has other units, and does not name them
+_RATES = ("flops", "gflops", "tflops", "mips", "ghz", "mhz", "samples_per_second", "throughput", "images_per_second")
+_UNIT = "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (bytes) or 5 Mbit/s"
+_TABLE = _Kind(
+    "devices",
+    (
+        Column("device", "names", ("name", "model", "kind", "type", "phone", "client", "client_id", "device_id"), needed=False),
+        Column(
+            "speed",
+            "numbers",
+            ("speedup", "relative_speed", "speed_factor", "compute_speed", "cpu_speed"),
+            False,
+            "times the usual",
+            lambda unit: None,
+            absolute=_RATES,
+        ),
+        *(
+            Column(
+                way,
+                "numbers",
+                others,
+                False,
+                "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (bytes) or 5 Mbit/s",
+                bandwidth_in,
+                BANDWIDTHS,
+            )
+            for way, others in (
+                ("upload", ("uplink", "upload_bandwidth", "upload_speed", "upload_rate", "uplink_bandwidth", "ul")),
+                ("download", ("downlink", "download_bandwidth", "download_speed", "download_rate", "downlink_bandwidth", "dl")),
+            )
+        ),
+    ),
+    "0.5,200000,1000000",
+)
 _MOST = 100_000  # kinds; all of them are stored in every manifest
 
 
@@ -43,15 +79,16 @@ class Kind(Component):
 class Devices(Component):
     """The devices of the workers: of `kinds` that a table lists, or with numbers drawn from distributions.
 
-    Collectives among workers with bandwidths of their own need `sharing: fair` in `network`. A file is a CSV with a line for
-    each kind and the columns `speed`, `upload` and `download` (bytes/s), or some of them. The draws do not depend on the run's
+    Collectives among workers with bandwidths of their own need `sharing: fair` in `network`. A file is a table with a row
+    for each kind and the columns `speed`, `upload` and `download` (bytes/s, or units as in `upload_mbps`), or some of them; or
+    FedScale's device capacities. The draws do not depend on the run's
     seed, so all seeds have the same devices.
     """
 
     kinds: tuple[Kind, ...] = Field(
         default=(), description="kinds of devices; or give `file`, or distributions", examples=[[{}]]
     )
-    file: InputPath | None = Field(default=None, description="CSV file of the kinds, relative to the scenario file")
+    file: InputPath | None = Field(default=None, description="table of the kinds, relative to the scenario file")
     assignment: Literal["drawn", "in-order"] = Field(
         default="drawn",
         description="kind of worker i: a random one, or the i-th, where further workers start over with the first",
@@ -130,14 +167,19 @@ def _drawn(what: str, law: Any, workers: int) -> list[float]:
 
 
 def _kinds(path: Path) -> list[dict[str, float]]:
-    """Return the kinds in a CSV file. Raises FredError."""
-    file, _, numbers = read_table(path, [], _COLUMNS, optional=_COLUMNS)
+    """Return the kinds in a file. Raises FredError."""
+    table = read_table(path, _TABLE)
+    file, numbers = table.file, table.numbers
     columns = (column.tolist() for column in numbers.values())
     rows = [dict(zip(numbers, row, strict=True)) for row in zip(*columns, strict=True)]
     for place, row in enumerate(rows):
         if not all(0 < number < math.inf for number in row.values()):
-            found = listed([f"{number:g}" for number in row.values()])
-            raise FredError(f"{file.where(place)}: expected positive numbers; found {found}")
-    if not rows:
-        raise FredError(f"{path} has no devices")
+            values = listed([f"{number:g}" for number in row.values()])
+            raise FredError(f"{file.where(place)}: expected positive numbers; found {values}")
+    for way in set(numbers) & set(file.header) - {"speed"}:
+        if (most := float(numbers[way].max())) < _LEAST:
+            raise FredError(
+                f"{path}: column `{way}` has at most {most:g} bytes/s; if it is in Mbit/s, name it `{way}_mbps`; if it is not, "
+                f"`{way}_Bps`"
+            )
     return rows

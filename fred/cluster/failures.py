@@ -13,8 +13,8 @@ Example: four workers, of which one fails every two hours; a checkpoint every te
     [[0], [1], [2], [3]]
 """
 
-import math
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,15 +25,37 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, model
 from fred.base.errors import FredError
 from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency
+from fred.cluster.record_begin import Dated, begin_of
 from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component, Count, Duration, Time, Whole
 from fred.components.input_path import InputPath
-from fred.components.limits import MOST_BYTES
-from fred.tables.small_tables import read_table
+from fred.components.limits import LONGEST, MOST_BYTES
+from fred.tables.common_names import BEGINS, ENDS, MACHINES
+from fred.tables.small_tables import Column, Kind, intervals, numbers_of, read_table, tell_order
 
 _AT_ONCE = Constant(seconds=0.0)
 _MOST = 100_000  # recorded failures; all of them are stored in every manifest
-_COLUMNS = ("worker", "down", "up")
+_RETURNS = ("recovery", "recovery_time", "repair", "repair_time", "up_time", "uptime", "back")
+_KIND = Kind(
+    "failures",
+    (
+        Column("worker", "names", MACHINES),
+        Column(
+            "down",
+            "times",
+            ("down_at", "down_since", "failed", "failed_at", "failure", "failure_time", *BEGINS),
+            if_dates=("down_time", "downtime"),
+        ),
+        Column(
+            "up",
+            "times",
+            ("up_at", "repaired", "repaired_at", "fixed", "recovered", "recovered_at", "restored", *ENDS),
+            if_dates=_RETURNS,
+        ),
+        Column("length", "lengths", ("duration", "downtime", "down_time", "outage_duration"), needed=False),
+    ),
+    "gpu-3,600,1500",
+)
 _CARRIED = ("to", "bytes", "store_bandwidth", "blocking")  # options of checkpoints that the network carries
 _Recorded = tuple[Whole, Time, Time]  # worker, down and up, s
 
@@ -144,7 +166,7 @@ class Checkpoint(Component):
         return self
 
 
-class Failures(Component):
+class Failures(Dated):
     """Failures that stop the whole job. It starts again from its last checkpoint, once all workers have a machine.
 
     A failure is detected, and broken machines wait for a repair crew. Each broken machine is replaced by a spare, or else by
@@ -154,7 +176,11 @@ class Failures(Component):
     """
 
     causes: tuple[Cause, ...] = Field(default=(), description="causes of failures, which act independently of each other")
-    file: InputPath | None = Field(default=None, description="CSV file of recorded failures, `worker,down,up` in s")
+    file: InputPath | None = Field(
+        default=None,
+        description="table of recorded failures, `worker,down,up` in s or as dates; or a record of "
+        "Slurm's `sacct`, LANL, the Failure Trace Archive, or gcloud",
+    )
     recorded: tuple[_Recorded, ...] = Field(
         default=(), description="recorded failures: worker, down and up, s", examples=[[[0, 60, 90]]]
     )
@@ -197,7 +223,8 @@ class Failures(Component):
             raise ValueError("give `recorded` or `file`, not both")
         path = InputPath.of(options["file"], info).located()
         try:
-            return {**{key: value for key, value in options.items() if key != "file"}, "recorded": _recorded(path)}
+            others = {key: value for key, value in options.items() if key not in ("file", "from")}
+            return {**others, "recorded": _recorded(path, begin_of(options))}
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -228,7 +255,8 @@ class Failures(Component):
         failing = {"recorded": [row[0] for row in self.recorded], "at_updates": [row[1] for row in self.at_updates]}
         for name, numbers in failing.items():
             if (worker := max(numbers, default=-1)) >= workers:
-                raise ValueError(f"there are {workers} workers, numbered from 0; `{name}` names {worker}")
+                cure = "" if name != "recorded" else f"; give `workers: {worker + 1}`, or a file with names in place of numbers"
+                raise ValueError(f"there are {workers} workers, numbered from 0; `{name}` names {worker}{cure}")
         if not region_of and any(cause.of == "regions" for cause in self.causes):
             raise ValueError("`of: regions` needs `network.regions`")
         if node_of.max(initial=0) == 0 and any(cause.of == "nodes" for cause in self.causes):
@@ -237,14 +265,13 @@ class Failures(Component):
             cause.domains(node_of, region_of)
 
 
-def _recorded(path: Path) -> list[tuple[int, float, float]]:
-    """Return the failures in a file. Raises FredError."""
-    file, _, numbers = read_table(path, [], _COLUMNS)
-    found = list(zip(*(numbers[name].tolist() for name in _COLUMNS), strict=True))
-    for row, (worker, down, up) in enumerate(found):
-        if not (worker >= 0 and worker.is_integer() and 0 <= down < up < math.inf):
-            raise FredError(
-                f"{file.where(row)}: expected a worker's number, a time down from 0 s on, and a later time up; "
-                f"found {worker:g}, {down:g} and {up:g}"
-            )
-    return [(int(worker), down, up) for worker, down, up in found]
+def _recorded(path: Path, begin: date | None) -> list[tuple[int, float, float]]:
+    """Return the failures in a file; those without an end last to the end of all runs. Raises FredError."""
+    table = read_table(path, _KIND, begin)
+    for row, name in enumerate(table.names["worker"]):
+        if not name:
+            raise FredError(f"{table.file.where(row)}: expected the number or the name of a worker; found none")
+    rows = intervals(table, "down", "up")
+    workers, order = numbers_of([table.names["worker"][row] for row, _, _ in rows], not table.is_record)
+    tell_order(path, order)
+    return [(worker, down, min(up, LONGEST)) for worker, (_, down, up) in zip(workers, rows, strict=True)]

@@ -18,7 +18,11 @@ from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.input_path import InputPath
-from fred.tables.opening import opened_path
+from fred.tables import quantities
+from fred.tables.content import content
+from fred.tables.named_units import split_unit
+from fred.tables.opening import opened
+from fred.tables.small_tables import read_seconds
 
 _MOST = 100_000  # durations; all of them are stored in every manifest
 
@@ -29,8 +33,11 @@ class Empirical(Latency):
     values: tuple[NonNegative, ...] = Field(
         default=(), description="durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]]
     )
-    csv: InputPath | None = Field(default=None, description="file with a header line, relative to the scenario file")
-    column: str = Field(default="seconds", description="column of `csv` with the durations, s")
+    csv: InputPath | None = Field(default=None, description="table with a header line, relative to the scenario file")
+    column: str = Field(
+        default="seconds",
+        description="column of `csv` with the durations: s, or the unit in its name or cells, as in `delay_ms`",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -69,10 +76,13 @@ class Empirical(Latency):
 def _read_column(path: Path, column: str) -> list[float]:
     """Return the numbers in one column of a CSV file. Raises ValueError with file and line of an invalid duration."""
     try:
-        file = opened_path(path)
+        file = opened(content(path), column)
         if column not in file.header:
-            raise ValueError(f"{path} has no column `{column}`; it has {listed(file.header)}")
-        seconds = file.columns([], [column])[1][column]
+            raise ValueError(f"{path} has no column `{column}`; it has {listed(file.header)}: give one of them as `column`")
+        if any(map(quantities.is_date, file.texts(column))):
+            raise ValueError(f"{path}: column `{column}` holds dates; expected durations")
+        factors = [*(factor for _, factor in split_unit(column, quantities.seconds_in)), quantities.seconds_in(column) or 1.0]
+        seconds = read_seconds(file, column, next((factor for factor in factors if factor != 1), 1.0))
         wrong = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
         if len(wrong):
             found = "none" if np.isnan(seconds[wrong[0]]) else f"{seconds[wrong[0]]:g}"

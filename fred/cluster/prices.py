@@ -15,7 +15,9 @@ Example: two kinds of workers, of which the second has a spot price that falls a
     {'total': 13.9, 'workers': 13.5, 'servers': 0.4, 'traffic': 0.0, 'electricity': 0.0}
 """
 
+import warnings
 from collections.abc import Sequence
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -26,13 +28,43 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, 
 
 from fred.base.errors import FredError
 from fred.base.words import listed
+from fred.cluster.record_begin import Dated
 from fred.components.component import Component, Power, Price, Time, Whole
 from fred.components.input_path import InputPath
-from fred.tables.small_tables import read_table
+from fred.tables.common_names import BEGINS
+from fred.tables.named_units import price_in
+from fred.tables.small_tables import Column, Kind, read_table
 
 Step = tuple[Time, Price]  # a time, s; the price per hour from then on
 _MOST = 100_000  # steps of a price; all of them are stored in every manifest
-_COLUMNS = ("begin", "per_hour")
+_KIND = Kind(
+    "prices",
+    (
+        Column(
+            "begin",
+            "times",
+            (*BEGINS, "timestamp", "time", "date", "datetime", "valid_from", "effective_from", "effective_date"),
+        ),
+        Column(
+            "per_hour",
+            "numbers",
+            (
+                "price",
+                "spot_price",
+                "price_per_hour",
+                "hourly_price",
+                "hourly",
+                "usd_per_hour",
+                "cost_per_hour",
+                "rate_per_hour",
+            ),
+            unit="any currency",
+            factor=price_in,
+            units=dict.fromkeys(("USD", "usd", "EUR", "eur"), 1.0),
+        ),
+    ),
+    "3600,0.9",
+)
 _by_form = Discriminator(
     lambda price: "[list]" if isinstance(price, list | tuple) else "[number]"
 )  # so that one error is reported
@@ -54,13 +86,14 @@ class Place(NamedTuple):
     region: NDArray[np.int64]
 
 
-class Machines(Component):
+class Machines(Dated):
     """The price of some machines."""
 
     per_hour: Annotated[_Number | _Steps, _by_form] = Field(
         default=0.0,
         description="price of a machine per hour, in any currency; or steps of a spot price, each the time from which it "
-        "holds, s, and the price, as [[0, 1.2], [3600, 0.9]]; or a CSV file of them with the columns `begin` and `per_hour`",
+        "holds, s, and the price, as [[0, 1.2], [3600, 0.9]]; or a table of them with the columns `begin` (s, or dates) and "
+        "`per_hour`, or what `aws ec2 describe-spot-price-history` prints",
         json_schema_extra=_or_a_file,
     )
     regions: tuple[Whole, ...] = Field(
@@ -78,7 +111,7 @@ class Machines(Component):
         if not isinstance(price, str | Path):
             return price
         try:
-            return _read(InputPath.of(price, info).located())
+            return _read(InputPath.of(price, info).located(), info.data.get("from"))
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -218,11 +251,19 @@ def _known(kind: str, of: str, numbers: Sequence[int], size: int) -> None:
         raise ValueError(f"`{kind}` names {max(numbers)} in `{of}`; {there}")
 
 
-def _read(path: Path) -> list[Step]:
-    """Return the steps of a price in a CSV file. Raises FredError."""
-    file, _, numbers = read_table(path, [], _COLUMNS)
-    begins, prices = (numbers[name] for name in _COLUMNS)
-    for row, (begin, price) in enumerate(zip(begins.tolist(), prices.tolist(), strict=True)):
-        if not (begin >= 0 and 0 <= price < np.inf):
-            raise FredError(f"{file.where(row)}: expected a time from 0 s on and a price; found {begin:g} and {price:g}")
-    return list(zip(begins.tolist(), prices.tolist(), strict=True))
+def _read(path: Path, begin: date | None) -> list[Step]:
+    """Return the steps of a price in a file, in order. Raises FredError."""
+    table = read_table(path, _KIND, begin)
+    begins, prices = table.numbers["begin"], table.numbers["per_hour"]
+    for row in np.flatnonzero(~(np.isfinite(begins) & (prices >= 0) & (prices < np.inf))):
+        raise FredError(
+            f"{table.file.where(int(row))}: expected a time from 0 s on and a price; found {begins[row]:g} and {prices[row]:g}"
+        )
+    order = np.argsort(begins, kind="stable")
+    if not np.array_equal(order, np.arange(len(order))):
+        warnings.warn(f"{path}: the rows are not in the order of time; FRED has sorted them", stacklevel=2)
+    steps = list(zip(begins[order].tolist(), prices[order].tolist(), strict=True))
+    before = [price for time, price in steps if time <= 0]
+    if begin is not None and not before:
+        raise FredError(f"{path}: the first price begins {steps[0][0]:g} s after the date that `from` names: give a later one")
+    return [(0.0, before[-1]), *((time, price) for time, price in steps if time > 0)] if before else steps

@@ -3,6 +3,7 @@
 Point-to-point messages follow HALoS's simulator [Kim et al. 2025, arXiv:2506.04531]; a ring is as fast as its slowest link.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,12 +12,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from fred.base import inputs
 from fred.base.errors import FredError
 from fred.cluster.collectives import one_way
 from fred.components.component import Component, Time, Whole
 from fred.components.input_path import InputPath
+from fred.tables.named_units import BANDWIDTHS, bandwidth_in
+from fred.tables.quantities import seconds_in
+from fred.tables.square_tables import read_square
 
+_NAMES = {
+    "bandwidth": ("bandwidth", "throughput", "rate", "speed", "bw"),
+    "latency": ("latency", "delay", "one_way", "one_way_delay"),
+}
+_LEAST_BANDWIDTH, _MOST_LATENCY = 1000.0, 10.0  # bytes/s, s: beyond them a table has other units, and does not name them
 MOST_REGIONS = 12  # the search for the best ring is exponential in their number
 _Widths = tuple[tuple[Annotated[float, Field(gt=0)], ...], ...]
 _Seconds = tuple[tuple[Time, ...], ...]
@@ -26,8 +34,9 @@ class Regions(Component):
     """The regions of workers and servers, with bandwidth (bytes/s) and latency (s) from each region (row) to each (column).
 
     The diagonal applies between workers of one region. Each worker has its own link to each region, so messages of
-    different workers do not slow each other down. Both tables may be CSV files. All allreduces use the `collective` given
-    here, whatever a protocol asks for.
+    different workers do not slow each other down. Both tables may be files: rows of numbers, or a row for
+    each pair, such as `from,to,bandwidth_mbps,latency_ms`. All allreduces use the `collective` given here, whatever a protocol
+    asks for.
 
     Example: two regions with a narrow link between them. A ring of four workers takes six messages of a quarter of the
     model at the speed of that link:
@@ -39,10 +48,10 @@ class Regions(Component):
     """
 
     bandwidth: _Widths = Field(
-        description="bandwidth from each region to each, bytes/s; or a CSV file", examples=[[[1.0e8, 1.0e6], [1.0e6, 1.0e8]]]
+        description="bandwidth from each region to each, bytes/s; or a file of it", examples=[[[1.0e8, 1.0e6], [1.0e6, 1.0e8]]]
     )
     latency: _Seconds | None = Field(
-        default=None, description="latency from each region to each, s; or a CSV file of it; absent: the network's"
+        default=None, description="latency from each region to each, s; or a file of it; absent: the network's"
     )
     workers: tuple[Whole, ...] = Field(default=(), description="region of each worker; absent: equal numbers in each, in order")
     servers: Whole | tuple[Whole, ...] = Field(default=0, description="region of all servers, or of each")
@@ -54,7 +63,7 @@ class Regions(Component):
     @field_validator("bandwidth", "latency", mode="before")
     @classmethod
     def _from_a_file(cls, table: Any, info: ValidationInfo) -> Any:
-        return _numbers(InputPath.of(table, info).located()) if isinstance(table, str | Path) else table
+        return _read(InputPath.of(table, info).located(), str(info.field_name)) if isinstance(table, str | Path) else table
 
     @model_validator(mode="after")
     def _square(self) -> "Regions":
@@ -210,18 +219,24 @@ def _best_ring(links: tuple[tuple[float, ...], ...]) -> tuple[float, tuple[int, 
     return min((max(known, links[way[-1]][0]), way) for known, way in whole)
 
 
-def _numbers(path: Path) -> list[list[float]]:
-    """Return the rows of a CSV file of numbers. Raises ValueError with file and line."""
-    rows = []
+def _read(path: Path, name: str) -> list[list[float]]:
+    """Return a table of bandwidths, bytes/s, or latencies, s. Raises ValueError."""
+    is_bandwidth = name == "bandwidth"
+    factor, units = (bandwidth_in, BANDWIDTHS) if is_bandwidth else (seconds_in, {})
     try:
-        lines = inputs.text(path).splitlines()
+        rows = read_square(path, _NAMES[name], factor, units)
     except FredError as error:
         raise ValueError(str(error)) from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            rows.append([float(each) for each in line.split(",")])
-        except ValueError:
-            raise ValueError(f"{path}:{number}: expected numbers with commas between them, such as 1e8, 2.5e6") from None
+    within, unit = ("5 Gbit/s", "bytes/s") if is_bandwidth else ("35 ms", "s")
+    for region, row in enumerate(rows):
+        if not is_bandwidth and region < len(row) and math.isnan(row[region]):
+            row[region] = 0.0
+    for i, row in enumerate(rows):
+        if missing := [j for j, value in enumerate(row) if math.isnan(value)]:
+            raise ValueError(
+                f"{path}: no {name} from region {i} to region {missing[0]}; expected one between each two, in {unit}"
+            )
+    values = [value for i, row in enumerate(rows) for j, value in enumerate(row) if i != j]
+    if values and (max(values) < _LEAST_BANDWIDTH if is_bandwidth else min(values) >= _MOST_LATENCY):
+        raise ValueError(f"{path}: a {name} of {values[0]:g} {unit} is unlikely: write units in the cells, such as {within}")
     return rows

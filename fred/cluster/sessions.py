@@ -11,33 +11,50 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from fred.base import inputs, streams
+from fred.base import streams
 from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, Span, Who
+from fred.cluster.record_begin import Dated, begin_of
 from fred.components.component import Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST
-from fred.tables.small_tables import read_table
+from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
+from fred.tables.content import Content, content
+from fred.tables.records import record_of
+from fred.tables.small_tables import Column, Kind, intervals, read_table
 
 _LONGER = "give longer `sessions`"
 _MOST = 100_000  # sessions; all of them are stored in every manifest
+_COUNTS = '{"metadata": {"gap_seconds": 300}, "data": [4, 4, 3]}: a distance in s, and numbers of machines'
+_KIND = Kind(
+    "sessions",
+    (
+        Column("member", "names", MACHINES),
+        Column("begin", "times", (*BEGINS, *ARRIVALS, "available_from")),
+        Column("end", "times", (*ENDS, *DEPARTURES, "available_until")),
+        Column("length", "lengths", ("duration", "uptime", "up_time"), needed=False),
+    ),
+    "phone-3,600,1500",
+)
 _Session = tuple[Time, Time]  # begin and end, s
 _OfMember = Annotated[tuple[_Session, ...], Field(min_length=1)]
 
 
-class Sessions(Fault):
+class Sessions(Dated, Fault):
     """Workers that are available in recorded sessions only, such as spot machines or phones.
 
-    A file is a CSV with the columns `member`, `begin` and `end` (s), a line for each session; or JSON with the number of
-    available machines at equal distances, `{"metadata": {"gap_seconds": 300}, "data": [4, 4, 3]}`, as records of spot machines
-    have it. There the last machine to come is the first to go.
+    A file is a table with the columns `member`, `begin` and `end` (s, or dates), a row for each session; or JSON with the
+    number of available machines at equal distances, `{"metadata": {"gap_seconds": 300}, "data": [4, 4, 3]}`, as records of
+    spot machines have it. There the last machine to come is the first to go. Traces of Plato, FedScale, FLASH and the Failure
+    Trace Archive are read, too.
 
     The record begins again after its end. Its sessions are stored in the manifest.
     """
@@ -47,7 +64,7 @@ class Sessions(Fault):
         description="begin and end of each session, s, for each member; or give `file`",
         examples=[[[[0, 60]], [[30, 90]]]],
     )
-    file: InputPath | None = Field(default=None, description="CSV or JSON file of the sessions, relative to the scenario file")
+    file: InputPath | None = Field(default=None, description="table or record of the sessions, relative to the scenario file")
     length: Duration | None = Field(
         default=None, description="time after which the record begins again, s; absent: its last end"
     )
@@ -66,9 +83,9 @@ class Sessions(Fault):
         if options.get("sessions"):
             raise ValueError("give `sessions` or `file`, not both")
         path = InputPath.of(options["file"], info).located()
-        others = {key: value for key, value in options.items() if key != "file"}
+        others = {key: value for key, value in options.items() if key not in ("file", "from")}
         try:
-            return {**_read_file(path), **others}
+            return {**_read_file(path, begin_of(options)), **others}
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -194,22 +211,33 @@ def _gaps(sessions: Sequence[tuple[float, float]], length: int) -> list[Span]:
     return [*found, (until, length)] if until < length else found
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path, begin: date | None) -> dict[str, Any]:
     """Return the options that a file gives: `sessions`, and `length` if it has one. Raises FredError."""
-    return _read_counts(path) if path.suffix == ".json" else {"sessions": _read_sessions(path)}
-
-
-def _read_counts(path: Path) -> dict[str, Any]:
-    expected = 'expected {"metadata": {"gap_seconds": 300}, "data": [4, 4, 3]}: a distance in s, and numbers of machines'
+    file = content(path)
+    if file.head.lstrip().startswith("{") and ('"gap_seconds"' in file.head or '"metadata"' in file.head):
+        if begin is not None:
+            raise FredError(f"{path} has no dates, and the scenario counts times `from` one: leave `from` out")
+        return _read_counts(file)
     try:
-        content = json.loads(inputs.text(path))
-        gap, counts = content["metadata"]["gap_seconds"], content["data"]
+        return _read_sessions(path, begin)
+    except FredError as error:
+        if file.name.endswith(".json") and record_of(file, _KIND.name) is None:
+            raise FredError(f"{error}, with member, begin and end; or expected {_COUNTS}") from None
+        raise
+
+
+def _read_counts(file: Content) -> dict[str, Any]:
+    path = file.path
+    try:
+        document = json.loads(file.data)
+        gap, counts = document["metadata"]["gap_seconds"], document["data"]
+        counts = [int(count) if isinstance(count, float) and count.is_integer() else count for count in counts]
         right = type(gap) in (int, float) and all(type(count) is int and count >= 0 for count in counts)
         right = right and gap >= 1 / NANOSECONDS and gap * len(counts) <= LONGEST
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         right = False
     if not right:
-        raise FredError(f"{path}: {expected}")
+        raise FredError(f"{path}: expected {_COUNTS}")
     if not any(counts):
         raise FredError(f"{path}: no machine is ever available")
     number = sum(max(0, later - count) for count, later in pairwise([0, *counts]))
@@ -218,16 +246,18 @@ def _read_counts(path: Path) -> dict[str, Any]:
     return {"sessions": spans_of_counts(counts, gap), "length": float(gap * len(counts))}
 
 
-def _read_sessions(path: Path) -> list[list[tuple[float, float]]]:
-    file, labels, numbers = read_table(path, ["member"], ["begin", "end"])
-    found: dict[int, list[tuple[float, float]]] = {}
-    for row, member in enumerate(labels["member"].codes.tolist()):
-        begin, end = float(numbers["begin"][row]), float(numbers["end"][row])
-        if member < 0 or not 0 <= begin < end < math.inf:
+def _read_sessions(path: Path, begin: date | None) -> dict[str, Any]:
+    """Return the sessions in a table; those without an end last to the end of the record. Raises FredError."""
+    table = read_table(path, _KIND, begin)
+    rows, members = intervals(table, "begin", "end"), table.names["member"]
+    whole = table.length or max(max(first, last if last < math.inf else 0.0) for _, first, last in rows)
+    sessions: dict[str, list[tuple[float, float]]] = {}
+    for row, first, last in rows:
+        if not members[row]:
+            raise FredError(f"{table.file.where(row)}: expected a member, by number or name; found none")
+        if first >= whole:
             raise FredError(
-                f"{file.where(row)}: expected a member, a begin from 0 s on, and a later end; found {begin:g} to {end:g}"
+                f"{table.file.where(row)}: the session begins with the end of the record, {whole:g} s: give its end"
             )
-        found.setdefault(member, []).append((begin, end))
-    if not found:
-        raise FredError(f"{path} has no sessions")
-    return list(found.values())
+        sessions.setdefault(members[row], []).append((first, min(last, whole)))
+    return {"sessions": list(sessions.values())} | ({"length": table.length} if table.length else {})

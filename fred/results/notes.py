@@ -73,7 +73,7 @@ def objections(outcome: Tables) -> list[str]:
     doubts = dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts()))
     unchosen = f"no point of its sweep has a finite {outcome.scenario.criterion.column} with all seeds, so none is the best"
     without = [f"{run}: {unchosen}" for run in outcome.without_best]
-    return [*doubts, *without, *_divergences(outcome), *_standstills(outcome.summary)]
+    return [*doubts, *without, *_divergences(outcome), *_standstills(outcome.summary), *_unused(outcome)]
 
 
 def _divergences(outcome: Tables) -> list[str]:
@@ -114,3 +114,18 @@ def _standstills(summary: pd.DataFrame) -> list[str]:
         f"{name} stands still with {len(rows)} of {(summary['name'] == name).sum()} seeds: {rows['standstill'].iloc[0]}"
         for name, rows in still.groupby("name", sort=False)
     ]
+
+
+def _unused(outcome: Tables) -> list[str]:
+    """Return one warning for each record of failures or sessions of which no event lies within a run."""
+    lines = []
+    for each in outcome.outcomes:
+        end, cluster = float(each.summary["virtual_seconds"]), each.run.cluster
+        failures = [down for _, down, _ in cluster.failures.recorded] if cluster.failures else []
+        sessions = [getattr(fault, "sessions", ()) for fault in cluster.faults]
+        times = [time for members in sessions for member in members for session in member for time in session if time > 0]
+        for event, moments in (("failure", failures), ("begin or end of a session", times)):
+            if moments and min(moments) > end:
+                missed = f"the first comes after {min(moments):g} s, the run ends after {end:g} s"
+                lines.append(f"{each.name}: no recorded {event} lies within the run; {missed}")
+    return list(dict.fromkeys(lines))

@@ -25,6 +25,7 @@ from fred.tables.content import Content
 from fred.tables.text_layout import Layout, layout_of
 
 Floats = NDArray[np.float64]  # NaN: missing
+TRACE = "iteration,worker,seconds"  # columns that messages show if a reader names no others
 _MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "none", "-", "<NA>", "NaT"]
 _PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
 _WHOLE = re.compile(r"-?\d+\.0+")  # a whole number in a column with gaps
@@ -44,11 +45,13 @@ class File(ABC):
     Args:
         path: the file as messages name it.
         names: names of all columns.
+        example: names of columns that messages show.
 
     `notes` say how the table was read, in words.
     """
 
-    def __init__(self, path: Path, names: Sequence[str]):
+    def __init__(self, path: Path, names: Sequence[str], example: str = TRACE):
+        self._example = example
         self.path, self.names, self.notes = path, list(names), list[str]()
         self.header = [name for name in self.names if not _is_index(name)]
         self._kept: NDArray[np.int64] | None = None
@@ -96,6 +99,15 @@ class File(ABC):
         labels = self.columns([name], [])[0][name]
         names = [*labels.names, ""]
         return [names[code] for code in labels.codes.tolist()]
+
+    def quantities(self, name: str, units: Mapping[str, float]) -> Floats:
+        """Return a column of numbers with these units; a sign of a currency before them does not count.
+
+        Args:
+            name: name of the column.
+            units: factors by unit; a cell without a unit has factor 1.
+        """
+        return self._with_units(name, [text.lstrip("$€£ ") for text in self.texts(name)], units)
 
     def unit(self, name: str) -> str:
         """Return `s` for a column whose cells have units, and the unit that a row of units gives; otherwise an empty text.
@@ -145,17 +157,17 @@ class File(ABC):
                 return column.cast(pa.float64()).to_numpy().astype(np.float64)
         except pa.ArrowException:
             raise FredError(f"{self.path}: column `{name}` holds {column.type}; expected numbers") from None
-        return self._parsed(name, column.to_pylist())
+        return self._with_units(name, column.to_pylist(), None)
 
-    def _parsed(self, name: str, cells: Sequence[str | None]) -> Floats:
+    def _with_units(self, name: str, cells: Sequence[str | None], units: Mapping[str, float] | None) -> Floats:
         """Return the numbers in a column of text."""
         try:
             if name in self._moments:
                 return quantities.moments(cells)
-            values, unit, notes = quantities.numbers(cells, comma=self._comma)
+            values, unit, notes = quantities.numbers(cells, units, self._comma)
         except quantities.CellError as error:
             expected = f"a time in column `{name}`, {error.expected}"
-            expected = f"{error.expected} in column `{name}`" if name in self._moments else expected
+            expected = f"{error.expected} in column `{name}`" if units or name in self._moments else expected
             raise FredError(f"{self.where(error.row)}: expected {expected}; found {quoted(cells[error.row])}") from None
         self.notes += [f"{note} in `{name}`" for note in notes if f"{note} in `{name}`" not in self.notes]
         if unit:
@@ -164,12 +176,16 @@ class File(ABC):
 
     _comma = False  # True if a comma can only stand before decimals
 
+    def _cure(self) -> str:
+        """Return a command that adds the names of columns to a table without them."""
+        return ""
+
     def _check_header(self) -> None:
         if not self.names:
             raise FredError(f"{self.path} is empty; expected a line with the names of the columns, and rows below it")
         for name in self.header:
             if "." in name and quantities.is_number(name):
-                raise FredError(f"{self.path}: expected names of columns, such as iteration,worker,seconds; found {name}")
+                raise FredError(f"{self.path}: expected names of columns, such as {self._example}; found {name}{self._cure()}")
         for name, number in Counter(self.header).items():
             if number > 1:
                 raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names")
@@ -178,14 +194,20 @@ class File(ABC):
 class TextFile(File):
     """A table in text: values between commas, tabs, semicolons, bars or spaces, below a header line."""
 
-    def __init__(self, file: Content):
+    def __init__(self, file: Content, example: str = TRACE):
         self._content = file
-        self._layout: Layout = layout_of(file)
-        super().__init__(file.path, self._layout.names)
+        self._layout: Layout = layout_of(file, example)
+        super().__init__(file.path, self._layout.names, example)
         self._comma = self._layout.delimiter != ","
         self._look(self._layout.samples)
         self._units = dict(self._layout.units)
         self.notes += [*file.notes, *self._layout.notes]
+
+    def _cure(self) -> str:
+        example = self._example.replace(",", "\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ")
+        if len(self.names) != self._example.count(",") + 1:
+            return ""
+        return f"; put them first, in the order of your columns: `sed -i '1i {example}' {self.path}`"
 
     def _where(self, row: int) -> str:
         return f"{self.path}:{self._layout.line(self._content, row)}"

@@ -192,7 +192,11 @@ def _decoded(path: Path, data: bytes) -> Content:
 
 
 def _for_pandas(path: Path, kind: str) -> FredError:
+    read, name = f"pandas.{_BY_PANDAS[kind]}('{path}')", path.stem or path.name
+    command, written = f"{read}.to_csv('{name}.csv')", "CSV"
+    if kind == "pickle":  # of a table, or of dicts, as FedScale's
+        dumped = f"json.dump(d, open('{name}.json', 'w'), default=float)"
+        command, written = f"import json; d = {read}; d.to_json('{name}.json') if hasattr(d, 'to_json') else {dumped}", "JSON"
     return FredError(
-        f"cannot read {path}: it is a file of {kind}; write it as CSV: "
-        f"`python -c \"import pandas; pandas.{_BY_PANDAS[kind]}('{path}').to_csv('{path.stem}.csv')\"`"
+        f'cannot read {path}: it is a file of {kind}; write it as {written}: `python -c "import pandas; {command}"`'
     )

@@ -16,15 +16,16 @@ import pyarrow.parquet as pq
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.tables.columns import ArrowFile, File, TextFile, unreadable
+from fred.tables.columns import TRACE, ArrowFile, File, TextFile, unreadable
 from fred.tables.content import Content, content
 
 
-def opened(file: Content) -> File:
+def opened(file: Content, example: str = TRACE) -> File:
     """Open a table by what the file holds. Raises FredError for a file that holds none.
 
     Args:
         file: the content of the file.
+        example: names of columns that messages show.
     """
     try:
         if file.kind in _BINARY:
@@ -37,7 +38,7 @@ def opened(file: Content) -> File:
             return _lines(file)
         if re.match(r"\s*\[\s*\{", file.head):
             return _document(file)
-        return TextFile(file)
+        return TextFile(file, example)
     except (OSError, pa.ArrowException, sqlite3.Error) as error:
         raise unreadable(file.path, error) from error
 

@@ -27,7 +27,7 @@ _PARTS = re.compile(r"([\d.]+)\s*(days?|d|hours?|hrs?|h|minutes?|mins?|min|m|sec
 _CLOCK = re.compile(r"([-+]?)(?:P?(\d+)\s*(?:days?|d|-)[ ,]*)?(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?")
 _GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][-+]?\d+)?")
-_ISO = re.compile(r"\d{4}[-/]\d\d[-/]\d\d([ T]\d\d:?\d\d(:?\d\d([.,]\d+)?)?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)?")
+_ISO = re.compile(r"\d{4}[-/]\d\d[-/]\d\d([ T](\d\d:?|\d:)\d\d(:?\d\d([.,]\d+)?)?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)?")
 _DAY, _TIME = r"(\d{1,2})([/.])(\d{1,2})[/.](\d{4}|\d\d)", r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d+)?))?\s*([AaPp][Mm])?"
 _SLASHED = re.compile(rf"{_DAY}(?:[ ,T]+{_TIME})?")
 
@@ -164,6 +164,30 @@ def moments(cells: Sequence[str | None]) -> NDArray[np.float64]:
     return values
 
 
+def is_date(cell: str) -> bool:
+    """Return True for a date, with or without a time of day.
+
+    Args:
+        cell: text of the cell.
+
+    >>> [is_date(cell) for cell in ("2026-05-03", "6/21/2025", "2026-05-03 10:54", "20260503", "10:54")]
+    [True, True, True, False, False]
+    """
+    return bool(_ISO.fullmatch(cell.strip()) or _SLASHED.fullmatch(cell.strip()))
+
+
+def seconds_in(unit: str) -> float | None:
+    """Return the seconds in a unit of time; None for another word.
+
+    Args:
+        unit: the unit, such as `ms` or `hours`.
+
+    >>> seconds_in("ms"), seconds_in("hours"), seconds_in("mbps")
+    (0.001, 3600.0, None)
+    """
+    return _factor(unit, None)
+
+
 def unit_in(text: str) -> Unit | None:
     """Return the unit of time that a text names, as `[ms]` in a row of units; None if it names none.
 
@@ -254,7 +278,8 @@ def _moment(text: str, days_first: bool) -> float | None:
             return (moment + timedelta(seconds=float(match[7] or 0))).timestamp()
         if not _ISO.fullmatch(text):
             return None
-        moment = datetime.fromisoformat(text.replace("/", "-").replace("UTC", "+00:00").replace(" +", "+").replace(",", "."))
+        padded = re.sub(r"[ T](?=\d:)", " 0", text)  # 8:54
+        moment = datetime.fromisoformat(padded.replace("/", "-").replace("UTC", "+00:00").replace(" +", "+").replace(",", "."))
     except (ValueError, OverflowError):
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,49 +1,402 @@
 """Small tables that a scenario names: failures, sessions, prices, devices. Each names its columns; all share these checks."""
 
-from collections.abc import Collection, Sequence
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+import numpy as np
+
+from fred.base.errors import FredError, quoted
+from fred.base.words import briefly, listed
 from fred.components import registry
-from fred.tables.columns import File, Floats, Labels
-from fred.tables.opening import opened_path
+from fred.tables import quantities
+from fred.tables.columns import File, Floats
+from fred.tables.common_names import MACHINES
+from fred.tables.content import Content, content
+from fred.tables.named_units import Unit, plain, split_unit
+from fred.tables.opening import opened
+from fred.tables.records import record_of
+from fred.tables.table_commands import with_clear_dates, without_columns, written
+
+_LOOKED_AT = 20  # rows that tell whether a column has dates
+_UNIX = 9e8  # s since 1970: no run begins 28 years after its start, so larger times are dates
+_NO_UNIT: dict[str, float] = {"x": 1.0}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a kind of table has.
+
+    Args:
+        name: its name.
+        holds: `names`, `times` (s, or dates), `lengths` (durations), or `numbers`.
+        others: further names by which it is known, in lower case.
+        needed: True if the table must have it.
+        unit: unit of its numbers, as messages name it.
+        factor: function that returns the factor of a unit in the column's name.
+        units: factors of units in cells; empty: those of time.
+        if_dates: names that mean it only if its cells are dates, because they are durations otherwise.
+        absolute: names of quantities to which it is proportional.
+    """
+
+    name: str
+    holds: str
+    others: tuple[str, ...] = ()
+    needed: bool = True
+    unit: str = ""
+    factor: Unit = quantities.seconds_in
+    units: dict[str, float] = field(default_factory=dict)
+    if_dates: tuple[str, ...] = ()
+    absolute: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of table: its columns.
+
+    Args:
+        name: plural of what a row is, such as `failures`.
+        columns: its columns.
+        example: a row, as messages show it.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    example: str
+
+    @property
+    def header(self) -> str:
+        """Return the names of the columns, apart from those that replace others."""
+        return ",".join(column.name for column in self.columns if column.needed or column.holds == "numbers")
+
+    @property
+    def expected(self) -> str:
+        """Return what a table of this kind has, in words."""
+        units: dict[str, list[str]] = {}
+        for column in self.columns:
+            if column.holds in ("numbers", "times"):
+                unit = column.unit or "s from the begin of the run, or as dates"
+                units.setdefault(unit, []).append(f"`{column.name}`")
+        parts = [f"{' and '.join(names)} in {unit}" for unit, names in units.items()]
+        return f"expected {self.header.replace(',', ', ')}: {', '.join(parts)}; a row is such as {self.example}"
 
 
 class Table(NamedTuple):
-    """A table's columns, and its file, which names the place of a row."""
+    """A table's cells.
+
+    Args:
+        file: the table, which names the place of a row.
+        names: columns of names, with empty texts for missing ones.
+        numbers: columns of numbers and times, in s from the begin of the run; NaN for missing ones.
+        is_record: True if a tool wrote the table, whose names are not workers' numbers.
+        length: duration of the record, s; None: until its last time.
+    """
 
     file: File
-    labels: dict[str, Labels]
+    names: dict[str, list[str]]
     numbers: dict[str, Floats]
+    is_record: bool = False
+    length: float | None = None
 
 
-def read_table(path: Path, labels: Sequence[str], numbers: Sequence[str], optional: Collection[str] = ()) -> Table:
-    """Read a CSV file with these columns and no others.
+def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
+    """Read a table of a kind, from any file. Warn of all that was interpreted.
 
     Args:
         path: the file.
-        labels: columns of names.
-        numbers: columns of numbers; times are in s from the begin of the run.
-        optional: the columns among `numbers` that may be missing.
+        kind: the columns it must have.
+        begin: the date from which times count; None: the first time in the table.
 
-    Raises FredError for a missing or unknown column, and for dates in place of numbers.
+    Raises FredError for a missing or unknown column, for cells of another kind, and for dates that do not fit together.
     """
-    file, expected = opened_path(path), [*labels, *numbers]
-    for name in expected:
-        if name not in file.header and name not in optional:
-            raise FredError(f"{path} has no column `{name}`; it has {listed(file.header)}; expected {', '.join(expected)}")
-    for name in file.header:
-        if name not in expected:
-            hint = registry.nearest(name, expected)
-            raise FredError(f"{path} has a column `{name}`{hint or ', which nothing reads'}; expected {', '.join(expected)}")
-    present = [name for name in numbers if name in file.header]
-    if not present:
-        raise FredError(f"{path} has the columns {listed(file.header)}; expected some of {', '.join(expected)}")
-    for name in present:
-        if file.has_moments(name):
+    source = content(path)
+    record = record_of(source, kind.name)
+    file = record.table if record else opened(source, kind.header)
+    columns = _columns(file, kind, source)
+    notes = list(file.notes)
+    renamed = [
+        f"`{header}` read as `{name}`" + (f" times {factor:g}" if factor != 1 else "")
+        for name, (header, factor) in columns.items()
+        if plain(header) != name and not record
+    ]
+    notes += [f"column {', '.join(renamed)}"] if renamed else []
+    cells = {column.name: columns[column.name] for column in kind.columns if column.name in columns}
+    names = {name: file.texts(cells[name][0]) for name in _of(kind, "names") if name in cells}
+    numbers = {
+        column.name: _numbers(file, column, *cells[column.name])
+        for column in kind.columns
+        if column.holds == "numbers" and column.name in cells
+    }
+    times = _times(file, {name: cells[name] for name in _of(kind, "times") if name in cells}, record is None)
+    for name in _of(kind, "lengths"):
+        if name in cells:
+            times[name] = _lengths(file, *cells[name])
+    counted, said = _counted(file, times, begin, record.first if record else None)
+    notes += said
+    if notes:
+        warnings.warn(f"{path}: {'; '.join(notes)}", stacklevel=2)
+    return Table(file, names, numbers | counted, record is not None, record.length if record else None)
+
+
+def intervals(table: Table, first: str, last: str) -> list[tuple[int, float, float]]:
+    """Return the intervals of a table's rows, s: row, begin and end, infinite for those that are open.
+
+    Intervals before the run's begin are left out, and those in which it lies are cut.
+
+    Args:
+        table: the table.
+        first: name of the column with begins.
+        last: name of the column with ends, or of durations.
+
+    Raises FredError for a row without a begin, or whose end is not after its begin.
+    """
+    begins = table.numbers[first]
+    ends = table.numbers[last] if last in table.numbers else begins + table.numbers["length"]
+    ends = np.where(np.isnan(ends), math.inf, ends)
+    for row in np.flatnonzero(~(begins < ends) | ~np.isfinite(begins)):
+        raise FredError(
+            f"{table.file.where(int(row))}: expected a `{first}`, and a later `{last}` or none; "
+            f"found {begins[row]:g} to {ends[row]:g} s"
+        )
+    kept = [(row, max(0.0, begin), end) for row, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))]
+    kept = [(row, begin, end) for row, begin, end in kept if end > 0]
+    if not kept:
+        raise FredError(f"{table.file.path}: all {len(begins)} rows end before the run begins: give an earlier date as `from`")
+    if len(kept) < len(begins):
+        left_out = len(begins) - len(kept)
+        warnings.warn(f"{table.file.path}: {left_out} rows end before the run begins, and are left out", stacklevel=2)
+    return kept
+
+
+def _of(kind: Kind, holds: str) -> list[str]:
+    return [column.name for column in kind.columns if column.holds == holds]
+
+
+def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, float]]:
+    """Return the header and the factor of its unit for each column of a kind that the table has."""
+    matches: dict[str, tuple[str, float]] = {}
+    unknown = []
+    for header in file.header:
+        match = _match(file, header, kind)
+        if match is None:
+            unknown.append(header)
+            continue
+        name, factor = match
+        if name in matches:
+            both = f"columns `{matches[name][0]}` and `{header}`"
+            raise FredError(f"{file.path}: {both} may both be `{name}`; keep one of them: {without_columns(source, [header])}")
+        matches[name] = header, factor
+    for column in kind.columns:
+        instead = "length" in matches and column.holds == "times" and column.name != _of(kind, "times")[0]
+        if column.needed and column.name not in matches and not instead:
+            cure = _renamed(file, kind, source, matches, unknown)
+            raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}; {cure}")
+    for column in kind.columns:
+        for header in unknown:
+            if plain(header) in column.absolute:
+                change = f".assign({column.name}=lambda t: t['{header}'] / t['{header}'].median()).drop(columns=['{header}'])"
+                relative = f"`{header}` is no `{column.name}`, which is relative; divide it by that of the median"
+                raise FredError(f"{file.path}: {relative}: {written(source, change)}")
+    if unknown:
+        hints = [_hint(name, kind) for name in unknown]
+        raise FredError(
+            f"{file.path} has a column {listed(hints)}; {kind.expected}; leave it out: {without_columns(source, unknown)}"
+        )
+    if not any(name in matches for name in _of(kind, "numbers") + _of(kind, "times")):
+        raise FredError(f"{file.path} has the columns {listed(file.header)}; {kind.expected}")
+    return matches
+
+
+def _hint(header: str, kind: Kind) -> str:
+    """Describe an unknown column: the nearest name, or a unit that is not known."""
+    names = [column.name for column in kind.columns]
+    for name in names:
+        if plain(header).startswith(f"{name}_"):
+            return f"`{header}`, whose `{header[len(name) + 1 :]}` is no unit of `{name}`"
+    return f"`{header}`{registry.nearest(plain(header), names) or ', which nothing reads'}"
+
+
+def _match(file: File, header: str, kind: Kind) -> tuple[str, float] | None:
+    """Return the column that a header means, and the factor of its unit; dates decide between a time and a duration."""
+    is_dated = any(map(quantities.is_date, file.texts(header)[:_LOOKED_AT]))
+    for column in kind.columns:
+        for stem, factor in split_unit(header, column.factor):
+            is_known = stem == column.name or stem in column.others or (is_dated and stem in column.if_dates)
+            if is_known and not (is_dated and column.holds == "lengths"):
+                return column.name, factor
+    return None
+
+
+def _renamed(file: File, kind: Kind, source: Content, matches: dict[str, tuple[str, float]], unknown: list[str]) -> str:
+    """Return a command that writes the table with the columns it lacks, from those that may be meant."""
+    texts = {header: [text for text in file.texts(header) if text] for header in unknown}
+    dates = [header for header in unknown if any(map(quantities.is_date, texts[header]))]
+    named = [header for header in unknown if plain(header).endswith(MACHINES) and header not in dates]
+    words = [header for header in unknown if header not in dates and not any(map(quantities.is_number, texts[header]))]
+    numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
+    fits = {"names": named + words, "times": dates, "numbers": numeric if len(numeric) == 1 else []}
+    names: dict[str, str] = {}
+    lacking = [column for column in kind.columns if column.needed and column.name not in matches]
+    for column in lacking:
+        if free := [header for header in fits[column.holds] if header not in names]:
+            names[free[0]] = column.name
+    missing = [column.name for column in lacking if column.name not in names.values()]
+    if missing and missing != _of(kind, "times")[1:]:
+        return "write a table with these columns"
+    columns = [*(header for header, _ in matches.values()), *names.values(), *missing]
+    parts = [f"`{header}` is `{name}`" for header, name in names.items()]
+    parts += [f"`{name}` is open" for name in missing]
+    change = f".rename(columns={names})" if names else ""
+    change += f".assign({missing[0]}=None)" if missing else ""
+    return f"if {' and '.join(parts)}: {written(source, f'{change}[{columns}]')}"
+
+
+def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:
+    """Return a column of numbers, in the column's unit. Raises FredError."""
+    units = {name: next(iter(file.texts(name)), "").strip("[]() ") for name in file.header}
+    units = {name: unit for name, unit in units.items() if unit[:1].isalpha() and column.factor(unit) is not None}
+    if header in units:
+        names = {name: f"{name}_{unit}" for name, unit in units.items()}
+        command = f"pandas.read_csv('{file.path}', skiprows=[1]).rename(columns={names})"
+        raise FredError(
+            f"{file.where(0)}: a row of units stands below the names; write them in the names, as in `{names[header]}`: "
+            f"`python -c \"import pandas; {command}.to_csv('{file.path.stem}-2.csv', index=False)\"`"
+        )
+    values = file.quantities(header, column.units or _NO_UNIT)
+    return values if factor == 1 or _has_units(file, header) else values * factor
+
+
+def _has_units(file: File, header: str) -> bool:
+    """Return True if a cell of the column has a unit, which counts instead of that of the name."""
+    first = next((text for text in file.texts(header) if text), "")
+    return bool(first) and not quantities.is_number(first) and not first[-1:].isdigit()
+
+
+def _times(file: File, cells: dict[str, tuple[str, float]], is_plain: bool) -> dict[str, Floats]:
+    """Return columns of times: s, or s since 1970 for dates, all of which have days and months in the same order."""
+    texts = {name: file.texts(header) for name, (header, _) in cells.items()}
+    dated = [name for name in cells if any(map(quantities.is_date, texts[name]))]
+    try:
+        moments = quantities.moments([text for name in dated for text in texts[name]])
+    except quantities.CellError as error:
+        name, row = dated[error.row // len(texts[dated[0]])], error.row % len(texts[dated[0]])
+        expected = f"{error.expected} in column `{cells[name][0]}`, as in other rows; found {quoted(texts[name][row])}"
+        unclear = "told apart" in error.expected and is_plain
+        cure = f"; {with_clear_dates(file.path, [cells[name][0] for name in dated])}" if unclear else ""
+        raise FredError(f"{file.where(row)}: expected {expected}{cure}") from None
+    read = dict(zip(dated, np.split(moments, len(dated)), strict=True)) if dated else {}
+    return {name: read[name] if name in read else _lengths(file, *cells[name]) for name in cells}
+
+
+def _lengths(file: File, header: str, factor: float) -> Floats:
+    for row, text in enumerate(file.texts(header)):
+        if text.count(":") == 1:
             raise FredError(
-                f"{path}: column `{name}` holds dates; expected s from the begin of the run: subtract the first date from all"
+                f"{file.where(row)}: {quoted(text)} in column `{header}` may be hours and minutes, or minutes and seconds: "
+                f"write dates, s, or 00:{text}"
             )
-    return Table(file, *file.columns(labels, present))
+    return read_seconds(file, header, factor)
+
+
+def read_seconds(file: File, header: str, factor: float) -> Floats:
+    """Return a column of durations, s. Raises FredError.
+
+    Args:
+        file: the table.
+        header: name of the column.
+        factor: seconds in the unit that the name has; units of the cells come first.
+    """
+    values = file.columns([], [header])[1][header]
+    factor = times_factor(file, header, factor)
+    return values * factor if factor != 1 else values
+
+
+def times_factor(file: File, header: str, factor: float) -> float:
+    """Return the seconds in the unit of a column that has been read.
+
+    Args:
+        file: the table.
+        header: name of the column.
+        factor: seconds in the unit that the name has; 1 for none.
+    """
+    unit = file.unit(header)
+    return (quantities.seconds_in(unit) or 1.0) if unit else factor
+
+
+def _counted(
+    file: File, times: dict[str, Floats], begin: date | None, first: float | None
+) -> tuple[dict[str, Floats], list[str]]:
+    """Return times in s from the begin of the run, and notes."""
+    lengths = {name: values for name, values in times.items() if name == "length"}
+    moments = {name: values for name, values in times.items() if name != "length"}
+    if not moments:
+        return times, []
+    least = {name: float(np.nanmin(values)) for name, values in moments.items() if np.isfinite(values).any()}
+    if not any(value >= _UNIX for value in least.values()):
+        if begin is not None:
+            raise FredError(f"{file.path}: the scenario counts times `from` a date, but they are numbers: leave `from` out")
+        for name, value in least.items():
+            if value < 0:
+                row = int(np.nanargmin(moments[name]))
+                raise FredError(f"{file.where(row)}: expected a time from 0 s on in column `{name}`; found {value:g}")
+        return times, []
+    if small := [name for name, value in least.items() if value < _UNIX]:
+        expected = "has times from the begin of the run, others are dates: use one of them"
+        raise FredError(f"{file.path}: column `{small[0]}` {expected}")
+    scale = next(scale for scale in (1.0, 1e3, 1e6, 1e9) if min(least.values()) / scale < 1e11)
+    zero = next(iter(least.values())) / scale if first is None else first
+    notes = []
+    if begin is None:
+        when = datetime.fromtimestamp(zero, UTC).isoformat(sep=" ").removesuffix("+00:00")
+        notes.append(f"times count from {when}, the first in the record; another begin is `from: DATE` in the scenario")
+    else:
+        zero = seconds_since_1970(begin)
+    return lengths | {name: values / scale - zero for name, values in moments.items()}, notes
+
+
+def seconds_since_1970(day: date) -> float:
+    """Return a date in s since 1970; one without a zone counts as UTC.
+
+    Args:
+        day: a date, or a date with a time of day.
+
+    >>> seconds_since_1970(date(1970, 1, 2))
+    86400.0
+    """
+    moment = day if isinstance(day, datetime) else datetime(day.year, day.month, day.day)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def numbers_of(names: Sequence[str], are_numbers: bool) -> tuple[list[int], list[str]]:
+    """Return the number of each name: itself if all are whole numbers, otherwise its place in the order of appearance.
+
+    Args:
+        names: names of workers.
+        are_numbers: False to count names in the order of appearance even if they are whole numbers.
+
+    Returns the numbers, and the names in that order; empty if they are themselves numbers.
+
+    >>> numbers_of(["b", "a", "b"], True), numbers_of(["3", "0"], True), numbers_of(["3", "0"], False)
+    (([0, 1, 0], ['b', 'a']), ([3, 0], []), ([0, 1], ['3', '0']))
+    """
+    if are_numbers and all(name.isascii() and name.isdigit() for name in names):
+        return [int(name) for name in names], []
+    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [order[name] for name in names], list(order)
+
+
+def tell_order(path: Path, names: Sequence[str]) -> None:
+    """Warn which worker stands for which name.
+
+    Args:
+        path: the file.
+        names: names in the order of the workers; empty: there are none to tell.
+    """
+    if names:
+        last = len(names) - 1
+        workers = "worker 0 is the machine" if not last else f"workers 0 to {last} are the machines"
+        warnings.warn(f"{path}: {workers} {briefly(names)}, in the order of appearance", stacklevel=2)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
+from fred.tables.named_units import BANDWIDTHS
 from fred.tables.quantities import is_missing, is_moment, is_number, numbers, unit_in
 
 _LOOKED_AT = 120  # lines that tell the layout
@@ -78,11 +79,12 @@ class Layout:
         return next(itertools.islice(self.rows(file), row, None))[0]
 
 
-def layout_of(file: Content) -> Layout:
+def layout_of(file: Content, example: str) -> Layout:
     """Return the layout of the table in a text. Raises FredError for a text without a table.
 
     Args:
         file: the text.
+        example: names of columns that messages show.
     """
     beginning = [*itertools.islice(file.head.splitlines(keepends=True), _LOOKED_AT)]
     lines = [line for line in beginning if line.strip() and not _COMMENT.match(line) and not _RULE.fullmatch(line.rstrip())]
@@ -91,11 +93,11 @@ def layout_of(file: Content) -> Layout:
     header, names, comments = _header(file, fields, width)
     below = [cells for line, cells in fields if line > header and not _is_no_row(cells, names)]
     if not below:
-        raise FredError(f"{file.path} has no rows" if names else _no_table(file))
+        raise FredError(f"{file.path} has no rows" if names else _no_table(file, example))
     units = _units(names, below[0]) if len(below) > 1 else {}
     rows = below[1:] if units else below
     if not any(_is_row(cells, len(names)) for cells in rows):
-        raise FredError(_no_table(file))
+        raise FredError(_no_table(file, example))
     above = [line for line, cells in fields if line < header and not _is_no_row(cells, names)]
     repetitions = _times_again(file, header, beginning)
     is_cut = not file.data.endswith(b"\n") and _is_cut(file, delimiter, len(names))
@@ -141,6 +143,8 @@ def _delimiter(lines: Sequence[str]) -> tuple[str, int]:
             best = (number, width, delimiter)
     if best[0] * 2 >= len(lines):
         return best[2], best[1]
+    if len(lines) > 1 and len(lines[0].split()) == 1 and all(_is_quantity(line.strip()) for line in lines[1:]):
+        return ",", 1  # one column, in which units stand after spaces
     words = Counter(len(line.split()) for line in lines)
     width, number = words.most_common(1)[0] if words else (1, 0)
     if width > 1 and number > best[0] and number * 2 >= len(lines):
@@ -224,17 +228,20 @@ def _is_row(fields: Sequence[str], columns: int) -> bool:
 
 
 def _is_quantity(text: str) -> bool:
-    try:
-        return bool(numbers([text], comma=True).values.size)
-    except ValueError:
-        return False
+    """Return True for a duration, or a bandwidth."""
+    for units in (None, BANDWIDTHS):
+        try:
+            return bool(numbers([text], units, comma=True).values.size)
+        except ValueError:
+            continue
+    return False
 
 
-def _no_table(file: Content) -> str:
+def _no_table(file: Content, example: str) -> str:
     if not file.head.strip():
         return f"{file.path} is empty; expected a line with the names of the columns, and rows below it"
     first = next((number for number, line in enumerate(file.head.splitlines(), 1) if line.strip()), 1)
     return (
         f"{file.path}:{first}: no table begins here; expected a row with numbers, below a line with the names of columns, such "
-        f"as iteration,worker,seconds; for a log, {_PAGE}"
+        f"as {example}; for a log, {_PAGE}"
     )

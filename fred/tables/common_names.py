@@ -1,0 +1,27 @@
+"""Names that tools give to columns of machines, begins and ends, in lower case."""
+
+MACHINES = (
+    *("worker_id", "node", "node_id", "nodeid", "node_name", "host", "hostname", "host_name", "machine", "machine_id"),
+    *("rank", "gpu", "gpu_id", "device", "device_id", "instance", "instance_id", "server", "name", "component", "id"),
+    *("client", "client_id", "phone", "user", "user_id", "member", "member_id", "worker"),
+)
+BEGINS = ("begin", "begin_time", "begins", "start", "start_time", "started", "started_at", "starts", "since", "from")
+ARRIVALS = (
+    "on",
+    "online",
+    "connected",
+    "connect",
+    "arrival",
+    "arrived",
+    "joined",
+    "join",
+    "launch",
+    "launched",
+    "launch_time",
+    "login",
+)
+DEPARTURES = (
+    *("off", "offline", "disconnected", "disconnect", "departure", "departed", "left", "leave", "logout"),
+    *("preempted", "preempted_at", "terminated", "terminated_at", "termination_time", "evicted", "evicted_at"),
+)
+ENDS = ("end", "end_time", "ended", "ended_at", "ends", "stop", "stop_time", "stopped", "until", "to", "finish", "finished")

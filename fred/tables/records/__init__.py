@@ -1,0 +1,42 @@
+"""Records that tools write, a file for each format: `sniff` tells whether a file has it, `read` returns its plain table.
+
+`NAME` stands in the line that says how a file was read, `KINDS` are the kinds of tables that a format can become.
+"""
+
+from types import ModuleType
+
+from fred.tables.content import Content
+from fred.tables.records import (
+    availability,
+    aws_prices,
+    client_behaviour,
+    failure_archive,
+    fedscale,
+    lanl,
+    on_off,
+    preemptions,
+    sacct,
+    slurm_events,
+    spot_prices,
+)
+from fred.tables.records.record import Record
+
+FORMATS: tuple[ModuleType, ...] = (
+    *(sacct, slurm_events, lanl, failure_archive, preemptions),
+    *(aws_prices, spot_prices, availability, on_off, client_behaviour, fedscale),
+)
+
+
+def record_of(file: Content, kind: str) -> Record | None:
+    """Return what a tool recorded, as a plain table; None if no format knows the file. Raises FredError.
+
+    Args:
+        file: content of the file.
+        kind: kind of table that a scenario needs, such as `failures`.
+    """
+    known = next((each for each in FORMATS if kind in each.KINDS and each.sniff(file)), None)
+    if known is None:
+        return None
+    record: Record = known.read(file, kind)
+    record.table.notes.insert(0, f"record of {known.NAME}")
+    return record

@@ -1,0 +1,62 @@
+"""Availability of clients as a table: a row for each time, a column for each client, with 1 or 0, or on or off.
+
+The values of a row hold until the next one. Those of the last row hold as long as those of the row before.
+"""
+
+import math
+
+from fred.base.errors import FredError
+from fred.tables.content import Content
+from fred.tables.named_units import plain
+from fred.tables.opening import opened
+from fred.tables.quantities import is_date, moments
+from fred.tables.records.record import Record, rows_table
+
+NAME = "availability at some times, a column for each client"
+KINDS = ("sessions",)
+_TIMES = ("time", "timestamp", "date", "datetime", "t", "seconds", "time_s", "time_seconds")
+_ON, _OFF = ("1", "1.0", "true", "on", "yes", "up", "available"), ("0", "0.0", "false", "off", "no", "down", "unavailable")
+
+
+def sniff(file: Content) -> bool:
+    """Return True for a text whose first column is a time, above rows of 1 and 0.
+
+    Args:
+        file: content of the file.
+    """
+    lines = [line.replace("\t", ",").replace(";", ",").split(",") for line in file.head.splitlines()[:2]]
+    if len(lines) < 2 or len(lines[0]) != len(lines[1]) or plain(lines[0][0]) not in _TIMES:
+        return False
+    return len(lines[1]) > 1 and all(cell.strip().lower() in _ON + _OFF for cell in lines[1][1:])
+
+
+def read(file: Content, kind: str) -> Record:
+    """Return the sessions: member, begin, end. Raises FredError.
+
+    Args:
+        file: content of the file.
+        kind: `sessions`.
+    """
+    table = opened(file, "time,client-0,client-1")
+    first, *clients = table.header
+    texts = table.texts(first)
+    has_dates = is_date(texts[0])
+    times = (moments(texts) if has_dates else table.columns([], [first])[1][first]).tolist()
+    for row, (before, time) in enumerate(zip([-math.inf, *times], times, strict=False)):
+        if not before < time:
+            raise FredError(f"{table.where(row)}: expected increasing times; found {texts[row]}")
+    if len(times) < 2:
+        raise FredError(f"{table.path} has one time; expected two or more")
+    end = 2 * times[-1] - times[-2]
+    rows = []
+    for client in clients:
+        states = [state.lower() for state in table.texts(client)]
+        for row, state in enumerate(states):
+            if state not in _ON + _OFF:
+                raise FredError(f"{table.where(row)}: expected 1 or 0 in column `{client}`; found {state!r}")
+            if state in _ON and (row == 0 or states[row - 1] not in _ON):
+                last = next((times[later] for later in range(row, len(times)) if states[later] in _OFF), end)
+                rows.append((client, times[row], last))
+    return Record(
+        rows_table(file, ("member", "begin", "end"), rows), times[0] if has_dates else None, end - times[0] * has_dates
+    )

@@ -1,0 +1,64 @@
+"""A record as a plain table, with the begin and the duration of the whole record."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fred.base.errors import FredError
+from fred.tables.columns import ArrowFile, of_columns
+from fred.tables.content import Content
+
+
+class Record(NamedTuple):
+    """A plain table from a record.
+
+    Args:
+        table: the table, whose columns have the names that its kind expects.
+        first: when the record begins, s since 1970; None: at the first time in the table.
+        length: duration of the record, s; None: until its last time.
+    """
+
+    table: ArrowFile
+    first: float | None = None
+    length: float | None = None
+
+
+def rows_table(
+    file: Content, columns: Sequence[str], rows: Sequence[Sequence[Any]], place: Callable[[int], str] | None = None
+) -> ArrowFile:
+    """Return a table of rows. Raises FredError if there are none.
+
+    Args:
+        file: the file that held them.
+        columns: names of the columns.
+        rows: values of each row.
+        place: function that names the place of a row; None: its number.
+    """
+    if not rows:
+        raise FredError(f"{file.path} has no {columns[0]} with {' and '.join(columns[1:])}")
+    values = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
+    return of_columns(file.path, values, place)
+
+
+def document(file: Content) -> Any:
+    """Return a document of JSON. Raises FredError.
+
+    Args:
+        file: the file that holds it.
+    """
+    try:
+        return json.loads(file.data)
+    except (ValueError, RecursionError) as error:
+        raise FredError(f"cannot read {file.path}: it is not JSON ({type(error).__name__})") from None
+
+
+def objects_by_name(file: Content) -> Mapping[str, Mapping[str, Any]]:
+    """Return a document of JSON with an object for each name. Raises FredError.
+
+    Args:
+        file: the file that holds it.
+    """
+    whole = document(file)
+    if not isinstance(whole, dict) or not all(isinstance(value, dict) for value in whole.values()):
+        raise FredError(f"{file.path}: expected an object of JSON for each name")
+    return whole

@@ -1,0 +1,46 @@
+"""Events of Slurm's nodes, from `sacctmgr show event -P format=NodeName,TimeStart,TimeEnd,State`: nodes that are down.
+
+Columns are those of Slurm's page `sacctmgr`, LIST/SHOW EVENT FORMAT OPTIONS. Drained nodes finish their
+jobs, so they do not count.
+"""
+
+from fred.base.errors import FredError
+from fred.tables import quantities
+from fred.tables.content import Content
+from fred.tables.opening import opened
+from fred.tables.records.record import Record, rows_table
+
+NAME = "Slurm's node events"
+KINDS = ("failures",)
+_DOWN = ("DOWN", "FAIL", "ERROR", "NO_RESPOND", "POWER")
+
+
+def sniff(file: Content) -> bool:
+    """Return True for a table with the columns `NodeName` and `TimeStart`.
+
+    Args:
+        file: content of the file.
+    """
+    first = file.head.lstrip().partition("\n")[0]
+    return "NodeName" in first and "TimeStart" in first
+
+
+def read(file: Content, kind: str) -> Record:
+    """Return the failures: worker, down, up. Raises FredError.
+
+    Args:
+        file: content of the file.
+        kind: `failures`.
+    """
+    table = opened(file, "NodeName|TimeStart|TimeEnd|State")
+    if missing := [name for name in ("NodeName", "TimeStart", "TimeEnd", "State") if name not in table.header]:
+        command = "`sacctmgr show event -P format=NodeName,TimeStart,TimeEnd,State > failures.txt`"
+        raise FredError(f"{file.path} has no column {missing[0]}; write it with {command}")
+    nodes, downs, ups, states = (table.texts(name) for name in ("NodeName", "TimeStart", "TimeEnd", "State"))
+    chosen = [row for row, state in enumerate(states) if nodes[row] and state.upper().startswith(_DOWN)]
+    if not chosen:
+        raise FredError(f"{file.path}: no node is down, so there are no failures")
+    rows = [(nodes[row], downs[row], ups[row] if quantities.is_moment(ups[row]) else None) for row in chosen]
+    record = rows_table(file, ("worker", "down", "up"), rows, lambda row: table.where(chosen[row]))
+    record.notes.append(f"{len(chosen)} of {len(states)} events are of nodes that are down")
+    return Record(record)

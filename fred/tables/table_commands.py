@@ -1,0 +1,51 @@
+"""Commands of the shell that write a table so that FRED can read it, for messages."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from fred.tables.content import Content
+
+
+def without_columns(source: Content, names: Sequence[str]) -> str:
+    """Return a command that writes a table without some columns.
+
+    Args:
+        source: content of the table's file.
+        names: names of the columns.
+    """
+    return written(source, f".drop(columns={list(names)})")
+
+
+def written(source: Content, change: str) -> str:
+    """Return a command that reads a table with pandas, changes it, and writes it.
+
+    Args:
+        source: content of the table's file.
+        change: calls of methods of the table.
+    """
+    path, load = source.path, "import pandas"
+    reader = f"pandas.read_csv('{path}', sep=None, engine='python')"
+    if source.kind == "parquet":
+        reader = f"pandas.read_parquet('{path}')"
+    elif source.head.lstrip()[:1] in ("[", "{"):
+        load = "import json, pandas"
+        try:
+            document, whole = json.loads(source.data), f"json.load(open('{path}'))"
+        except ValueError:
+            document, whole = [], f"[json.loads(line) for line in open('{path}')]"
+        lists = [key for key, value in document.items() if isinstance(value, list)] if isinstance(document, dict) else []
+        reader = f"pandas.json_normalize({whole}{f'[{lists[0]!r}]' if lists else ''}, sep='/')"
+    return f"`python -c \"{load}; {reader}{change}.to_csv('{path.stem}-2.csv', index=False)\"`"
+
+
+def with_clear_dates(path: Path, headers: Sequence[str]) -> str:
+    """Return a command that writes a table with dates whose months and days are clear.
+
+    Args:
+        path: the table's file.
+        headers: names of columns with dates.
+    """
+    dates = f"t[{list(headers)}] = t[{list(headers)}].apply(pandas.to_datetime, dayfirst=True)"
+    read, write = f"t = pandas.read_csv('{path}', sep=None, engine='python')", f"t.to_csv('{path.stem}-2.csv', index=False)"
+    return f'if days come first, `python -c "import pandas; {read}; {dates}; {write}"`, otherwise with `dayfirst=False`'

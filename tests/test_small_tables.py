@@ -1,0 +1,443 @@
+"""The tables that a scenario names are read by their own columns, units and dates, and so are the records of tools."""
+
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fred
+from fred.base.errors import FredError
+from fred.cluster.devices import Devices
+from fred.cluster.failures import Failures
+from fred.cluster.measured import Empirical
+from fred.cluster.prices import PricedWorkers
+from fred.cluster.regions import Regions
+from fred.cluster.sessions import Sessions
+
+FIRST = datetime(2026, 2, 1, 1, 11, 40, tzinfo=UTC)
+CHECKPOINT = {"every_seconds": 600}
+
+
+def iso(seconds: float, form: str = "%Y-%m-%dT%H:%M:%S") -> str:
+    return (FIRST + timedelta(seconds=seconds)).strftime(form)
+
+
+def failures_in(path: Path, text: str, **options: Any) -> Any:
+    path.write_text(text)
+    return Failures.model_validate({"file": str(path), "checkpoint": CHECKPOINT, **options}).recorded
+
+
+def sessions_in(path: Path, text: str, **options: Any) -> Sessions:
+    path.write_text(text)
+    return Sessions.model_validate({"file": str(path), **options})
+
+
+def steps_in(path: Path, text: str, **options: Any) -> Any:
+    path.write_text(text)
+    return PricedWorkers.model_validate({"per_hour": str(path), **options}).per_hour
+
+
+FAILURES = [("b", 0, 900), ("a", 4000, 4600), ("b", 9000, 9100)]
+WAYS = {
+    "seconds": "worker,down,up\n" + "".join(f"{'ba'.index(name)},{down},{up}\n" for name, down, up in FAILURES),
+    "names": "worker,down,up\n" + "".join(f"{name},{down},{up}\n" for name, down, up in FAILURES),
+    "dates": "worker,down,up\n" + "".join(f"{name},{iso(down)}Z,{iso(up)}Z\n" for name, down, up in FAILURES),
+    "unix": "Host;failedAt;recovered_at\n"
+    + "".join(f"{name};{FIRST.timestamp() + down:.0f};{FIRST.timestamp() + up:.0f}\n" for name, down, up in FAILURES),
+    "American dates": "node,Start Time,End Time\n"
+    + "".join(f"{name},{iso(down, '%m/15/%Y %H:%M:%S')},{iso(up, '%m/15/%Y %H:%M:%S')}\n" for name, down, up in FAILURES),
+    "units": "worker,down_ms,up (min)\n" + "".join(f"{name},{down * 1000},{up / 60!r}\n" for name, down, up in FAILURES),
+    "durations": "worker,down,duration\n" + "".join(f"{name},{down} s,{(up - down) / 60!r} min\n" for name, down, up in FAILURES),
+    "JSON": json.dumps([{"machine": name, "down": iso(down), "up": iso(up)} for name, down, up in FAILURES]),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_same_record_in_seconds_dates_and_names_gives_the_same_schedule(tmp_path):
+    digests = set()
+    for way, text in WAYS.items():
+        (tmp_path / f"{way}.csv").write_text(text)
+        scenario = fred.scenario(
+            cluster={
+                "workers": 2,
+                "compute": {"name": "constant", "seconds": 60.0},
+                "failures": {"file": str(tmp_path / f"{way}.csv"), "checkpoint": CHECKPOINT},
+            },
+            algorithm={"name": "ssgd", "learning_rate": 0.1},
+            stop={"seconds": 12000},
+        )
+        digests.add(fred.run(scenario).outcome("ssgd").schedule_digest)
+    assert len(digests) == 1
+
+
+class TestDates:
+    def test_they_count_from_the_date_that_the_scenario_names(self, tmp_path):
+        text = f"worker,down,up\n0,{iso(-700)},{iso(-600)}\n0,{iso(-60)},{iso(60)}\n1,{iso(3600)},\n"
+        with pytest.warns(UserWarning, match="1 rows end before the run begins, and are left out"):
+            rows = failures_in(tmp_path / "f.csv", text, **{"from": FIRST})
+        assert rows == ((0, 0, 60), (1, 3600, 9e9)), "an open interval lasts to the end of all runs"
+        with pytest.warns(UserWarning, match=r"times count from 2026-02-01 01:00:00, the first in the record; .*`from: DATE`"):
+            assert failures_in(tmp_path / "f.csv", text)[2][1] == 4300
+
+    def test_a_begin_that_does_not_fit_is_refused(self, tmp_path):
+        for text, begin, message in (
+            ("worker,down,up\n0,1,2\n", "2026-02-01", "times `from` a date, but they are numbers: leave `from` out"),
+            (WAYS["dates"], "2027-01-01", "all 3 rows end before the run begins: give an earlier date as `from`"),
+            (WAYS["dates"], "soon", "`from` is 'soon'; expected a date, such as 2026-02-01"),
+        ):
+            with pytest.raises((FredError, ValueError), match=message):
+                failures_in(tmp_path / "f.csv", text, **{"from": begin})
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_a_manifest_has_the_times_in_seconds(self, tmp_path):
+        (tmp_path / "f.csv").write_text(WAYS["dates"])
+        job = Failures.model_validate({"file": str(tmp_path / "f.csv"), "checkpoint": CHECKPOINT, "from": "2026-02-01"})
+        written = job.model_dump(mode="json")
+        assert written["recorded"][0] == [0, 4300, 5200] and "from" not in written
+        assert Failures.model_validate(written) == job
+
+    def test_times_of_day_and_mixtures_are_refused(self, tmp_path):
+        for row, message in (
+            ("0,10:54,11:00", "'10:54' in column `down` may be hours and minutes, or minutes and seconds"),
+            ("0,6/7/2025 10:00,6/8/2025 11:00", "day and month can be told apart.*if days come first, `python"),
+            ("0,2026-02-01,90", "expected a date and a time|others are dates"),
+            ("0,-5,90", "expected a time from 0 s on in column `down`; found -5"),
+        ):
+            with pytest.raises((FredError, ValueError), match=message):
+                failures_in(tmp_path / "f.csv", f"worker,down,up\n{row}\n")
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_the_command_for_unclear_dates_helps(self, tmp_path):
+        with pytest.raises(ValueError, match="told apart") as error:
+            failures_in(
+                tmp_path / "f.csv", "worker,down,up\n0,6/7/2025 10:00,6/7/2025 11:00\n0,7/7/2025 10:00,7/7/2025 11:00\n"
+            )
+        command = str(error.value).split("come first, `python ")[1].split("`")[0]
+        subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+        assert failures_in(tmp_path / "2.csv", (tmp_path / "f-2.csv").read_text())[1] == (0, 86400, 90000)
+
+
+class TestColumns:
+    def test_unknown_ones_are_refused_with_the_nearest_and_a_command_that_helps(self, tmp_path):
+        for text, message in (
+            ("speed,uplaod\n1,1e6\n", "`uplaod`; did you mean `upload`?"),
+            ("speed,upload_furlongs\n1,1e6\n", "`upload_furlongs`, whose `furlongs` is no unit of `upload`; expected"),
+            ("speed,cores\n1,8\n", "`cores`, which nothing reads; expected speed, upload, download"),
+        ):
+            (tmp_path / "d.csv").write_text(text)
+            with pytest.raises(FredError) as error:
+                Devices(file=tmp_path / "d.csv")
+            assert message in str(error.value)
+        command = str(error.value).split("leave it out: `python ")[1].rstrip("`")
+        subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+        assert Devices(file=tmp_path / "d-2.csv").kinds == Devices(kinds=[{"speed": 1.0}]).kinds
+
+    def test_each_kind_names_its_own(self, tmp_path):
+        for read, example in ((failures_in, "worker,down,up"), (sessions_in, "member,begin,end"), (steps_in, "begin,per_hour")):
+            with pytest.raises((FredError, ValueError), match=f"such as {example}"):
+                read(tmp_path / "f.txt", "nothing that is a table\nin three lines\nof different length, and more\n")
+        with pytest.raises(
+            ValueError, match=r"has no column `end`.*expected member, begin, end: .* in s from the begin of the run"
+        ):
+            sessions_in(tmp_path / "f.csv", "client,start,other\na,1,2\n")
+
+    def test_two_names_of_one_column_are_refused(self, tmp_path):
+        with pytest.raises(ValueError, match="columns `down` and `failed` may both be `down`"):
+            failures_in(tmp_path / "f.csv", "worker,down,failed,up\n0,1,1,2\n")
+
+    def test_numbers_of_machines_beyond_the_cluster_have_a_cure(self, tmp_path):
+        (tmp_path / "f.csv").write_text("worker,down,up\n17,1,2\n")
+        with pytest.raises(FredError, match="names 17; give `workers: 18`, or a file with names in place of numbers"):
+            fred.Cluster(workers=2, failures={"file": tmp_path / "f.csv", "checkpoint": CHECKPOINT})
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestFailures:
+    def test_sacct(self, tmp_path):
+        text = (
+            "JobID|State|NodeList|Start|End\n"
+            f"7|NODE_FAIL|gpu-[01-02]|{iso(0)}|{iso(1000)}\n7.batch|CANCELLED|gpu-01|{iso(0)}|{iso(1000)}\n"
+            f"8|COMPLETED|gpu-01|{iso(1500)}|{iso(2000)}\n9|CANCELLED by 1000|gpu-03|{iso(50)}|{iso(60)}\n"
+            f"10|FAILED|gpu-03|{iso(100)}|{iso(700)}\n11|RUNNING|gpu-03|{iso(900)}|Unknown\n12|PENDING|None assigned|Unknown|Unknown\n"
+        )
+        assert failures_in(tmp_path / "sacct.txt", text) == ((0, 1000, 1500), (1, 1000, 9e9), (2, 700, 900))
+        with pytest.raises(ValueError, match="write it with bars: `sacct -P"):
+            failures_in(tmp_path / "cut.txt", "JobID State NodeList\n------ ------ --------\n7 NODE_FAIL gpu-[01-+\n")
+
+    def test_node_events(self, tmp_path):
+        text = (
+            "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+            f"c||{iso(-9)}|{iso(0)}|||\nc|n1|{iso(0)}|{iso(60)}|DOWN|dead|root\nc|n2|{iso(5)}|{iso(9)}|DRAIN|x|\nc|n2|{iso(90)}|Unknown|DOWN*|y|\n"
+        )
+        assert failures_in(tmp_path / "events.txt", text) == ((0, 0, 60), (1, 90, 9e9))
+
+    def test_lanl(self, tmp_path):
+        text = (
+            "System,nodes,nodenum,nodenumz,Prob Started,Prob Fixed,Down Time,Hardware\n"
+            "2,49,12,11,6/21/2005 8:54,6/21/2005 9:00,6,Graphics\n2,49,3,2,6/21/2005 11:54,6/21/2005 12:54,60,\n"
+        )
+        assert failures_in(tmp_path / "lanl.csv", text) == ((0, 0, 360), (1, 10800, 14400))
+        with pytest.raises(ValueError, match="has 2 systems, 2, 3; expected one") as error:
+            failures_in(tmp_path / "two.csv", text + "3,49,3,2,6/22/2005 11:54,6/22/2005 12:54,60,\n")
+        command = str(error.value).split("expected one: `python ")[1].split("`")[0]
+        subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+        assert failures_in(tmp_path / "one.csv", (tmp_path / "one-system.csv").read_text()) == ((0, 0, 360), (1, 10800, 14400))
+
+    def test_failure_trace_archive(self, tmp_path):
+        header = "event_id\tcomponent_id\tnode_id\tplatform_id\tnode_name\tevent_type\tevent_start_time\tevent_end_time\tevent_end_reason"
+        events = [(7, 1, 0, 1000), (7, 0, 1000, 1500), (9, 1, 200, 700), (9, 0, 700, 900)]
+        rows = [f"{i}\t0\t{node}\t1\tn{node}\t{kind}\t{1.1e9 + begin:.1f}\t{1.1e9 + end:.1f}\t0" for i, (node, kind, begin, end) in enumerate(events)]  # fmt: skip
+        text = "\n".join([f"# {header}", *rows]) + "\n"
+        assert failures_in(tmp_path / "event_trace.tab", text) == ((0, 1000, 1500), (1, 700, 900))
+        sessions = sessions_in(tmp_path / "event_trace.tab", text)
+        assert sessions.sessions == (((0, 1000),), ((200, 700),)) and sessions.length == 1500
+
+    def test_gcloud(self, tmp_path):
+        target = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instances/"
+        operations = [
+            {"operationType": kind, "targetLink": target + name, "insertTime": iso(time, "%Y-%m-%dT%H:%M:%S.500-08:00")}
+            for kind, name, time in (
+                ("compute.instances.preempted", "vm-1", 900),
+                ("insert", "vm-1", 0),
+                ("start", "vm-1", 1200),
+                ("compute.instances.preempted", "vm-0", 2000),
+            )
+        ]
+        assert failures_in(tmp_path / "o.json", json.dumps(operations)) == ((0, 900, 1200), (1, 2000, 9e9))
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestSessions:
+    def test_clients_that_come_and_go(self, tmp_path):
+        plato = sessions_in(tmp_path / "p.json", json.dumps({"0": ["off", [50, 90, 200]], "1": ["on", [60, 80, 200]]}))
+        assert plato.sessions == (((50, 90),), ((0, 60), (80, 200))) and plato.length == 200
+        clients = {
+            "1": {"active": [50], "inactive": [90], "finish_time": 200},
+            "2": {"active": [80], "inactive": [60], "finish_time": 200},
+        }
+        assert sessions_in(tmp_path / "f.json", json.dumps(clients)) == plato
+        pairs = json.dumps({"0": [[50, 90]], "1": [[0, 60], [80, 200]]})
+        assert sessions_in(tmp_path / "pairs.json", pairs).sessions == plato.sessions
+
+    def test_flash(self, tmp_path):
+        states = [(0, "screen_on"), (0, "battery_charged_on"), (10, "wifi"), (20, "screen_off"), (50, "4G"), (60, "WIFI"), (70, "80.0%"), (90, "screen_on"), (95, "screen_off"), (99, "battery_okay")]  # fmt: skip
+        messages = "\n".join(f"{iso(time, '%Y-%m-%d %H:%M:%S')}\t{state}" for time, state in states)
+        read = sessions_in(tmp_path / "guid2data.json", json.dumps({"0": {"model": "A", "messages": messages}}))
+        assert read.sessions == (((20, 50), (60, 90), (95, 99)),) and read.length == 99
+
+    def test_open_sessions_last_to_the_end_of_the_record(self, tmp_path):
+        read = sessions_in(tmp_path / "s.csv", f"instance,launch_time,terminated\nb,{iso(0)},\na,{iso(60)},{iso(90)}\n")
+        assert read.sessions == (((0, 90),), ((60, 90),))
+
+    def test_what_is_neither_a_record_nor_a_table_is_refused(self, tmp_path):
+        for text in (
+            '{"0": ["away", [1]]}',
+            '{"0": ["off", [5, 1]], "1": ["on", []]}',
+            "[]",
+            "[" * 10_000,
+            '{"0": {"inactive": 1}}',
+        ):
+            with pytest.raises(ValueError, match="member"):
+                sessions_in(tmp_path / "s.json", text)
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestPrices:
+    def test_aws_prints_the_newest_first(self, tmp_path):
+        history = [(7200, 0.9), (3600, 0.8), (0, 1.0)]
+        zone = {"AvailabilityZone": "us-east-1a", "InstanceType": "p3.2xlarge", "ProductDescription": "Linux/UNIX"}
+        prices = [{**zone, "SpotPrice": f"{price:.6f}", "Timestamp": f"{iso(time)}+00:00"} for time, price in history]
+        texts = {
+            "json": json.dumps({"SpotPriceHistory": prices}, indent=4),
+            "text": "".join("\t".join(["SPOTPRICEHISTORY", *row.values()]) + "\n" for row in prices),
+            "csv": pd.DataFrame(prices).to_csv(index=False),
+            "plain": "begin,per_hour\n7200,$0.9\n3600,$0.8\n0,$1\n".replace("$", ""),
+        }
+        for name, text in texts.items():
+            assert steps_in(tmp_path / name, text) == ((0, 1.0), (3600, 0.8), (7200, 0.9))
+        assert steps_in(tmp_path / "json", texts["json"], **{"from": FIRST + timedelta(seconds=4000)}) == (
+            (0, 0.8),
+            (3200, 0.9),
+        )
+        prices[0]["InstanceType"] = "p4d.24xlarge"
+        with pytest.raises(
+            ValueError, match=r"2 values of instance_type, p3.2xlarge, p4d.24xlarge.*--instance-types 'p4d.24xlarge'"
+        ):
+            steps_in(tmp_path / "two.json", json.dumps({"SpotPriceHistory": prices}))
+
+    def test_spot_traces(self, tmp_path):
+        text = json.dumps({"metadata": {"gap_seconds": 300}, "data": [1, 1, 0], "prices": [1.5, 1.5, 2]})
+        assert steps_in(tmp_path / "p.json", text) == ((0, 1.5), (600, 2))
+        with pytest.raises(ValueError, match="has no prices: give a number as `per_hour`, and the record as `file`"):
+            steps_in(tmp_path / "p.json", '{"metadata": {"gap_seconds": 300}, "data": [1]}')
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestDevices:
+    def test_units_in_names_and_cells_are_converted(self, tmp_path):
+        kinds = Devices(kinds=[{"speed": 1.0, "upload": 625_000.0, "download": 2_500_000.0}]).kinds
+        for text in (
+            "speed,upload_mbps,download_mbps\n1,5,20\n",
+            "model,speed,upload,download\nPixel,1,5 Mbit/s,20Mbps\n",
+            "speed,upload_kBps,download (MB/s)\n1,625,2.5\n",
+            "speed,upload_gbit_per_s,Download Speed (Mbps)\n1,0.005,20\n",
+        ):
+            (tmp_path / "d.csv").write_text(text)
+            assert Devices(file=tmp_path / "d.csv").kinds == kinds
+        for text, message in (
+            (
+                "speed,upload\n1,5\n",
+                "has at most 5 bytes/s; if it is in Mbit/s, name it `upload_mbps`; if it is not, `upload_Bps`",
+            ),
+            ("speed,upload_MBPS\n1,5\n", "`upload_MBPS`, whose `MBPS` is no unit of `upload`; expected"),
+            ("speed,upload\n2 s,5000\n", "expected a number, or one with a unit such as x in column `speed`; found '2 s'"),
+        ):
+            (tmp_path / "d.csv").write_text(text)
+            with pytest.raises(FredError) as error:
+                Devices(file=tmp_path / "d.csv")
+            assert message in str(error.value)
+        (tmp_path / "d.csv").write_text("name,speed,upload,download\n-,-,Mbit/s,Mbit/s\nA,1,5,20\n")
+        with pytest.raises(FredError, match="a row of units stands below the names") as refused:
+            Devices(file=tmp_path / "d.csv")
+        command = str(refused.value).split("`")[-2].replace("python ", f"{sys.executable} ", 1)
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+        assert Devices(file=tmp_path / "d-2.csv").kinds == kinds
+        (tmp_path / "d.csv").write_text("name,gflops\nA,100\nB,50\nC,200\n")
+        with pytest.raises(FredError, match="`gflops` is no `speed`, which is relative; divide it by that of the median"):
+            Devices(file=tmp_path / "d.csv")
+        (tmp_path / "d.csv").write_text("upload_Bps\n5\n")
+        assert Devices(file=tmp_path / "d.csv").kinds[0].upload == 5
+
+    def test_fedscale(self, tmp_path):
+        clients = {
+            str(i): {"computation": ms, "communication": rate} for i, (ms, rate) in enumerate([(50, 8), (100, 80), (200, 800)])
+        }
+        (tmp_path / "d.json").write_text(json.dumps(clients))
+        pd.DataFrame(clients).T.to_csv(tmp_path / "d.csv")
+        expected = Devices(
+            kinds=[{"speed": s, "upload": w, "download": w} for s, w in ((2.0, 1e3), (1.0, 1e4), (0.5, 1e5))]
+        ).kinds
+        assert Devices(file=tmp_path / "d.json").kinds == Devices(file=tmp_path / "d.csv").kinds == expected
+        (tmp_path / "capacity").write_bytes(pickle.dumps({int(name): values for name, values in clients.items()}))
+        with pytest.raises(FredError, match="it is a file of pickle; write it as JSON") as error:
+            Devices(file=tmp_path / "capacity")
+        command = str(error.value).split("write it as JSON: `python ")[1].rstrip("`")
+        subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+        assert Devices(file=tmp_path / "capacity.json").kinds == expected
+
+
+class TestOthers:
+    def test_durations_have_the_unit_of_their_name_or_cells(self, tmp_path):
+        for text, column in (
+            ("worker,delay_ms\n0,250\n1,500\n", "delay_ms"),
+            ("ms\n250\n500\n", "ms"),
+            ("delay\n250 ms\n500 ms\n", "delay"),
+            ("worker,delay\n[-],[ms]\n0,250\n1,500\n", "delay"),
+            ("delay_ms\n0.25 s\n0.5 s\n", "delay_ms"),
+        ):
+            (tmp_path / "d.csv").write_text(text)
+            assert Empirical.model_validate({"csv": str(tmp_path / "d.csv"), "column": column}).values == (0.25, 0.5)
+
+    def test_links_are_a_square_or_pairs_with_units(self, tmp_path):
+        expected = Regions(bandwidth=[[1.25e9, 1.25e8], [1.25e8, 1.25e9]], latency=[[0.0, 0.035], [0.035, 0.0]])
+        for bandwidth, latency in (
+            ("1.25e9,1.25e8\n1.25e8,1.25e9\n", "0,0.035\n0.035,0\n"),
+            (",eu,us\neu,10 Gbit/s,1 Gbit/s\nus,1 Gbit/s,10 Gbit/s\n", "\teu\tus\neu\t-\t35 ms\nus\t35 ms\t-\n"),
+            ("from,to,bandwidth_mbps\neu,eu,10000\neu,us,1000\nus,us,10000\n", "src,dst,latency (ms)\neu,us,35\n"),
+        ):
+            (tmp_path / "b.csv").write_text(bandwidth)
+            (tmp_path / "l.csv").write_text(latency)
+            assert Regions(bandwidth=tmp_path / "b.csv", latency=tmp_path / "l.csv") == expected
+        for name, text, message in (
+            ("latency", "0,35\n35,0\n", "a latency of 35 s is unlikely: write units in the cells, such as 35 ms"),
+            ("bandwidth", "10,1\n1,10\n", "a bandwidth of 1 bytes/s is unlikely"),
+            ("bandwidth", ",eu,us\nus,1e9,1e8\neu,1e8,1e9\n", "expected the row of 'eu', as above"),
+            ("bandwidth", "from,to,bandwidth\neu,us,1e9\n", "no bandwidth from region 0 to region 0"),
+        ):
+            (tmp_path / "x.csv").write_text(text)
+            with pytest.raises(FredError, match=message):
+                Regions(**{"bandwidth": [[1e9, 1e8], [1e8, 1e9]], name: str(tmp_path / "x.csv")})
+
+
+def test_a_record_without_an_event_in_the_run_is_reported():
+    cluster = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}
+    failures = {"recorded": [[0, 1000, 1100]], "checkpoint": CHECKPOINT}
+    sessions = [{"name": "sessions", "sessions": [[[0, 500]]], "length": 500}]
+    for options, event in (({"failures": failures}, "failure"), ({"faults": sessions}, "begin or end of a session")):
+        for seconds, is_reported in ((20, True), (1200, False)):
+            scenario = fred.scenario(
+                cluster=cluster | options, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"seconds": seconds}
+            )
+            said = [note for note in fred.run(scenario).notes if f"no recorded {event} lies within the run" in note]
+            assert bool(said) == is_reported
+
+
+def test_plain_tables_are_read_without_a_word(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert failures_in(tmp_path / "f.csv", "worker,down,up\n1,5,9\n0,1,2\n") == ((1, 5, 9), (0, 1, 2))
+        assert np.shape(sessions_in(tmp_path / "s.csv", "member,begin,end\nb,0,60\n").sessions) == (1, 1, 2)
+        assert steps_in(tmp_path / "p.csv", "begin,per_hour\n0,1\n60,2\n") == ((0, 1), (60, 2))
+
+
+CURED: dict[str, tuple[Any, str]] = {
+    "further columns": (
+        failures_in,
+        "Incident,Node,Failure Time,Recovery Time,Cause\n1,a,2026-03-01 02:00,2026-03-01 02:30,ECC\n",
+    ),
+    "evictions.csv": (failures_in, "TimeGenerated,VM,EventType\n2026-03-01T02:00:00Z,vm0,Preempt\n"),
+    "notices.json": (
+        failures_in,
+        json.dumps({"Records": [{"time": "2026-02-01T00:00:00Z", "detail": {"instance-id": "i-1", "action": "stop"}}]}),
+    ),
+    "lines.jsonl": (failures_in, '{"host": "a", "lost": "2026-02-01T00:00:00Z", "why": "x"}\n' * 2),
+    "zones.txt": (
+        steps_in,
+        "".join(f"SPOTPRICEHISTORY\tus-1{z}\tp3\tLinux\t0.{h}\t2026-02-01T0{h}:00:00Z\n" for h in (5, 3) for z in "ab"),
+    ),
+    "zones.json": (
+        steps_in,
+        json.dumps(
+            {
+                "SpotPriceHistory": [
+                    {"AvailabilityZone": f"us-1{z}", "SpotPrice": f"0.{h}", "Timestamp": f"2026-02-01T0{h}:00:00Z"}
+                    for h in (5, 3)
+                    for z in "ab"
+                ]
+            }
+        ),
+    ),
+    "header.txt": (steps_in, "2026-02-01T05:00:00+00:00\t0.9\n2026-02-01T01:00:00+00:00\t0.8\n"),
+    "prices": (steps_in, "Effective Date,SKU,Price (USD/hour)\n2026-01-01,A100,1.2\n2026-02-01,A100,1.1\n"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CURED)
+def test_the_command_in_a_refusal_makes_the_file_readable(name, tmp_path):
+    read, text = CURED[name]
+    with pytest.raises(ValueError, match=r"`(python -c|grep|sed) ") as error:
+        read(tmp_path / name, text)
+    command = str(error.value).split("`")[-2].replace("python ", f"{sys.executable} ", 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    written = next((path for path in tmp_path.iterdir() if path.stem.endswith("-2")), tmp_path / name)
+    assert len(read(tmp_path / "cured", written.read_text())) >= 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_column_for_each_client_is_availability(tmp_path):
+    text = "time,c0,c1,c2\n0,1,0,0\n300,1,1,0\n600,0,1,0\n"
+    read = sessions_in(tmp_path / "a.csv", text)
+    assert read.sessions == (((0, 600),), ((300, 900),)) and read.length == 900
+    dated = text.replace("\n0,", f"\n{iso(0)},").replace("\n300,", f"\n{iso(300)},").replace("\n600,", f"\n{iso(600)},")
+    assert sessions_in(tmp_path / "d.csv", dated) == read
+    with pytest.raises(ValueError, match=r"a.csv:3: expected increasing times"):
+        sessions_in(tmp_path / "a.csv", text.replace("300", "0"))
