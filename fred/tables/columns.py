@@ -22,10 +22,9 @@ from fred.base.errors import FredError, quoted
 from fred.base.words import listed
 from fred.tables import quantities
 from fred.tables.content import Content
-from fred.tables.text_layout import Layout, layout_of
+from fred.tables.text_layout import TRACE, Layout, layout_of
 
 Floats = NDArray[np.float64]  # NaN: missing
-TRACE = "iteration,worker,seconds"  # columns that messages show if a reader names no others
 _MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "none", "-", "<NA>", "NaT"]
 _PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
 _WHOLE = re.compile(r"-?\d+\.0+")  # a whole number in a column with gaps

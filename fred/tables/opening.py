@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.tables.columns import TRACE, ArrowFile, File, TextFile, unreadable
+from fred.tables.columns import ArrowFile, File, TextFile, unreadable
 from fred.tables.content import Content, content
+from fred.tables.text_layout import TRACE
 
 
 def opened(file: Content, example: str = TRACE) -> File:

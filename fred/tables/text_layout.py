@@ -15,6 +15,7 @@ from fred.tables.quantities import is_missing, is_moment, is_number, numbers, un
 
 _LOOKED_AT = 120  # lines that tell the layout
 _DELIMITERS = ("\t", ";", ",", "|")
+TRACE = "iteration,worker,seconds"  # columns that messages show if a reader names no others
 SPACES = ""  # delimiter: any number of spaces
 _COMMENT = re.compile(r"\s*(#|%|//)")
 _RULE = re.compile(r"[-=+|:\s]*[-=][-=+|:\s]*")  # such as |---|---|
@@ -79,7 +80,7 @@ class Layout:
         return next(itertools.islice(self.rows(file), row, None))[0]
 
 
-def layout_of(file: Content, example: str) -> Layout:
+def layout_of(file: Content, example: str = TRACE) -> Layout:
     """Return the layout of the table in a text. Raises FredError for a text without a table.
 
     Args:
