@@ -28,6 +28,7 @@ from fred.traces.log_columns import (
     STEPS,
     UNITS,
     has_unit,
+    is_clock,
     is_duration,
     is_mean,
     is_of_evaluation,
@@ -43,9 +44,11 @@ from fred.traces.roles import AND, Role, Says, plain
 NAME = "console log"
 RECORD = "record the own time of each rank with `fred record` (page `Record step times`)"
 _FEWEST = 10  # steps over which times do not keep growing by chance
+_CLOCK, _LONG = 4, 1e7  # a clock grows by more than so many times its first value, unless that is a date
 _USUAL = 0.8  # share of the rows that have a column
 _KNOWN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
 _MESSAGE = re.compile(r'"(?:message|msg|log)"\s*:\s*"[^"]*\b(?:step|iter|iteration)\b[ :=#]*\d', re.IGNORECASE)  # in JSON
+_RECORD = re.compile(r'"(?:global_)?(?:step|iteration|iter)"\s*:', re.IGNORECASE)
 _TOOLS = {  # text of a tool's lines -> what they are
     r"elapsed[ _]time[ _]per[ _]iteration": "a log of Megatron-LM, whose last rank writes the same time for all; with "
     "`--timing-log-level 2 --timing-log-option all` it has those of each rank",
@@ -53,6 +56,7 @@ _TOOLS = {  # text of a tool's lines -> what they are
     r"\[titan\]|torchtitan": "a log of torchtitan",
     r"completed step: \d": "a log of MaxText",
     r"\[(?:logging|timer)\.py:\d+:": "a log of DeepSpeed, which its rank 0 writes for all",
+    r"\bbusbw\b|# OSU MPI|nccom": "a measurement of a network, which `fred fit-network` reads",
     r"\bNCCL (?:INFO|WARN)\b": "a log of NCCL, which has no step times; `fred fit-network` reads those of nccl-tests",
     r"\[NeMo |train_step_timing": "a log of NeMo",
     r"(?:\d|\?)(?:it/s|s/it)\b": "a progress bar of tqdm or Lightning",
@@ -68,7 +72,7 @@ def sniff(file: Content) -> bool:
     Args:
         file: the content of the file.
     """
-    if file.kind != "text" or (_is_json(file) and not _MESSAGE.search(file.head)):
+    if file.kind != "text" or (_is_json(file) and (_RECORD.search(file.head) or not _MESSAGE.search(file.head))):
         return False
     sample = sample_of(file)
     lines = list(lines_of(sample))
@@ -243,12 +247,12 @@ def _time(
     """Return the column of times, which may be a new one, a note about it, and its unit."""
     samples = {name: next(row.values[name] for row in rows if name in row.values) for name in columns}
     durations = [name for name in columns if name != step and is_duration(name, samples[name])]
-    growing = [name for name in durations if _grows(rows, name)]
-    timed = [name for name in durations if name not in growing or is_mean(name)]
+    clocks = [name for name in durations if _grows(rows, name) and not is_mean(name)]
+    timed = [name for name in durations if name not in clocks]
     best, phases = times_of_steps(timed), phases_of_steps(timed)
     if phases and all(plain(name) in map(plain, phases) for name in best):
         return AND.join(phases), f"times of a step: {listed(phases)}", unit
-    if growing and all(map(is_mean, best)):
+    if clocks and all(map(is_mean, best)):
         best = []
     if len(best) > 1 and _agree(rows, best):
         best = best[:1]
@@ -270,7 +274,13 @@ def _time(
                 row.values["seconds"] = f"{1 / value!r} s"
         note = "no step times, so 1 / `{}` counts: factors between workers are right, seconds are not"
         return "seconds", ("mean step times from `{}`" if is_of_steps else note).format(rate), unit
-    clock = next((name for name in growing if not is_mean(name)), "")
+    clock = next(iter(clocks), "")
+    if clock and not _is_clock(rows, clock):
+        raise UnclearTraceError(
+            f"{file.path}: the times in `{clock}` grow from each step to the next, for every worker: they look like timestamps. "
+            f"If they are durations, set `columns` (time={clock})",
+            remedies=[{"columns": {"time": clock}}],
+        )
     if not clock:
         _check_dates(file, rows)
     _subtract(rows, step, clock)
@@ -290,6 +300,15 @@ def _grows(rows: Sequence[Line], name: str) -> bool:
     """Return True for a column whose numbers only grow, such as a clock."""
     parts = [_numbers([row.values.get(name, "") for row in lines]) for lines in _by_process(rows)]
     return len(rows) - len(parts) >= _FEWEST and all((np.diff(values) > 0).all() for values in parts)
+
+
+def _is_clock(rows: Sequence[Line], name: str) -> bool:
+    """Return True for times that grow by a multiple of the first one, or have the name of a clock."""
+    for lines in _by_process(rows):
+        first, *_, last = _numbers([row.values.get(name, "") for row in lines])
+        if last - first < _CLOCK * first and first < _LONG and not is_clock(name):
+            return False
+    return True
 
 
 def _agree(rows: Sequence[Line], names: Sequence[str]) -> bool:
@@ -328,7 +347,8 @@ def _subtract(rows: Sequence[Line], step: str, clock: str) -> None:
 
 def _check_told_apart(file: Content, rows: Sequence[Line], steps: Sequence[str]) -> None:
     """Raise FredError if processes that write the same steps have no names."""
-    keys = Counter((*row.source.values(), *(row.values.get(name) for name in (*steps, *_named(rows)))) for row in rows)
+    names = (*steps, *_named(rows))
+    keys = Counter((*row.source.values(), *map(row.values.get, names)) for row in rows)
     again = sum(1 for number in keys.values() if number > 1)
     if again * 2 > len(keys):
         raise FredError(
