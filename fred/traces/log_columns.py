@@ -96,6 +96,15 @@ def is_mean(name: str) -> bool:
     return _MEAN.search(plain(name)) is not None
 
 
+def is_clock(name: str) -> bool:
+    """Return True for the name of a time since a begin.
+
+    Args:
+        name: name of a column.
+    """
+    return re.search(r"(?:^|_)(?:elapsed|wall|clock|uptime|runtime|since|total|timestamp|ts)(?:_|$)", plain(name)) is not None
+
+
 def has_unit(sample: str) -> bool:
     """Return True for a number with a unit of time.
 

@@ -10,42 +10,48 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.tables import quantities
 from fred.tables.columns import of_columns
 from fred.tables.content import Content
-from fred.tables.log_lines import HOST, LOCAL_RANK, RANK, WORKER, Line, lines_of, sample_of
+from fred.tables.log_lines import Line, lines_of, sample_of
 from fred.tables.text_layout import layout_of
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.log_columns import (
     STEPS,
-    UNITS,
     has_unit,
     is_duration,
     is_mean,
-    is_of_evaluation,
     phases_of_steps,
     rate_of,
     step_word,
     times_of_steps,
     unit_in,
 )
+from fred.traces.log_rows import (
+    PARALLEL,
+    SOURCES,
+    agree,
+    cell_of,
+    columns_of,
+    grows,
+    grows_like_a_clock,
+    names_of_processes,
+    rows_of,
+    subtract,
+)
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, Role, Says, plain
 
 NAME = "console log"
 RECORD = "record the own time of each rank with `fred record` (page `Record step times`)"
-_FEWEST = 10  # steps over which times do not keep growing by chance
 _USUAL = 0.8  # share of the rows that have a column
 _KNOWN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
 _MESSAGE = re.compile(r'"(?:message|msg|log)"\s*:\s*"[^"]*\b(?:step|iter|iteration)\b[ :=#]*\d', re.IGNORECASE)  # in JSON
+_RECORD = re.compile(r'"(?:global_)?(?:step|iteration|iter)"\s*:', re.IGNORECASE)
 _TOOLS = {  # text of a tool's lines -> what they are
     r"elapsed[ _]time[ _]per[ _]iteration": "a log of Megatron-LM, whose last rank writes the same time for all; with "
     "`--timing-log-level 2 --timing-log-option all` it has those of each rank",
@@ -53,6 +59,7 @@ _TOOLS = {  # text of a tool's lines -> what they are
     r"\[titan\]|torchtitan": "a log of torchtitan",
     r"completed step: \d": "a log of MaxText",
     r"\[(?:logging|timer)\.py:\d+:": "a log of DeepSpeed, which its rank 0 writes for all",
+    r"\bbusbw\b|# OSU MPI|nccom": "a measurement of a network, which `fred fit-network` reads",
     r"\bNCCL (?:INFO|WARN)\b": "a log of NCCL, which has no step times; `fred fit-network` reads those of nccl-tests",
     r"\[NeMo |train_step_timing": "a log of NeMo",
     r"(?:\d|\?)(?:it/s|s/it)\b": "a progress bar of tqdm or Lightning",
@@ -68,7 +75,7 @@ def sniff(file: Content) -> bool:
     Args:
         file: the content of the file.
     """
-    if file.kind != "text" or (_is_json(file) and not _MESSAGE.search(file.head)):
+    if file.kind != "text" or (_is_json(file) and (_RECORD.search(file.head) or not _MESSAGE.search(file.head))):
         return False
     sample = sample_of(file)
     lines = list(lines_of(sample))
@@ -109,10 +116,10 @@ def read(file: Content, says: Says) -> Cells:
     """
     lines = [line for line in lines_of(file.text) if line.values]
     step, epoch = _steps(lines, says)
-    rows = _rows(lines, step) if step else []
+    rows = rows_of(lines, step) if step else []
     if not rows:
         raise _no_times(file, "no line has the number of a step")
-    columns = _columns(rows)
+    columns = columns_of(rows)
     iteration = f"{epoch}{AND}{step}" if epoch else step
     given: dict[Role, str] = {"iteration": iteration}
     if parallel := _parallel(rows):
@@ -131,42 +138,21 @@ def read(file: Content, says: Says) -> Cells:
         notes.append("a progress bar shows means over several steps: single slow steps do not show")
     if "[repeated " in file.text:
         notes.append("Ray left out repeated lines: set RAY_DEDUP_LOGS=0 to have all")
-    names = [name for name in _columns(rows) if not _is_text(rows, name) or plain(name) in _SOURCES]
+    names = [name for name in columns_of(rows) if not _is_text(rows, name) or plain(name) in SOURCES]
     table = of_columns(
         file.path,
-        {name: [_cell(row.values.get(name)) for row in rows] for name in names},
+        {name: [cell_of(row.values.get(name)) for row in rows] for name in names},
         lambda row: f"{file.path}:{rows[row].number}",
     )
     cells = long_tables.cells_of(table, replace(says, columns={**given, **says.columns}, unit=unit))
     return replace(cells, notes=(f"{NAME}: {'; '.join(notes)}" if notes else NAME, *cells.notes))
 
 
-_PARALLEL = ("dp", "dp_rank", "data_parallel_rank")
-_SOURCES = {
-    *_PARALLEL,
-    *(
-        RANK,
-        LOCAL_RANK,
-        HOST,
-        WORKER,
-        "global_rank",
-        "rank_id",
-        "process",
-        "process_index",
-        "proc",
-        "node",
-        "node_rank",
-        "hostname",
-    ),
-    *("replica", "trainer", "executor", "machine", "pod", "worker_id", "host_id", "node_id", "client", "gpu"),
-}
-
-
 def _parallel(rows: Sequence[Line]) -> str:
     """Return the rank among data-parallel processes, if nothing else names the process."""
-    named = _named(rows)
-    others = [name for row in rows for name in row.source] + [name for name in named if plain(name) not in _PARALLEL]
-    ranks = [name for name in named if plain(name) in _PARALLEL and len({row.values.get(name) for row in rows}) > 1]
+    named = names_of_processes(rows)
+    others = [name for row in rows for name in row.source] + [name for name in named if plain(name) not in PARALLEL]
+    ranks = [name for name in named if plain(name) in PARALLEL and len({row.values.get(name) for row in rows}) > 1]
     return ranks[0] if ranks and not others else ""
 
 
@@ -204,53 +190,20 @@ def _steps(lines: Sequence[Line], says: Says) -> tuple[str, str]:
     return step, epoch if several and counts[epoch] >= _USUAL * counts[step] else ""
 
 
-def _rows(lines: Sequence[Line], step: str) -> list[Line]:
-    """Return a line for each step of each process: values that a process writes in further lines belong to its last step."""
-    rows, last, before = list[Line](), dict[tuple[str, ...], Line](), tuple[str, ...]()
-    sources = {who for line in lines if (who := tuple(line.source.values()))}
-    for line in lines:
-        if any(map(is_of_evaluation, line.values)):
-            continue
-        who = next(iter(sources)) if len(sources) == 1 else tuple(line.source.values())
-        if not who and step not in line.values:
-            who = before  # a further line of an entry
-        before = who
-        row = last.get(who)
-        number = line.values.get(step, "")
-        if not number.isdigit():
-            if row is not None:
-                row.values = {**row.values, **line.values} if line.is_bar else {**line.values, **row.values}
-                row.is_bar |= line.is_bar
-        elif row is not None and row.values[step] == number and not (row.values.keys() & line.values.keys()) - {step, "epoch"}:
-            row.values |= line.values
-        else:
-            last[who] = replace(line, values=dict(line.values))
-            rows.append(last[who])
-    for row in rows:
-        row.values = {**row.source, **row.values}
-    return rows
-
-
-def _columns(rows: Sequence[Line]) -> list[str]:
-    """Return the names that most rows have."""
-    counts = Counter(name for row in rows for name in row.values)
-    return [name for name, number in counts.items() if number * 2 >= len(rows)]
-
-
 def _time(
     file: Content, rows: list[Line], columns: Sequence[str], step: str, unit: quantities.Unit | None
 ) -> tuple[str, str, quantities.Unit | None]:
     """Return the column of times, which may be a new one, a note about it, and its unit."""
     samples = {name: next(row.values[name] for row in rows if name in row.values) for name in columns}
     durations = [name for name in columns if name != step and is_duration(name, samples[name])]
-    growing = [name for name in durations if _grows(rows, name)]
-    timed = [name for name in durations if name not in growing or is_mean(name)]
+    clocks = [name for name in durations if grows(rows, name) and not is_mean(name)]
+    timed = [name for name in durations if name not in clocks]
     best, phases = times_of_steps(timed), phases_of_steps(timed)
     if phases and all(plain(name) in map(plain, phases) for name in best):
         return AND.join(phases), f"times of a step: {listed(phases)}", unit
-    if growing and all(map(is_mean, best)):
+    if clocks and all(map(is_mean, best)):
         best = []
-    if len(best) > 1 and _agree(rows, best):
+    if len(best) > 1 and agree(rows, best):
         best = best[:1]
     if len(best) > 1:
         raise UnclearTraceError(
@@ -270,43 +223,19 @@ def _time(
                 row.values["seconds"] = f"{1 / value!r} s"
         note = "no step times, so 1 / `{}` counts: factors between workers are right, seconds are not"
         return "seconds", ("mean step times from `{}`" if is_of_steps else note).format(rate), unit
-    clock = next((name for name in growing if not is_mean(name)), "")
+    clock = next(iter(clocks), "")
+    if clock and not grows_like_a_clock(rows, clock):
+        raise UnclearTraceError(
+            f"{file.path}: the times in `{clock}` grow from each step to the next, for every worker: they look like "
+            f"timestamps. If they are durations, set `columns` (time={clock})",
+            remedies=[{"columns": {"time": clock}}],
+        )
     if not clock:
         _check_dates(file, rows)
-    _subtract(rows, step, clock)
+    subtract(rows, step, clock)
     what = f"`{clock}`, which grows" if clock else "the lines' dates"
     unit = unit or ("s" if not clock or has_unit(samples[clock]) else unit_in(clock))
     return "difference", f"step times are differences of {what}: whole steps, waiting for others included", unit
-
-
-def _by_process(rows: Sequence[Line]) -> list[list[Line]]:
-    named, processes = _named(rows), dict[tuple[str | None, ...], list[Line]]()
-    for row in rows:
-        processes.setdefault((*row.source.values(), *(row.values.get(name) for name in named)), []).append(row)
-    return [*processes.values()]
-
-
-def _grows(rows: Sequence[Line], name: str) -> bool:
-    """Return True for a column whose numbers only grow, such as a clock."""
-    parts = [_numbers([row.values.get(name, "") for row in lines]) for lines in _by_process(rows)]
-    return len(rows) - len(parts) >= _FEWEST and all((np.diff(values) > 0).all() for values in parts)
-
-
-def _agree(rows: Sequence[Line], names: Sequence[str]) -> bool:
-    """Return True for columns with the same times, apart from rounding."""
-    medians = []
-    for name in names:
-        values = _numbers([_cell(row.values.get(name)) or "" for row in rows])
-        unit = "s" if has_unit(next(row.values[name] for row in rows if name in row.values)) else unit_in(name)
-        medians.append(float(np.nanmedian(values)) / quantities.PER_SECOND[unit] if unit else np.nan)
-    return bool(np.nanmax(medians) < 1.01 * np.nanmin(medians)) and not np.isnan(medians).any()
-
-
-def _numbers(cells: Sequence[str]) -> NDArray[np.float64]:
-    try:
-        return quantities.numbers(cells).values
-    except quantities.CellError:
-        return np.full(len(cells), np.nan)
 
 
 def _check_dates(file: Content, rows: Sequence[Line]) -> None:
@@ -316,19 +245,10 @@ def _check_dates(file: Content, rows: Sequence[Line]) -> None:
         raise _no_times(file, "its lines have dates in whole seconds, which are too coarse for step times")
 
 
-def _subtract(rows: Sequence[Line], step: str, clock: str) -> None:
-    """Add the time between the steps of each process, from a column that grows or from the lines' dates."""
-    for lines in _by_process(rows):
-        texts = [row.values.get(clock, "") if clock else row.moment for row in lines]
-        times = _numbers(texts) if clock else quantities.moments(texts)
-        for (one, other), passed in zip(pairwise(lines), np.diff(times).tolist(), strict=True):
-            if (steps := int(other.values[step]) - int(one.values[step])) > 0 and passed > 0:
-                other.values["difference"] = repr(passed / steps)
-
-
 def _check_told_apart(file: Content, rows: Sequence[Line], steps: Sequence[str]) -> None:
     """Raise FredError if processes that write the same steps have no names."""
-    keys = Counter((*row.source.values(), *(row.values.get(name) for name in (*steps, *_named(rows)))) for row in rows)
+    names = (*steps, *names_of_processes(rows))
+    keys = Counter((*row.source.values(), *map(row.values.get, names)) for row in rows)
     again = sum(1 for number in keys.values() if number > 1)
     if again * 2 > len(keys):
         raise FredError(
@@ -339,21 +259,12 @@ def _check_told_apart(file: Content, rows: Sequence[Line], steps: Sequence[str])
         )
 
 
-def _named(rows: Sequence[Line]) -> list[str]:
-    return [name for name in _columns(rows) if plain(name) in _SOURCES]
-
-
 def _parts(column: str, columns: Sequence[str]) -> list[str]:
     return [column] if column in columns else column.split(AND)
 
 
 def _is_text(rows: Sequence[Line], name: str) -> bool:
     return any(not re.match(r"[-+.\d]|nan|inf", row.values[name]) for row in rows if name in row.values)
-
-
-def _cell(text: str | None) -> str | None:
-    """Return a value whose unit is that of a column: `410 ms/step` is 410 ms."""
-    return None if text is None else re.sub(rf"( {UNITS})/\w+$", r"\1", text)
 
 
 def _tool(file: Content) -> str:
