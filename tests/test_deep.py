@@ -424,7 +424,7 @@ class TestCommand:
             (["--out", "file/m.npz"], f"cannot write file/m.npz: {tmp_path}/file is not a folder; {elsewhere}"),
             (["--out", "folder.npz"], f"cannot write folder.npz: it is a folder; {elsewhere}"),
             (["--out", "theirs.npz"], f"theirs.npz exists and is not a FRED model; {another}, or remove this one"),
-            (["--out", "m.npz", "--train", "61"], "--train 61: example has 60 iterations"),
+            (["--out", "m.npz", "--train", "241"], "--train 241: example has 240 iterations"),
             (["--out", "m.npz", "--train", "3"], "example: a deep Markov model needs at least 8 iterations, not 3"),
             (["--out", "m.npz", "--steps", "1"], "--steps 1: expected greater than or equal to 50"),
         ):

@@ -183,7 +183,7 @@ class TestStart:
             rng = np.random.default_rng(seed)
             knobs, start = ("a.x", "a.y", "a.z")[: rng.integers(1, 4)], int(rng.integers(2, 4))
             over = {knob: sorted(rng.choice(100, rng.integers(1, 8), replace=False).tolist()) for knob in knobs}
-            sweep = Sweep(over=over, start=start)
+            sweep = Sweep(over=over, start=start if start < max(map(len, over.values())) else None)
             values = {key(point): float(rng.choice([rng.normal(), np.inf], p=[0.8, 0.2])) for point in sweep.points()}
             tried = self.searched(sweep, values)
             finite = [point for point in tried if math.isfinite(values[point])]

@@ -132,7 +132,7 @@ def test_diagnose_gives_no_verdict_in_its_first_line_and_no_number_that_contradi
     path = long_table(tmp_path, waiting_for_all(0))
     answer = fred_command("diagnose", path, "--out", tmp_path / "out")
     assert answer.code == 0
-    assert answer.out.splitlines()[0] == "No verdict. The times contain waiting for the slowest worker."
+    assert answer.out.splitlines()[0] == "Verdict  No verdict. The times contain waiting for the slowest worker."
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "No verdict" in page and not any(word in answer.out + page for word in ("loses", "saves", "backup", "Repair"))
     numbers = json.loads((tmp_path / "out" / "diagnosis.json").read_text(encoding="utf-8"))

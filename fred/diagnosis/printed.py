@@ -24,18 +24,16 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
         out: folder with all files, if there is one.
     """
     console = terminal()
-    if found.doubt:
-        for line in (*(line for lines in sections(found).values() for line in lines), *found.trace.said):
-            console.print(Text(line))
-        return
-    for line in found.trace.said:
-        console.print(Text(line))
     parts = sections(found)
+    readings = [Text(line) for line in found.trace.said]
+    if not found.doubt:
+        console.print(*readings, sep="\n", end="\n" if readings else "")
     for heading in SCREEN:
         _print_part(heading, parts.pop(heading), console)
-    if found.doubt:
-        return
     console.print()
+    if found.doubt:
+        console.print(*readings, sep="\n")
+        return
     more = {"How soon": sentences(answer)} if answer else {}
     for heading, lines in {**parts, **more}.items():
         console.print(Text(heading, style="bold"))

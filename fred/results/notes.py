@@ -120,6 +120,8 @@ def _unused(outcome: Tables) -> list[str]:
     """Return one warning for each record of failures or sessions of which no event lies within a run."""
     lines = []
     for each in outcome.outcomes:
+        if each.summary["virtual_seconds"] is None:
+            continue  # the protocol has no clock
         end, cluster = float(each.summary["virtual_seconds"]), each.run.cluster
         failures = [down for _, down, _ in cluster.failures.recorded] if cluster.failures else []
         sessions = [getattr(fault, "sessions", ()) for fault in cluster.faults]

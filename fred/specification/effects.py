@@ -4,6 +4,7 @@ A run may have options that only other runs use, so that all runs can share a cl
 the value at which another one loses its effect.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -25,11 +26,13 @@ class _Need(NamedTuple):
         options: paths of the options in a run; `*` stands for each item of a list.
         met: returns True if a run has it; called with the run and the keys of the option.
         cure: the missing part and the remedy, for the message.
+        describes: True for options that describe a measured cluster, which other scenarios may share: a warning is enough.
     """
 
     options: str
     met: Callable[[Run, Keys], bool]
     cure: str
+    describes: bool = False
 
 
 def check_effects(runs: dict[str, Run], locate: Callable[[Keys], str]) -> None:
@@ -53,7 +56,12 @@ def check_effects(runs: dict[str, Run], locate: Callable[[Keys], str]) -> None:
     for need in _NEEDS:
         for option in need.options.split():
             unmet = _unmet(need, tuple(option.split(".")), runs)
-            lines += [f"{locate(('runs', name, *keys))}: no effect: {need.cure}" for keys, name in unmet.items()]
+            problems = [f"{locate(('runs', name, *keys))}: no effect: {need.cure}" for keys, name in unmet.items()]
+            if need.describes:
+                for problem in dict.fromkeys(problems):
+                    warnings.warn(problem, stacklevel=2)
+            else:
+                lines += problems
     if lines:
         raise FredError(*dict.fromkeys(lines))
 
@@ -227,24 +235,28 @@ _NEEDS = (
         f"{_BANDWIDTHS} {_OF_DEVICES} cluster.prices.per_gb",
         _has_sizes,
         "without a `task`, messages have no size; give `cluster.network.message_bytes`, the bytes of the parameters",
+        describes=True,
     ),
     _Need(
         "cluster.network.efficiency",
         _has_bandwidth,
         "no link has a bandwidth, of which it is a share; give `cluster.network.bandwidth`, or leave it out",
+        describes=True,
     ),
     _Need(
         "cluster.network.window cluster.network.initial_window",
         _has_latency,
         "messages have no latency, by which it limits their rate; give `cluster.network.latency`, or leave it out",
+        describes=True,
     ),
     _Need(
         "cluster.network.weights",
         _has_latencies,
         "all messages have the same latency; give different ones, such as a distribution as `cluster.network.latency`, or "
         "leave it out",
+        describes=True,
     ),
-    _Need(_OF_SERVERS, _has_servers, _NO_SERVERS),
+    _Need(_OF_SERVERS, _has_servers, _NO_SERVERS, describes=True),
     _Need(
         "cluster.network.pull_latency cluster.network.server_bandwidth",
         _has_usual_servers,
@@ -281,6 +293,7 @@ _NEEDS = (
         "cluster.network.collective cluster.network.buckets cluster.network.regions.collective",
         _has_collectives,
         "the protocol has no allreduce; leave it out, or take a system with one, such as `allreduce-sgd`",
+        describes=True,
     ),
     _Need(
         "cluster.network.latency cluster.network.pull_latency",
@@ -292,6 +305,7 @@ _NEEDS = (
         f"{_OF_GROUPS} {_paths('cluster.network', Network, 'message_bytes')}",
         lambda run, _: run.protocol.has_clock,
         "the protocol has no clock; leave it out, or take another protocol, such as `asynchronous`",
+        describes=True,
     ),
     _Need(
         "cluster.compute",

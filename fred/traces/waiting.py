@@ -30,6 +30,7 @@ _NARROW = 0.08  # deviation of rounds up to which no lengths of inputs are suspe
 _FOLLOWS = -0.25  # correlation of successive deviations from which the same event ends one time and begins the next
 _MEETS, _ONLY_THERE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
 _BY_CHANCE = 1e-4  # probability that independent times meet at any interval and phase
+_COMPENSATED = 0.5  # variance of sums relative to that without the longest times, from which these are waits
 _LONGEST = 64  # longest interval between meetings that is tried
 _NEARER = 0.2  # difference within a group, relative to that of other pairs
 
@@ -183,8 +184,19 @@ def _meetings(seconds: Floats) -> Iterator[int]:
         freedom = several * min(many, len(part))
         typical = float(np.median(np.delete(variances, phase)))
         meets = variances[phase] < min(_MEETS, _ONLY_THERE * typical) and np.median(part) < _MEETS * np.median(expected)
-        if meets and chi2.cdf(variances[phase] * freedom, freedom) < likely:
+        if meets and chi2.cdf(variances[phase] * freedom, freedom) < likely and _compensates(seconds[phase:], every):
             yield every
+
+
+def _compensates(seconds: Floats, every: int) -> bool:
+    """Return True if the longest time of each worker in each block makes its sum equal to those of the others.
+
+    A wait does. Pauses of equal lengths, one in each block, give equal sums, too, but the other times are as equal without.
+    """
+    blocks = seconds[: len(seconds) // every * every].reshape(-1, every, seconds.shape[1])
+    sums, rest = blocks.sum(1), blocks.sum(1) - blocks.max(1)
+    with_longest, without = (float(((part - part.mean(1, keepdims=True)) ** 2).sum()) for part in (sums, rest))
+    return with_longest < _COMPENSATED * without
 
 
 def _groups(logs: Floats) -> tuple[tuple[int, ...], ...]:

@@ -157,18 +157,28 @@ class Data(Component):
         """
 
 
-def check_held_out(evaluation: int, examples: int) -> None:
-    """Raise ValueError if all examples are held out, so that none is left to train on.
+def held_out(evaluation: int, examples: int, is_default: bool) -> int:
+    """Return the number of examples to hold out: a fifth if the default would leave none to train on.
 
     Args:
         evaluation: number of examples held out.
         examples: number of all examples.
+        is_default: True if the user gives no number.
+
+    Raises ValueError if a user's number leaves none to train on.
+
+    >>> held_out(500, 4000, is_default=True), held_out(500, 60, is_default=True)
+    (500, 12)
     """
-    if evaluation >= examples:
-        raise ValueError(
-            f"`evaluation` holds out {evaluation:,} examples of {examples:,}: give fewer, such as "
-            f"`evaluation: {max(1, examples // 5)}`, or more `examples`"
-        )
+    if evaluation < examples:
+        return evaluation
+    fifth = max(1, examples // 5)
+    if is_default:
+        return fifth
+    raise ValueError(
+        f"`evaluation` holds out {evaluation:,} examples of {examples:,}: give fewer, such as `evaluation: {fifth}`, or more "
+        "`examples`"
+    )
 
 
 def loaded(data: Data, seed: int) -> Dataset:

@@ -16,7 +16,7 @@ from fred.base import inputs, streams
 from fred.base.errors import FredError
 from fred.components.component import Count
 from fred.components.input_path import InputPath
-from fred.learning.data.dataset import Data, Dataset, Examples, check_held_out
+from fred.learning.data.dataset import Data, Dataset, Examples, held_out
 
 Tokens = NDArray[np.int64]
 _BYTES = 256
@@ -39,7 +39,8 @@ class _Generated(Sequences):
 
     @model_validator(mode="after")
     def _some_left(self) -> Self:
-        check_held_out(self.evaluation, self.examples)
+        number = held_out(self.evaluation, self.examples, "evaluation" not in self.model_fields_set)
+        object.__setattr__(self, "evaluation", number)  # fills in a blank, so the frozen data stay the same
         return self
 
     def load(self, seed: int) -> Dataset:

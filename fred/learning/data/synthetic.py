@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from fred.base import streams
 from fred.components.component import Count
-from fred.learning.data.dataset import Data, Dataset, Examples, check_held_out
+from fred.learning.data.dataset import Data, Dataset, Examples, held_out
 
 
 class _Synthetic(Data):
@@ -22,7 +22,8 @@ class _Synthetic(Data):
 
     @model_validator(mode="after")
     def _some_left(self) -> Self:
-        check_held_out(self.evaluation, self.examples)
+        number = held_out(self.evaluation, self.examples, "evaluation" not in self.model_fields_set)
+        object.__setattr__(self, "evaluation", number)  # fills in a blank, so the frozen data stay the same
         return self
 
     def _split(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
