@@ -74,7 +74,7 @@ from fred.results.verify import Verdict, verify
 BASE = {
     "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
     "stop": {"updates": 6},
-    "task": {"data": {"name": "synthetic-classification", "examples": 64, "features": 4, "classes": 2}, "model": "softmax"},
+    "task": {"data": {"name": "synthetic-classification", "examples": 64, "evaluation": 12, "features": 4, "classes": 2}, "model": "softmax"},
     "seeds": [1, 2],
 }
 ASGD = {"name": "asgd", "learning_rate": 0.1}
