@@ -217,8 +217,11 @@ THROUGH_A = {"links": {"a": 1e6}, "routes": [{"between": ["workers", "servers"],
 
 def test_impossible_networks_are_refused():
     for options, message in (
-        ({"servers": [{"servers": [4]}]}, "`network.servers` names server 4; there are 4, numbered from 0"),
-        ({"servers": [{"servers": [1, 2]}, {"servers": [2]}]}, "`servers` names 2 more than once"),
+        ({"servers": [{"servers": [4], "bandwidth": 1e6}]}, "`network.servers` names server 4; there are 4, numbered from 0"),
+        (
+            {"servers": [{"servers": [1, 2], "bandwidth": 1e6}, {"servers": [2], "bandwidth": 1e5}]},
+            "`servers` names 2 more than once",
+        ),
         ({"contention": [{"regime": job(nodes=[7])}]}, "there are 1 nodes, numbered from 0; `nodes` names 7"),
         ({"contention": [{"of": "servers", "regime": job(nodes=[7])}]}, "there are 4 nodes, .* `nodes` names 7"),
         ({"collective": "star"}, "collective"),
