@@ -26,7 +26,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 SCENARIO: dict[str, Any] = {
     "seeds": [1, 2, 3, 4],
     "cluster": {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}},
-    "task": {"data": {"name": "synthetic-regression", "examples": 60}, "model": "softmax"},
+    "task": {"data": {"name": "synthetic-regression", "examples": 60, "evaluation": 12}, "model": "softmax"},
     "stop": {"updates": 6000},
     "evaluate": {"points": 20},
     "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "sasgd")},

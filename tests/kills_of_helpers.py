@@ -25,7 +25,10 @@ from tests.processes import children
 
 SCENARIO: dict[str, Any] = {
     "cluster": {"workers": 6, "compute": {"name": "exponential", "scale": 0.1}},
-    "task": {"data": {"name": "synthetic-regression", "examples": 600}, "model": {"name": "mlp", "hidden": [64]}},
+    "task": {
+        "data": {"name": "synthetic-regression", "examples": 600, "evaluation": 120},
+        "model": {"name": "mlp", "hidden": [64]},
+    },
     "algorithm": {"name": "asgd", "learning_rate": 0.01},
     "stop": {"gradients": 1_500},
     "evaluate": {"points": 20},

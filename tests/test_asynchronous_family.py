@@ -253,7 +253,7 @@ def test_a_loop_of_updates_never_copies_the_table(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_of_a_thousand_workers_fit_into_four_gibibytes(name):
     """784-200-10: 159,010 parameters; a table is 0.6 GB. Measured in a process of its own."""
-    data = {"name": "synthetic-classification", "features": 784, "examples": 300}
+    data = {"name": "synthetic-classification", "features": 784, "examples": 300, "evaluation": 60}
     task = {"data": data, "model": {"name": "mlp", "hidden": [200]}, "batch_size": 1}
     cluster = {"workers": 1000, "compute": {"name": "constant", "seconds": 0.1}}
     program = f"""

@@ -25,6 +25,7 @@ from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting, make_r
 
 NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "bandwidth": 1e5}
 CLUSTER: dict[str, Any] = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
+SIZED = CLUSTER | {"network": NETWORK | {"message_bytes": 1000}}
 TWO_SERVERS = CLUSTER | {"servers": 2}
 OUTAGES = [
     {"name": "outage", "workers": [1], "begin": 0.5, "end": 0.9},
@@ -318,7 +319,7 @@ def test_a_trace_that_is_too_large_for_a_browser_is_refused_with_a_smaller_part(
 class TestCommand:
     @pytest.fixture
     def folder(self, tmp_path, undrawn) -> Path:
-        timed = make_run(task=None, cluster=CLUSTER, stop={"gradients": 20})
+        timed = make_run(task=None, cluster=SIZED, stop={"gradients": 20})
         clockless = make_run(task=None, cluster={"workers": 1}, protocol="dispatcher", stop={"updates": 7})
         out = tmp_path / "results" / "result"
         experiment.run(Scenario(title="", seeds=(1, 2), runs={"timed": timed, "clockless": clockless}), out=out)
@@ -328,7 +329,7 @@ class TestCommand:
         arguments = ["export", folder, "--only", "timed", "--seed", "2"]
         out = folder.parent / "result.timed.seed-2.pftrace"
         assert fred_command(*arguments).out.startswith(f"{out}: 0.0 MB; open it with https://ui.perfetto.dev")
-        run, written = make_run(task=None, cluster=CLUSTER, stop={"gradients": 20}), out.read_bytes()
+        run, written = make_run(task=None, cluster=SIZED, stop={"gradients": 20}), out.read_bytes()
         assert written == trace(part_of(execute("timed", run, 2).schedule)._replace(name="timed, seed 2"))
         assert fred_command(*arguments, "--out", out).code == 0 and out.read_bytes() == written
         assert fred_command(*arguments, "--begin", 0.1, "--end", 0.2, "--out", tmp_path / "new" / "part").code == 0

@@ -325,7 +325,7 @@ def test_each_kind_of_runs_has_its_figures(learned, untrained):
     assert all(name in str(Result.plot.__doc__) for name in FIGURES)
     timed = {"paired", "staleness", "throughput", "timeline", "traffic", "workers-time"}
     assert (set(untrained.pictures()), set(learned.pictures())) == (timed, timed | {"loss", "error"})
-    clockless = run_all({"run": {"task": None, "protocol": "dispatcher"}})
+    clockless = run_all({"run": {"task": None, "protocol": "dispatcher"}}, cluster={"workers": 4})
     assert set(clockless.pictures()) == {"staleness"}, "nothing was sent"
 
 

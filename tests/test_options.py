@@ -147,7 +147,7 @@ except fred.FredError as error:
     assert printed(program, **variables).startswith(start)
 
 
-DATA = {"name": "synthetic-regression", "examples": 60}
+DATA = {"name": "synthetic-regression", "examples": 60, "evaluation": 12}
 SETTINGS: dict[str, Any] = {"cluster": {"workers": 2}, "task": {"data": DATA, "model": "softmax"}, "stop": {"updates": 10}}
 SETTINGS["algorithm"] = {"name": "asgd", "learning_rate": 0.1, "optimizer": "adamw"}
 

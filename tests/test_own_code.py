@@ -69,7 +69,7 @@ class Own(Latency):
 """
 NONE = "fred_inputs = []\n"
 TEN = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 10}}
-LEARNING = {"data": {"name": "synthetic-regression", "examples": 50}, "model": "softmax"}
+LEARNING = {"data": {"name": "synthetic-regression", "examples": 50, "evaluation": 10}, "model": "softmax"}
 REUSED = "1 of 1 runs were finished before and reused"
 
 

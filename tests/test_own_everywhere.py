@@ -81,7 +81,7 @@ DASK = sys.argv[1:]  # the scheduler's address, or nothing
 BASE = {
     "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
     "stop": {"updates": 6},
-    "task": {"data": {"name": "synthetic-classification", "examples": 64, "features": 4, "classes": 2}, "model": "softmax"},
+    "task": {"data": {"name": "synthetic-classification", "examples": 64, "evaluation": 12, "features": 4, "classes": 2}, "model": "softmax"},
     "seeds": [1, 2],
 }
 ASGD = {"name": "asgd", "learning_rate": 0.1}

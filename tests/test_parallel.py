@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 CLUSTER_OF_3 = {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}}
 SETTINGS: dict[str, Any] = {"seeds": [1, 2], "cluster": CLUSTER_OF_3, "stop": {"gradients": 40}, "evaluate": {"points": 4}}
-SETTINGS["task"] = {"data": {"name": "synthetic-regression", "examples": 60}, "model": "softmax"}
+SETTINGS["task"] = {"data": {"name": "synthetic-regression", "examples": 60, "evaluation": 12}, "model": "softmax"}
 SETTINGS["runs"] = {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "ssgd")}
 TIMED = {**SETTINGS, "task": None}
 UNITS = units_of(fred.scenario(TIMED))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 TEXT = """\
 seeds: [1, 2]
 cluster: {workers: 2, compute: {name: exponential, scale: 0.1}}
-task: {data: {name: synthetic-regression, examples: 60}, model: softmax}
+task: {data: {name: synthetic-regression, examples: 60, evaluation: 12}, model: softmax}
 stop: {updates: 12}
 evaluate: {points: 2}
 sweep:
@@ -183,7 +183,9 @@ class TestStart:
             rng = np.random.default_rng(seed)
             knobs, start = ("a.x", "a.y", "a.z")[: rng.integers(1, 4)], int(rng.integers(2, 4))
             over = {knob: sorted(rng.choice(100, rng.integers(1, 8), replace=False).tolist()) for knob in knobs}
-            sweep = Sweep(over=over, start=start if start < max(map(len, over.values())) else None)
+            if max(map(len, over.values())) <= start:
+                continue  # refused: nothing is left for later
+            sweep = Sweep(over=over, start=start)
             values = {key(point): float(rng.choice([rng.normal(), np.inf], p=[0.8, 0.2])) for point in sweep.points()}
             tried = self.searched(sweep, values)
             finite = [point for point in tried if math.isfinite(values[point])]

@@ -27,7 +27,7 @@ runs:
   at-once: {algorithm: {name: asgd, learning_rate: 0.1}}
 """
 ASGD = {"name": "asgd", "learning_rate": 0.1}
-LEARNED = "task: {data: {name: synthetic-regression, examples: 60}, model: softmax}\n"
+LEARNED = "task: {data: {name: synthetic-regression, examples: 60, evaluation: 12}, model: softmax}\n"
 
 
 @pytest.fixture(scope="module")

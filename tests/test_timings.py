@@ -174,7 +174,7 @@ class TestDamage:
         assert not list(tmp_path.iterdir())
 
 
-BATCH = {"data": {"name": "synthetic-regression", "examples": 60}, "model": "softmax", "batch_size": 2}
+BATCH = {"data": {"name": "synthetic-regression", "examples": 60, "evaluation": 12}, "model": "softmax", "batch_size": 2}
 NETWORK = {"workers": 4, "compute": COMPUTE, "network": {"bandwidth": 1e4}}
 
 

@@ -39,6 +39,7 @@ from fred.running.units import (
     widest,
 )
 from fred.specification import shipped
+from fred.specification.effects import check_effects
 from fred.specification.loading import Scenario, load, revalidated
 from fred.specification.loading import scenario as scenario_of
 from fred.views.live import live_losses
@@ -96,6 +97,7 @@ def run(
     if isinstance(scenario, str | Path):
         file = file or shipped.located(Path(scenario))
     checked = revalidated(as_scenario(scenario))
+    check_effects(checked.runs, lambda keys: ".".join(map(str, keys)))
     if seeds is not None:
         checked = checked.replace(seeds=[*seeds] if isinstance(seeds, Iterable) else seeds, until=None)
     only, jobs = (only,) if isinstance(only, str) else tuple(only), _number_of_jobs(jobs)

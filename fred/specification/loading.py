@@ -71,7 +71,11 @@ class Scenario(Component):
         """Return the seeds of the reported runs.
         >>> import fred
         >>> scenario = fred.scenario(
-        ...     algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 4}, stop={"updates": 8}, seeds=[1, 2]
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ...     cluster={"workers": 4},
+        ...     stop={"updates": 8},
+        ...     seeds=[1, 2],
+        ...     sweep={"over": {"cluster.workers": [2, 4]}},
         ... )
         >>> scenario.reported_seeds
         (1, 2)

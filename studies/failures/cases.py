@@ -76,10 +76,10 @@ class System:
         Args:
             between: hours between two failures of the job.
         """
-        price = {"per_hour": (WORKERS + self.spares) / WORKERS, "paid_while_away": True}
-        cluster: dict[str, Any] = {"prices": {"workers": [price]}}
+        price: dict[str, Any] = {"per_hour": (WORKERS + self.spares) / WORKERS}
         if between == NONE:
-            return cluster
+            return {"prices": {"workers": [price]}}
+        cluster = {"prices": {"workers": [price | {"paid_while_away": True}]}}
         mean_up = WORKERS * between * HOUR  # of each machine
         if not self.stops:
             return cluster | {"faults": [{"name": "crashes", "mean_up": mean_up, "away": _constant(AWAY)}]}
