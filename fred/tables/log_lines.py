@@ -147,7 +147,7 @@ def _record(text: str) -> tuple[str, dict[str, str]]:
     for read in (json.loads, ast.literal_eval):
         try:
             record = read(text[begin : end + 1])
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
         if isinstance(record, Mapping):
             return text[:begin], dict(_flat(record))

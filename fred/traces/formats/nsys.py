@@ -130,6 +130,8 @@ def _of_ranges(file: Content) -> tuple[_Times, str]:
             "`nsys stats --report nvtx_gpu_proj_trace --format csv --output rank0 rank0.nsys-rep`"
         )
     table, column, unit = TextFile(file), times[0][0], times[0][2]
+    if unit not in _UNITS:
+        raise FredError(f"{file.path}: unknown unit `{unit}` of `{column}`; expected ns, us, ms or s")
     texts, durations = table.texts(name), table.columns([], [column])[1][column] / _UNITS[unit]
     processes = table.texts("PID") if "PID" in layout.names else [""] * len(texts)
     numbers = [int(process) if is_count(process) else 0 for process in processes]
