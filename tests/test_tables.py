@@ -119,7 +119,7 @@ def test_what_is_left_out_is_told(tmp_path):
 
 def test_archives_and_folders_hold_files_in_the_order_of_their_names(tmp_path):
     with zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
-        for name in ("b.csv", "a/c.csv"):
+        for name in ("b.csv", "a/c.csv", ".DS_Store", "__MACOSX/b.csv", "README.md"):
             archive.writestr(name, CSV)
     (tmp_path / "more").mkdir()
     for name in ("2.csv", "1.csv", ".hidden"):
@@ -160,6 +160,16 @@ def test_a_number_that_may_mean_two_things_is_refused(cells, row):
     assert refused.value.row == row
 
 
+def test_a_comma_before_three_digits_is_clear_between_semicolons_only_if_all_numbers_have_one(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("rank;ms\n0;1,068\n1;2,123\n")
+    assert opened_path(path).columns([], ["ms"])[1]["ms"].tolist() == [1.068, 2.123]
+    for text in ("rank;ms\n0;1,068\n1;969\n", "rank\tms\n0\t1,068\n1\t2,123\n"):
+        path.write_text(text)
+        with pytest.raises(FredError, match="a number whose comma is clear"):
+            opened_path(path).columns([], ["ms"])
+
+
 def test_dates_of_many_forms_are_the_same_moment():
     dates = ["2026-05-03T10:00:00Z", "2026-05-03 10:00", "2026/05/03 10:00:00.0", "2026-05-03T12:00:00+02:00", "20260503"]
     assert np.ptp(quantities.moments(dates[:-1])) == 0
@@ -179,6 +189,7 @@ def test_damaged_and_foreign_files_are_refused_with_what_they_are(tmp_path):
         ("a.pkl", b"\x80\x04\x95", "pandas.read_pickle"),
         ("b.bin", bytes(range(256)) * 4, "not text, Parquet, Arrow or SQLite"),
         ("a.sqlite", b"SQLite format 3\0", "cannot read .*a.sqlite"),
+        ("a.zst", zstandard(bytes(2**28 + 1)), r"a.zst: unpacked it has more than 268,435,456 bytes; unpack it"),
     ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(FredError, match=message):

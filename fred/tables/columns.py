@@ -197,7 +197,7 @@ class TextFile(File):
         self._content = file
         self._layout: Layout = layout_of(file, example)
         super().__init__(file.path, self._layout.names, example)
-        self._comma = self._layout.delimiter != ","
+        self._comma = self._layout.delimiter == ";"
         self._look(self._layout.samples)
         self._units = dict(self._layout.units)
         self.notes += [*file.notes, *self._layout.notes]

@@ -20,6 +20,7 @@ from fred.base.errors import FredError
 from fred.base.words import briefly
 
 _MOST = 2**33  # bytes after unpacking; more is a mistake or an attack
+_MOST_RATIO, _SMALL = 300, 2**28  # times as many bytes after unpacking; up to so many bytes any ratio will do
 _HEAD = 2**15  # bytes that tell what a file is
 _PACKED: dict[bytes, tuple[str, Callable[[IO[bytes]], Any]]] = {  # first bytes -> ending, reader
     b"\x1f\x8b": (".gz", lambda file: gzip.GzipFile(fileobj=file)),
@@ -116,9 +117,14 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
         files = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
     except (OSError, ValueError):  # an impossible name; opening the file reports the reason
         return [path], ()
+    return _alike(path, files)
+
+
+def _alike(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
+    """Return the files of a folder or an archive that have its most frequent ending, and a note about the others."""
     endings = Counter(_ending(file) for file in files if _ending(file) not in _SPARE or len(files) == 1)
     if not endings:
-        raise FredError(f"cannot read {path}: the folder has no files of times; expected one of each worker, or one of all")
+        raise FredError(f"cannot read {path}: it has no files of times; expected one of each worker, or one of all")
     most = max(endings, key=lambda ending: (endings[ending], ending not in (".txt", ".md", "")))
     rest = [file.name for file in files if _ending(file) != most]
     notes = (f"files of {path} with other endings than {most or 'none'} left out: {briefly(rest)}",) if rest else ()
@@ -138,12 +144,16 @@ def _members(path: Path) -> Iterator[Content]:
         return
     try:
         with ZipFile(io.BytesIO(data)) as archive:
-            names = [name for name in sorted(archive.namelist()) if not name.endswith("/") and "__MACOSX" not in name]
-            if "xl/workbook.xml" in names:
+            members = {Path(member.filename): member for member in archive.infolist() if not member.is_dir()}
+            if Path("xl/workbook.xml") in members:
                 raise _for_pandas(path, "xlsx")
-            for name in names:
-                with archive.open(name) as member:
-                    yield _decoded(path / name, _unpacked(path / name, _limited(path, member)))
+            visible = [name for name in sorted(members) if "__MACOSX" not in name.parts and not name.name.startswith(".")]
+            names, notes = _alike(path, visible)
+            for place, name in enumerate(names):
+                with archive.open(members[name]) as member:
+                    data = _unpacked(path / name, _limited(path, member, members[name].compress_size))
+                entry = _decoded(path / name, data)
+                yield replace(entry, notes=(*notes, *entry.notes)) if place == 0 else entry
     except (BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         raise FredError(f"cannot read {path}: it is a damaged or locked archive ({type(error).__name__})") from None
 
@@ -153,15 +163,16 @@ def _unpacked(path: Path, data: bytes) -> bytes:
     if packed is None:
         return data
     try:
-        return _limited(path, packed(io.BytesIO(data)))
+        return _limited(path, packed(io.BytesIO(data)), len(data))
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         raise FredError(f"cannot read {path}: its compressed bytes are damaged or cut off ({type(error).__name__})") from None
 
 
-def _limited(path: Path, file: IO[bytes]) -> bytes:
-    data = file.read(_MOST + 1)
-    if len(data) > _MOST:
-        raise FredError(f"cannot read {path}: unpacked it has more than {_MOST // 2**30} GiB; expected less")
+def _limited(path: Path, file: IO[bytes], packed: int) -> bytes:
+    most = min(_MOST, max(_SMALL, _MOST_RATIO * packed))
+    data = file.read(most + 1)
+    if len(data) > most:
+        raise FredError(f"cannot read {path}: unpacked it has more than {most:,} bytes; unpack it, and name the file")
     return data
 
 

@@ -25,7 +25,7 @@ _NUMBER = re.compile(
     rf"(?: ?(?P<unit>(?:{_UNIT})(?![\w/=:(])|%|(?<=\d)/(?:s|sec|step)\b)|(?P<other>[A-Za-z]\w*))?"
 )
 _CUT = re.compile(r"[|;,\t{}\"<>]|\s{2,}|\][\s:]|\s[-–]\s|[:.!] (?=[A-Za-z])")
-_PAIR = re.compile(r"([A-Za-z_][\w.]*)=(\"[^\"]*\"|'[^']*'|[A-Za-z_][^\s,|;\])]*)")
+_PAIR = re.compile(r"(?<![\w.])([A-Za-z_][\w.]*)=(\"[^\"]*\"|'[^']*'|[A-Za-z_][^\s,|;\])]*)")
 _HEADS_OF_TIMES = re.compile(r"\btimes?\s*\((ms|s|us)\)\s*[|:]")
 _BAR = re.compile(r"\b(\d+)/(\d+)\s*(?:\[[\d:]+<|\[[=>.\s]*\]|[━╸╺─\s]{4,})")
 _BRACKETS = re.compile(r"\b(?:Epoch|Train)\D{0,12}?(?P<epoch>\d+)\]?\s*\[\s*(?P<step>\d+)/\d+")  # Epoch: [0][ 10/500]
@@ -147,7 +147,7 @@ def _record(text: str) -> tuple[str, dict[str, str]]:
     for read in (json.loads, ast.literal_eval):
         try:
             record = read(text[begin : end + 1])
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
         if isinstance(record, Mapping):
             return text[:begin], dict(_flat(record))

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import sqlite3
 import tempfile
@@ -30,7 +31,7 @@ def opened(file: Content, example: str = TRACE) -> File:
     """
     try:
         if file.kind in _BINARY:
-            return ArrowFile(file.path, _BINARY[file.kind](file.data))
+            return ArrowFile(file.path, _BINARY[file.kind](file))
         if file.kind != "text" or file.name.endswith((".parquet", ".pq", ".feather", ".arrow")):
             raise FredError(f"cannot read {file.path}: it is not text, Parquet, Arrow or SQLite; expected a table, such as CSV")
         if file.name.endswith(".json") and not re.match(r"\s*\{.*\}[ \t]*\r?\n\s*\{", file.head):
@@ -124,10 +125,17 @@ def of_records(path: Path, records: Iterable[Mapping[str, Any]], place: Callable
         values = [row.get(name) for row in rows]
         kinds = {type(value) for value in values if value is not None}
         if kinds <= {int, float}:
-            columns[name] = pa.array([None if value is None else float(value) for value in values], pa.float64())
+            columns[name] = pa.array([None if value is None else _as_float(value) for value in values], pa.float64())
         else:
             columns[name] = pa.array([None if value is None else str(value) for value in values], pa.string())
     return ArrowFile(path, pa.table(columns), place)
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of 309 digits or more
+        return math.inf if value > 0 else -math.inf
 
 
 def _flat(record: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
@@ -138,20 +146,21 @@ def _flat(record: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, An
             yield f"{before}{name}", value if isinstance(value, str | int | float) or value is None else json.dumps(value)
 
 
-def _parquet(data: bytes) -> pa.Table:
-    return pq.ParquetFile(pa.BufferReader(data)).read()
+def _parquet(file: Content) -> pa.Table:
+    return pq.ParquetFile(pa.BufferReader(file.data)).read()
 
 
-def _arrow(data: bytes) -> pa.Table:
-    return pyarrow.feather.read_table(io.BytesIO(data))
+def _arrow(file: Content) -> pa.Table:
+    return pyarrow.feather.read_table(io.BytesIO(file.data))
 
 
-def _sqlite(data: bytes) -> pa.Table:
+def _sqlite(file: Content) -> pa.Table:
     """Return the only table of a data base; readers of formats choose among several."""
-    with database(data) as base:
+    with database(file.data) as base:
         names = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
         if len(names) != 1:
-            raise FredError(f"the data base has {len(names)} tables, {listed(names)}; expected one: export the table as CSV")
+            tables = f"{len(names)} tables: {listed(names)}" if names else "no tables"
+            raise FredError(f"the data base {file.path} has {tables}; expected one: export the table as CSV")
         cursor = base.execute(f'SELECT * FROM "{names[0]}"')
         columns = [name for name, *_ in cursor.description]
         return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in cursor])
@@ -173,4 +182,4 @@ def database(data: bytes) -> sqlite3.Connection:
     return memory
 
 
-_BINARY: dict[str, Callable[[bytes], pa.Table]] = {"parquet": _parquet, "arrow": _arrow, "sqlite": _sqlite}
+_BINARY: dict[str, Callable[[Content], pa.Table]] = {"parquet": _parquet, "arrow": _arrow, "sqlite": _sqlite}

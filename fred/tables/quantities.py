@@ -20,6 +20,7 @@ WORDS: dict[Unit, str] = {  # of each unit, as a pattern
 _LONG = {"min|mins|minutes?": 60.0, "h|hrs?|hours?": 3600.0, "d|days?": 86400.0}
 _SHORT = {words: 1 / PER_SECOND[unit] for unit, words in WORDS.items()}
 _TIMES = {re.compile(words): seconds for words, seconds in {**_SHORT, **_LONG}.items()}
+_MOST_DIGITS = 18
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "<na>", "nat")  # in lower case; they mean: not measured
 _NUMBER = r"[-+]?(?:\d[\d.,'\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?|[-+]?\d{1,3}(?: \d{3})+(?:[.,]\d+)?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*\[?\(?([^\W\d_/%][\w/]*|[µμ]s)?\)?\]?")
@@ -82,6 +83,18 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return cell.isascii() and "_" not in cell  # float() accepts underscores
+
+
+def is_count(cell: str) -> bool:
+    """Return True for a whole number without a sign, of at most 18 digits, so that it fits in 64 bits.
+
+    Args:
+        cell: text of the cell.
+
+    >>> [is_count(cell) for cell in ("12", "-1", "1.0", "²", "9" * 5000)]
+    [True, False, False, False, False]
+    """
+    return len(cell) <= _MOST_DIGITS and cell.isascii() and cell.isdigit()
 
 
 def numbers(cells: Sequence[str | None], units: Mapping[str, float] | None = None, comma: bool = False) -> Numbers:
@@ -213,8 +226,9 @@ def _comma(texts: Sequence[str], comma: bool, split: Sequence[tuple[str, str] | 
     thousands = all(_GROUPS.fullmatch(text) for text in with_comma)
     if thousands and any("." in text or text.count(",") > 1 for text in texts):
         return ".", ("commas between thousands",)
-    no_comma = [text.lstrip("+-") for text in texts if "," not in text]
-    if thousands and not comma and not any(len(text) > 3 for text in no_comma):  # 4084 beside 1,633 has no thousands
+    no_comma = [bare for text in texts if "," not in text and (bare := text.lstrip("+-0"))]
+    is_clear = comma and not no_comma  # 969 beside 1,068 may have thousands
+    if thousands and not is_clear and not any(len(text) > 3 for text in no_comma):  # 4084 beside 1,633 has no thousands
         row = next(row for row, part in enumerate(split) if part and "," in part[0])
         raise CellError(row, "a number whose comma is clear: 1633 or 1.633, without separators of thousands")
     return ",", ("decimals after a comma",)

@@ -383,7 +383,7 @@ def numbers_of(names: Sequence[str], are_numbers: bool) -> tuple[list[int], list
     >>> numbers_of(["b", "a", "b"], True), numbers_of(["3", "0"], True), numbers_of(["3", "0"], False)
     (([0, 1, 0], ['b', 'a']), ([3, 0], []), ([0, 1], ['3', '0']))
     """
-    if are_numbers and all(name.isascii() and name.isdigit() for name in names):
+    if are_numbers and all(map(quantities.is_count, names)):
         return [int(name) for name in names], []
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return [order[name] for name in names], list(order)

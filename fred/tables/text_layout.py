@@ -200,7 +200,10 @@ def _is_no_row(fields: Sequence[str], names: Sequence[str]) -> bool:
 def _times_again(file: Content, header: int, beginning: Sequence[str]) -> int:
     """Return how often the header's line stands again below it."""
     line = beginning[header - 1].strip().encode() if header else b""
-    return len(re.findall(rb"^[ \t]*" + re.escape(line) + rb"[ \t]*\r?$", file.data, re.MULTILINE)) - 1 if line else 0
+    if not line or file.data.count(line) < 2:  # a pattern is slow in large files
+        return 0
+    lines = re.findall(rb"^[ \t]*" + re.escape(line) + rb"[ \t]*\r?$", file.data, re.MULTILINE)
+    return max(len(lines) - 1, 0)
 
 
 def _end_of(beginning: Sequence[str], header: int) -> int:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from fred.tables import quantities
 from fred.traces.roles import is_communication, plain, unit_of
@@ -49,6 +50,7 @@ def step_word(name: str) -> str:
     return match[1] if match and not _NO_STEP.search(words) else ""
 
 
+@lru_cache(4096)
 def is_of_evaluation(name: str) -> bool:
     """Return True for the number of a step of an evaluation.
 

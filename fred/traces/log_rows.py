@@ -55,7 +55,7 @@ def rows_of(lines: Sequence[Line], step: str) -> list[Line]:
         before = who
         row = last.get(who)
         number = line.values.get(step, "")
-        if not number.isdigit():
+        if not quantities.is_count(number):
             if row is not None:
                 row.values = {**row.values, **line.values} if line.is_bar else {**line.values, **row.values}
                 row.is_bar |= line.is_bar
@@ -174,4 +174,4 @@ def cell_of(text: str | None) -> str | None:
     Args:
         text: the value.
     """
-    return None if text is None else re.sub(rf"( {UNITS})/\w+$", r"\1", text)
+    return text if text is None or "/" not in text else re.sub(rf"( {UNITS})/\w+$", r"\1", text)

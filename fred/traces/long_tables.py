@@ -124,7 +124,11 @@ class _Long:
         if not self.roles.get("type"):
             return None
         start = self._in_seconds(self.roles.get("start")) if "start" in self.roles.columns else None
-        return Operations(of, self._column(self.roles.get("type")), seconds, start)
+        kind = self._column(self.roles.get("type"))
+        known = kind.codes >= 0
+        if not known.all():  # cells without a name are a kind of their own
+            kind = Labels(np.where(known, kind.codes, len(kind.names)), [*kind.names, "no name"])
+        return Operations(of, kind, seconds, start)
 
     def _phases(self) -> Operations | None:
         """Return the columns that add up to a time as operations, if there are several."""
@@ -222,7 +226,8 @@ class _Long:
                         f"set `columns` (start={name},end=COLUMN); if every other column is a worker, rename it to `date`"
                     )
             return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
-        return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
+        with np.errstate(invalid="ignore"):  # infinite dates count as missing
+            return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
 
     def _in_seconds(self, name: str) -> Floats:
         """Return a column of durations or moments, s."""
@@ -263,7 +268,8 @@ class _Long:
     def _joined(self, seconds: Floats, of: NDArray[np.int64], number: int) -> Floats:
         """Return the time of each gradient: the union of its operations, or their sum if their starts are unknown."""
         shortest = np.full(number, np.inf)
-        np.minimum.at(shortest, of, seconds)  # NaN if one is missing
+        with np.errstate(invalid="ignore"):
+            np.minimum.at(shortest, of, seconds)  # NaN if one is missing
         if "start" in self.roles.columns:
             start = self._in_seconds(self.roles.get("start"))
             known = np.isfinite(seconds) & np.isfinite(start)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from fred.base.errors import FredError
@@ -93,6 +94,7 @@ class Roles(NamedTuple):
         return [name for name in header if name not in used]
 
 
+@lru_cache(4096)  # logs have the same names in each of a million lines
 def plain(name: str) -> str:
     """Return a column's name in lower case, with words joined by underscores.
 

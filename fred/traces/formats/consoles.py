@@ -171,7 +171,7 @@ def alone(file: Content) -> str:
 
 def _steps(lines: Sequence[Line], says: Says) -> tuple[str, str]:
     """Return the name of the steps' numbers, and that of epochs if the numbers start again in each."""
-    counts = Counter(name for line in lines for name, text in line.values.items() if text.isdigit())
+    counts = Counter(name for line in lines for name, text in line.values.items() if quantities.is_count(text))
     steps = {name: number for name, number in counts.items() if step_word(name) and number > 1}
     bars = {"bar step": counts["bar step"]} if counts["bar step"] > 1 else {}
     epochs = [name for name in counts if re.fullmatch(r"(?:.*_)?epoch(?:_train)?", plain(name)) and counts[name] > 1]

@@ -17,6 +17,7 @@ import numpy as np
 from fred.base.errors import FredError
 from fred.tables.columns import Labels
 from fred.tables.content import Content
+from fred.tables.quantities import is_count
 from fred.traces.cells import Cells, in_order
 from fred.traces.roles import Says
 
@@ -109,7 +110,7 @@ def _reductions(file: Content) -> dict[str, list[_Reduction]]:
                 is_negotiated[tensor] = _REDUCES.fullmatch(name) is not None
                 if is_negotiated[tensor]:
                     tensors[tensor].append(_Reduction(moment))
-        elif phase in ("X", "i") and name.isdigit() and is_negotiated.get(tensor):
+        elif phase in ("X", "i") and is_count(name) and is_negotiated.get(tensor):
             tensors[tensor][-1].ready.setdefault(name, moment)
         elif phase == "E":
             depth[tensor] = max(depth[tensor] - 1, 0)

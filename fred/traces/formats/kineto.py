@@ -25,7 +25,7 @@ from fred.traces.operations import Operations, busy
 from fred.traces.roles import Says, is_communication
 
 _SCHEDULE = "schedule=torch.profiler.schedule(wait=1, warmup=1, active=100, repeat=1)"
-_STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]+)")
+_STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})(?![0-9])")
 _FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # names from `tensorboard_trace_handler`
 _COUNTED = {  # categories of events -> description; the first in the file is used
     ("kernel", "gpu_memcpy", "gpu_memset", "privateuse1_kernel"): "time in which kernels ran or data were loaded",
@@ -114,10 +114,15 @@ def _events(file: Content) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     events = about.get("traceEvents")
     if not isinstance(events, list):
         raise FredError(f"{file.path}: expected what `torch.profiler` exports, with a list `traceEvents`")
-    return about, [event for event in events if isinstance(event, dict) and event.get("ph") == "X" and _lasts(event)]
+    return about, [event for event in events if isinstance(event, dict) and event.get("ph") == "X" and lasts(event)]
 
 
-def _lasts(event: Mapping[str, Any]) -> bool:
+def lasts(event: Mapping[str, Any]) -> bool:
+    """Return True for an event of Chrome's format with a start and a duration.
+
+    Args:
+        event: the event.
+    """
     try:
         return math.isfinite(float(event["ts"])) and 0 <= float(event["dur"]) < math.inf
     except (KeyError, TypeError, ValueError, OverflowError):

@@ -21,10 +21,10 @@ from fred.traces.roles import Says
 NAME = "Megatron-LM timers"
 _CURE = "log the times of each rank: `--timing-log-level 2 --timing-log-option all`"
 _BLOCK = re.compile(r"(?P<kind>\(min, max\) |max )?times? across ranks \((?P<unit>\w+)\):")
-_ITERATION = re.compile(r"\biteration\s*[=:]?\s*(\d+)\s*/")
-_TIMER = re.compile(r"(?P<name>[A-Za-z][\w/-]*)\s*\.*:\s*(?:\((?P<least>[\d.]+), (?P<most>[\d.]+)\))?\s*$")
-_RANK = re.compile(r"\brank\s+(\d+):\s+([\d.]+)\s*$")
-_REPORT = re.compile(r"MnRtt/Rnk: ([\d.]+)ms/(\d+) \| MxRtt/Rnk: ([\d.]+)ms/(\d+)")
+_ITERATION = re.compile(r"\biteration\s*[=:]?\s*(\d{1,18})\s*/")
+_TIMER = re.compile(r"(?P<name>[A-Za-z][\w/-]*)\s*\.*:\s*(?:\((?P<least>\d+(?:\.\d*)?), (?P<most>\d+(?:\.\d*)?)\))?\s*$")
+_RANK = re.compile(r"\brank\s+(\d{1,9}):\s+(\d+(?:\.\d*)?)\s*$")
+_REPORT = re.compile(r"MnRtt/Rnk: (\d+(?:\.\d*)?)ms/(\d+) \| MxRtt/Rnk: (\d+(?:\.\d*)?)ms/(\d+)")
 _SNIFFED = re.compile(rb"\btimes across ranks \(|M[nx]Rtt/Rnk: |time across ranks \(ms\):\s*\n[^\n]*\b(?:forward|backward)")
 _OWN, _WHOLE = ("forward-compute", "backward-compute"), ("forward-backward", "optimizer")
 
@@ -35,7 +35,8 @@ def sniff(file: Content) -> bool:
     Args:
         file: the content of the file.
     """
-    return file.kind == "text" and _SNIFFED.search(file.data) is not None
+    is_likely = any(mark in file.data for mark in (b"across ranks (", b"Rtt/Rnk: "))  # a pattern is slow in large files
+    return file.kind == "text" and is_likely and _SNIFFED.search(file.data) is not None
 
 
 def read(file: Content, says: Says) -> Cells:

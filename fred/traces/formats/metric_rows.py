@@ -6,13 +6,12 @@ MLflow's own files have `timestamp value step` in each line and the metric as th
 import re
 from dataclasses import replace
 
-import numpy as np
-
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.tables.columns import of_columns
 from fred.tables.content import Content
 from fred.tables.opening import opened
+from fred.tables.quantities import is_number
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
@@ -21,7 +20,7 @@ from fred.traces.roles import FILE, Says, is_time, plain
 NAME = "metrics"
 _KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "metric_value", "scalar")
 _STEPS, _RUNS = ("step", "global_step", "iteration"), ("run_id", "run", "run_name", "rank", "worker", "dir_name", "run_uuid")
-_RAW = re.compile(r"(?:\d{13} [-+.\deE]+ \d+\r?\n?)+")
+_RAW = re.compile(r"(?:\d{13} (?:[-+.\deE]+|-?(?:nan|inf)) \d{1,18}\r?\n?)+", re.IGNORECASE)
 
 
 def sniff(file: Content) -> bool:
@@ -74,7 +73,10 @@ def _mlflow(file: Content, says: Says) -> Cells:
             f"{file.path} is MLflow's file of the metric `{metric}`, which is no time; expected that of the step times"
         )
     lines = [line.split() for line in file.text.splitlines()]
-    columns = {"step": [line[2] for line in lines], metric: np.array([float(line[1]) for line in lines])}
+    wrong = next((row for row, line in enumerate(lines) if len(line) != 3 or not is_number(line[1])), None)
+    if wrong is not None:
+        raise FredError(f"{file.path}:{wrong + 1}: expected a timestamp, a number and a step, as MLflow writes them")
+    columns = {"step": [line[2] for line in lines], metric: [float(line[1]) for line in lines]}
     table = of_columns(file.path, columns, lambda row: f"{file.path}:{row + 1}")
     run = file.path.parent.parent.name or says.name
     roles = {"iteration": "step", "time": metric, "worker": FILE, **says.columns}

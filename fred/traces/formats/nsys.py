@@ -20,6 +20,7 @@ from fred.base.words import briefly
 from fred.tables.columns import Labels, TextFile
 from fred.tables.content import Content
 from fred.tables.opening import database
+from fred.tables.quantities import is_count
 from fred.tables.text_layout import layout_of
 from fred.traces.cells import Cells
 from fred.traces.operations import busy
@@ -27,7 +28,7 @@ from fred.traces.roles import Says, is_communication
 
 NAME = "Nsight Systems"
 _STEP = re.compile(
-    r"(?:.*[\s:/#_-])?(?:Profiler)?(?:train_?step|step|iter|iteration|batch|round)\s*[\s:=#_()\[-]*(\d+)(?:\D.*)?",
+    r"(?:.*[\s:/#_-])?(?:Profiler)?(?:train_?step|step|iter|iteration|batch|round)\s*[\s:=#_()\[-]*(\d{1,18})(?:\D.*)?",
     re.IGNORECASE,
 )
 _UNNUMBERED = re.compile(r"(?:.*[\s:/#_-])?(?:train_?step|training_step|step|iter|iteration|train_batch)", re.IGNORECASE)
@@ -129,9 +130,11 @@ def _of_ranges(file: Content) -> tuple[_Times, str]:
             "`nsys stats --report nvtx_gpu_proj_trace --format csv --output rank0 rank0.nsys-rep`"
         )
     table, column, unit = TextFile(file), times[0][0], times[0][2]
+    if unit not in _UNITS:
+        raise FredError(f"{file.path}: unknown unit `{unit}` of `{column}`; expected ns, us, ms or s")
     texts, durations = table.texts(name), table.columns([], [column])[1][column] / _UNITS[unit]
     processes = table.texts("PID") if "PID" in layout.names else [""] * len(texts)
-    numbers = [int(process) if process.isdigit() else 0 for process in processes]
+    numbers = [int(process) if is_count(process) else 0 for process in processes]
     ranges = [_Range(*each) for each in zip(texts, [0.0] * len(texts), durations.tolist(), numbers, strict=True)]
     steps = _steps(ranges)
     if not steps:

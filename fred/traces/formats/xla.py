@@ -17,8 +17,10 @@ from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.columns import Labels
 from fred.tables.content import Content
+from fred.tables.quantities import is_count
 from fred.traces.cells import Cells
 from fred.traces.formats.consoles import RECORD
+from fred.traces.formats.kineto import lasts
 from fred.traces.operations import busy
 from fred.traces.roles import Says, is_communication
 
@@ -46,11 +48,13 @@ def read(file: Content, says: Says) -> Cells:
         says: options from the user; of them counts the name of the file.
     """
     try:
-        events = json.loads(file.data).get("traceEvents", [])
-    except (ValueError, RecursionError, AttributeError) as error:
+        document = json.loads(file.data)
+    except (ValueError, RecursionError) as error:
         raise FredError(f"cannot read {file.path}: it is not JSON ({type(error).__name__})") from None
+    listing = document.get("traceEvents") if isinstance(document, dict) else None
+    events = [event for event in listing if isinstance(event, dict) and _has_thread(event)] if isinstance(listing, list) else []
     names = _names(events)
-    lasting = [event for event in events if isinstance(event, dict) and event.get("ph") == "X" and _lasts(event)]
+    lasting = [event for event in events if event.get("ph") == "X" and lasts(event)]
     steps = defaultdict[Any, dict[int, tuple[float, float]]](dict)
     operations = defaultdict[Any, list[tuple[str, float, float]]](list)
     for event in lasting:
@@ -58,7 +62,7 @@ def read(file: Content, says: Says) -> Cells:
         start, end = float(event["ts"]), float(event["ts"]) + float(event["dur"])
         is_device = _DEVICE.search(names.get((event.get("pid"), None), "")) is not None
         number = str(event.get("name")) if is_device and thread == "Steps" else _annotated(event)
-        if number.isdigit():
+        if is_count(number):
             steps[pid if is_device else None].setdefault(int(number), (start, end))
         elif is_device and _OPERATIONS.fullmatch(thread):
             operations[pid].append((str(event.get("name")), start, end))
@@ -95,12 +99,12 @@ def _cells(
         seconds += times.tolist()
     called = [match[1] if (match := _DEVICE.search(names[pid, None])) else str(pid) for pid in devices]
     labels = [says.name] if len(devices) == 1 else [f"{says.name}/{name}" for name in called]
-    known = list(dict.fromkeys(iterations))
+    places = {number: place for place, number in enumerate(dict.fromkeys(iterations))}
     rows = np.arange(len(seconds))
     notes = [f"{NAME}: time in which operations of a step ran on {briefly(called)}"]
     notes += [f"left out as communication or waiting: {briefly(sorted(left))}"] if left else []
     return Cells(
-        Labels(np.array([known.index(each) for each in iterations]), known),
+        Labels(np.array([places[number] for number in iterations]), list(places)),
         Labels(np.array(workers), labels),
         Labels(np.zeros(len(rows), np.int64), [says.name]) if len(devices) > 1 else None,
         np.array(seconds),
@@ -111,11 +115,11 @@ def _cells(
     )
 
 
-def _names(events: Sequence[Any]) -> dict[Any, str]:
+def _names(events: Sequence[Mapping[str, Any]]) -> dict[Any, str]:
     """Return names of processes, by process and None, and of threads, by process and thread."""
     found = dict[Any, str]()
     for event in events:
-        if isinstance(event, dict) and event.get("ph") == "M" and isinstance(event.get("args"), dict):
+        if event.get("ph") == "M" and isinstance(event.get("args"), dict):
             if event.get("name") == "process_name":
                 found[event.get("pid"), None] = str(event["args"].get("name"))
             elif event.get("name") == "thread_name":
@@ -129,5 +133,5 @@ def _annotated(event: Mapping[str, Any]) -> str:
     return str(about.get("step_num", about.get("group_id", ""))) if isinstance(about, dict) and "step_num" in about else ""
 
 
-def _lasts(event: Mapping[str, Any]) -> bool:
-    return isinstance(event.get("ts"), int | float) and isinstance(event.get("dur"), int | float) and event["dur"] >= 0
+def _has_thread(event: Mapping[str, Any]) -> bool:
+    return all(isinstance(event.get(name), int | str | None) for name in ("pid", "tid"))
