@@ -117,6 +117,34 @@ def test_the_times_of_each_rank_come_out_of_the_log(write, tmp_path):
     assert any(line.startswith(note) for line in trace.notes)
 
 
+def test_phases_of_each_rank_are_added_up_and_are_no_workers(tmp_path):
+    paths = [tmp_path / f"{name}.csv" for name in NAMES]
+    for rank, path in enumerate(paths):
+        columns = {"step": np.arange(STEPS), "forward_s": SECONDS[:, rank] / 4, "backward_s": SECONDS[:, rank] * 3 / 4}
+        pd.DataFrame(columns).to_csv(path, index=False)
+    with pytest.raises(UnclearTraceError, match="forward_s, backward_s are phases of a step") as refused:
+        read(*paths)
+    assert refused.value.works
+    trace = read(*paths, **refused.value.options)
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-12)
+    assert trace.workers == tuple(NAMES)
+
+
+def test_times_of_an_unknown_name_among_rows_of_other_calls_are_proposed(tmp_path):
+    """As Lightning's CSVLogger writes them, with the memory of each step in a row of its own."""
+    paths = [tmp_path / f"version_{rank}" / "metrics.csv" for rank in range(RANKS)]
+    for rank, path in enumerate(paths):
+        memory = pd.DataFrame({"memory/allocated_bytes": 1.0e9, "epoch": np.nan, "step": np.arange(STEPS)})
+        times = pd.DataFrame({"epoch": 0, "step": np.arange(STEPS), "model_time": SECONDS[:, rank]})
+        path.parent.mkdir()
+        pd.concat([memory, times]).sort_values("step", kind="stable").to_csv(path, index=False)
+    with pytest.raises(UnclearTraceError, match="nothing in column `epoch`") as refused:
+        read(*paths)
+    assert refused.value.works
+    trace = read(*paths, **refused.value.options)
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-12)
+
+
 def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
     mlflow_rows(tmp_path)
     text = (tmp_path / "metrics.csv").read_text().replace("step_time", "cost")
@@ -136,6 +164,10 @@ def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
         ("h.jsonl", '{"_step": 0, "_runtime": 1.5, "loss": 2}\n{"_step": 1, "_runtime": 2.5, "loss": 1}\n', "which metric has the times"),
         ("events.out.tfevents.17.host", "", "the package `tensorboard` reads|which tag|cannot read"),
         ("w.csv", "a,b\n" + "".join(f"{1.7e9 + 1.7 * i},{0.5 + i % 2}\n" for i in range(20)), "a only grows, like a moment or a counter"),
+        ("elapsed_time_ms_forward.csv", "step,elapsed_time_ms_forward\n1,9.5\n2,9.25\n", "is a phase of a step, not a worker's times. Record"),
+        ("trainer_state.json", json.dumps({"log_history": [{"loss": 1.5, "step": 10}, {"step": 10, "train_runtime": 9.5,
+            "train_steps_per_second": 2.5, "total_flos": 1e15}]}), "has no column of times; .* Record the time of each step"),
+        ("dmon.txt", "#Entity   GPUTL  SMACT\nID\nGPU 0     95     0.71\nGPU 1     93     0.82\n", "DCGM, which has the use of GPUs"),
         ("w.csv", "tokens_seen,rank0\n9000,.5\n9000,.6\n", "in which unit"),
         ("w.csv", "queue,rank0\n9000,.5\n9000,.6\n", "queue is .* times rank0, so they are not times of the same step"),
     ],

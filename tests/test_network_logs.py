@@ -283,8 +283,10 @@ def test_ds_bench_has_exact_sizes_and_units_of_its_rows(tmp_path):
 
 def test_the_summary_of_a_training_is_refused_because_it_contains_waiting(tmp_path):
     text = "Comm. Op            Message Size        Count               Total Latency(ms)   Avg Latency(ms)     tput_avg (Gbps)\nbroadcast\n"
-    said = refusal("fit-network", written(tmp_path, "a.log", text))
-    assert "wait for the slowest" in said and "ds_bench --scan" in said
+    logged = "[2026-02-25 10:11:12,123] [INFO] [logging.py:69:log_dist] [Rank 0] rank=0 | comm op: broadcast | time (ms): 9.46 | msg size: 2 MB"
+    for name, log in (("a.log", text), ("b.log", f"[INFO] [utils.py:50:print_rank_0] {text}"), ("c.log", logged)):
+        said = refusal("fit-network", written(tmp_path, name, log))
+        assert "wait for the slowest" in said and "ds_bench --scan" in said
 
 
 NCCOM = "     size(B)    count(elems)     type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"

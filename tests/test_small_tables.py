@@ -441,3 +441,10 @@ def test_a_column_for_each_client_is_availability(tmp_path):
     assert sessions_in(tmp_path / "d.csv", dated) == read
     with pytest.raises(ValueError, match=r"a.csv:3: expected increasing times"):
         sessions_in(tmp_path / "a.csv", text.replace("300", "0"))
+
+
+def test_slurms_output_for_the_screen_is_refused_with_the_command_that_writes_bars(tmp_path):
+    text = "   Cluster  NodeName           TimeStart             TimeEnd  State\n---------- --------- ------------------- ------- -----\n"
+    text += "       hpc    gpu-01 2026-02-01T02:00:00 2026-02-01T03:00:00  DOWN*\n"
+    with pytest.raises(ValueError, match=r"sacctmgr cuts long names; .*`sacctmgr show event -P format=NodeName,TimeStart"):
+        failures_in(tmp_path / "events.txt", text)

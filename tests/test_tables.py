@@ -128,6 +128,21 @@ def test_archives_and_folders_hold_files_in_the_order_of_their_names(tmp_path):
     assert names == ["logs.zip/a/c.csv", "logs.zip/b.csv", "more/1.csv", "more/2.csv"]
 
 
+def test_other_files_and_folders_around_the_logs_count_alike_in_folders_and_archives(tmp_path):
+    folder = tmp_path / "runs"
+    for name in ("rank0/metrics.csv", "rank1/metrics.csv", "rank0/hparams.yaml", ".git/a.csv"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(CSV)
+    with zipfile.ZipFile(tmp_path / "runs.zip", "w") as archive:
+        for path in sorted(folder.rglob("*.*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(folder))
+    for path in (folder, tmp_path / "runs.zip"):
+        files = contents([path])
+        assert [str(each.path.relative_to(path)) for each in files] == ["rank0/metrics.csv", "rank1/metrics.csv"]
+        assert files[0].notes == (f"files of {path} with other endings than .csv left out: hparams.yaml",)
+
+
 def test_rows_of_one_value_are_chosen_and_keep_their_places(tmp_path):
     (tmp_path / "a.csv").write_text(CSV)
     file = opened_path(tmp_path / "a.csv")

@@ -114,21 +114,29 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     try:
         if not path.is_dir():
             return [path], ()
-        files = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
+        for entries in (path.iterdir(), path.rglob("*")):  # the files of its folders only if it has none itself
+            files, notes = _of_times(path, sorted(entry for entry in entries if entry.is_file()))
+            if files:
+                return files, notes
     except (OSError, ValueError):  # an impossible name; opening the file reports the reason
         return [path], ()
-    return _alike(path, files)
+    raise FredError(f"cannot read {path}: the folder has no files of times; expected one of each worker, or one of all")
 
 
-def _alike(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
-    """Return the files of a folder or an archive that have its most frequent ending, and a note about the others."""
-    endings = Counter(_ending(file) for file in files if _ending(file) not in _SPARE or len(files) == 1)
+def _of_times(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
+    """Return the files of a folder or archive with the most frequent ending, and a note about the others."""
+    seen = [file for file in files if not any(part.startswith((".", "__MACOSX")) for part in _inside(path, file).parts)]
+    endings = Counter(_ending(file) for file in seen if _ending(file) not in _SPARE or len(seen) == 1)
     if not endings:
-        raise FredError(f"cannot read {path}: it has no files of times; expected one of each worker, or one of all")
+        return [], ()
     most = max(endings, key=lambda ending: (endings[ending], ending not in (".txt", ".md", "")))
-    rest = [file.name for file in files if _ending(file) != most]
+    rest = [file.name for file in seen if _ending(file) != most]
     notes = (f"files of {path} with other endings than {most or 'none'} left out: {briefly(rest)}",) if rest else ()
-    return [file for file in files if _ending(file) == most], notes
+    return [file for file in seen if _ending(file) == most], notes
+
+
+def _inside(path: Path, file: Path) -> Path:
+    return file.relative_to(path) if file.is_relative_to(path) else file
 
 
 def _ending(path: Path) -> str:
@@ -147,8 +155,7 @@ def _members(path: Path) -> Iterator[Content]:
             members = {Path(member.filename): member for member in archive.infolist() if not member.is_dir()}
             if Path("xl/workbook.xml") in members:
                 raise _for_pandas(path, "xlsx")
-            visible = [name for name in sorted(members) if "__MACOSX" not in name.parts and not name.name.startswith(".")]
-            names, notes = _alike(path, visible)
+            names, notes = _of_times(path, sorted(members))
             for place, name in enumerate(names):
                 with archive.open(members[name]) as member:
                     data = _unpacked(path / name, _limited(path, member, members[name].compress_size))

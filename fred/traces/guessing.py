@@ -108,7 +108,8 @@ def no_unit(file: File, columns: Sequence[str], values: Floats) -> UnclearTraceE
 
 
 def _pairs(known: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:
-    iterations = [known["iteration"]] if "iteration" in known else [name for name, one in labels.items() if not one.text]
+    several = [name for name, one in labels.items() if not one.text and one.size > 1]
+    iterations = [known["iteration"]] if "iteration" in known else several
     workers = [known["worker"]] if "worker" in known else [name for name, one in labels.items() if one.size > 1]
     return [(one, other) for one, other in itertools.product(iterations, workers) if one != other]
 

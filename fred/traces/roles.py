@@ -31,7 +31,7 @@ _TIMES = (
     "seconds duration dur elapsed elapsed_time latency step_time iteration_time iter_time batch_time compute_time "
     "computation_time compute computing run_time runtime time took train_time"
 )  # without units
-_STEP, _TIME = "step|iteration|iter|it|batch|round", "time|duration|latency|seconds|secs?|ms|elapsed"
+_STEP, _TIME = "step|iteration|iter|it|batch|round|compute", "time|duration|latency|seconds|secs?|ms|elapsed"
 _OF_A_STEP = re.compile(rf"(.*_)?({_STEP})_({_TIME})(_.*)?|(.*_)?({_TIME})_(per|this|of)_({_STEP})(_.*)?|({_TIME})_({_STEP})")
 _NO_DURATION = re.compile(
     r"(^|_)(total|since|eta|remaining|cumulative|wall|stamp|timestamp|left|until|max|min|std|per_sec\w*)(_|$)"
@@ -43,7 +43,7 @@ _NO_WORKERS = (  # columns of a wide table that are not workers
 )
 _METRIC = re.compile(  # a word in the name of what training measures, which is no worker
     r"(^|_)(loss\w*|acc|accuracy|error|lr|rate|epoch|timestamp|norm|tokens?|samples?|throughput|tps|flops?|tflops?|mfu|mem|memory|"
-    r"util\w*|reward|return|perplexity|ppl|f1|auc|score|temp\w*|power|watts?|wall_time|eta|grad\w*|seen|consumed|batch_size)(_|$)"
+    r"util\w*|reward|return|perplexity|ppl|f1|auc|score|temp\w*|power|watts?|wall_time|eta|grad\w*|seen|consumed|batch_size|flos|(train|eval)_runtime|per_s(ec|econd)?)(_|$)"
 )
 
 _COMMUNICATION = re.compile(
@@ -294,7 +294,7 @@ def _time(path: str, found: Roles, free: Sequence[str]) -> dict[Role, str]:
     times = [name for name in free if name == "seconds"] or [name for name in free if is_time(name) and not is_metric(name)]
     best = [name for name in times if _OF_A_STEP.fullmatch(plain(name)) and not _NO_DURATION.search(plain(name))]
     times = best if len(best) == 1 and "worker" not in found.columns else times
-    units = [name for name in free if unit_of(name)]
+    units = [name for name in free if unit_of(name) and not is_metric(name)]
     if not times and (len(units) == 1 or "worker" in found.columns):
         times = units
     if has_times(found) or len(times) < 2:

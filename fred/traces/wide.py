@@ -14,9 +14,11 @@ from fred.traces.cells import Cells, in_order, together
 from fred.traces.guessing import no_unit, to_be_said, ways
 from fred.traces.plausible import doubt
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import FILE, Role, Roles, Says, parts, unit_of, workers_of
+from fred.traces.roles import AND, FILE, Role, Roles, Says, parts, plain, stands_beside_times, unit_of, workers_of
 
 _FEWEST = 8  # rows; fewer may be anything
+_PASS = re.compile(r"(?:^|_)(?:forward|fwd|backward|bwd|optim\w*)(?:_|$)")  # in the name of a phase of a step
+_TIME = re.compile(r"(?:^|_)(?:time|seconds|duration|latency)(?:_|$)")
 
 
 def cells_of(file: File, says: Says, roles: Roles) -> Cells:
@@ -36,6 +38,7 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
             f"{file.path} has no column of times; it has {listed(file.header)}. Record the time "
             "of each step without its waits, as the page `Record step times` shows"
         )
+    _check_no_phases(file, workers)
     counted = [each for each in parts(name, file.header) if each not in ("", FILE)]
     try:
         labels, numbers = file.columns(counted, workers)
@@ -45,7 +48,7 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
         _check_no_count(file, roles, worker, numbers[worker])
     rows, columns = len(next(iter(numbers.values()))), len(workers)
     for each in counted:
-        _check_filled(file, each, labels[each])
+        _check_filled(file, roles, each, labels[each])
     order = Labels(np.arange(rows), list(map(str, range(rows))))
     file_name = Labels(np.zeros(rows, np.int64), [says.name])
     several = [file_name if each == FILE else labels[each] for each in parts(name, file.header) if each]
@@ -86,8 +89,22 @@ def _unit_of_all(file: File, says: Says, workers: Sequence[str], numbers: Mappin
 def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
     """Return the error about a table whose columns are neither recognised nor all times."""
     said = f"{error}; without columns of workers and times, each column is read as one worker's times"
-    proposed = ways(file, roles)
+    times = [name for name in roles.free(file.header) if _TIME.search(plain(name)) and not stands_beside_times(name)]
+    of_files: list[dict[Role, str]] = [{"worker": FILE, "time": name} for name in times]
+    proposed = ways(file, roles) or of_files
     return to_be_said(said, proposed) if proposed else FredError(said)
+
+
+def _check_no_phases(file: File, workers: Sequence[str]) -> None:
+    """Raise FredError for columns that are phases of a step, such as `forward_ms`; UnclearTraceError if they add up to one."""
+    phases = [name for name in workers if _PASS.search(plain(name)) and not re.search(r"\d", name)]
+    if not phases:
+        return
+    are = f"{listed(phases)} {'are phases' if phases[1:] else 'is a phase'} of a step, not a worker's times"
+    if not all(re.search(passes, " ".join(map(plain, phases))) for passes in ("forward|fwd", "backward|bwd")):
+        raise FredError(f"{file.path}: {are}. Record the own time of each rank with `fred record` (page `Record step times`)")
+    way: dict[Role, str] = {"worker": FILE, "time": AND.join(phases)}
+    raise to_be_said(f"{file.path}: {are}", [way])
 
 
 def _check_plausible(file: File, workers: Sequence[str], numbers: Mapping[str, Floats]) -> None:
@@ -103,11 +120,12 @@ def _check_plausible(file: File, workers: Sequence[str], numbers: Mapping[str, F
         )
 
 
-def _check_filled(file: File, name: str, labels: Labels) -> None:
+def _check_filled(file: File, roles: Roles, name: str, labels: Labels) -> None:
     """Raise FredError for a row without an iteration."""
     empty = labels.codes < 0
     if empty.any():
-        raise FredError(f"{file.where(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it")
+        error = FredError(f"{file.where(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it")
+        raise _not_wide(file, roles, error)
 
 
 def _check_no_count(file: File, roles: Roles, name: str, numbers: Floats) -> None:

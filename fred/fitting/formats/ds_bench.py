@@ -15,7 +15,7 @@ TOOL = "ds_bench"
 _TITLE = re.compile(r"-+ Performance of (\w+) on (\d{1,9}) devices")
 _ROW = re.compile(r"\s*[\d.]+ *[KMGT]?B?\s+(\d+)x(\d+)\s+([\d.]+)(?: *(us|ms|s))?\s+[\d.]+\s+[\d.]+")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, None: 1e-6}
-_LOGGED = re.compile(r"^Comm\. Op\s+Message Size\s+Count\s+Total Latency", re.MULTILINE)
+_LOGGED = re.compile(r"\bComm\. Op\s+Message Size\s+Count\s+Total Latency|\bcomm op: \w+ \| time \(ms\):")
 
 
 def sniff(head: str, name: str) -> bool:

@@ -4,6 +4,8 @@ Columns are those of Slurm's page `sacctmgr`, LIST/SHOW EVENT FORMAT OPTIONS. Dr
 jobs, so they do not count.
 """
 
+import re
+
 from fred.base.errors import FredError
 from fred.tables import quantities
 from fred.tables.content import Content
@@ -12,6 +14,7 @@ from fred.tables.records.record import Record, rows_table
 
 NAME = "Slurm's node events"
 KINDS = ("failures",)
+_COMMAND = "`sacctmgr show event -P format=NodeName,TimeStart,TimeEnd,State > failures.txt`"
 _DOWN = ("DOWN", "FAIL", "ERROR", "NO_RESPOND", "POWER")
 
 
@@ -32,10 +35,11 @@ def read(file: Content, kind: str) -> Record:
         file: content of the file.
         kind: `failures`.
     """
+    if not re.search("[|,]", file.head.lstrip().partition("\n")[0]):
+        raise FredError(f"{file.path}: the output of sacctmgr cuts long names; write it with bars: {_COMMAND}")
     table = opened(file, "NodeName|TimeStart|TimeEnd|State")
     if missing := [name for name in ("NodeName", "TimeStart", "TimeEnd", "State") if name not in table.header]:
-        command = "`sacctmgr show event -P format=NodeName,TimeStart,TimeEnd,State > failures.txt`"
-        raise FredError(f"{file.path} has no column {missing[0]}; write it with {command}")
+        raise FredError(f"{file.path} has no column {missing[0]}; write it with {_COMMAND}")
     nodes, downs, ups, states = (table.texts(name) for name in ("NodeName", "TimeStart", "TimeEnd", "State"))
     chosen = [row for row, state in enumerate(states) if nodes[row] and state.upper().startswith(_DOWN)]
     if not chosen:

@@ -64,6 +64,7 @@ _TOOLS = {  # text of a tool's lines -> what they are
     r"\[NeMo |train_step_timing": "a log of NeMo",
     r"(?:\d|\?)(?:it/s|s/it)\b": "a progress bar of tqdm or Lightning",
     r"\d[mu]?s/step\b": "a progress bar of Keras",
+    r"#Entity\s+\w+|\bDCGM_FI_\w+": "a log of DCGM, which has the use of GPUs and no step times",
     r":::MLLOG": "a log of MLPerf, which has dates and no step times",
     r"slurmstepd|srun: ": "an output of Slurm",
 }

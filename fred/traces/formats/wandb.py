@@ -23,7 +23,7 @@ from fred.traces.roles import Role, Says, is_time
 NAME = "Weights & Biases"
 _COLUMN = re.compile(r"(?:group: )?(?P<run>.+) - (?P<metric>.+?)(?P<spread>__(?:MIN|MAX))?")
 _MOMENTS = ("_runtime", "_timestamp", "_wandb")  # moments, and notes of the library
-_HISTORY = re.compile(r'"?_step"?\s*[,:].*"?_(runtime|timestamp)"?|"?_(runtime|timestamp)"?\s*[,:].*"?_step"?')
+_HISTORY = re.compile(r"(?=.*(?<!\w)_step\b).*(?<!\w)_(runtime|timestamp)\b")
 
 
 def sniff(file: Content) -> bool:
