@@ -155,7 +155,7 @@ def test_what_is_no_time_of_a_step_is_refused_and_no_command_is_proposed(tmp_pat
 
 def test_the_page_of_logs_lists_each_format_and_has_the_title_that_messages_name(tmp_path):
     page = (ROOT / "docs" / "how-to" / "from-a-log.md").read_text(encoding="utf-8")
-    names = [each.NAME for each in (*formats.FORMATS, *records.FORMATS)] + [each.tool for each in measurements.FORMATS]
+    names = [reader.NAME for reader in (*formats.FORMATS, *records.FORMATS)] + [form.tool for form in measurements.FORMATS]
     assert set(re.findall(r"\[([^]]+)\]\(#", page.split("\n## ")[0])) == set(names)
     (tmp_path / "a.txt").write_text("nothing that is a table\nin three lines\nof different length, and more\n")
     with pytest.raises(FredError, match="see `From a log to a table` in the documentation"):
