@@ -1,6 +1,7 @@
 """Logs of trackers as people export them: who is slow, and by how much, comes out of each; what is no time is refused."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,12 @@ import pandas as pd
 import pytest
 
 from fred.base.errors import FredError
+from fred.fitting import measurements
+from fred.tables import records
+from fred.traces import formats
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
+from tests.conftest import ROOT
 
 STEPS, RANKS = 12, 3
 SECONDS = np.random.default_rng(3).lognormal(-1, 0.1, (STEPS, RANKS)).round(6) * [1, 1.5, 1]
@@ -178,3 +183,13 @@ def test_what_is_no_time_of_a_step_is_refused_and_no_command_is_proposed(tmp_pat
         read(tmp_path / name)
     if "unit" not in message:
         assert not getattr(refused.value, "fix", ())
+
+
+def test_the_page_of_logs_lists_each_format_and_has_the_title_that_messages_name(tmp_path):
+    page = (ROOT / "docs" / "how-to" / "from-a-log.md").read_text(encoding="utf-8")
+    names = [reader.NAME for reader in (*formats.FORMATS, *records.FORMATS)] + [form.tool for form in measurements.FORMATS]
+    assert set(re.findall(r"\[([^]]+)\]\(#", page.split("\n## ")[0])) == set(names)
+    (tmp_path / "a.txt").write_text("nothing that is a table\nin three lines\nof different length, and more\n")
+    with pytest.raises(FredError, match="see `From a log to a table` in the documentation"):
+        read(tmp_path / "a.txt")
+    assert "\n# From a log to a table\n" in page

@@ -171,7 +171,7 @@ def test_the_recipe_for_marked_steps_is_the_same_in_the_message_and_on_the_page(
     (tmp_path / "a.json").write_text('{"traceEvents": []}')
     with pytest.raises(FredError) as refused:
         read(tmp_path / "a.json")
-    page = (ROOT / "docs" / "how-to" / "trace-files.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "from-a-log.md").read_text()
     for text in (str(refused.value), page):
         assert "profiler.step()" in text
         assert re.search(r"schedule=[\w.]+\.schedule\(wait=1, warmup=1, active=100, repeat=1\)", text)

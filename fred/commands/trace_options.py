@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "trace",
         type=Path,
         nargs="+",
-        help="one or more files of one trace: CSV, Parquet, JSON lines, or JSON of PyTorch's profiler; `example`: FRED's own",
+        help="files of one trace, a folder or archive: logs, tables, exports of profilers, trackers; `example`: FRED's own",
     )
     for name, field in Reading.model_fields.items():
         ours = f"; OURS is one of {', '.join(get_args(Role))}" if name == "columns" else ""

@@ -36,7 +36,8 @@ def read(file: Content, says: Says) -> Cells:
     """
     table = opened(file)
     table.header = [name for name in table.header if name in ("iteration", "worker", "node", "seconds")]
-    return long_tables.cells_of(table, says)
+    cells = long_tables.cells_of(table, says)
+    return replace(cells, notes=(f"{NAME}: a rank in each file, its time without waits in `seconds`", *cells.notes))
 
 
 def completed(cells: Cells) -> Cells:
