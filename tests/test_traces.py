@@ -148,7 +148,7 @@ def test_files_that_are_no_traces_are_refused(tmp_path):
         frame.to_parquet(tmp_path / f"{name}.parquet")
     for name, message in (
         ("absent.csv", "cannot read .*: No such file"),
-        ("empty", "cannot read .*: it has no files of times"),
+        ("empty", "cannot read .*: the folder has no files of times"),
         ("no.parquet", r"cannot read .*no\.parquet"),
         ("text.parquet", r"text\.parquet, row 2: expected a time in column `seconds`, a number; found 'soon'"),
         ("lists.parquet", r"cannot read .*lists\.parquet"),
