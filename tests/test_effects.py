@@ -185,27 +185,6 @@ def _with_rate(algorithm: Any) -> dict[str, Any]:
     return {"learning_rate": 0.1} | ({"name": algorithm} if isinstance(algorithm, str) else algorithm)
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        (
-            "failures: {file: FILE, checkpoint: {every_updates: 1}}",
-            "worker,down,up\n0,2024-01-01 00:00:10,2024-01-01 00:00:20\n",
-        ),
-        ("faults: [{name: sessions, file: FILE}]", "member,begin,end\na,2024-01-01 00:00:10,2024-01-01 00:00:20\n"),
-        ("prices: {workers: [{per_hour: FILE}]}", "begin,per_hour\n2024-01-01 00:00:10,3\n"),
-    ],
-)
-def test_dates_in_tables_of_seconds_are_refused(kind, text, tmp_path):
-    (tmp_path / "table.csv").write_text(text)
-    (tmp_path / "dated.yaml").write_text(
-        f"cluster: {{workers: 1, {kind.replace('FILE', 'table.csv')}}}\n"
-        "algorithm: {name: asgd, learning_rate: 0.1}\nstop: {updates: 1}\n"
-    )
-    with pytest.raises(FredError, match="holds dates; expected s from the begin of the run"):
-        load(tmp_path / "dated.yaml")
-
-
 def test_a_column_that_nothing_reads_is_refused_with_the_nearest_name(tmp_path):
     (tmp_path / "devices.csv").write_text("speed,uplaod\n1,2\n")
     with pytest.raises(FredError, match="has a column `uplaod`; did you mean `upload`"):

@@ -24,10 +24,6 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
         out: folder with all files, if there is one.
     """
     console = terminal()
-    if found.doubt:
-        for line in (*(line for lines in sections(found).values() for line in lines), *found.trace.said):
-            console.print(Text(line))
-        return
     for line in found.trace.said:
         console.print(Text(line))
     parts = sections(found)

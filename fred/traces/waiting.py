@@ -11,7 +11,6 @@ The thresholds were chosen on simulated logs and judged on other kinds and seeds
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +28,7 @@ _GROWS, _CONSTANT = 0.25, 0.5  # growth of deviations with a round's time, as a 
 _NARROW = 0.08  # deviation of rounds up to which no lengths of inputs are suspected
 _FOLLOWS = -0.25  # correlation of successive deviations from which the same event ends one time and begins the next
 _MEETS, _ONLY_THERE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
+_REPEATS = 0.05  # median variance of sums over all phases, relative to independent times, of times that repeat
 _BY_CHANCE = 1e-4  # probability that independent times meet at any interval and phase
 _LONGEST = 64  # longest interval between meetings that is tried
 _NEARER = 0.2  # difference within a group, relative to that of other pairs
@@ -104,7 +104,7 @@ def find_waiting(seconds: Floats) -> Waiting:
         surely = correlation >= _ALIKE and _correlation(within, between * _lower_bound(iterations, workers)) >= _LIKE
         excluded = not within or between <= _NARROW or power + error <= _CONSTANT
         return Waiting("certain" if surely and excluded else "possible", within, between, correlation)
-    if every := next(_meetings(seconds), 0):
+    if every := _meetings(seconds):
         return Waiting("certain", within, between, correlation, every=every)
     groups = _groups(np.log(seconds))
     return Waiting("groups" if groups else "no", within, between, correlation, groups=groups)
@@ -161,8 +161,11 @@ def _in_step(seconds: Floats) -> bool:
     return follows + 4 * error < 0 and follows < _FOLLOWS
 
 
-def _meetings(seconds: Floats) -> Iterator[int]:
-    """Yield the intervals, in iterations, after which all workers have taken the same time, from one phase on."""
+def _meetings(seconds: Floats) -> int:
+    """Return the interval, in iterations, after which all workers have taken the same time, from one phase on; 0: none.
+
+    Times that repeat have equal sums over a period from every phase on, so over other intervals from some phases on.
+    """
     iterations, workers = seconds.shape
     deviations = seconds - seconds.mean(1, keepdims=True)
     total = np.concatenate((np.zeros((1, workers)), np.cumsum(deviations, axis=0)))
@@ -173,7 +176,8 @@ def _meetings(seconds: Floats) -> Iterator[int]:
     many = float(single.sum()) ** 2 / (float(single @ single) or 1.0)  # fewer iterations than there are, if pauses are rare
     longest = min(_LONGEST, iterations // 4)
     likely = _BY_CHANCE / max(1, longest * (longest + 1) // 2 - 1)
-    for every in range(2, longest + 1):
+    intervals, period = list[int](), math.inf
+    for every in range(2, 2 * longest + 1):
         sums = ((total[every:] - total[:-every]) ** 2).sum(1)
         independent = squares[every:] - squares[:-every]  # the variance of a sum of independent times
         parts = [(sums[phase::every], independent[phase::every]) for phase in range(every)]
@@ -183,8 +187,12 @@ def _meetings(seconds: Floats) -> Iterator[int]:
         freedom = several * min(many, len(part))
         typical = float(np.median(np.delete(variances, phase)))
         meets = variances[phase] < min(_MEETS, _ONLY_THERE * typical) and np.median(part) < _MEETS * np.median(expected)
-        if meets and chi2.cdf(variances[phase] * freedom, freedom) < likely:
-            yield every
+        if every <= longest and meets and chi2.cdf(variances[phase] * freedom, freedom) < likely:
+            intervals.append(every)
+        if typical < _REPEATS:  # from every iteration on: times that repeat, as if workers pause by turns
+            period = every
+            break
+    return next((every for every in intervals if 2 * every < period), 0)
 
 
 def _groups(logs: Floats) -> tuple[tuple[int, ...], ...]:
