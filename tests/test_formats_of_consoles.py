@@ -389,3 +389,21 @@ def test_a_trace_of_xla_without_steps_is_refused_with_the_annotation(tmp_path):
     (tmp_path / "host0.trace.json.gz").write_bytes(xla(0, "GPU", ""))
     with pytest.raises(FredError, match="StepTraceAnnotation"):
         read(tmp_path / "host0.trace.json.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("xla.json", '{"displayTimeUnit": "ns", "x": "/device:TPU:0", "traceEvents": null}'),
+        ("unhashable.json", '{"x": "/device:TPU:0", "traceEvents": [{"ph": "X", "pid": [1], "ts": 1, "dur": 1}]}'),
+        ("kineto.json", '{"traceEvents": [{"ph": "X", "name": "ProfilerStep#%s", "ts": 1, "dur": 1}]}' % ("9" * 5000)),
+        ("times.log", " iteration 1/ 9 |\n times across ranks (ms):\n  forward-compute:\n    rank 0: 1.2.3\n"),
+        ("step_time", "1700000000000 -.-.e 1\n1700000000001 1.1 0\n"),
+        ("big.json", '[{"iteration": 0, "worker": 0, "seconds": %s}]' % ("9" * 400)),
+        ("nsys.csv", 'Name,Start (ns),Duration (h),PID,Lvl\n"step 1",1,2,3,0\n"step 2",1,2,3,0\n'),
+    ],
+)
+def test_damaged_logs_are_refused_with_their_name(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FredError, match=name):
+        read(tmp_path / name)

@@ -398,3 +398,11 @@ def test_given_values_that_are_unknown_or_contradict_the_file_are_refused(tmp_pa
     assert "unknown; did you mean `nodes`?" in refusal("fit-network", path, "--values", "node=8")
     with pytest.raises(FredError, match="whole number from 2 on"):
         read_file(path, values={"nodes": "1.5"})
+
+
+def test_commas_between_semicolons_stand_before_decimals_or_are_refused(tmp_path):
+    text = "library;operation;nodes;bytes;microseconds\nnccl;allreduce;2;1024;1,234\nnccl;allreduce;2;2048;{}\n"
+    seconds = [each.seconds for each in read(written(tmp_path, "a.csv", text.format("0,987")))]
+    assert seconds == pytest.approx([1.234e-6, 0.987e-6])
+    with pytest.raises(FredError, match=r"b.csv:2: expected a number whose comma is clear.* found '1,234' in `microseconds`"):
+        read(written(tmp_path, "b.csv", text.format("987")))

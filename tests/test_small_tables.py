@@ -1,9 +1,10 @@
 """The tables that a scenario names are read by their own columns, units and dates, and so are the records of tools."""
 
+import contextlib
 import json
 import pickle
+import shlex
 import subprocess
-import sys
 import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,6 +44,18 @@ def sessions_in(path: Path, text: str, **options: Any) -> Sessions:
 def steps_in(path: Path, text: str, **options: Any) -> Any:
     path.write_text(text)
     return PricedWorkers.model_validate({"per_hour": str(path), **options}).per_hour
+
+
+def run(command: str, folder: Path) -> None:
+    """Run a printed command as the shell does; Python's in this process, which has loaded pandas."""
+    program, *words = shlex.split(command)
+    if program != "python":
+        subprocess.run(command, shell=True, check=True, cwd=folder)
+        return
+    flag, code = words
+    assert flag == "-c" and not {*code} & {*"$`!\\"}  # which the shell would replace
+    with contextlib.chdir(folder):
+        exec(code, {})
 
 
 FAILURES = [("b", 0, 900), ("a", 4000, 4600), ("b", 9000, 9100)]
@@ -121,7 +134,7 @@ class TestDates:
                 tmp_path / "f.csv", "worker,down,up\n0,6/7/2025 10:00,6/7/2025 11:00\n0,7/7/2025 10:00,7/7/2025 11:00\n"
             )
         command = str(error.value).split("come first, `python ")[1].split("`")[0]
-        subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+        run(f"python {command}", tmp_path)
         assert failures_in(tmp_path / "2.csv", (tmp_path / "f-2.csv").read_text())[1] == (0, 86400, 90000)
 
 
@@ -137,7 +150,7 @@ class TestColumns:
                 Devices(file=tmp_path / "d.csv")
             assert message in str(error.value)
         command = str(error.value).split("leave it out: `python ")[1].rstrip("`")
-        subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+        run(f"python {command}", tmp_path)
         assert Devices(file=tmp_path / "d-2.csv").kinds == Devices(kinds=[{"speed": 1.0}]).kinds
 
     def test_each_kind_names_its_own(self, tmp_path):
@@ -188,7 +201,7 @@ class TestFailures:
         with pytest.raises(ValueError, match="has 2 systems, 2, 3; expected one") as error:
             failures_in(tmp_path / "two.csv", text + "3,49,3,2,6/22/2005 11:54,6/22/2005 12:54,60,\n")
         command = str(error.value).split("expected one: `python ")[1].split("`")[0]
-        subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+        run(f"python {command}", tmp_path)
         assert failures_in(tmp_path / "one.csv", (tmp_path / "one-system.csv").read_text()) == ((0, 0, 360), (1, 10800, 14400))
 
     def test_failure_trace_archive(self, tmp_path):
@@ -307,8 +320,7 @@ class TestDevices:
         (tmp_path / "d.csv").write_text("name,speed,upload,download\n-,-,Mbit/s,Mbit/s\nA,1,5,20\n")
         with pytest.raises(FredError, match="a row of units stands below the names") as refused:
             Devices(file=tmp_path / "d.csv")
-        command = str(refused.value).split("`")[-2].replace("python ", f"{sys.executable} ", 1)
-        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+        run(str(refused.value).split("`")[-2], tmp_path)
         assert Devices(file=tmp_path / "d-2.csv").kinds == kinds
         (tmp_path / "d.csv").write_text("name,gflops\nA,100\nB,50\nC,200\n")
         with pytest.raises(FredError, match="`gflops` is no `speed`, which is relative; divide it by that of the median"):
@@ -330,7 +342,7 @@ class TestDevices:
         with pytest.raises(FredError, match="it is a file of pickle; write it as JSON") as error:
             Devices(file=tmp_path / "capacity")
         command = str(error.value).split("write it as JSON: `python ")[1].rstrip("`")
-        subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path)
+        run(f"python {command}", tmp_path)
         assert Devices(file=tmp_path / "capacity.json").kinds == expected
 
 
@@ -426,8 +438,7 @@ def test_the_command_in_a_refusal_makes_the_file_readable(name, tmp_path):
     read, text = CURED[name]
     with pytest.raises(ValueError, match=r"`(python -c|grep|sed) ") as error:
         read(tmp_path / name, text)
-    command = str(error.value).split("`")[-2].replace("python ", f"{sys.executable} ", 1)
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    run(str(error.value).split("`")[-2], tmp_path)
     written = next((path for path in tmp_path.iterdir() if path.stem.endswith("-2")), tmp_path / name)
     assert len(read(tmp_path / "cured", written.read_text())) >= 1
 

@@ -139,6 +139,25 @@ def numbers(cells: Sequence[str | None], units: Mapping[str, float] | None = Non
     return Numbers(values, "s" if with_unit.any() else "", notes)
 
 
+def with_points(cells: Sequence[str], comma: bool = False) -> list[str]:
+    """Return a column with a point before decimals and no commas in its numbers. Raises CellError for an unclear comma.
+
+    Args:
+        cells: texts; those that are no numbers stay as they are.
+        comma: as in `numbers`.
+
+    >>> with_points(["1,234", "0,987 us", "fast, or slow"]), with_points(["1,633.5"])
+    (['1.234', '0.987 us', 'fast, or slow'], ['1633.5'])
+    """
+    split = [_number_and_unit(cell.strip()) for cell in cells]
+    decimal, _ = _comma([part[0] for part in split if part], comma, split)
+    values = [_as_float(part[0], decimal) if part and "," in part[0] else None for part in split]
+    return [
+        cell if value is None or part is None else f"{value!r} {part[1]}".strip()
+        for cell, part, value in zip(cells, split, values, strict=True)
+    ]
+
+
 def is_moment(cell: str) -> bool:
     """Return True for a date with a time of day.
 

@@ -25,12 +25,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, quoted
 from fred.base.words import briefly, listed
 from fred.cluster.libraries import LIBRARIES
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
 from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, RATES, SIZES, TIMES, Column, recognise
 from fred.fitting.measurement import Measurement, Skipped
+from fred.tables import quantities
 
 TOOL = "table"
 _BYTES_OF_A_RATE = 64 * 2**20  # sent to measure a rate
@@ -280,7 +281,21 @@ def _table(log: BenchmarkLog, lines: Sequence[tuple[int, str]], delimiter: str, 
             raise FredError(f"{log.path}:{number}: there are more fields than columns")
         else:
             rows.append((number, cells))
-    return _Table(names, rows, is_text)
+    return _Table(names, _with_points(log, names, rows) if delimiter == ";" else rows, is_text)
+
+
+def _with_points(log: BenchmarkLog, names: Sequence[str], rows: Sequence[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """Return rows between semicolons with points before decimals. Raises FredError for a comma that may mean thousands."""
+    width = max((len(cells) for _, cells in rows), default=0)
+    columns = []
+    for place in range(width):
+        column = [cells[place] if place < len(cells) else "" for _, cells in rows]
+        try:
+            columns.append(quantities.with_points(column, comma=True))
+        except quantities.CellError as error:
+            found = f"found {quoted(column[error.row])} in `{names[place]}`"
+            raise FredError(f"{log.path}:{rows[error.row][0]}: expected {error.expected}; {found}") from None
+    return [(number, [column[row] for column in columns[: len(cells)]]) for row, (number, cells) in enumerate(rows)]
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
