@@ -250,6 +250,20 @@ def test_mpi_allreduces_are_fitted_with_textbook_algorithms(tmp_path):
     assert np.abs(fitted.errors["allreduce"]).max() < 0.01
 
 
+def test_times_between_two_members_tell_the_algorithm_of_one_number_of_members(tmp_path):
+    """A ring of 8: 14 messages of an eighth."""
+    rows = [
+        "".join(f"{size}   {1e6 * (count * 2e-6 + volume * size / 1e9):.3f}\n" for size in SIZES)
+        for count, volume in ((1, 1), (14, 1.75))
+    ]
+    pair = written(tmp_path, "pair.txt", osu("Latency", rows[0]))
+    reduced = written(tmp_path, "np8.txt", osu("Allreduce Latency", rows[1]))
+    assert fit_network(read(reduced)).tried == {}
+    fitted = fit_network(read(pair, reduced))
+    assert fitted.collective == "ring"
+    assert (fitted.latency, fitted.bandwidth) == pytest.approx((2e-6, 1e9), rel=0.01)
+
+
 def test_imb_has_the_time_of_the_slowest_and_all_numbers_of_processes(tmp_path):
     head = "# Benchmarking {}\n# #processes = {}\n#------\n       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]\n"
     rows = "            0         1000         0.03         0.03         0.03\n         1024         1000         8.73        20.20        14.63\n"

@@ -40,7 +40,10 @@ _ELSEWHERE = {  # command -> (its module, imported only when the command is used
         "fred.commands.plan",
         "find the protocol that reaches a target first on a cluster, or how many of N + b workers to wait for",
     ),
-    "record": ("fred.commands.print_recorder", "print a file that records step times without waits in a training loop of your own"),
+    "record": (
+        "fred.commands.print_recorder",
+        "print a file that records step times without waits in a training loop of your own",
+    ),
     "report": ("fred.commands.report", "write an HTML report of a result folder"),
     "scenarios": (
         "fred.commands.scenarios",

@@ -149,9 +149,14 @@ def _arrow(data: bytes) -> pa.Table:
 def _sqlite(data: bytes) -> pa.Table:
     """Return the only table of a data base; readers of formats choose among several."""
     with database(data) as base:
-        names = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        names = [
+            name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
+        ]
         if len(names) != 1:
-            raise FredError(f"the data base has {len(names)} tables, {listed(names)}; expected one: export the table as CSV")
+            raise FredError(
+                f"the data base has {len(names)} tables, {listed(names)}; expected one: write that of the times as CSV: "
+                "`sqlite3 -header -csv FILE 'SELECT * FROM TABLE' > times.csv`"
+            )
         cursor = base.execute(f'SELECT * FROM "{names[0]}"')
         columns = [name for name, *_ in cursor.description]
         return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in cursor])
