@@ -88,6 +88,13 @@ def clearml(folder: Path) -> None:
     (folder / "scalars.json").write_text(json.dumps({"loss": losses, "step_time": series}))
 
 
+def prometheus(folder: Path) -> None:
+    series = [{"metric": {"__name__": "step_time", "rank": name}, "values": [[1.7e9 + 15 * step, str(seconds)]
+              for step, seconds in enumerate(SECONDS[:, rank])]} for rank, name in enumerate(NAMES)]  # fmt: skip
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": series}}
+    (folder / "range.json").write_text(json.dumps(answer))
+
+
 def lightning(folder: Path) -> None:
     for rank, name in enumerate(NAMES):
         log = frame(rank)[["step", "loss"]].assign(epoch=0, step_time=SECONDS[:, rank])
@@ -103,6 +110,7 @@ FORMATS: dict[Callable[[Path], None], tuple[str, bool]] = {  # note, and whether
     mlflow_rows: ("rows of metrics: step times in `key` = `step_time`", False),
     mlflow_files: ("MLflow: a run in each folder, its times in `step_time`", False),
     clearml: ("rows of metrics: step times in `metric` = `step_time`", False),
+    prometheus: ("rows of metrics: step times in `metric` = `step_time`", False),
     progress: ("Ray: a worker for each file", True),
     result_json: ("Ray: a worker for each file", True),
     lightning: ("no column names workers: each file is one worker's", False),
@@ -121,7 +129,7 @@ def test_the_times_of_each_rank_come_out_of_the_log(write, tmp_path):
     options: dict[str, Any] = {} if has_unit else {"unit": "s"}
     trace = read(*files, **options)
     np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-12)
-    assert trace.workers == tuple(NAMES)
+    assert tuple(name.removeprefix("rank=") for name in trace.workers) == tuple(NAMES)
     assert any(line.startswith(note) for line in trace.notes)
 
 

@@ -415,6 +415,17 @@ CURED: dict[str, tuple[Any, str]] = {
             }
         ),
     ),
+    "azure.json": (
+        steps_in,
+        json.dumps(
+            {
+                "Items": [
+                    {"retailPrice": 1.2, "effectiveStartDate": f"2026-02-01T0{h}:00:00Z", "meterName": "A100 Spot"}
+                    for h in (0, 6)
+                ]
+            }
+        ),
+    ),
     "header.txt": (steps_in, "2026-02-01T05:00:00+00:00\t0.9\n2026-02-01T01:00:00+00:00\t0.8\n"),
     "prices": (steps_in, "Effective Date,SKU,Price (USD/hour)\n2026-01-01,A100,1.2\n2026-02-01,A100,1.1\n"),
 }
@@ -471,3 +482,11 @@ def test_a_log_of_machines_that_go_down_and_come_up_has_the_failures_and_the_ses
     assert sessions.sessions == (((900, 9000),), ((0, 4000), (4600, 9000)))
     with pytest.raises(ValueError, match="no column `down`"):
         failures_in(tmp_path / "a.csv", text.replace("UP", "reboot"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_prices_at_one_time_are_refused_unless_they_are_the_same(tmp_path):
+    text = "begin,per_hour\n2026-02-01,1.5\n2026-02-01,3.5\n2026-02-02,1.25\n"
+    with pytest.raises(ValueError, match=r"p.csv:3: another price at the same time as in .*p.csv:2, 3.5 and 1.5"):
+        steps_in(tmp_path / "p.csv", text)
+    assert len(steps_in(tmp_path / "p.csv", text.replace("3.5", "1.5"))) >= 2

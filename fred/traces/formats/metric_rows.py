@@ -1,7 +1,8 @@
 """Logs of metrics with a row for each value: a step, a name and a value, as MLflow, tbparse, torchtitan and Comet write them.
 
 MLflow's own files have `timestamp value step` in each line and the metric as their name. ClearML's scalars are JSON:
-`{"step time": {"rank 0": {"x": [0, 1], "y": [0.4, 0.5]}}}`. Lists of runs are refused: they have only the last value of each.
+`{"step time": {"rank 0": {"x": [0, 1], "y": [0.4, 0.5]}}}`. Prometheus answers a query of a range with `values` for each set of
+labels. Lists of runs are refused: they have only the last value of each.
 """
 
 import json
@@ -27,6 +28,7 @@ NAME = "metrics"
 _KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "metric_value", "scalar")
 _STEPS, _RUNS = ("step", "global_step", "iteration"), ("run_id", "run", "run_name", "rank", "worker", "dir_name", "run_uuid")
 _SERIES = re.compile(r'\{\s*"[^"]+"\s*:\s*\{\s*"[^"]+"\s*:\s*\{[^{}]*"(?:x|y)"\s*:\s*\[')
+_MATRIX = re.compile(r'"resultType"\s*:\s*"matrix"')
 _RUN_LISTS = re.compile(r"Run ID.*Source|run_id.*(?:artifact_uri|params\.|metrics\.)|\bState\b.*\bNotes\b.*\bTags\b")
 _RAW = re.compile(r"(?:\d{13} [-+.\deE]+ \d+\r?\n?)+")
 
@@ -37,7 +39,7 @@ def sniff(file: Content) -> bool:
     Args:
         file: the content of the file.
     """
-    if _RAW.fullmatch(file.head) or _SERIES.match(file.head) or _RUN_LISTS.search(file.head.partition("\n")[0]):
+    if _RAW.fullmatch(file.head) or _has_series(file) or _RUN_LISTS.search(file.head.partition("\n")[0]):
         return True
     names = {plain(word) for word in re.findall(r"[\w. ]+", file.head.partition("\n")[0])}
     return all(names & set(words) for words in (_KEYS, _VALUES, _STEPS))
@@ -59,7 +61,7 @@ def read(file: Content, says: Says) -> Cells:
             "mlflow.MlflowClient().get_metric_history(run, METRIC)]).to_csv('steps.csv')`, of Weights & Biases with "
             "`wandb.Api().run(PATH).history().to_csv('rank0.csv')` of each run"
         )
-    table = of_records(file.path, _series(file)) if _SERIES.match(file.head) else opened(file)
+    table = of_records(file.path, _series(file)) if _has_series(file) else opened(file)
     named = {plain(name): name for name in reversed(table.header)}
     key, value, step = (next(named[word] for word in words if word in named) for words in (_KEYS, _VALUES, _STEPS))
     keys = list(dict.fromkeys(table.texts(key)))
@@ -83,16 +85,29 @@ def read(file: Content, says: Says) -> Cells:
     return replace(cells, notes=(f"rows of metrics: step times in `{key}` = `{metric}`", *cells.notes))
 
 
+def _has_series(file: Content) -> bool:
+    """Return True for JSON of ClearML or Prometheus."""
+    return bool(_SERIES.match(file.head) or (file.head.lstrip()[:1] == "{" and _MATRIX.search(file.head)))
+
+
 def _series(file: Content) -> Iterator[dict[str, Any]]:
-    """Yield a row for each value in series of metrics. Raises FredError."""
+    """Yield a row for each value in series of metrics; the times of Prometheus count as steps. Raises FredError."""
     try:
         metrics = json.loads(file.data)
+        if _MATRIX.search(file.head):
+            for series in metrics["data"]["result"]:
+                labels = dict(series["metric"])
+                metric = labels.pop("__name__", "value")
+                run = ",".join(f"{name}={value}" for name, value in labels.items())
+                yield from ({"metric": metric, "run": run, "step": time, "value": value} for time, value in series["values"])
+            return
         for metric, runs in metrics.items():
             for run, series in runs.items():
                 for step, value in zip(series["x"], series["y"], strict=True):
                     yield {"metric": metric, "run": run, "step": step, "value": value}
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-        raise FredError(f'{file.path}: expected `{{"METRIC": {{"RUN": {{"x": [STEP], "y": [VALUE]}}}}}}`') from None
+        expected = '`{"METRIC": {"RUN": {"x": [STEP], "y": [VALUE]}}}`, or what Prometheus answers a query of a range'
+        raise FredError(f"{file.path}: expected {expected}") from None
 
 
 def _mlflow(file: Content, says: Says) -> Cells:
