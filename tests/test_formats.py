@@ -133,6 +133,19 @@ def test_the_times_of_each_rank_come_out_of_the_log(write, tmp_path):
     assert any(line.startswith(note) for line in trace.notes)
 
 
+def test_the_metric_of_a_chart_that_may_be_a_time_is_proposed(tmp_path):
+    """The other one is a loss."""
+    chart(tmp_path)
+    text = (tmp_path / "wandb_export.csv").read_text()
+    losses = ['"rank-0 - train/loss","rank-0 - train/loss__MIN","rank-0 - train/loss__MAX"', *['"2","2","2"'] * STEPS]
+    rows = [f"{row},{loss}" for row, loss in zip(text.replace("step_time", "fwd_bwd").splitlines(), losses, strict=True)]
+    (tmp_path / "wandb_export.csv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(UnclearTraceError, match="none of its metrics is known to be a step time") as refused:
+        read(tmp_path / "wandb_export.csv")
+    assert dict(refused.value.options) == {"columns": {"time": "perf/fwd_bwd"}, "unit": "s"}
+    np.testing.assert_allclose(read(tmp_path / "wandb_export.csv", **refused.value.options).seconds, SECONDS, rtol=1e-12)
+
+
 def test_runs_of_a_name_that_is_not_known_are_proposed_as_workers(tmp_path):
     """As Comet's API writes them; the moments in `timestamp` are no starts of operations."""
     rows = [{"metricName": metric, "metricValue": str(value), "timestamp": 1772000000000 + step, "step": step, "runContext": name}
