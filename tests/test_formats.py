@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,19 @@ def result_json(folder: Path) -> None:
         (folder / f"{name}.json").write_text("\n".join(map(json.dumps, rows)))
 
 
+def clearml(folder: Path) -> None:
+    series = {name: {"name": name, "x": [*range(STEPS)], "y": SECONDS[:, rank].tolist()} for rank, name in enumerate(NAMES)}
+    losses = {name: {"name": name, "x": [0, 1], "y": [2.5, 2.0]} for name in NAMES}
+    (folder / "scalars.json").write_text(json.dumps({"loss": losses, "step_time": series}))
+
+
+def prometheus(folder: Path) -> None:
+    series = [{"metric": {"__name__": "step_time", "rank": name}, "values": [[1.7e9 + 15 * step, str(seconds)]
+              for step, seconds in enumerate(SECONDS[:, rank])]} for rank, name in enumerate(NAMES)]  # fmt: skip
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": series}}
+    (folder / "range.json").write_text(json.dumps(answer))
+
+
 def lightning(folder: Path) -> None:
     for rank, name in enumerate(NAMES):
         log = frame(rank)[["step", "loss"]].assign(epoch=0, step_time=SECONDS[:, rank])
@@ -100,6 +114,8 @@ FORMATS: dict[Callable[[Path], None], tuple[str, bool]] = {  # note, and whether
     runs_of_the_api: ("Weights & Biases, history: a run in each value of `run`, its times in `step_time`", False),
     mlflow_rows: ("rows of metrics: step times in `key` = `step_time`", False),
     mlflow_files: ("MLflow: a run in each folder, its times in `step_time`", False),
+    clearml: ("rows of metrics: step times in `metric` = `step_time`", False),
+    prometheus: ("rows of metrics: step times in `metric` = `step_time`", False),
     progress: ("Ray: a worker for each file", True),
     result_json: ("Ray: a worker for each file", True),
     lightning: ("no column names workers: each file is one worker's", False),
@@ -118,8 +134,66 @@ def test_the_times_of_each_rank_come_out_of_the_log(write, tmp_path):
     options: dict[str, Any] = {} if has_unit else {"unit": "s"}
     trace = read(*files, **options)
     np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-12)
-    assert trace.workers == tuple(NAMES)
+    assert tuple(name.removeprefix("rank=") for name in trace.workers) == tuple(NAMES)
     assert any(line.startswith(note) for line in trace.notes)
+
+
+def test_the_metric_of_a_chart_that_may_be_a_time_is_proposed(tmp_path):
+    """The other one is a loss."""
+    chart(tmp_path)
+    text = (tmp_path / "wandb_export.csv").read_text()
+    losses = ['"rank-0 - train/loss","rank-0 - train/loss__MIN","rank-0 - train/loss__MAX"', *['"2","2","2"'] * STEPS]
+    rows = [f"{row},{loss}" for row, loss in zip(text.replace("step_time", "fwd_bwd").splitlines(), losses, strict=True)]
+    (tmp_path / "wandb_export.csv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(UnclearTraceError, match="none of its metrics is known to be a step time") as refused:
+        read(tmp_path / "wandb_export.csv")
+    assert dict(refused.value.options) == {"columns": {"time": "perf/fwd_bwd"}, "unit": "s"}
+    np.testing.assert_allclose(read(tmp_path / "wandb_export.csv", **refused.value.options).seconds, SECONDS, rtol=1e-12)
+
+
+def test_runs_of_a_name_that_is_not_known_are_proposed_as_workers(tmp_path):
+    """As Comet's API writes them; the moments in `timestamp` are no starts of operations."""
+    rows = [{"metricName": metric, "metricValue": str(value), "timestamp": 1772000000000 + step, "step": step, "runContext": name}
+            for step in range(STEPS) for rank, name in enumerate(NAMES)
+            for metric, value in (("step_time_s", SECONDS[step, rank]), ("loss", 2.5))]  # fmt: skip
+    (tmp_path / "metrics.json").write_text(json.dumps(rows))
+    with pytest.raises(UnclearTraceError, match="67% of the rows repeat") as refused:
+        read(tmp_path / "metrics.json")
+    assert refused.value.works
+    trace = read(tmp_path / "metrics.json", **refused.value.options)
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-12)
+    assert read(tmp_path / "metrics.json", columns={"worker": "runContext"}).workers == tuple(NAMES)
+
+
+def test_a_slow_loader_shows_in_tracemls_phases_although_all_steps_are_equal(tmp_path):
+    """Ranks that load sooner wait longer in the backward pass."""
+    loading = SECONDS * 1e3
+    backward = 50 + loading.max(axis=1, keepdims=True) - loading
+    with sqlite3.connect(tmp_path / "telemetry") as base:
+        base.execute(
+            "CREATE TABLE step_time_samples(id INTEGER PRIMARY KEY AUTOINCREMENT, global_rank INT, step INT, events_json TEXT)"
+        )
+        for step, rank in np.ndindex(STEPS, RANKS):
+            phases = {"dataloader_next": loading[step, rank], "backward_time": backward[step, rank], "step_time": 1.0}
+            clocks = {name: {"cuda:0": {"duration_ms": 1.0, "gpu_ms": value}} for name, value in phases.items()}
+            events = json.dumps({f"_traceml_internal:{name}": value for name, value in clocks.items()})
+            base.execute("INSERT INTO step_time_samples VALUES (NULL, ?, ?, ?)", (rank, step, events))
+    base.close()
+    trace = read(tmp_path / "telemetry")
+    np.testing.assert_allclose(trace.seconds, SECONDS + 0.05, rtol=1e-9)
+    assert trace.workers == ("0", "1", "2")
+
+
+def test_a_dashboards_columns_are_workers_with_their_labels_and_units(tmp_path):
+    """As Grafana writes them: dates, and labels with commas in the header."""
+    header = ",".join(['"Time"', *(f'"{{rank=""{rank}"", job=""llm""}}"' for rank in range(RANKS))])
+    rows = [
+        ",".join([f"2026-02-25 10:00:{step:02d}", *(f"{1e3 * cell:.3f} ms" for cell in SECONDS[step])]) for step in range(STEPS)
+    ]
+    (tmp_path / "panel.csv").write_text("\n".join([header, *rows]) + "\n")
+    trace = read(tmp_path / "panel.csv")
+    np.testing.assert_allclose(trace.seconds, SECONDS, atol=1e-6)
+    assert trace.workers[1] == '{rank="1", job="llm"}'
 
 
 def test_phases_of_each_rank_are_added_up_and_are_no_workers(tmp_path):
@@ -173,6 +247,8 @@ def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
         ("trainer_state.json", json.dumps({"log_history": [{"loss": 1.5, "step": 10}, {"step": 10, "train_runtime": 9.5,
             "train_steps_per_second": 2.5, "total_flos": 1e15}]}), "has no column of times; .* Record the time of each step"),
         ("dmon.txt", "#Entity   GPUTL  SMACT\nID\nGPU 0     95     0.71\nGPU 1     93     0.82\n", "DCGM, which has the use of GPUs"),
+        ("runs.csv", "Start Time,Duration,Run ID,Name,Source Type,rank,step_time\n2026-01-01,1.2h,a7,rank-0,LOCAL,0,.5\n", "is a list of runs"),
+        ("runs.csv", "run_id,experiment_id,status,artifact_uri,metrics.step_time\na7,0,FINISHED,/a,.5\n", "is a list of runs"),
         ("w.csv", "tokens_seen,rank0\n9000,.5\n9000,.6\n", "in which unit"),
         ("w.csv", "queue,rank0\n9000,.5\n9000,.6\n", "queue is .* times rank0, so they are not times of the same step"),
     ],

@@ -292,6 +292,28 @@ def test_nvtx_ranges_of_steps_give_whole_steps(name, header, tmp_path):
     assert "waiting for others included" in trace.notes[0]
 
 
+@pytest.mark.parametrize(("computing", "waiting"), [("backward", "grad_sync"), ("bw", "optimizer.step")])
+def test_nvtx_ranges_inside_steps_show_who_is_slow_although_all_steps_are_equal(computing, waiting, tmp_path):
+    """All ranks end the last range together, whatever its name is."""
+    begins = np.concatenate([[0.0], np.cumsum(SECONDS.max(axis=1) + 0.01)])
+    for rank in range(RANKS):
+        lines = [PUSHES]
+        for i, begin in enumerate(begins[:-1]):
+            middle = begin + SECONDS[i, rank]
+            for text, start, end in (
+                (f"step {i}", begin, begins[i + 1]),
+                (computing, begin, middle),
+                (waiting, middle, begins[i + 1]),
+            ):
+                start_ns, end_ns = round(start * 1e9), round(end * 1e9)
+                lines.append(f"{start_ns},{end_ns},{end_ns - start_ns},0,0,{text},7,7,0,0,0,,,:{text}")
+        (tmp_path / f"rank{rank}.csv").write_text("\n".join(lines) + "\n")
+    trace = read(tmp_path)
+    own = trace.seconds - SECONDS
+    np.testing.assert_allclose(own, own[0, 0], atol=1e-8)  # the same for all, what the last rank takes in it
+    assert 0 <= own[0, 0] < 0.02
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [

@@ -4,6 +4,8 @@ import gzip
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +166,24 @@ def test_what_no_profiler_wrote_is_refused(tmp_path):
         (tmp_path / "a.json").write_text(content)
         with pytest.raises(FredError, match=message):
             read(tmp_path / "a.json")
+
+
+def test_a_trace_of_another_program_becomes_a_table_by_the_command_in_its_refusal(tmp_path):
+    """As `ray timeline` writes it, in any order."""
+    events = [span("task:execute", "task:execute", 1e6 * (9 * t + 2), 100) for t in range(9)]
+    events += [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "Node 10.0.0.1"}}]
+    seconds = np.array([[1.0, 1.5]]) + np.arange(9)[:, None] / 8
+    for t, worker in np.ndindex(9, 2):
+        events.insert(
+            t, {**span("task::W.step", "task::W.step", 9e6 * t, 1e6 * float(seconds[t, worker])), "pid": worker, "tid": 10}
+        )
+    (tmp_path / "timeline.json").write_text(json.dumps(events))
+    with pytest.raises(FredError, match=r"If `task::W\.step` is one step of a worker") as refused:
+        read(tmp_path / "timeline.json")
+    command = str(refused.value).split("`")[5].replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    trace = read(tmp_path / "timeline.csv")
+    np.testing.assert_allclose(trace.seconds, seconds, rtol=1e-12)
 
 
 def test_the_recipe_for_marked_steps_is_the_same_in_the_message_and_on_the_page(tmp_path):

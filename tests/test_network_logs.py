@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fred.base.errors import FredError
+from fred.fitting.benchmark_log import without_prefixes
 from fred.fitting.communication import fit_network
 from fred.fitting.measurement import members_by_bandwidths
 from fred.fitting.measurements import read, read_file
@@ -248,6 +249,29 @@ def test_mpi_allreduces_are_fitted_with_textbook_algorithms(tmp_path):
     assert fitted.collective == "rabenseifner"
     assert (fitted.latency, fitted.bandwidth) == pytest.approx((1e-5, 1e9), rel=0.01)
     assert np.abs(fitted.errors["allreduce"]).max() < 0.01
+
+
+def test_a_table_with_bars_between_its_cells_has_no_prefixes(tmp_path):
+    """As Ascend's HCCL test prints it; docker compose writes a name and one bar before each line."""
+    head = "data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:\n"
+    text = head + "".join(f"{size:<18d}|{size / 1e3:11.2f}     |{1.0:14.5f}       | success\n" for size in SIZES)
+    path = written(tmp_path, "nccl-allreduce-np8.txt", text)
+    assert summary(read(path))[-1] == [(size, round(size / 1e3, 2)) for size in SIZES]
+    assert without_prefixes("worker-1  | # nThread 1") == "# nThread 1"
+
+
+def test_times_between_two_members_tell_the_algorithm_of_one_number_of_members(tmp_path):
+    """A ring of 8: 14 messages of an eighth."""
+    rows = [
+        "".join(f"{size}   {1e6 * (count * 2e-6 + volume * size / 1e9):.3f}\n" for size in SIZES)
+        for count, volume in ((1, 1), (14, 1.75))
+    ]
+    pair = written(tmp_path, "pair.txt", osu("Latency", rows[0]))
+    reduced = written(tmp_path, "np8.txt", osu("Allreduce Latency", rows[1]))
+    assert fit_network(read(reduced)).tried == {}
+    fitted = fit_network(read(pair, reduced))
+    assert fitted.collective == "ring"
+    assert (fitted.latency, fitted.bandwidth) == pytest.approx((2e-6, 1e9), rel=0.01)
 
 
 def test_imb_has_the_time_of_the_slowest_and_all_numbers_of_processes(tmp_path):

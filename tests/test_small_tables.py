@@ -427,6 +427,17 @@ CURED: dict[str, tuple[Any, str]] = {
             }
         ),
     ),
+    "azure.json": (
+        steps_in,
+        json.dumps(
+            {
+                "Items": [
+                    {"retailPrice": 1.2, "effectiveStartDate": f"2026-02-01T0{h}:00:00Z", "meterName": "A100 Spot"}
+                    for h in (0, 6)
+                ]
+            }
+        ),
+    ),
     "header.txt": (steps_in, "2026-02-01T05:00:00+00:00\t0.9\n2026-02-01T01:00:00+00:00\t0.8\n"),
     "prices": (steps_in, "Effective Date,SKU,Price (USD/hour)\n2026-01-01,A100,1.2\n2026-02-01,A100,1.1\n"),
 }
@@ -459,3 +470,34 @@ def test_slurms_output_for_the_screen_is_refused_with_the_command_that_writes_ba
     text += "       hpc    gpu-01 2026-02-01T02:00:00 2026-02-01T03:00:00  DOWN*\n"
     with pytest.raises(ValueError, match=r"sacctmgr cuts long names; .*`sacctmgr show event -P format=NodeName,TimeStart"):
         failures_in(tmp_path / "events.txt", text)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_log_of_machines_that_go_down_and_come_up_has_the_failures_and_the_sessions(tmp_path):
+    """In any order; a second `DOWN` changes nothing, and a machine that is down at the end stays so."""
+    changes = [
+        (0, "b", "DOWN"),
+        (900, "b", "UP"),
+        (4000, "a", "DOWN"),
+        (4100, "a", "DOWN"),
+        (4600, "a", "UP"),
+        (9000, "b", "DOWN"),
+    ]
+    lines = [f"{iso(time)}Z,{name},{state}\n" for time, name, state in reversed(changes)]
+    text = "timestamp,host,state\n" + "".join(lines)
+    plain = f"worker,down,up\nb,{iso(0)},{iso(900)}\na,{iso(4000)},{iso(4600)}\nb,{iso(9000)},\n"
+    options = {"from": "2026-02-01"}
+    numbers = [sorted((down, up) for _, down, up in failures_in(tmp_path / "a.csv", each, **options)) for each in (text, plain)]
+    assert numbers[0] == numbers[1]
+    sessions = sessions_in(tmp_path / "s.csv", text.replace("DOWN", "offline").replace("UP", "online"))
+    assert sessions.sessions == (((900, 9000),), ((0, 4000), (4600, 9000)))
+    with pytest.raises(ValueError, match="no column `down`"):
+        failures_in(tmp_path / "a.csv", text.replace("UP", "reboot"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_prices_at_one_time_are_refused_unless_they_are_the_same(tmp_path):
+    text = "begin,per_hour\n2026-02-01,1.5\n2026-02-01,3.5\n2026-02-02,1.25\n"
+    with pytest.raises(ValueError, match=r"p.csv:3: another price at the same time as in .*p.csv:2, 3.5 and 1.5"):
+        steps_in(tmp_path / "p.csv", text)
+    assert len(steps_in(tmp_path / "p.csv", text.replace("3.5", "1.5"))) >= 2

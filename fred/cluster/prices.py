@@ -43,7 +43,10 @@ _KIND = Kind(
         Column(
             "begin",
             "times",
-            (*BEGINS, "timestamp", "time", "date", "datetime", "valid_from", "effective_from", "effective_date"),
+            (
+                *(*BEGINS, "timestamp", "time", "date", "datetime", "valid_from"),
+                *("effective_from", "effective_date", "effective_start_date"),
+            ),
         ),
         Column(
             "per_hour",
@@ -51,6 +54,7 @@ _KIND = Kind(
             (
                 "price",
                 "spot_price",
+                "retail_price",
                 "price_per_hour",
                 "hourly_price",
                 "hourly",
@@ -262,6 +266,12 @@ def _read(path: Path, begin: date | None) -> list[Step]:
     order = np.argsort(begins, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
         warnings.warn(f"{path}: the rows are not in the order of time; FRED has sorted them", stacklevel=2)
+    for place in np.flatnonzero((np.diff(begins[order]) == 0) & (np.diff(prices[order]) != 0)):
+        one, other = (int(order[place + i]) for i in (0, 1))
+        raise FredError(
+            f"{table.file.where(other)}: another price at the same time as in {table.file.where(one)}, {prices[other]:g} and "
+            f"{prices[one]:g}; expected those of one kind of machine in one place: keep their rows only"
+        )
     steps = list(zip(begins[order].tolist(), prices[order].tolist(), strict=True))
     before = [price for time, price in steps if time <= 0]
     if begin is not None and not before:

@@ -73,7 +73,7 @@ def _print(fitted: FittedNetwork, files: Sequence[MeasuredFile]) -> None:
     show(Table(["operation", "median error", "within 15 %", "worst"], rows, "times predicted by the network below"), console)
     if fitted.tried:
         rows = [_row(name, off, strong=name == fitted.collective) for name, off in fitted.tried.items()]
-        caption = "each size and number of members is predicted by a fit to the others"
+        caption = "each allreduce is predicted by a fit to other measurements"
         show(Table(["allreduce", "median error", "within 15 %", "worst"], rows, "algorithms of allreduces", caption), console)
 
 
@@ -94,7 +94,7 @@ def _tested(fitted: FittedNetwork) -> list[str]:
         return []
     return [
         "With allreduces of one number of members, all algorithms fit alike: "
-        "measure several, such as 2 and 4 machines, and give all files."
+        "measure several, such as 2 and 4 machines, or times between two, and give all files."
     ]
 
 

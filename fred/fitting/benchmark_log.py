@@ -31,7 +31,7 @@ _MOSTLY = (  # prefixes if most lines have them
     re.compile(r"[A-Za-z][\w.-]*:(?: |$)"),  # pdsh, dsh, clush
     re.compile(r"\[[\w.-]+\] "),  # mpirun -prepend-rank, of Hydra
     re.compile(r"> ?"),  # a quotation
-    re.compile(r"[\w./-]+ +\| ?"),  # docker compose, kubetail
+    re.compile(r"[A-Za-z][\w./-]* +\| ?(?!.*\|)"),  # docker compose, kubetail; with further bars it is a table
 )
 _LAUNCHED = re.compile(  # up to the program, whose -n is another one
     r"\b(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|flux run)\b(?:(?!osu_|_perf|IMB|nccom).)*?"

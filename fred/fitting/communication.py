@@ -219,7 +219,7 @@ class FittedNetwork:
         collective: the library, or the algorithm that predicts its allreduces clearly better.
         latency: time of a message in one direction, s.
         bandwidth: bandwidth of each member, bytes/s.
-        tried: each algorithm, and the errors of its predictions held out [measurements]; empty for one number of members.
+        tried: each algorithm, and the errors of its predictions from other measurements [measurements]; empty if none tells.
         errors: each operation, and the errors of its predictions by this network [measurements].
     """
 
@@ -250,8 +250,9 @@ class FittedNetwork:
 def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     """Fit a network to the measurements of one cluster.
 
-    Other algorithms of allreduces are tried if there are several numbers of members; with one, all fit alike. Latency and
-    bandwidth are fitted to all operations, or to the allreduces alone if another algorithm predicts these clearly better.
+    Other algorithms of allreduces are tried if there are several numbers of members, or times between two members, which tell
+    latency and bandwidth; with one number alone, all fit alike. Latency and bandwidth are fitted to all operations, or to the
+    allreduces alone if another algorithm predicts these clearly better.
 
     Args:
         measurements: with one library, and without `in use`.
@@ -263,8 +264,13 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     usual = _USUAL.get(library, library)
     forms = {usual: LIBRARIES[library]["allreduce"], **ALLREDUCE}
     settings = [(each.nodes, each.size) for each in reduced]
-    several = len({nodes for nodes, _ in settings}) > 1
-    tried = {name: held_out(reduced, settings, form) for name, form in forms.items()} if several else {}
+    direct = [each for each in measurements if each.operation == "point-to-point"]
+    tried: dict[str, Floats] = {}
+    if len({nodes for nodes, _ in settings}) > 1:
+        tried = {name: held_out(reduced, settings, form) for name, form in forms.items()}
+    elif reduced and len({each.size for each in direct}) > 1:
+        between_two = fit(direct)
+        tried = {name: errors(reduced, between_two, form) for name, form in forms.items()}
     off = {name: float(np.mean(np.abs(values))) for name, values in tried.items()}
     best = min(off, key=lambda name: off[name] - (_SURE if name == usual else 0.0), default=usual)
     unknowns = fit(measurements) if best == usual else fit(reduced, forms[best])

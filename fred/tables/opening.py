@@ -157,10 +157,15 @@ def _arrow(file: Content) -> pa.Table:
 def _sqlite(file: Content) -> pa.Table:
     """Return the only table of a data base; readers of formats choose among several."""
     with database(file.data) as base:
-        names = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        names = [
+            name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
+        ]
         if len(names) != 1:
             tables = f"{len(names)} tables: {listed(names)}" if names else "no tables"
-            raise FredError(f"the data base {file.path} has {tables}; expected one: export the table as CSV")
+            raise FredError(
+                f"the data base {file.path} has {tables}; expected one: write that of the times as CSV: "
+                f"`sqlite3 -header -csv {file.path} 'SELECT * FROM TABLE' > times.csv`"
+            )
         cursor = base.execute(f'SELECT * FROM "{names[0]}"')
         columns = [name for name, *_ in cursor.description]
         return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in cursor])

@@ -227,8 +227,17 @@ def _with_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[tuple[int
 
 
 def _is_row(fields: Sequence[str], columns: int) -> bool:
-    values = [is_number(text) or is_missing(text) or is_moment(text) or _is_quantity(text) for text in fields]
+    values = [*map(is_value, fields)]
     return all(values) or (any(values) and len(fields) == columns)
+
+
+def is_value(text: str) -> bool:
+    """Return True for a number, a date, a quantity with its unit, or a missing one; False for words.
+
+    Args:
+        text: a cell.
+    """
+    return is_number(text) or is_missing(text) or is_moment(text) or _is_quantity(text)
 
 
 def _is_quantity(text: str) -> bool:

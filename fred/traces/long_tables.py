@@ -44,6 +44,10 @@ def cells_of(file: File, says: Says) -> Cells:
     """
     file.restrict(says.only)
     roles = roles_of(str(file.path), file.header, says.columns)
+    if (time := roles.get("time")) in file.header and "time" not in says.columns and file.has_moments(time):
+        rest = [name for name in file.header if name != time]
+        if is_wide(others := roles_of(str(file.path), rest, says.columns)):
+            file.header, roles = rest, others  # a column of dates beside those of the workers
     if is_wide(roles):
         return wide.cells_of(file, says, roles)
     roles = _of_nodes(file, roles)

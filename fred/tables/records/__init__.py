@@ -18,12 +18,13 @@ from fred.tables.records import (
     sacct,
     slurm_events,
     spot_prices,
+    transitions,
 )
 from fred.tables.records.record import Record
 
 FORMATS: tuple[ModuleType, ...] = (
     *(sacct, slurm_events, lanl, failure_archive, preemptions),
-    *(aws_prices, spot_prices, availability, on_off, client_behaviour, fedscale),
+    *(aws_prices, spot_prices, availability, on_off, client_behaviour, fedscale, transitions),
 )
 
 

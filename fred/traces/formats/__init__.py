@@ -20,13 +20,14 @@ from fred.traces.formats import (
     ray,
     recorded_steps,
     tensorboard,
+    traceml,
     wandb,
     xla,
 )
 from fred.traces.roles import Says
 
 FORMATS: tuple[ModuleType, ...] = (
-    *(recorded_steps, horovod, xla, kineto, nsys),
+    *(recorded_steps, horovod, xla, kineto, nsys, traceml),
     *(tensorboard, wandb, ray, metric_rows, megatron, consoles, any_table),
 )
 

@@ -17,7 +17,7 @@ from fred.tables import quantities
 from fred.tables.columns import of_columns
 from fred.tables.content import Content
 from fred.tables.log_lines import Line, lines_of, sample_of
-from fred.tables.text_layout import layout_of
+from fred.tables.text_layout import is_value, layout_of
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.log_columns import (
@@ -105,7 +105,10 @@ def _is_table(file: Content) -> bool:
     except FredError:
         return False
     values = [line.values for joined in ("|", " ") for line in lines_of(joined.join(layout.names))]
-    return len(layout.names) > 1 and not any(values) and not any(name[:1].isdigit() for name in layout.names)
+    has_names = not any(values) or all(
+        is_value(cell) for cells in layout.samples.values() for cell in cells
+    )  # such as `rank 0`
+    return len(layout.names) > 1 and has_names and not any(name[:1].isdigit() for name in layout.names)
 
 
 def read(file: Content, says: Says) -> Cells:

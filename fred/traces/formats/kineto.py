@@ -9,6 +9,7 @@ workers. Times are in microseconds [Trace Event Format, Google 2016; Kineto's `o
 import json
 import math
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ _MARK = re.compile(r'"(traceEvents|ph|schemaVersion|distributedInfo|deviceProper
 _LOADING = "enumerate(DataLoader)"  # prefix of events that wait for the next minibatch
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
 _PER_SECOND = 1e6
+_OF_PYTORCH = ("cpu_op", "kernel", "python_function", "user_annotation", *_LAUNCHES)  # categories of its events
+_FEWEST = 8  # events of a thread that may be steps
 
 
 class _Work(NamedTuple):
@@ -136,12 +139,40 @@ def _steps(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[int, tuple[f
         match = _STEP.match(_name(event))
         if match and not str(event.get("cat", "")).lower().startswith("gpu"):
             found.setdefault(int(match[1]), (float(event["ts"]), float(event["ts"]) + float(event["dur"])))
+    if not found and (name := _repeated(events)):
+        raise FredError(
+            f"{path}: no step is marked (`ProfilerStep#1`), so PyTorch's profiler did not write it. If `{name}` is one step of "
+            f"a worker, write a table of its times: {_table_of(path, name)}; or record with `fred record`"
+        )
     if not found:
         raise FredError(
             f"{path}: no step is marked (`ProfilerStep#1`); PyTorch marks steps only with a schedule: record with "
             f"`torch.profiler.profile({_SCHEDULE})`, and call `profiler.step()` after each iteration; or give a table of times"
         )
     return dict(sorted(found.items()))
+
+
+def _repeated(events: Sequence[Mapping[str, Any]]) -> str:
+    """Return the name of the events that occur as often in each of several processes or threads and last longest."""
+    counts, lengths = defaultdict[str, Counter[tuple[Any, Any]]](Counter), defaultdict[str, float](float)
+    for event in events:
+        if str(event.get("cat", "")).lower() in _OF_PYTORCH:
+            return ""
+        counts[_name(event)][event.get("pid"), event.get("tid")] += 1
+        lengths[_name(event)] += float(event["dur"])
+    steps = [name for name, of in counts.items() if len(of) > 1 and len({*of.values()}) == 1 and min(of.values()) >= _FEWEST]
+    steps = [name for name in steps if re.fullmatch(r"[\w:. /#-]+", name)]  # which need no quotes in a command
+    return max(steps, key=lambda name: lengths[name], default="")
+
+
+def _table_of(path: Path, name: str) -> str:
+    """Return a command that writes the times of events as a table, in which the k-th of a worker is its iteration k."""
+    rows = f"sorted((x['ts'], '%s/%s' % (x['pid'], x['tid']), x['dur']) for x in e if x.get('name') == '{name}')"
+    return (
+        f"`python -c \"import json, pandas; e = json.load(open('{path}')); e = e['traceEvents'] if isinstance(e, dict) else e; "
+        f"t = pandas.DataFrame({rows}, columns=['ts', 'worker', 'duration_us']).drop(columns='ts'); "
+        f"t.insert(0, 'iteration', t.groupby('worker').cumcount()); t.to_csv('{path.stem}.csv', index=False)\"`"
+    )
 
 
 def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:

@@ -1,17 +1,22 @@
-"""Logs of metrics with a row for each value: a step, a name and a value, as MLflow, tbparse and torchtitan write them.
+"""Logs of metrics with a row for each value: a step, a name and a value, as MLflow, tbparse, torchtitan and Comet write them.
 
-MLflow's own files have `timestamp value step` in each line and the metric as their name.
+MLflow's own files have `timestamp value step` in each line and the metric as their name. ClearML's scalars are JSON:
+`{"step time": {"rank 0": {"x": [0, 1], "y": [0.4, 0.5]}}}`. Prometheus answers a query of a range with `values` for each set of
+labels. Lists of runs are refused: they have only the last value of each.
 """
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.tables.columns import of_columns
 from fred.tables.content import Content
-from fred.tables.opening import opened
-from fred.tables.quantities import is_number
+from fred.tables.opening import of_records, opened
+from fred.tables.quantities import is_moment, is_number
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
@@ -20,16 +25,19 @@ from fred.traces.roles import FILE, Says, is_time, plain
 NAME = "metrics"
 _KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "metric_value", "scalar")
 _STEPS, _RUNS = ("step", "global_step", "iteration"), ("run_id", "run", "run_name", "rank", "worker", "dir_name", "run_uuid")
+_SERIES = re.compile(r'\{\s*"[^"]+"\s*:\s*\{\s*"[^"]+"\s*:\s*\{[^{}]*"(?:x|y)"\s*:\s*\[')
+_MATRIX = re.compile(r'"resultType"\s*:\s*"matrix"')
+_RUN_LISTS = re.compile(r"Run ID.*Source|run_id.*(?:artifact_uri|params\.|metrics\.)|\bState\b.*\bNotes\b.*\bTags\b")
 _RAW = re.compile(r"(?:\d{13} (?:[-+.\deE]+|-?(?:nan|inf)) \d{1,18}\r?\n?)+", re.IGNORECASE)
 
 
 def sniff(file: Content) -> bool:
-    """Return True for a table with columns of a step, a metric's name and a value; and for MLflow's own file of a metric.
+    """Return True for rows or series of metrics, for MLflow's own file of a metric, and for a list of runs.
 
     Args:
         file: the content of the file.
     """
-    if _RAW.fullmatch(file.head):
+    if _RAW.fullmatch(file.head) or _has_series(file) or _RUN_LISTS.search(file.head.partition("\n")[0]):
         return True
     names = {plain(word) for word in re.findall(r"[\w. ]+", file.head.partition("\n")[0])}
     return all(names & set(words) for words in (_KEYS, _VALUES, _STEPS))
@@ -44,7 +52,14 @@ def read(file: Content, says: Says) -> Cells:
     """
     if _RAW.fullmatch(file.head):
         return _mlflow(file, says)
-    table = opened(file)
+    if _RUN_LISTS.search(file.head.partition("\n")[0]):
+        raise FredError(
+            f"{file.path} is a list of runs, with the last value of each metric only. Export the values of all steps: "
+            "of MLflow with `pandas.DataFrame([dict(m, run_id=run) for run in runs for m in "
+            "mlflow.MlflowClient().get_metric_history(run, METRIC)]).to_csv('steps.csv')`, of Weights & Biases with "
+            "`wandb.Api().run(PATH).history().to_csv('rank0.csv')` of each run"
+        )
+    table = of_records(file.path, _series(file)) if _has_series(file) else opened(file)
     named = {plain(name): name for name in reversed(table.header)}
     key, value, step = (next(named[word] for word in words if word in named) for words in (_KEYS, _VALUES, _STEPS))
     keys = list(dict.fromkeys(table.texts(key)))
@@ -58,11 +73,39 @@ def read(file: Content, says: Says) -> Cells:
     table.restrict({**says.only, key: metric})
     run = next((named[word] for word in _RUNS if word in named), "")
     columns = {step: table.texts(step), metric: table.columns([], [value])[1][value]}
-    if run:
-        columns[run] = table.texts(run)
+    others = [name for name in table.header if name not in (key, value, step)]
+    for name in [run] if run else others:
+        texts = table.texts(name)
+        if run or not any(is_number(text) or is_moment(text) for text in texts):  # words may be the names of runs
+            columns[name] = texts
     roles = {"iteration": step, "time": metric, "worker": run or FILE, **says.columns}
     cells = long_tables.cells_of(of_columns(file.path, columns, table.where), replace(says, columns=roles, only={}))
     return replace(cells, notes=(f"rows of metrics: step times in `{key}` = `{metric}`", *cells.notes))
+
+
+def _has_series(file: Content) -> bool:
+    """Return True for JSON of ClearML or Prometheus."""
+    return bool(_SERIES.match(file.head) or (file.head.lstrip()[:1] == "{" and _MATRIX.search(file.head)))
+
+
+def _series(file: Content) -> Iterator[dict[str, Any]]:
+    """Yield a row for each value in series of metrics; the times of Prometheus count as steps. Raises FredError."""
+    try:
+        metrics = json.loads(file.data)
+        if _MATRIX.search(file.head):
+            for series in metrics["data"]["result"]:
+                labels = dict(series["metric"])
+                metric = labels.pop("__name__", "value")
+                run = ",".join(f"{name}={value}" for name, value in labels.items())
+                yield from ({"metric": metric, "run": run, "step": time, "value": value} for time, value in series["values"])
+            return
+        for metric, runs in metrics.items():
+            for run, series in runs.items():
+                for step, value in zip(series["x"], series["y"], strict=True):
+                    yield {"metric": metric, "run": run, "step": step, "value": value}
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        expected = '`{"METRIC": {"RUN": {"x": [STEP], "y": [VALUE]}}}`, or what Prometheus answers a query of a range'
+        raise FredError(f"{file.path}: expected {expected}") from None
 
 
 def _mlflow(file: Content, says: Says) -> Cells:

@@ -1,15 +1,17 @@
 """Step times from NVIDIA Nsight Systems, a file for each rank: its SQLite export, or CSV of `nsys stats` with NVTX ranges.
 
 Steps are NVTX ranges with a number, such as `step 12`, `iteration_12` or `ProfilerStep#12`. In the SQLite export, the time of a
-step is that in which kernels or copies ran which were launched in it, NCCL's excluded. Ranges alone count whole steps, which
-includes waiting for other ranks. Summaries, and kernels without ranges, have no steps: they are refused with the command that
+step is that in which kernels or copies ran which were launched in it, NCCL's excluded. Of ranges alone, those inside a step
+count as its operations if they make up most of it; without them the whole step counts, which includes waiting for other ranks.
+Summaries, and kernels without ranges, have no steps: they are refused with the command that
 exports them [Nsight Systems User Guide, `nsys stats`, `nsys export`; SQLite Schema Reference].
 """
 
 import re
 import sqlite3
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +25,7 @@ from fred.tables.opening import database
 from fred.tables.quantities import is_count
 from fred.tables.text_layout import layout_of
 from fred.traces.cells import Cells
-from fred.traces.operations import busy
+from fred.traces.operations import Operations, busy
 from fred.traces.roles import Says, is_communication
 
 NAME = "Nsight Systems"
@@ -41,6 +43,7 @@ _MARK = re.compile(
 _COLUMNS = re.compile(r"Instances|Num Calls|CorrId|RangeStack|DurNonChild|Orig Duration|NumGPUOps|API Dur|\bLvl\b")
 _EXPORT = "`nsys export --type sqlite --output rank0.sqlite rank0.nsys-rep`, and name the files of all ranks"
 _UNITS = {"ns": 1e9, "nsec": 1e9, "us": 1e6, "usec": 1e6, "ms": 1e3, "msec": 1e3, "s": 1.0, "sec": 1.0}
+_MOST = 0.8  # share of the steps that ranges inside them make up
 _ACTIVITIES = ("KERNEL", "MEMCPY", "MEMSET")
 _MARKING = 'mark steps with `torch.cuda.nvtx.range_push(f"step {i}")` and `range_pop()`, record with `--trace cuda,nvtx`'
 
@@ -50,7 +53,7 @@ class _Range(NamedTuple):
 
     text: str
     start: float
-    end: float  # of a table of durations: the duration
+    end: float
     process: int
     launch: float = 0.0
 
@@ -79,23 +82,45 @@ def read(file: Content, says: Says) -> Cells:
         file: content of an export.
         says: options from the user; of them counts the name of the file.
     """
-    processes, note = _of_database(file) if file.kind == "sqlite" else _of_ranges(file)
+    processes, note, parts = (*_of_database(file), []) if file.kind == "sqlite" else _of_ranges(file)
     called = [says.name] if len(processes) == 1 else [f"{says.name}/{process}" for process in processes]
     steps = [step for times in processes.values() for step in times]
     worker = np.repeat(np.arange(len(processes)), [len(times) for times in processes.values()])
     known = sorted(set(steps))
     rows = np.arange(len(steps))
+    seconds = np.array([seconds for times in processes.values() for seconds in times.values()])
+    operations = _operations(parts, processes)
+    if operations is not None and operations.start is not None:
+        seconds = busy(operations.cell, operations.start, operations.start + operations.seconds, len(steps))
     several = (f"{len(processes)} processes, by their numbers",) if len(processes) > 1 else ()
     return Cells(
         Labels(np.searchsorted(known, steps), list(map(str, known))),
         Labels(worker, called),
         Labels(np.zeros(len(steps), np.int64), [says.name]) if len(processes) > 1 else None,
-        np.array([seconds for times in processes.values() for seconds in times.values()]),
+        seconds,
         rows,
         lambda row: f"{file.path}, step {steps[row]}",
         {},
         (f"{NAME}: {note}", *several),
+        operations,
     )
+
+
+def _operations(parts: Sequence[tuple[int, _Range]], processes: _Times) -> Operations | None:
+    """Return the ranges inside steps as operations, communication left out; None if there are none.
+
+    Args:
+        parts: number of the step, and the range, s.
+        processes: durations of the steps, s, by process and number.
+    """
+    rows = {(process, step): row for row, (process, step) in enumerate((p, s) for p in processes for s in processes[p])}
+    counted = [(rows[part.process, step], part) for step, part in parts if not is_communication(part.text)]
+    if not counted:
+        return None
+    names, kinds = np.unique([part.text for _, part in counted], return_inverse=True)
+    start = np.array([part.start for _, part in counted])
+    lengths = np.array([part.end for _, part in counted]) - start
+    return Operations(np.array([row for row, _ in counted]), Labels(kinds, names.tolist()), lengths, start - start.min())
 
 
 def _steps(ranges: Sequence[_Range]) -> dict[int, dict[int, _Range]]:
@@ -112,8 +137,8 @@ def _steps(ranges: Sequence[_Range]) -> dict[int, dict[int, _Range]]:
     return {process: steps[process] for process in sorted(steps) if len(steps[process]) > 1}
 
 
-def _of_ranges(file: Content) -> tuple[_Times, str]:
-    """Return the durations of the ranges that are steps, s, by process and number."""
+def _of_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
+    """Return the durations of the ranges that are steps, s, by process and number; a note; and the ranges inside steps."""
     screen = f"{file.path} is a table of `nsys stats` for the screen; export it with `--format csv`, or {_EXPORT}"
     try:
         layout = layout_of(file)
@@ -133,15 +158,33 @@ def _of_ranges(file: Content) -> tuple[_Times, str]:
     if unit not in _UNITS:
         raise FredError(f"{file.path}: unknown unit `{unit}` of `{column}`; expected ns, us, ms or s")
     texts, durations = table.texts(name), table.columns([], [column])[1][column] / _UNITS[unit]
+    begin = column.replace("Duration", "Start")
+    starts = table.columns([], [begin])[1][begin] / _UNITS[unit] if begin in layout.names else np.zeros(len(texts))
     processes = table.texts("PID") if "PID" in layout.names else [""] * len(texts)
     numbers = [int(process) if is_count(process) else 0 for process in processes]
-    ranges = [_Range(*each) for each in zip(texts, [0.0] * len(texts), durations.tolist(), numbers, strict=True)]
+    ranges = [_Range(*each) for each in zip(texts, starts.tolist(), (starts + durations).tolist(), numbers, strict=True)]
     steps = _steps(ranges)
     if not steps:
         raise FredError(_no_steps(file.path, texts))
-    seconds = {process: {step: each.end for step, each in sorted(of.items())} for process, of in steps.items()}
+    seconds = {process: {step: each.end - each.start for step, each in sorted(of.items())} for process, of in steps.items()}
     where = "on the GPU" if times[0][1].startswith("Projected") else "on the CPU"
-    return seconds, f"NVTX ranges of steps {where}, waiting for others included"
+    parts = _parts(ranges, steps) if begin in layout.names else []
+    if sum(part.end - part.start for _, part in parts) < _MOST * sum(sum(of.values()) for of in seconds.values()):
+        return seconds, f"NVTX ranges of steps {where}, waiting for others included", []
+    return seconds, f"NVTX ranges {where} inside those of steps", parts
+
+
+def _parts(ranges: Sequence[_Range], steps: Mapping[int, Mapping[int, _Range]]) -> list[tuple[int, _Range]]:
+    """Return the ranges inside a step of their process, and the number of that step."""
+    parts = list[tuple[int, _Range]]()
+    for process, of_process in steps.items():
+        numbers = sorted(of_process, key=lambda step: of_process[step].start)
+        begins = [of_process[step].start for step in numbers]
+        for part in ranges:
+            place = bisect_right(begins, part.start) - 1
+            if part.process == process and place >= 0 and of_process[numbers[place]] is not part:
+                parts += [(numbers[place], part)] if part.end <= of_process[numbers[place]].end else []
+    return parts
 
 
 def _of_database(file: Content) -> tuple[_Times, str]:

@@ -18,7 +18,8 @@ from fred.tables.content import Content
 from fred.tables.opening import opened
 from fred.traces import long_tables
 from fred.traces.cells import Cells
-from fred.traces.roles import Role, Says, is_time
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import Role, Says, is_metric, is_time
 
 NAME = "Weights & Biases"
 _COLUMN = re.compile(r"(?:group: )?(?P<run>.+) - (?P<metric>.+?)(?P<spread>__(?:MIN|MAX))?")
@@ -62,9 +63,10 @@ def _chart(table: File, columns: Sequence[str], says: Says) -> Cells:
     if len(metrics) == 1 or is_time(metric) or "time" in says.columns:
         selected = [name for name in columns if names[name][1] == metric]
     else:
-        raise FredError(
+        problem = (
             f"{table.path}: none of its metrics is known to be a step time: {listed(metrics)}; set `columns` (time=METRIC)"
         )
+        raise _unclear(problem, [name for name in metrics if not is_metric(name)])
     order = next((name for name in table.header if name not in columns and "__" not in name and " - " not in name), "")
     numbers = table.columns([], selected)[1]
     rows = len(numbers[selected[0]])
@@ -82,10 +84,11 @@ def _history(table: File, says: Says) -> Cells:
     times = [name for name in logged if is_time(name)]
     metric = says.columns.get("time") or (times[0] if len(times) == 1 else "")
     if not metric:
-        raise FredError(
+        problem = (
             f"{table.path}: which metric has the times of steps? It has {listed(times or logged)}; set `columns` (time=METRIC)."
             " `_runtime` is the time since the begin of the run"
         )
+        raise _unclear(problem, times)
     values = table.columns([], [metric])[1][metric]
     steps = table.texts(says.columns.get("iteration", "_step"))
     rows = np.flatnonzero(~np.isnan(values))
@@ -97,6 +100,15 @@ def _history(table: File, says: Says) -> Cells:
         columns[run], roles["worker"] = [runs[row] for row in rows], run
     long = of_columns(table.path, columns, lambda row: table.where(int(rows[row])))
     return _as_times(long, says, "history", roles, f"a run in each {'value of `' + run + '`' if run else 'file'}")
+
+
+def _unclear(problem: str, metrics: Sequence[str]) -> FredError:
+    """Return an error that proposes metrics as the times of steps, if there are any."""
+    return (
+        UnclearTraceError(problem, remedies=[{"columns": {"time": name}} for name in metrics])
+        if metrics
+        else FredError(problem)
+    )
 
 
 def _as_times(long: ArrowFile, says: Says, kind: str, roles: dict[Role, str], workers: str) -> Cells:
