@@ -25,7 +25,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, model
 from fred.base.errors import FredError
 from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency
-from fred.cluster.record_begin import Dated, begin_of
+from fred.cluster.record_begin import Dated, begin_of, check_has_file
 from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component, Count, Duration, Time, Whole
 from fred.components.input_path import InputPath
@@ -217,6 +217,8 @@ class Failures(Dated):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, options: Any, info: ValidationInfo) -> Any:
+        if isinstance(options, dict):
+            check_has_file(options, "file")
         if not isinstance(options, dict) or not options.get("file"):
             return options
         if options.get("recorded"):

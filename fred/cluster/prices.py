@@ -24,11 +24,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.cluster.record_begin import Dated
+from fred.cluster.record_begin import Dated, check_has_file
 from fred.components.component import Component, Power, Price, Time, Whole
 from fred.components.input_path import InputPath
 from fred.tables.common_names import BEGINS
@@ -108,6 +108,13 @@ class Machines(Dated):
         description="whether offline time is paid, as for reserved machines that fail; spot machines are not paid once "
         "they are taken back",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_file(cls, options: Any) -> Any:
+        if isinstance(options, dict):
+            check_has_file(options, "per_hour")
+        return options
 
     @field_validator("per_hour", mode="before")
     @classmethod

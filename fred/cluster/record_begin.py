@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter, WithJsonSchema, create_model
@@ -40,3 +41,16 @@ def begin_of(options: Mapping[str, Any]) -> datetime | None:
         return None if value is None else _DATE.validate_python(value)
     except ValueError:
         raise ValueError(f"`from` is {value!r}; expected a date, such as 2026-02-01 or 2026-02-01T10:00:00Z") from None
+
+
+def check_has_file(options: Mapping[str, Any], key: str) -> None:
+    """Raise ValueError for a `from` without a file whose dates it refers to.
+
+    Args:
+        options: options of a part of a scenario.
+        key: option that names the file.
+
+    >>> check_has_file({"from": "2026-02-01", "file": "failures.csv"}, "file")
+    """
+    if options.get("from") is not None and not isinstance(options.get(key), str | Path):
+        raise ValueError(f"`from` is the date at which the run begins in a file; give the file as `{key}`, or leave `from` out")

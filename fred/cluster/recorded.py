@@ -89,7 +89,10 @@ class RecordedTrace(Reading, Latency):
         return self.trace.seconds[self._rows(seed, f"{purpose} rows", position, size), columns[..., None]]
 
     def doubts(self) -> tuple[str, ...]:
-        return tuple(f"{self.file}: {warning}" for warning in self.trace.warnings)
+        try:
+            return tuple(f"{self.file}: {warning}" for warning in self.trace.warnings)
+        except UnreadError:  # a result is read, which needs none of its inputs
+            return ()
 
     def of_member(self, rank: int) -> Latency:
         """Return the distribution of the times of the trace's worker with this rank, so that fast and slow ones differ."""

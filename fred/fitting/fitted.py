@@ -124,7 +124,7 @@ def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progr
     >>> from fred.traces.reading import read
     >>> fitted = fit(read("example"))
     >>> fitted.behaviour.holds, fitted.block.options["nodes"]
-    (True, 2)
+    (True, 4)
     >>> import fred
     >>> algorithm, stop = {"name": "ssgd", "learning_rate": 0.1}, {"updates": 20}
     >>> fred.run(fred.scenario(cluster=fitted.block.options, algorithm=algorithm, stop=stop)).summary["workers"].tolist()
