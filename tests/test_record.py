@@ -297,7 +297,7 @@ def test_a_folder_is_read_up_to_the_last_step_of_all_ranks():
     ]
     assert "left out, because not all workers completed them: the last 2 iterations" in trace.notes
     Path("empty").mkdir()
-    with pytest.raises(FredError, match=r"it has no files of times"):
+    with pytest.raises(FredError, match=r"the folder has no files of times"):
         read("empty")
 
 

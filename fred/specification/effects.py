@@ -44,13 +44,13 @@ def check_effects(runs: dict[str, Run], locate: Callable[[Keys], str]) -> None:
 
     >>> import fred
     >>> fred.scenario(
-    ...     cluster={"workers": 4, "network": {"bandwidth": 1e9}},
+    ...     cluster={"workers": 4, "prices": {"workers": [{"per_hour": 1.0}], "per_kwh": 0.3}},
     ...     algorithm={"name": "asgd", "learning_rate": 0.1},
     ...     stop={"updates": 4},
     ... )
     Traceback (most recent call last):
     ...
-    fred.FredError: cluster.network.bandwidth: no effect: without a `task`, messages have no size; give ...
+    fred.FredError: cluster.prices.per_kwh: no effect: no machine draws power; give ...
     """
     lines = []
     for need in _NEEDS:
