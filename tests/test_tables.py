@@ -16,11 +16,16 @@ import pytest
 
 from fred.base.errors import FredError
 from fred.tables import quantities
-from fred.tables.content import contents
-from fred.tables.opening import opened_path
+from fred.tables.columns import File
+from fred.tables.content import content, contents
+from fred.tables.opening import opened
 
 FRAME = pd.DataFrame({"step": [0, 0, 1, 1], "rank": [0, 1, 0, 1], "step_time": [0.5, 1633.5, 2.0, 0.25]})
 CSV = FRAME.to_csv(index=False)
+
+
+def opened_path(path: Path) -> File:
+    return opened(content(path))
 
 
 def zipped(data: bytes) -> bytes:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.tables.columns import ArrowFile, File, TextFile, unreadable
-from fred.tables.content import Content, content
+from fred.tables.content import Content
 from fred.tables.text_layout import TRACE
 
 
@@ -43,15 +43,6 @@ def opened(file: Content, example: str = TRACE) -> File:
         return TextFile(file, example)
     except (OSError, pa.ArrowException, sqlite3.Error) as error:
         raise unreadable(file.path, error) from error
-
-
-def opened_path(path: Path) -> File:
-    """Open the table in a file. Raises FredError.
-
-    Args:
-        path: the file.
-    """
-    return opened(content(path))
 
 
 def _lines(file: Content) -> File:

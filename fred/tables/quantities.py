@@ -20,7 +20,7 @@ WORDS: dict[Unit, str] = {  # of each unit, as a pattern
 _LONG = {"min|mins|minutes?": 60.0, "h|hrs?|hours?": 3600.0, "d|days?": 86400.0}
 _SHORT = {words: 1 / PER_SECOND[unit] for unit, words in WORDS.items()}
 _TIMES = {re.compile(words): seconds for words, seconds in {**_SHORT, **_LONG}.items()}
-_MOST_DIGITS = 18
+_MOST_DIGITS, _LONGEST = 18, 60  # of a whole number; letters of a duration
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "<na>", "nat")  # in lower case; they mean: not measured
 _NUMBER = r"[-+]?(?:\d[\d.,'\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?|[-+]?\d{1,3}(?: \d{3})+(?:[.,]\d+)?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*\[?\(?([^\W\d_/%][\w/]*|[µμ]s)?\)?\]?")
@@ -275,6 +275,8 @@ def _factor(unit: str, units: Mapping[str, float] | None) -> float | None:
 
 def _duration(text: str) -> float | None:
     """Return a duration such as `0 days 00:00:00.4`, `1m 3.5s` or `PT0.4S`, s; None for other texts."""
+    if len(text) > _LONGEST:  # the patterns are slow in long texts
+        return None
     if match := _CLOCK.fullmatch(text):
         sign, days, hours, minutes, seconds = match.groups()
         total = int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds.replace(",", "."))

@@ -88,10 +88,6 @@ def sniff(file: Content) -> bool:
     return (steps > 1 or known or (dated > 1 and dated * 2 > len(lines))) and not _is_table(file)
 
 
-def _counts_steps(name: str) -> bool:
-    return bool(step_word(name)) or plain(name).endswith("epoch")
-
-
 def _is_json(file: Content) -> bool:
     """Return True for JSON, or for lines that are all JSON."""
     lines = [line.strip() for line in file.head.splitlines()[:50] if line.strip()]

@@ -147,8 +147,8 @@ def _of_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
     if layout.delimiter != ",":
         raise FredError(screen)
     name = next((name for name in _RANGES if name in layout.names), "")
-    found = (re.fullmatch(r"((?:Projected |Orig )?Duration) ?\((\w+)\)", each) for each in layout.names)
-    times = [match for match in found if match]
+    matches = (re.fullmatch(r"((?:Projected |Orig )?Duration) ?\((\w+)\)", each) for each in layout.names)
+    times = [match for match in matches if match]
     if any(_SUMMARY.search(each) for each in layout.names) or not name or not times:
         raise FredError(
             f"{file.path} is a summary of `nsys stats`, which has no steps. Export them: {_EXPORT}; or "
@@ -231,7 +231,7 @@ def _ranges(base: sqlite3.Connection, tables: set[str], strings: dict[int, str])
 
 def _activities(base: sqlite3.Connection, tables: set[str], strings: dict[int, str]) -> list[_Range]:
     """Return kernels and copies, and when the CPU launched them."""
-    found = list[_Range]()
+    activities = list[_Range]()
     launched = dict[Any, tuple[float, int]]()
     if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables:
         for number, start, thread in base.execute("SELECT correlationId, start, globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME"):
@@ -247,8 +247,10 @@ def _activities(base: sqlite3.Connection, tables: set[str], strings: dict[int, s
         for text, start, end, number, owner in base.execute(f'SELECT {name}, start, "end", {link}, {process} FROM {table}'):
             key = (number, _process(owner) if owner else None)
             launch, of = launched.get(key, launched.get((number, None), (start, 0)))
-            found.append(_Range(str(strings.get(text, text) or kind), start, end, _process(owner) if owner else of, launch))
-    return found
+            activities.append(
+                _Range(str(strings.get(text, text) or kind), start, end, _process(owner) if owner else of, launch)
+            )
+    return activities
 
 
 def _process(identity: int | None) -> int:

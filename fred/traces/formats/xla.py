@@ -117,14 +117,14 @@ def _cells(
 
 def _names(events: Sequence[Mapping[str, Any]]) -> dict[Any, str]:
     """Return names of processes, by process and None, and of threads, by process and thread."""
-    found = dict[Any, str]()
+    names = dict[Any, str]()
     for event in events:
         if event.get("ph") == "M" and isinstance(event.get("args"), dict):
             if event.get("name") == "process_name":
-                found[event.get("pid"), None] = str(event["args"].get("name"))
+                names[event.get("pid"), None] = str(event["args"].get("name"))
             elif event.get("name") == "thread_name":
-                found[event.get("pid"), event.get("tid")] = str(event["args"].get("name"))
-    return found
+                names[event.get("pid"), event.get("tid")] = str(event["args"].get("name"))
+    return names
 
 
 def _annotated(event: Mapping[str, Any]) -> str:
