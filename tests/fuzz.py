@@ -1,4 +1,5 @@
-"""Four seeded fuzzers, `make fuzz`: python -m tests.fuzz [schema] [sharing] [refusal] [whole] [--count N] [--first SEED] [--jobs N].
+"""Four seeded fuzzers, `make fuzz`: python -m tests.fuzz [schema] [sharing] [refusal] [whole] [--count N] [--first SEED] [--jobs N]
+[--with FAMILY ...].
 
 `schema`: valid runs of whatever the editors' schema of scenarios allows, replayed and inline: the same bits?
 `sharing`: the same runs, replayed by one to three executors: the same bits?
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,6 +26,7 @@ from fred.running import trained
 from fred.running.execution import check, execute
 from fred.specification.loading import load
 from tests import conftest  # noqa: F401  tells all processes where JAX keeps what it has compiled
+from tests.draws import FAMILIES
 from tests.mutations import mutated
 from tests.random_scenarios import random_run
 from tests.together import Together
@@ -34,11 +36,11 @@ from tests.worlds import same
 SECONDS = 300  # for one scenario, replayed and inline, on a machine that may stall
 
 
-def disagreement(seed: int) -> str:
+def disagreement(seed: int, forced: Collection[str] = ()) -> str:
     """Return the difference between a random run replayed and inline; empty if there is none."""
     outcomes: list[Outcome | str] = []
     with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
-        run, number = random_run(seed, Path(scratch))
+        run, number = random_run(seed, Path(scratch), forced)
         for inline in (False, True):
             try:
                 outcomes.append(execute("run", run, number, inline))
@@ -50,10 +52,10 @@ def disagreement(seed: int) -> str:
     return "" if same(one, other) and one.data_digest == other.data_digest else "other bits"
 
 
-def sharing(seed: int) -> str:
+def sharing(seed: int, forced: Collection[str] = ()) -> str:
     """Return the difference between a random run replayed by one process and by one to three executors; empty if none."""
     with within(4 * SECONDS), tempfile.TemporaryDirectory() as scratch:
-        run, number = random_run(seed, Path(scratch))
+        run, number = random_run(seed, Path(scratch), forced)
         try:
             alone = execute("run", run, number)
         except FredError:
@@ -85,7 +87,7 @@ def refusal(seed: int) -> str:
     return ""
 
 
-CHECKS: dict[str, tuple[Callable[[int], Any], int]] = {  # and how many, usually
+CHECKS: dict[str, tuple[Callable[..., Any], int]] = {  # and how many, usually
     "schema": (disagreement, 1_000),
     "sharing": (sharing, 300),
     "refusal": (refusal, 10_000),
@@ -93,22 +95,22 @@ CHECKS: dict[str, tuple[Callable[[int], Any], int]] = {  # and how many, usually
 }
 
 
-def _checked(task: tuple[str, int]) -> tuple[int, str]:
+def _checked(task: tuple[str, int, Collection[str]]) -> tuple[int, str]:
     """The seed, and what is wrong with its case."""
-    name, seed = task
+    name, seed, forced = task
     try:
-        problem = CHECKS[name][0](seed)
+        problem = CHECKS[name][0](seed, forced) if forced else CHECKS[name][0](seed)
         return seed, problem if isinstance(problem, str) else ""
     except (Exception, TooSlow):
         return seed, traceback.format_exc()
 
 
-def _search(name: str, seeds: range, jobs: int) -> list[int]:
+def _search(name: str, seeds: range, jobs: int, forced: Collection[str]) -> list[int]:
     """The seeds that fail a check."""
     failing: list[int] = []
     start = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(jobs, registry.allow_import, (["tests.users"],), 50) as pool:
-        for done, (seed, problem) in enumerate(pool.imap_unordered(_checked, ((name, seed) for seed in seeds)), 1):
+        for done, (seed, problem) in enumerate(pool.imap_unordered(_checked, ((name, seed, forced) for seed in seeds)), 1):
             if problem:
                 failing.append(seed)
                 print(f"{name}, seed {seed}: {problem}", flush=True)
@@ -124,9 +126,17 @@ def _main() -> int:
     parser.add_argument("--count", type=int, help="how many cases of each")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: one per core)")
+    parser.add_argument(
+        "--with",
+        nargs="+",
+        dest="forced",
+        default=(),
+        choices=FAMILIES,
+        help="features that all cases of `schema` and `sharing` have",
+    )
     options = parser.parse_args()
     seeds = {name: range(options.first, options.first + (options.count or usual)) for name, (_, usual) in CHECKS.items()}
-    failing = [_search(name, seeds[name], options.jobs) for name in options.checks or CHECKS]
+    failing = [_search(name, seeds[name], options.jobs, options.forced) for name in options.checks or CHECKS]
     return int(any(failing))
 
 

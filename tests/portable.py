@@ -1,4 +1,4 @@
-"""The golden runs on other CPUs, emulated: `make portable`, or python -m tests.portable [CPU ...] [--jobs N].
+"""The golden runs on other CPUs, emulated: `make portable`, or python -m tests.portable [CPU ...] [--jobs N] [--runs PART ...].
 
 Needs qemu's user-mode emulators for x86-64 and arm64 (Debian: qemu-user-static). Slow: about three quarters of an hour for
 each CPU, because everything is compiled there again. For arm64 Python and wheels are fetched first, a gigabyte when unpacked:
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import fred
 from fred.results import folder
-from tests.golden import SCENARIOS, all_digests
+from tests.golden import SCENARIOS, digests, names
 
 EMULATOR = "qemu-x86_64-static"
 CPUS = {  # qemu's names
@@ -149,6 +149,7 @@ def _main() -> int:
     parser.add_argument("cpus", nargs="*", metavar="CPU", help=f"which, of {', '.join([*CPUS, ARM64, OLD])} (default: all)")
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cores, help="how many at a time (default: one per core)")
+    parser.add_argument("--runs", nargs="+", default=[""], metavar="PART", help="only runs whose names contain one of these")
     options = parser.parse_args()
     if options.cpus != [ARM64] and not shutil.which(EMULATOR):
         print(f"{EMULATOR} is missing; Debian has it in the package qemu-user-static", file=sys.stderr)
@@ -161,7 +162,7 @@ def _main() -> int:
         print(f"{ARM64}: skipped: {missing}", flush=True)
         wanted = [cpu for cpu in wanted if cpu != ARM64]
     problems = [old_cpu_is_told_apart()] if OLD in wanted else []
-    native = all_digests()
+    native = {name: digests(name) for name in names() if any(part in name for part in options.runs)}
     with ThreadPoolExecutor(options.jobs) as pool:
         for found in pool.map(lambda cpu: differing(cpu, native), [cpu for cpu in wanted if cpu != OLD]):
             problems += found.values()

@@ -13,7 +13,9 @@ WAYS = ("to-servers", "to-workers", "between-workers")
 def random_cluster(draws: Draws, workers: int, served: bool, clocked: bool) -> Options:
     """A cluster of so many workers; `served`, `clocked`: whether the protocol has servers, and a clock."""
     cluster: Options = {"workers": workers, "compute": compute(draws)}
-    if draws.has("groups"):
+    if draws.has("devices"):
+        cluster["devices"] = _devices(draws)
+    elif draws.has("groups"):
         cluster["groups"] = [_group(draws, size) for size in parts(draws, workers)]
     elif draws.has("speeds"):
         speeds = [draws.one(0.01, 0.5, 1.0, 1.0, 2.0) for _ in range(workers)]
@@ -31,6 +33,18 @@ def random_cluster(draws: Draws, workers: int, served: bool, clocked: bool) -> O
     if draws.has("prices"):
         cluster["prices"] = _prices(draws)
     return cluster
+
+
+def _devices(draws: Draws) -> Options:
+    """Draw speeds of devices and perhaps the bandwidths of their links: of kinds, or from distributions."""
+    ways = draws.one([], ["upload"], ["upload", "download"])
+    if draws.one(True, False):
+        kinds = [
+            {"speed": draws.real(0.3, 2), **{way: draws.real(2e4, 2e5) for way in ways}} for _ in range(draws.between(1, 3))
+        ]
+        return {"kinds": kinds} | draws.one({}, {"assignment": "in-order"})
+    drawn = {way: {"name": "lognormal", "median": 5e4, "sigma": 0.5} for way in ways}
+    return {"speed": {"name": "lognormal", "median": 1.0, "sigma": draws.one(0.2, 0.8)}, **drawn}
 
 
 def failures(draws: Draws, cluster: Options) -> Options:

@@ -34,7 +34,8 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
     layout = registry.lookup("protocol", protocol).model_validate({}).layout(Cluster(workers=workers))
     clocked = protocol not in CLOCKLESS
     cluster = random_cluster(draws, workers, bool(layout.on_servers), clocked)
-    if layout.replicas == 1 and clocked and "faults" not in cluster and draws.has("failures"):
+    if layout.replicas == 1 and clocked and draws.has("failures") and ("failures" in draws.forced or "faults" not in cluster):
+        cluster.pop("faults", None)
         cluster["failures"] = failures(draws, cluster)
         if task is None or task.get("sampling") != "sequential":
             cluster["failures"] |= draws.one({}, {"minibatches": "next"})

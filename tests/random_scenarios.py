@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ def random_scenario(seed: int, folder: Path) -> tuple[Path, Scenario]:
             return path, load(path)
 
 
-def random_run(seed: int, folder: Path) -> tuple[Run, int]:
-    """A valid run that learns something, often of a task that the schema allows; and its seed."""
-    draws, path = Draws(seed), folder / "scenario.yaml"
+def random_run(seed: int, folder: Path, forced: Collection[str] = ()) -> tuple[Run, int]:
+    """A valid run that learns something, often of a task that the schema allows, with these families of features; and its seed."""
+    draws, path = Draws(seed, forced), folder / "scenario.yaml"
     write_files(folder)
     while True:
         few = draw_part(draws, "Task", draws.one(0.03, 0.1)) | {"batch_size": draws.one(1, 2, 4)}
