@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.replay import CONTEXT, TOKENS, TRANSFORMERS, Case, transformer, workers
 from fred.base import environment
 from fred.protocols.synchronous import Synchronous
-from fred.systems.sasgd import SASGD
+from fred.systems.asgd import SASGD
 
 UPDATES = {2: 100, 4: 24}  # of how many layers, so that each takes about a second
 ROUNDS = 60  # of eight gradients of four layers: more than half a minute on one core

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from benchmarks.common import Row
 from fred.cluster.cluster import Cluster
-from fred.protocols.allreduce import Allreduce
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.protocol import Protocol
+from fred.protocols.synchronous import Allreduce
 from fred.schedule.schedule import Verb
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation

@@ -19,14 +19,13 @@ from benchmarks.replay import LARGE, Case, Work, perceptron, transformer, worker
 from fred.base import environment
 from fred.learning.server import Server
 from fred.protocols.gossip import Gossip
-from fred.protocols.local_steps import LocalSteps
-from fred.protocols.outer_steps import OuterSteps
+from fred.protocols.local_steps import LocalSteps, OuterSteps
 from fred.protocols.protocol import Protocol
 from fred.protocols.synchronous import Synchronous
 from fred.replay.division import plan_of
 from fred.replay.tasks import tasks_of
+from fred.systems.asgd import SASGD
 from fred.systems.diloco import DiLoCo
-from fred.systems.sasgd import SASGD
 
 _RATE, _SECONDS, _ROUNDS = 0.01, 66, 3
 SYSTEMS: dict[str, tuple[Server, Protocol | None, float]] = {  # and the least ratio

@@ -13,7 +13,7 @@ from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep.rule import DMM
-from fred.protocols.cutoff import Cutoff
+from fred.protocols.synchronous import Cutoff
 
 SIZES = {158: ((40, 40, 40, 38), 5, 90), 2175: ((68,) * 31 + (67,), 25, None)}  # nodes, limits: ms to decide, s to train
 CHEAP = ("elfving", "empirical", "ewma", "hmm", "mad-deadline")

@@ -16,11 +16,10 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import durations
 from fred.cluster.latency import LogNormal
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.cutoff import Cutoff
 from fred.protocols.gossip import Gossip
-from fred.protocols.outer_steps import OuterSteps
+from fred.protocols.local_steps import OuterSteps
 from fred.protocols.protocol import Protocol
-from fred.protocols.synchronous import Synchronous
+from fred.protocols.synchronous import Cutoff, Synchronous
 from fred.systems.ringmaster import BoundedDelay
 from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.copies import Copy, Gradient

@@ -14,18 +14,15 @@ from numpy.typing import NDArray
 from benchmarks.common import Row, medians
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import RandomDelays
-from fred.learning.loss import Loss
-from fred.learning.loss_functions import CrossEntropy
-from fred.learning.models.mlp import MLP
+from fred.learning.loss import CrossEntropy, Loss
+from fred.learning.models.built_in_models import MLP, Transformer
 from fred.learning.models.model import Model
-from fred.learning.models.transformer import Transformer
 from fred.learning.server import Server, State
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.gated import Gated
-from fred.protocols.gossip import Gossip
-from fred.protocols.outer_steps import OuterSteps
+from fred.protocols.gates import Gated
+from fred.protocols.gossip import Exponential, Gossip
+from fred.protocols.local_steps import OuterSteps
 from fred.protocols.protocol import Protocol
-from fred.protocols.topology import Exponential
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.helpers import replay
 from fred.replay.interpreter import Interpreter, jitted
@@ -35,11 +32,10 @@ from fred.replay.phases import Op, Program
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import Schedule
 from fred.systems.ad_psgd import Pairwise
+from fred.systems.asgd import BFASGD, FASGD, SASGD
+from fred.systems.decentralized import SGP
 from fred.systems.diloco import DiLoCo
-from fred.systems.fasgd import BFASGD, FASGD
 from fred.systems.psp import PSPSGD, Partial
-from fred.systems.sasgd import SASGD
-from fred.systems.sgp import SGP
 from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation

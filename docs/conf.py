@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import fred  # first: it fixes what decides the bits
-from fred.commands import cli, optimizers, reference
+from fred.commands import cli, documentation, reference
 from fred.components import registry
 from fred.components.component import Component
 
@@ -124,7 +124,7 @@ def setup(app) -> None:
     """Write the generated pages before Sphinx looks for pages."""
     for kind in registry.REGISTRY:
         _write(registry.NAMESPACES[kind], reference.page(kind))
-    _write("optimizers", optimizers.page())
+    _write("optimizers", documentation.page())
     _write("command-line", _command_line())
     _write("python", _python())
     app.connect("source-read", _to_generated_pages)

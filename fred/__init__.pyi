@@ -29,7 +29,7 @@ from fred.learning.data.arrays import arrays as arrays
 from fred.learning.data.dataset import Data as Data
 from fred.learning.data.dataset import Dataset as Dataset
 from fred.learning.data.dataset import Examples as Examples
-from fred.learning.loss_functions import LossFunction as LossFunction
+from fred.learning.loss import LossFunction as LossFunction
 from fred.learning.models.adapters import EquinoxModel as EquinoxModel
 from fred.learning.models.adapters import FlaxModel as FlaxModel
 from fred.learning.models.adapters import NNXModel as NNXModel
@@ -46,12 +46,12 @@ from fred.prediction.contract import CutoffRule as CutoffRule
 from fred.prediction.contract import Deadline as Deadline
 from fred.prediction.predictive import Predictive as Predictive
 from fred.prediction.predictive import Predictor as Predictor
-from fred.protocols.central import Central as Central
-from fred.protocols.gate_rules import Gate as Gate
-from fred.protocols.gate_rules import Offer as Offer
+from fred.protocols.asynchronous import Selection as Selection
+from fred.protocols.gates import Gate as Gate
+from fred.protocols.gates import Offer as Offer
+from fred.protocols.gossip import Topology as Topology
+from fred.protocols.protocol import Central as Central
 from fred.protocols.protocol import Protocol as Protocol
-from fred.protocols.selection import Selection as Selection
-from fred.protocols.topology import Topology as Topology
 from fred.record import StepRecorder as StepRecorder
 from fred.results.compare import compare as compare
 from fred.results.experiment import run as run

@@ -6,5 +6,5 @@ Example: every second message passes.
     Periodic(k=2)
 """
 
-from fred.protocols.gate_rules import Periodic as Periodic
-from fred.protocols.gate_rules import Statistical as Statistical
+from fred.protocols.gates import Periodic as Periodic
+from fred.protocols.gates import Statistical as Statistical

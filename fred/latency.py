@@ -18,5 +18,5 @@ from fred.cluster.latency import Pareto as Pareto
 from fred.cluster.latency import ShiftedExponential as ShiftedExponential
 from fred.cluster.latency import Uniform as Uniform
 from fred.cluster.latency import Weibull as Weibull
-from fred.cluster.measured import Empirical as Empirical
+from fred.cluster.recorded import Empirical as Empirical
 from fred.cluster.recorded import RecordedTrace as RecordedTrace

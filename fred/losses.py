@@ -7,6 +7,6 @@ Example:
     SquaredError()
 """
 
-from fred.learning.loss_functions import CrossEntropy as CrossEntropy
-from fred.learning.loss_functions import SquaredError as SquaredError
-from fred.learning.loss_functions import Value as Value
+from fred.learning.loss import CrossEntropy as CrossEntropy
+from fred.learning.loss import SquaredError as SquaredError
+from fred.learning.loss import Value as Value

@@ -6,9 +6,9 @@ Example:
     (32,)
 """
 
-from fred.learning.models.cnn import CNN as CNN
-from fred.learning.models.mlp import MLP as MLP
-from fred.learning.models.mlp import SoftmaxRegression as SoftmaxRegression
-from fred.learning.models.quadratic import Quadratic as Quadratic
-from fred.learning.models.transformer import TokenScores as TokenScores
-from fred.learning.models.transformer import Transformer as Transformer
+from fred.learning.models.built_in_models import CNN as CNN
+from fred.learning.models.built_in_models import MLP as MLP
+from fred.learning.models.built_in_models import Quadratic as Quadratic
+from fred.learning.models.built_in_models import SoftmaxRegression as SoftmaxRegression
+from fred.learning.models.built_in_models import TokenScores as TokenScores
+from fred.learning.models.built_in_models import Transformer as Transformer

@@ -7,9 +7,9 @@ Example: links of 1 Gbit/s.
     125000000.0
 """
 
+from fred.cluster.bandwidths import Route as Route
 from fred.cluster.network import Network as Network
 from fred.cluster.network import SlowLinks as SlowLinks
 from fred.cluster.network import SomeServers as SomeServers
 from fred.cluster.network import Within as Within
 from fred.cluster.regions import Regions as Regions
-from fred.cluster.routes import Route as Route

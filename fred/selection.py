@@ -6,6 +6,6 @@ Example:
     Uniform()
 """
 
-from fred.protocols.selection import Shifting as Shifting
-from fred.protocols.selection import Softmax as Softmax
-from fred.protocols.selection import Uniform as Uniform
+from fred.protocols.asynchronous import Shifting as Shifting
+from fred.protocols.asynchronous import Softmax as Softmax
+from fred.protocols.asynchronous import Uniform as Uniform

@@ -6,10 +6,10 @@ Example:
     Star()
 """
 
-from fred.protocols.topology import Bipartite as Bipartite
-from fred.protocols.topology import Complete as Complete
-from fred.protocols.topology import Edges as Edges
-from fred.protocols.topology import Exponential as Exponential
-from fred.protocols.topology import Hypercube as Hypercube
-from fred.protocols.topology import Ring as Ring
-from fred.protocols.topology import Star as Star
+from fred.protocols.gossip import Bipartite as Bipartite
+from fred.protocols.gossip import Complete as Complete
+from fred.protocols.gossip import Edges as Edges
+from fred.protocols.gossip import Exponential as Exponential
+from fred.protocols.gossip import Hypercube as Hypercube
+from fred.protocols.gossip import Ring as Ring
+from fred.protocols.gossip import Star as Star

@@ -20,12 +20,11 @@ from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
 from fred.prediction import closed_loop, comparison
 from fred.prediction.auto import Auto
-from fred.prediction.comparison import Comparison, rule_named
+from fred.prediction.comparison import Comparison, rolling, rule_named
 from fred.prediction.contract import CutoffRule
 from fred.prediction.deep import saved
-from fred.prediction.deep.choosing import SHARES, best
 from fred.prediction.deep.rule import DMM
-from fred.prediction.rolling import rolling
+from fred.prediction.deep.training import SHARES, best
 from fred.traces.reading import read
 from reproductions.common import RESULTS, ROOT, say, table
 

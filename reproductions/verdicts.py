@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fred.base import over_seeds
-from fred.base.over_seeds import FEWEST_SEEDS, Mean
+from fred.base import intervals
+from fred.base.intervals import FEWEST_SEEDS, Mean
 from fred.specification.text import read_yaml
 from reproductions.common import near, table
 
@@ -106,16 +106,16 @@ def close(measured: float, paper: float, share: float) -> Verdict:
 
 
 _VERDICTS = {
-    over_seeds.Verdict.YES: Verdict.AGREES,
-    over_seeds.Verdict.NO: Verdict.DISAGREES,
-    over_seeds.Verdict.OPEN: Verdict.OPEN,
+    intervals.Verdict.YES: Verdict.AGREES,
+    intervals.Verdict.NO: Verdict.DISAGREES,
+    intervals.Verdict.OPEN: Verdict.OPEN,
 }
 
 
 def _ratio(one: "pd.Series[float]", other: "pd.Series[float]", low: float = -np.inf, high: float = 0.0) -> Verdict:
     """Return whether the logarithm of the ratio, by seed, lies between two bounds."""
     mean = Mean.over((one / other).dropna().map(np.log))
-    return _VERDICTS[over_seeds.verdict(mean.interval(), low, high)]
+    return _VERDICTS[intervals.verdict(mean.interval(), low, high)]
 
 
 def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:

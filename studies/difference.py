@@ -6,7 +6,7 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
+from fred.base.intervals import Interval, Mean, Verdict, intervals, verdict
 
 Key = TypeVar("Key", bound=Hashable)
 

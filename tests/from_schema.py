@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.learning.from_optax import known
-from fred.learning.optimizer import Transformation
+from fred.learning.optimizer import Transformation, known
 from fred.specification.schema import scenario_schema
 from tests.draws import Draws
 

@@ -1,9 +1,7 @@
 """Small plans, shared by tests of plans and of prices."""
 
 from fred.cluster.cluster import Cluster
-from fred.diagnosis.candidates import Candidate
-from fred.diagnosis.criteria import TIME, By
-from fred.diagnosis.question import Question
+from fred.diagnosis.question import TIME, By, Candidate, Question
 from fred.diagnosis.ranking import ranked
 from fred.results import experiment
 from fred.specification.loading import scenario
@@ -22,8 +20,8 @@ BACKUP = Candidate("backup-workers", "ssgd", "protocol.backup_workers", (1,), (1
 
 
 def few(monkeypatch):
-    monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
+    monkeypatch.setattr("fred.diagnosis.question.POINTS", 2)
     monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
     monkeypatch.setattr(
-        "fred.diagnosis.candidates.of_cluster", lambda cluster: [Candidate("sync", "ssgd"), Candidate("asgd", "asgd")]
+        "fred.diagnosis.question.of_cluster", lambda cluster: [Candidate("sync", "ssgd"), Candidate("asgd", "asgd")]
     )

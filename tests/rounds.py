@@ -7,16 +7,11 @@ from typing import Any
 import numpy as np
 
 from fred.prediction.auto import Auto
-from fred.prediction.backup import DynamicBackup
 from fred.prediction.closed_loop import run
 from fred.prediction.contract import CutoffRule, Round
-from fred.prediction.elfving import Elfving
-from fred.prediction.empirical import Empirical
-from fred.prediction.ewma import EWMA
-from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
 from fred.prediction.hmm import HMM
-from fred.prediction.mad_deadline import MADDeadline
-from fred.prediction.predictive import Predictor
+from fred.prediction.predictive import EWMA, Elfving, Empirical, Predictor
+from fred.prediction.simple_rules import DynamicBackup, FixedCount, FixedCountOrDeadline, FixedDeadline, MADDeadline
 
 NODES = np.arange(30) // 10
 RULES = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import fred
 from fred.prediction.deep import saved
-from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DMM
+from fred.prediction.deep.training import best
 from fred.traces.reading import read
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "systems" / "cutoff-sgd.yaml"

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from fred.learning.loss import Loss
-from fred.learning.loss_functions import usual
-from fred.learning.models.mlp import MLP, SoftmaxRegression
+from fred.learning.loss import Loss, usual
+from fred.learning.models.built_in_models import MLP, SoftmaxRegression
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Message, Scalar, Server, State
 from fred.outcomes.outcome import Outcome
@@ -21,7 +20,7 @@ from fred.replay.machine import compiled
 from fred.running.execution import execute
 from fred.schedule.layout import Layout
 from fred.systems.asgd import ASGD
-from fred.systems.sgp import SGP
+from fred.systems.decentralized import SGP
 from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
 from tests.successors import DCASGD, Averaged, TopK
 from tests.worlds import COMPUTE, LAYERS, make_run, mostly_slow, same

@@ -20,7 +20,7 @@ import fred
 from fred import batch_indices
 from fred.components import registry
 from fred.learning.data.synthetic import Noise
-from fred.learning.models.quadratic import Quadratic
+from fred.learning.models.built_in_models import Quadratic
 from fred.learning.optimizer import Transformation
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute

@@ -10,10 +10,10 @@ from fred.base.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
 from fred.prediction.contract import Chooser, CutoffRule, Round
-from fred.prediction.ewma import EWMA
-from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
 from fred.prediction.following import MEMORY, RATE
 from fred.prediction.hmm import HMM
+from fred.prediction.predictive import EWMA
+from fred.prediction.simple_rules import FixedCount, FixedCountOrDeadline, FixedDeadline
 from tests.rounds import NODES, check_dropped_times_do_not_matter, clusters, rounds_of
 from tests.worlds import make_run
 

@@ -11,7 +11,7 @@ import pytest
 from fred import Cluster, Layout, Recorder, Schedule, Simulation
 from fred.cluster import patterns
 from fred.cluster.network import Network
-from fred.protocols.allreduce import Allreduce
+from fred.protocols.synchronous import Allreduce
 from fred.schedule.schedule import What
 from fred.timing.simulation import Operation
 from tests import max_min

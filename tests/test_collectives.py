@@ -6,7 +6,7 @@ import pytest
 
 from fred import Cluster, FredError
 from fred.cluster.network import Network
-from fred.protocols.allreduce import Allreduce
+from fred.protocols.synchronous import Allreduce
 from tests.collective_programs import PROGRAMS, Programs, Step, reduce_and_broadcast, simulate
 from tests.worlds import record
 

@@ -5,10 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fred.learning.loss import Loss
-from fred.learning.loss_functions import usual
-from fred.learning.models.cnn import CNN
-from fred.learning.models.mlp import MLP
+from fred.learning.loss import Loss, usual
+from fred.learning.models.built_in_models import CNN, MLP
 from fred.learning.models.model import Model
 from fred.replay.compact import Split, split
 from tests import users

@@ -11,8 +11,7 @@ from fred import Cluster, FredError, Load, Verb
 from fred.cluster.contention import FOREVER, Loads, MarkovSwitching, RandomDelays
 from fred.cluster.regimes import Diurnal, MovingJob, PersistentNoise, RareDelays
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.cutoff import Cutoff
-from fred.protocols.synchronous import Synchronous
+from fred.protocols.synchronous import Cutoff, Synchronous
 from fred.running.execution import execute
 from tests.worlds import make_run, record
 

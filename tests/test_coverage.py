@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fred.base.over_seeds import MISSES, Mean
+from fred.base.intervals import MISSES, Mean
 from studies.coverage import page
 from studies.coverage.laws import CHOSEN_ON, JUDGED_ON
 from studies.coverage.measure import FAMILIES, FOUND, STOPPING, TAILS, family, stopping

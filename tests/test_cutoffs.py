@@ -13,15 +13,11 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.prediction.censored import Distribution
-from fred.prediction.closed_loop import run
+from fred.prediction.closed_loop import HeldBack, held_back, run
 from fred.prediction.contract import AllWorkers, Always, Choice, CutoffRule, Deadline, Oracle, Round
-from fred.prediction.elfving import Elfving, expected_normal_order_statistics
-from fred.prediction.ewma import EWMA
-from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
-from fred.prediction.held_back import HeldBack, held_back
-from fred.prediction.mad_deadline import MADDeadline
-from fred.prediction.predictive import Predictive, Predictor
-from fred.protocols.cutoff import Cutoff
+from fred.prediction.predictive import EWMA, Elfving, Predictive, Predictor, expected_normal_order_statistics
+from fred.prediction.simple_rules import FixedCount, FixedCountOrDeadline, FixedDeadline, MADDeadline
+from fred.protocols.synchronous import Cutoff
 from fred.schedule.schedule import Verb
 from tests.rounds import NODES, RULES, clusters, rounds_of
 from tests.worlds import make_run, record

@@ -17,16 +17,15 @@ import fred
 from fred.base.errors import FredError
 from fred.commands import train_cutoff
 from fred.prediction import closed_loop
+from fred.prediction.closed_loop import HeldBack
 from fred.prediction.contract import AllWorkers, Deadline
-from fred.prediction.deep import choosing, programs, saved
-from fred.prediction.deep.filter import Filter, Known
+from fred.prediction.deep import programs, saved, training
+from fred.prediction.deep.filter import Filter, Known, above
 from fred.prediction.deep.networks import Plain, Printed, Sizes, key_of, of_variant
-from fred.prediction.deep.normal import above
 from fred.prediction.deep.rule import DMM, DMMPrinted
-from fred.prediction.ewma import EWMA
-from fred.prediction.fixed import FixedCount
-from fred.prediction.held_back import HeldBack
 from fred.prediction.hmm import HMM
+from fred.prediction.predictive import EWMA
+from fred.prediction.simple_rules import FixedCount
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.traces.reading import read
@@ -206,7 +205,7 @@ class TestRule:
     @pytest.mark.slow
     def test_the_papers_own_model_runs_and_learns(self):
         times, node_of = switching(300, 0)
-        trained = choosing.best(DMMPrinted(steps=100, window=8), times, node_of)
+        trained = training.best(DMMPrinted(steps=100, window=8), times, node_of)
         rule = DMMPrinted().of(trained)
         assert trained.about.curve[-1] < trained.about.curve[0]
         assert 0.5 < closed_loop.run(rule, switching(60, 1)[0], node_of).summary()["of_oracle"] <= 1.001
@@ -253,7 +252,7 @@ class TestRule:
 class TestChoosing:
     @pytest.fixture(autouse=True)
     def _network_alone(self, monkeypatch):
-        monkeypatch.setattr(choosing, "SHARES", ())
+        monkeypatch.setattr(training, "SHARES", ())
 
     def test_the_training_is_kept_that_does_best_in_the_last_quarter(self, model, monkeypatch):
         """Three trainings that wait for 8, 15 and 24 workers: which is best is counted in NumPy."""
@@ -267,11 +266,11 @@ class TestChoosing:
             def of(self, trained):
                 return FixedCount(workers=numbers[trained.about.restart])
 
-        monkeypatch.setattr(choosing, "learn", learn)
+        monkeypatch.setattr(training, "learn", learn)
         seconds, node_of = switching(200, 6)
         held = np.sort(seconds[150:], axis=1)
         throughput = [number * len(held) / held[:, number - 1].sum() for number in numbers]
-        chosen = choosing.best(Candidate(restarts=3), seconds, node_of)
+        chosen = training.best(Candidate(restarts=3), seconds, node_of)
         assert numbers[chosen.about.restart] == numbers[int(np.argmax(throughput))] == 15
         assert rounds == [150] * 3
         assert chosen.about.held_back is not None and chosen.about.held_back.rounds == 50
@@ -285,9 +284,9 @@ class TestChoosing:
             def of(self, trained):
                 return FixedCount(workers=self.number if trained.about.by == "deadline" else 24)
 
-        monkeypatch.setattr(choosing, "learn", lambda *what: model.but(by="count-or-deadline"))
+        monkeypatch.setattr(training, "learn", lambda *what: model.but(by="count-or-deadline"))
         for by, number, chosen in ((None, 15, "deadline"), (None, 8, "count-or-deadline"), ("count", 15, "count-or-deadline")):
-            assert choosing.best(Candidate(restarts=1, by=by, number=number), *switching(200, 6)).about.by == chosen
+            assert training.best(Candidate(restarts=1, by=by, number=number), *switching(200, 6)).about.by == chosen
 
     def test_what_a_rule_says_of_how_rounds_end_goes_before_what_training_found(self, model):
         rounds, node_of = switching(3, 8)

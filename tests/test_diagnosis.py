@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fred.base.errors import FredError
 from fred.base.intervals import Played, spell_ratio
 from fred.commands.cli import main
-from fred.diagnosis import diagnosis_figures, finding_tables, next_steps, remedies, spells
+from fred.diagnosis import answer_page, next_steps, printed, remedies, spells
 from fred.diagnosis.findings import CANNOT_TELL, SAVES, Diagnosis, diagnose
 from fred.diagnosis.sentences import gain, sections
 from fred.fitting import behaviour
@@ -246,14 +246,14 @@ def written(tmp_path_factory) -> tuple[Path, dict]:
 class TestTheFigures:
     def test_rows_of_the_image_have_their_workers_in_the_middle(self, one_slow, in_spells):
         for found, names in (one_slow, [f"m{i}" for i in range(6)]), (in_spells, [f"m{i}" for i in range(12)]):
-            axis = diagnosis_figures.slow_when(found).axes[0]
+            axis = answer_page.slow_when(found).axes[0]
             assert [label.get_text() for label in axis.get_yticklabels()] == names
             assert axis.get_yticks().tolist() == [0.5 + row for row in range(len(names))]
-        many = diagnosis_figures.slow_when(diagnose(trace(np.tile(ONE_SLOW, 7)))).axes[0]
+        many = answer_page.slow_when(diagnose(trace(np.tile(ONE_SLOW, 7)))).axes[0]
         assert [label.get_text() for label in many.get_yticklabels()] == [f"m{i}" for i in range(0, 42, 3)]
 
     def test_gains_have_the_unit_of_the_sentences(self, one_slow):
-        axis = diagnosis_figures.gains(one_slow).axes[0]
+        axis = answer_page.gains(one_slow).axes[0]
         assert axis.xaxis.get_major_formatter()(1.4, 0) == "+40 %"
         assert gain(one_slow.recommended.ratio).startswith("+") and "%" in gain(one_slow.recommended.ratio)
 
@@ -262,7 +262,7 @@ class TestTheCommand:
     def test_tables_show_the_numbers_of_the_json(self, written):
         out, told = written
         found = diagnose(read(out / "trace.csv"))
-        slow, helps = finding_tables.of(found)
+        slow, helps = printed.of(found)
         assert [" ".join(row[0].text.split()) for row in helps.cells] == [
             *(each["name"] for each in told["remedies"]),
             found.bound.remedy.name,

@@ -20,8 +20,8 @@ from fred.results import figure_files, folder
 from fred.results.result import Result
 from fred.running import pool
 from fred.views.figures import FORMATS, Picture
-from fred.views.latex import tabular
 from fred.views.pictures import coloured
+from fred.views.table import tabular
 from fred.views.view import View
 from tests.folders import undrawn_results
 from tests.program import Answer, fred_command, refusal

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fred.replay.chunks
 import fred.replay.phases
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
@@ -282,8 +281,8 @@ def test_chunks_and_phases_change_nothing(monkeypatch):
     run = make_run("sasgd", stop={"gradients": 300})
     whole = execute("run", run, 4)
     monkeypatch.setattr(fred.replay.phases, "LONGEST_PHASE", 5)
-    monkeypatch.setattr(fred.replay.chunks, "LONGEST_PHASE", 5)
-    monkeypatch.setattr(fred.replay.chunks, "_INDICES", 1)
+    monkeypatch.setattr(fred.replay.phases, "LONGEST_PHASE", 5)
+    monkeypatch.setattr(fred.replay.phases, "_INDICES", 1)
     assert same(whole, execute("run", run, 4))
 
 

@@ -19,7 +19,7 @@ from fred.fitting.entity_regimes import InSpells, InWaves, Wanders
 from fred.fitting.fit_sentences import sentences
 from fred.fitting.fitted import Fitted, fit
 from fred.fitting.latencies import FITS, log_density
-from fred.protocols.cutoff import Cutoff
+from fred.protocols.synchronous import Cutoff
 from fred.traces.trace import Trace
 from tests.program import fred_command, refusal
 from tests.worlds import make_run, mostly_slow, record

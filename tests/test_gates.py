@@ -12,9 +12,8 @@ from fred.components import registry
 from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_gradients
-from fred.protocols.dispatcher import Dispatcher
-from fred.protocols.gate_rules import Periodic
-from fred.protocols.gated import Gated
+from fred.protocols.asynchronous import Dispatcher
+from fred.protocols.gates import Gated, Periodic
 from fred.replay.arithmetic import Arithmetic
 from fred.results.b_staleness import b_staleness
 from fred.running.execution import execute

@@ -282,13 +282,13 @@ class TestFaults:
 
     @pytest.mark.parametrize("limit", [{"updates": 10}, {"seconds": 1e9}], ids=str)
     def test_a_worker_that_only_crashes_is_named(self, limit, monkeypatch):
-        monkeypatch.setattr("fred.timing.lives.MOST_TRIES", 100)
+        monkeypatch.setattr("fred.timing.world.MOST_TRIES", 100)
         run = make_run("asgd", task=None, cluster={"workers": 3, "compute": self.LONG, "faults": [self.CRASHES]}, stop=limit)
         with pytest.raises(FredError, match=r"`cluster.faults`: worker . has gone offline 100 times since .* longer `mean_up`"):
             execute("run", run, 0)
 
     def test_crashes_are_counted_from_the_last_update(self, monkeypatch):
-        monkeypatch.setattr("fred.timing.lives.MOST_TRIES", 25)
+        monkeypatch.setattr("fred.timing.world.MOST_TRIES", 25)
         machines = Cluster(workers=1, compute={"name": "constant", "seconds": 1.0}, faults=[self.CRASHES])
         schedule = record(registry.lookup("protocol", "asynchronous")(), machines, seconds=1000.0)
         assert schedule.counts()["dropped"] > 50

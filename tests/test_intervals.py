@@ -12,8 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fred.base.intervals import FEWEST_ROUNDS, Played, block_length, block_ratio, block_ratios, spell_ratio
-from fred.base.over_seeds import FEWEST_SEEDS, Mean, Verdict, holm, intervals, quantile, verdict
+from fred.base.intervals import (
+    FEWEST_ROUNDS,
+    FEWEST_SEEDS,
+    Mean,
+    Played,
+    Verdict,
+    block_length,
+    block_ratio,
+    block_ratios,
+    holm,
+    intervals,
+    quantile,
+    spell_ratio,
+    verdict,
+)
 from fred.prediction.closed_loop import Rounds
 from tests.worlds import mostly_slow
 
@@ -241,6 +254,6 @@ def test_the_verdict_is_known_where_all_of_the_interval_is_on_one_side():
 
 
 def test_no_slow_part_of_scipy_is_imported():
-    code = "import sys, fred.base.over_seeds; fred.base.over_seeds.Mean.over([1.0] * 5).interval(); print('scipy.stats' in sys.modules)"
+    code = "import sys, fred.base.intervals; fred.base.intervals.Mean.over([1.0] * 5).interval(); print('scipy.stats' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

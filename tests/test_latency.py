@@ -13,7 +13,7 @@ import fred
 from fred import Cluster, FredError, Latency
 from fred.cluster.durations import durations
 from fred.cluster.latency import Constant
-from fred.cluster.measured import Empirical
+from fred.cluster.recorded import Empirical
 from fred.components import registry
 from fred.components.one_of import OneOf
 from fred.running.execution import execute
@@ -114,7 +114,7 @@ def test_draws_do_not_depend_on_numpys_instruction_set():
 import hashlib, itertools
 from fred.base import streams
 from fred.components import registry
-from fred.protocols.selection import Shifting
+from fred.protocols.asynchronous import Shifting
 u = streams.uniforms(0, "test", 0, 0, 20_000)
 lines = [f"{name} {hashlib.sha256(registry.lookup('latency', name).example().sample(u).tobytes()).hexdigest()}"
          for name in registry.REGISTRY["latency"]]

@@ -20,12 +20,9 @@ from fred.learning.data.images import CIFAR10, MNIST
 from fred.learning.data.language import WORDS, Bigrams, Grammar, Recall, ShuffleDyck, Text
 from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
 from fred.learning.keys import key_of, split
-from fred.learning.loss import Loss
-from fred.learning.loss_functions import CrossEntropy, SquaredError
-from fred.learning.models.cnn import CNN
-from fred.learning.models.mlp import MLP, SoftmaxRegression
+from fred.learning.loss import CrossEntropy, Loss, SquaredError
+from fred.learning.models.built_in_models import CNN, MLP, SoftmaxRegression, TokenScores, Transformer
 from fred.learning.models.model import initialiser
-from fred.learning.models.transformer import TokenScores, Transformer
 from fred.running.execution import execute
 from fred.specification.loading import Scenario
 from tests.folders import idx

@@ -11,8 +11,7 @@ import pytest
 
 import fred
 from fred.base import progress
-from fred.views.live import live_losses
-from fred.views.loss_figure import LossFigure, SeedLosses
+from fred.views.notebook import LossFigure, SeedLosses, live_losses
 
 SCENARIO: dict[str, Any] = {
     "task": {"data": "digits", "model": "softmax"},

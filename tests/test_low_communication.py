@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import fred
-from fred.base.over_seeds import Verdict
+from fred.base.intervals import Verdict
 from fred.learning.loss import initial_params
 from fred.running.recording import Timing
 from fred.schedule.schedule import Verb

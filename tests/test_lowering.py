@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fred.cluster.cluster import Cluster
-from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.dispatcher import Dispatcher
+from fred.protocols.asynchronous import Asynchronous, Dispatcher
 from fred.protocols.synchronous import Synchronous
 from fred.replay.hooks import Hooks, padded
 from fred.replay.lower import lower

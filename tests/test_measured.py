@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from fred.cluster.bandwidths import Connection
 from fred.cluster.cluster import Cluster
-from fred.cluster.libraries import LIBRARIES
+from fred.cluster.collectives import LIBRARIES
 from fred.cluster.network import Network
-from fred.cluster.tcp import Connection
 from fred.fitting.communication import Unknowns, errors, fit, fit_network, predicted
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read

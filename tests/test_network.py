@@ -14,9 +14,9 @@ from fred.cluster.devices import Devices
 from fred.cluster.faults import Faults
 from fred.cluster.network import Network
 from fred.cluster.regimes import Diurnal
-from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.local_steps import LocalSteps
+from fred.protocols.synchronous import Allreduce
 from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.cards import Card, SlowCard, Slowness
 from fred.timing.fair_links import FairLinks

@@ -18,7 +18,7 @@ from flax import linen, nnx
 import fred
 from fred.components.component import settings_of
 from fred.learning.keys import key_of
-from fred.learning.models.modules import Content, NNXObject
+from fred.learning.models.adapters import Content, NNXObject
 from fred.results.verify import verify
 from fred.running.unit import Unit
 from tests.test_own_models import Linen

@@ -24,9 +24,9 @@ OWN = """
 import numpy as np
 from fred import ASGD, Contention, Latency, Protocol, Server
 from fred.base.errors import FredError
-from fred.learning.models.mlp import SoftmaxRegression
+from fred.learning.models.built_in_models import SoftmaxRegression
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.topology import Ring
+from fred.protocols.gossip import Ring
 
 number = 3
 

@@ -12,9 +12,8 @@ from flax import linen, nnx
 
 import fred
 from fred import FredError, Verb
-from fred.learning.loss import Loss
-from fred.learning.loss_functions import CrossEntropy, SquaredError
-from fred.learning.models.mlp import SoftmaxRegression
+from fred.learning.loss import CrossEntropy, Loss, SquaredError
+from fred.learning.models.built_in_models import SoftmaxRegression
 from fred.running.execution import check
 from tests.worlds import RATE, TASK, make_run, outcome, same
 

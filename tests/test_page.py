@@ -23,7 +23,7 @@ from fred.outcomes.tables import Tables
 from fred.results.verify import Verdict, verify
 from fred.specification.text import first_comment
 from fred.specification.writing import as_yaml
-from fred.views import page_curves, page_replay, page_tables, summary_table
+from fred.views import page_data, page_tables, summary_table
 from fred.views.page import Circumstances, page
 from fred.views.verdict import answer
 from tests.conftest import ROOT
@@ -184,7 +184,7 @@ def test_the_page_of_a_sweep_shows_the_best_points_and_folds_the_others(monkeypa
 
 def test_the_lines_of_a_sweep_are_named_by_the_settings_that_they_have():
     runs = {"plain": {"sweep": {"over": {"cluster.workers": [2, 3]}}}, "two": {"sweep": {"over": {"cluster.servers": [1, 2]}}}}
-    drawn = page_curves.sweep(fred.run(fred.scenario({**TIMED, "algorithm": ASGD, "runs": runs})))
+    drawn = page_data.sweep(fred.run(fred.scenario({**TIMED, "algorithm": ASGD, "runs": runs})))
     assert drawn is not None and list(drawn["runs"]) == ["plain"]
 
 
@@ -244,18 +244,18 @@ def test_of_very_much_there_is_less_than_two_megabytes():
 class TestCurves:
     def test_they_are_the_mean_and_the_range_over_the_seeds(self):
         result = result_of("learned")
-        curves = page_curves.curves(result)
+        curves = page_data.curves(result)
         drawn = curves["runs"]["ssgd"]["updates"]
         tables = [result.outcome("ssgd", seed).metrics for seed in (1, 2)]
         x = np.unique(np.concatenate([metrics["updates"] for metrics in tables]))
         both = np.array([np.interp(x, metrics["updates"], metrics["error"]) for metrics in tables])
         assert drawn["x"] == x.tolist()
         assert np.allclose(drawn["error"], [both.mean(0), both.min(0), both.max(0)], rtol=1e-4)
-        assert list(curves["axes"]) == [axis for axis in page_curves.AXES if axis not in ("tokens", "cost", "energy_kwh")]
+        assert list(curves["axes"]) == [axis for axis in page_data.AXES if axis not in ("tokens", "cost", "energy_kwh")]
 
     def test_what_was_sent_grows_to_what_the_summary_counts(self):
         schedule = result_of("one run").outcomes[0].schedule
-        sent, rows = page_curves.megabytes(schedule), schedule.frame()
+        sent, rows = page_data.megabytes(schedule), schedule.frame()
         assert sent[0] == 0 and (np.diff(sent) >= 0).all()
         last = rows.index[rows["verb"] == "PUSH"][-1]
         assert sent[-1] == pytest.approx(rows["bytes"][: last + 1].sum() / 1e6)
@@ -263,7 +263,7 @@ class TestCurves:
 
 class TestReplay:
     def test_it_says_for_each_moment_what_the_spans_say(self):
-        (replay,) = page_replay.replays(result_of("faults"))
+        (replay,) = page_data.replays(result_of("faults"))
         account = fred.spans(result_of("faults").outcomes[0].schedule)
         worker, *ends, kind = replay["spans"]
         assert worker == account["worker"].tolist()
@@ -281,9 +281,9 @@ class TestReplay:
         scenario = fred.scenario(cluster={**CLUSTER, "faults": [late]}, stop={"seconds": 200}, algorithm=ASGD)
         schedule = fred.run(scenario).outcomes[0].schedule
         account = fred.spans(schedule)
-        begin, end = page_replay.window(schedule, account, 200)
+        begin, end = page_data.window(schedule, account, 200)
         assert 0 < begin < 100e9 < end < 200e9
-        assert page_replay.window(schedule, account, len(account)) == (0, schedule.end_ns)
+        assert page_data.window(schedule, account, len(account)) == (0, schedule.end_ns)
 
 
 class TestTheScenario:

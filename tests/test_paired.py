@@ -12,11 +12,11 @@ from scipy.special import stdtrit
 
 import fred
 from fred.base.errors import FredError
-from fred.base.over_seeds import Mean, intervals
+from fred.base.intervals import Mean, intervals
 from fred.commands.printing import print_summary
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
-from fred.views import paired_figure
+from fred.views import comparison_figures
 from fred.views.paired_table import ONE_SEED, said
 
 NAN = math.nan
@@ -145,7 +145,7 @@ class TestViews:
 
     def test_the_figure_has_the_means_the_intervals_and_the_ranges(self):
         pairs = pd.DataFrame([pair for pair in PAIRS.values() if pair["quantity"] != "to_target"])
-        left, right = paired_figure.paired(pairs, "title").axes
+        left, right = comparison_figures.paired(pairs, "title").axes
         assert [label.get_text() for label in left.get_yticklabels()] == ["same", "other"]
         assert [axis.get_xlabel() for axis in (left, right)] == ["loss, difference", "gradients per second, ratio"]
         for axis, quantity, neutral in ((left, "loss", 0), (right, "throughput", 1)):
@@ -157,7 +157,7 @@ class TestViews:
     def test_an_unknown_quantity_has_no_panel(self):
         unknown = {**PAIRS["other", "to_target"], "mean": NAN}
         for known, shown in ([PAIRS["other", "loss"]], "loss, difference"), ([], "time or updates to the target, ratio"):
-            axes = paired_figure.paired(pd.DataFrame([unknown, *known]), "").axes
+            axes = comparison_figures.paired(pd.DataFrame([unknown, *known]), "").axes
             assert [axis.get_xlabel() for axis in axes] == [shown]
 
     def test_one_seed_has_no_figure_and_a_line_that_says_why(self, capsys):

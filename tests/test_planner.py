@@ -12,10 +12,9 @@ import pytest
 from fred import Cluster, FredError
 from fred.diagnosis import backup_workers, question
 from fred.diagnosis.attribution import COMPUTING, Attribution, of_rounds
-from fred.diagnosis.candidates import POINTS, RATE, of_cluster, that_apply
-from fred.diagnosis.question import Question
+from fred.diagnosis.backup_workers import arrivals
+from fred.diagnosis.question import POINTS, RATE, Question, of_cluster, that_apply
 from fred.diagnosis.ranking import Place, Spent, against, doubts
-from fred.diagnosis.result_rounds import arrivals
 from fred.protocols.synchronous import Synchronous
 from fred.specification.loading import load, scenario
 from tests.planning import BACKUP, SYNC, few, plan
@@ -122,7 +121,7 @@ class TestCandidates:
 class TestRanking:
     @pytest.fixture(autouse=True)
     def _few_points(self, monkeypatch):
-        monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
+        monkeypatch.setattr("fred.diagnosis.question.POINTS", 2)
 
     @pytest.mark.slow
     def test_a_backup_worker_is_the_answer_where_a_worker_never_answers_and_not_where_all_are_equal(self):

@@ -16,8 +16,7 @@ from jax import lax
 from fred.components import registry
 from fred.learning.data.images import Digits
 from fred.learning.data.language import Bigrams
-from fred.learning.loss import Loss, initial_params, on_device
-from fred.learning.loss_functions import CrossEntropy
+from fred.learning.loss import CrossEntropy, Loss, initial_params, on_device
 from fred.portable import parts, products
 from tests import users
 from tests.worlds import mostly_slow

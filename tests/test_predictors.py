@@ -15,22 +15,17 @@ from scipy import special, stats
 
 from fred.base.errors import FredError
 from fred.commands import cutoff_tables
-from fred.prediction import baum_welch, closed_loop
-from fred.prediction.backup import DynamicBackup
+from fred.prediction import closed_loop, hmm
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import RULES as COMPARED
-from fred.prediction.comparison import Comparison, compare, rule_named
+from fred.prediction.comparison import Comparison, compare, rolling, rule_named
 from fred.prediction.contract import AllWorkers, Best, Objective, Oracle
-from fred.prediction.elfving import Elfving
-from fred.prediction.empirical import Empirical
-from fred.prediction.ewma import EWMA
-from fred.prediction.fixed import FixedCount
 from fred.prediction.hmm import HMM
-from fred.prediction.lognormal import between_ranks, beyond, expected_order_statistics
-from fred.prediction.rolling import rolling
+from fred.prediction.predictive import EWMA, Elfving, Empirical, between_ranks, beyond, expected_order_statistics
+from fred.prediction.simple_rules import DynamicBackup, FixedCount
 from fred.traces.reading import read
 from fred.traces.trace import Trace
-from fred.views import cutoff_figures
+from fred.views import comparison_figures
 from tests.conftest import ROOT
 from tests.program import fred_command, refusal
 from tests.rounds import NODES, RULES, check_dropped_times_do_not_matter, clusters, expectations, rounds_of
@@ -92,7 +87,7 @@ class TestHiddenMarkov:
 
     def test_smoothing_is_exact_by_brute_force(self):
         likelihoods, transition = np.random.default_rng(5).random((4, 2, 3)), np.array(self.RULE.transition)
-        states, followed = baum_welch.smoothed(likelihoods, transition)
+        states, followed = hmm.smoothed(likelihoods, transition)
         expected, pairs = np.zeros((4, 2, 3)), np.zeros((3, 3))
         for chain in (0, 1):
             paths = list(itertools.product(range(3), repeat=4))
@@ -326,8 +321,8 @@ def test_every_round_is_kept_and_drawn_and_rules_with_options_take_part(trace):
     again = closed_loop.run(EWMA(node_rate=0.05), SECONDS[150:], NODES)
     assert outcome.rounds["calm"].cutoff.tolist() == again.cutoff.tolist()
     assert outcome.rounds["all"].cutoff.tolist() == [30] * 90
-    bars: Any = cutoff_figures.throughput(outcome.rounds)
-    panels: Any = cutoff_figures.cutoffs(outcome.rounds)
+    bars: Any = comparison_figures.throughput(outcome.rounds)
+    panels: Any = comparison_figures.cutoffs(outcome.rounds)
     assert [patch.get_width() for patch in bars.axes[0].patches] == [rule["throughput"] for rule in outcome.rules.values()]
     for axis, rounds in zip(panels.axes, outcome.rounds.values(), strict=False):
         best, chosen = (patch.get_data().values.tolist() for patch in axis.patches[:2])

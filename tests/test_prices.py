@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 import fred
 from fred import Cluster, FredError, Schedule, Verb
-from fred.diagnosis import criteria, ranking
-from fred.diagnosis.candidates import Candidate
-from fred.diagnosis.criteria import COST, ENERGY, TIME
+from fred.diagnosis import question, ranking
+from fred.diagnosis.answer_page import picture
+from fred.diagnosis.question import COST, ENERGY, TIME, Candidate
 from fred.diagnosis.ranking import Place, Ranking, against
-from fred.diagnosis.trade_off_figure import picture
 from fred.outcomes.costs import spent
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.trade_offs import trade_off
@@ -337,7 +336,7 @@ class TestPlan:
     @pytest.mark.slow
     def test_the_criterion_decides_between_a_server_and_none(self, monkeypatch):
         """With a server a round takes two latencies, without one six; so a server is faster, but here expensive."""
-        monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
+        monkeypatch.setattr("fred.diagnosis.question.POINTS", 2)
         prices: dict[str, Any] = {"workers": [{"per_hour": 1.0, "busy_watts": 100, "idle_watts": 10}]}
         prices["servers"] = [{"per_hour": 20.0, "watts": 1000}]
         latency = {"latency": {"name": "constant", "seconds": 0.2}}
@@ -361,7 +360,7 @@ class TestPlan:
     @pytest.mark.slow
     def test_each_system_is_tuned_by_the_criterion(self, monkeypatch):
         """Averaging every step is the fastest way, and the one that sends most."""
-        monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 4)
+        monkeypatch.setattr("fred.diagnosis.question.POINTS", 4)
         network = {"bandwidth": 1e9, "message_bytes": 10**8}
         prices = {"workers": [{"per_hour": 0.01}], "per_gb": 1.0}
         cluster = Cluster(workers=4, compute=SECOND, network=network, prices=prices)
@@ -391,8 +390,8 @@ class TestPlan:
         ):
             cluster = Cluster(workers=2, prices=prices)
             with pytest.raises(FredError, match=message):
-                criteria.check(by, cluster, "a.yaml")
-            criteria.check(other, cluster, "a.yaml")
+                question.check(by, cluster, "a.yaml")
+            question.check(other, cluster, "a.yaml")
 
     @pytest.mark.slow
     def test_the_command_prints_and_draws_them(self, tmp_path, monkeypatch, request):

@@ -9,16 +9,12 @@ from scipy import stats
 from fred import Cluster, FredError, Protocol
 from fred.cluster.network import Network
 from fred.components import registry
-from fred.protocols.allreduce import Allreduce
-from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.cutoff import Cutoff
-from fred.protocols.dispatcher import Dispatcher
-from fred.protocols.selection import Shifting, Softmax
-from fred.protocols.synchronous import Synchronous
+from fred.protocols.asynchronous import Asynchronous, Dispatcher, Shifting, Softmax
+from fred.protocols.synchronous import Allreduce, Cutoff, Synchronous
 from fred.schedule.schedule import NONE, Schedule, Verb
 from fred.systems.ad_psgd import Pairwise
 from fred.systems.birch import BatchSums
-from fred.systems.choco import ChocoGossip
+from fred.systems.decentralized import ChocoGossip
 from fred.systems.eager_sgd import Eager
 from tests.worlds import CLUSTERS, constant, fitting, make_run, record, rows_of
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from ruamel.yaml import YAML
 
 import fred
-from fred.commands import documentation, public, reference
+from fred.commands import documentation, listing, reference
 from fred.components import registry
 from fred.learning.server import Family, Server
 from tests import house
@@ -157,7 +157,7 @@ def test_a_users_classes_are_described_too(tmp_path, monkeypatch):
     text = listed("systems", "own_reference:Mine", "--import", "own_reference")
     assert "Steps twice." in text
     assert re.search(r"much +whole number, at least 1; default: 2\n +how much, updates", text)
-    page = documentation.page(tmp_path)
+    page = documentation.components_page(tmp_path)
     mine = (
         "Steps twice.\n\n```text\nw <- w - 2 step(g)\n```\n\n- source: Nobody 2031\n- protocol: [asynchronous](#asynchronous)\n"
     )
@@ -172,7 +172,7 @@ def test_all_public_names_are_listed_with_what_they_take():
     assert sorted(line[0] for line in lines) == dir(fred)
     assert all(len(line) > 2 for line in lines), "a description is missing"
     for name in dir(fred):
-        text = public.text(name)
+        text = listing.text(name)
         assert text.startswith(f"fred.{name}")
         assert ".model_dump(" not in text.replace("both.model_dump(", ""), f"{name}: a method of pydantic's"
         assert " object at 0x" not in text, name

@@ -13,8 +13,7 @@ from fred import Cluster, FredError, Verb
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.local_steps import LocalSteps
-from fred.protocols.outer_steps import OuterSteps
+from fred.protocols.local_steps import LocalSteps, OuterSteps
 from fred.systems.ad_psgd import Pairwise
 from fred.systems.halos import LocalServers
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, rows_of

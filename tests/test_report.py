@@ -20,7 +20,7 @@ from rich.console import Console
 
 import fred
 from fred import FredError, Result
-from fred.base import progress, tally
+from fred.base import progress
 from fred.commands import printing
 from fred.outcomes.computed import Computed
 from fred.results import folder, verify
@@ -132,7 +132,7 @@ def test_programs_are_counted_as_they_are_compiled(monkeypatch):
     assert texts == ["compiling program 1 of about 2", "compiling program 2 of about 2"]
     fred.run(scenario, only="0")
     assert len(texts) == 2, "it is compiled already"
-    tally.COMPILED.expect(1)
+    progress.COMPILED.expect(1)
     with progress.compiling():
         assert texts[2:] == ["compiling"]
 

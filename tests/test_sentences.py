@@ -9,12 +9,10 @@ import pytest
 
 from fred.base.errors import FredError
 from fred.diagnosis import remedies
-from fred.diagnosis.changes import find_changes
-from fred.diagnosis.diagnosis_page import page
+from fred.diagnosis.answer_page import diagnosis_page
 from fred.diagnosis.findings import CANNOT_TELL, NO_VERDICT, SAVES, Diagnosis, diagnose
-from fred.diagnosis.pauses import find_pauses, find_stalls
 from fred.diagnosis.sentences import SCREEN, sections
-from fred.diagnosis.shared_pace import split_times
+from fred.diagnosis.spells import find_changes, find_pauses, find_stalls, split_times
 from fred.fitting.fitted import fit
 from fred.traces.doubts import find_doubt, refuse_doubtful
 from fred.traces.reading import read
@@ -248,7 +246,7 @@ class TestDoubts:
         assert mended == pytest.approx(expected, rel=1e-6) and find_doubt(read("mended.csv")) is None
 
     def test_the_page_has_no_figures_and_tables_of_them(self):
-        written = page(diagnose(trace(self.UNITS)))
+        written = diagnosis_page(diagnose(trace(self.UNITS)))
         assert "No verdict." in written and "<img" not in written and "<table" not in written
 
     @pytest.mark.parametrize(

@@ -13,16 +13,14 @@ from fred.base import streams
 from fred.commands.printing import print_summary
 from fred.outcomes.measures import copies, run_times, summarise
 from fred.outcomes.staleness import by_block, of_gradients
-from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.dispatcher import Dispatcher
-from fred.protocols.gated import Gated
+from fred.protocols.asynchronous import Asynchronous, Dispatcher
+from fred.protocols.gates import Gated
 from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
 from fred.specification.loading import validated
 from fred.systems.pipelines import FixedLag
-from fred.systems.psp import Partial
+from fred.systems.psp import Partial, StaleSynchronous
 from fred.systems.softsync import Softsync
-from fred.systems.ssp import StaleSynchronous
 from fred.timing.queued_links import QueuedLinks
 from tests.worlds import CLUSTERS, COMPUTE, constant, make_run, outcome, record
 

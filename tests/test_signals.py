@@ -17,7 +17,7 @@ import IPython.display
 import pytest
 
 from fred.base import ownership, progress, signals, staging
-from fred.base.tally import COMPILED, Tally
+from fred.base.progress import COMPILED, Tally
 from fred.commands import printing
 from fred.specification import loading
 from tests.conftest import ROOT

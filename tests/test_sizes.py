@@ -13,19 +13,17 @@ from hypothesis import strategies as st
 from fred import Cluster, Layout, Process, Protocol, Recorder, Schedule, Server, Simulation, Verb
 from fred.components import registry
 from fred.outcomes.measures import traffic
-from fred.protocols.allreduce import Allreduce
-from fred.protocols.cutoff import Cutoff
-from fred.protocols.outer_steps import OuterSteps
+from fred.protocols.local_steps import OuterSteps
+from fred.protocols.synchronous import Allreduce, Cutoff
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.schedule.layout import Size, Sizes
 from fred.schedule.schedule import What
-from fred.systems.choco import ChocoGossip
+from fred.systems.decentralized import ChocoGossip
 from fred.systems.drop_compute import DropCompute
-from fred.systems.eager_diloco import OverlappedSteps
 from fred.systems.eager_sgd import Eager
 from fred.systems.halos import LocalServers
-from fred.systems.streaming_diloco import Streaming
+from fred.systems.streaming_diloco import OverlappedSteps, Streaming
 from tests.successors import Quantised, TopK
 from tests.worlds import CLUSTERS, LAYERS, PROTOCOLS, fitting, make_run, record
 

@@ -18,8 +18,8 @@ import fred
 from fred.base.errors import FredError
 from fred.cluster.devices import Devices
 from fred.cluster.failures import Failures
-from fred.cluster.measured import Empirical
 from fred.cluster.prices import PricedWorkers
+from fred.cluster.recorded import Empirical
 from fred.cluster.regions import Regions
 from fred.cluster.sessions import Sessions
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fred
-from fred.base.over_seeds import Verdict
+from fred.base.intervals import Verdict
 from studies.asked import page
 from studies.asked.cases import CASES, CLIENTS, kinds
 from studies.asked.compared import MIXED, OTHERS, SORTED, as_good, fastest, less_fair, values

@@ -15,10 +15,10 @@ from scipy import stats
 
 from fred import Cluster, Schedule, Verb
 from fred.prediction import closed_loop
-from fred.prediction.backup import DynamicBackup
-from fred.prediction.empirical import Empirical, OfTheLastRounds
-from fred.systems.dbw import DBW
+from fred.prediction.predictive import Empirical, OfTheLastRounds
+from fred.prediction.simple_rules import DynamicBackup
 from fred.systems.drop_compute import DropCompute, best_threshold
+from fred.systems.ssgd import DBW
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
 from tests.worlds import CLUSTERS, NETWORK, UNEQUAL, outcome, record
 

@@ -17,7 +17,7 @@ import fred
 from fred import FredError, load_result
 from fred.base import staging
 from fred.commands import printing
-from fred.replay.snapshot import Snapshot
+from fred.replay.memory import Snapshot
 from fred.results.folder import changed, read_manifest
 from fred.results.verify import Verdict, verify
 from fred.running import checkpoints, stored, work

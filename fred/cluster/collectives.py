@@ -9,12 +9,22 @@ time.
     recursive-doubling   33.0    3.3
     rabenseifner         23.5    6.2
     tree                 66.0    6.6
+
+What communication libraries do: the cost of their operations, fitted to measurements (`results/reproductions/measured.md`).
+
+NCCL passes small chunks on while it still receives others, so few latencies add up, whatever the number of members. Gloo's ring
+waits for each segment of 1 MiB, which the receiver must have asked for; its broadcast sends whole models down a tree. `in use`
+is one synchronization by a data-parallel program: operations on parts of the model, one after the other, and other work beside.
+
+`textbook` has MPICH's algorithms for long messages [Thakur, Rabenseifner, Gropp 2005], for libraries that were not measured.
+
+Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, scatter, all-to-all).
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fred.cluster.tcp import Connection
+from fred.cluster.bandwidths import Connection
 
 SEGMENT = 2**20  # bytes
 
@@ -175,3 +185,153 @@ def _butterfly(members: int) -> tuple[int, int]:
 def _folded(excess: int) -> Effort:
     """Return the cost for members beyond a power of two: each sends its model to another first, and gets the result last."""
     return Effort(2, 2.0, 2 * excess, 2.0 * excess) if excess else NOTHING_DONE
+
+
+NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
+NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
+GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
+GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
+GLOO_PAIR = 1.5  # factor on both where only two members gather, or send all to all
+PARTS_IN_USE = 18.2  # allreduces of one synchronization in use
+RING_IN_USE = 16  # members from which such allreduces go around a ring
+SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
+_FIRST_WINDOW = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
+_WINDOW = 3 * 2**20  # bytes: half of the largest receive buffer on Linux by default, 6 MiB
+_SOCKETS = 16  # connections of NCCL between two machines of Amazon's cloud
+
+
+def nccl_allreduce(members: int, volume: float = NCCL_VOLUME, rounds: float = NCCL_ROUNDS) -> Effort:
+    """Allreduce in chunks along trees.
+
+    Args:
+        members: number of members.
+        volume: bytes on the wire per byte of the model.
+        rounds: latencies, from four members on.
+
+    >>> effort = nccl_allreduce(4)
+    >>> effort.rounds, round(effort.volume, 4)
+    (4, 1.5165)
+    """
+    return _all(members, min(rounds, 2 * _depth(members)), volume, passes=2)
+
+
+def gloo_allreduce(members: int, volume: float = GLOO_VOLUME) -> Effort:
+    """Reduce-scatter, then allgather, in a ring, segment by segment.
+
+    Args:
+        members: number of members.
+        volume: bytes on the wire per byte of the model.
+
+    >>> gloo_allreduce(4).volume, gloo_allreduce(4).segments
+    (1.875, 1.5)
+    """
+    return _all(members, 4 * (members - 1), volume, passes=2)._replace(segments=2 * (members - 1) / members)
+
+
+def allreduce_in_use(members: int, parts: float = PARTS_IN_USE) -> Effort:
+    """Allreduce parts of a model one after the other.
+
+    Args:
+        members: number of members.
+        parts: number of parts.
+
+    >>> allreduce_in_use(4).rounds, allreduce_in_use(16).rounds
+    (72.8, 546.0)
+    """
+    rounds = nccl_allreduce(members).rounds if members < RING_IN_USE else 2 * (members - 1)
+    return nccl_allreduce(members)._replace(rounds=parts * rounds)
+
+
+def servers_in_use(members: int, volume: float = SERVERS_VOLUME, rounds: float = SERVERS_ROUNDS) -> Effort:
+    """Send every part of a gradient to the member that serves it (all-to-all), and gather the new model (allgather).
+
+    Args:
+        members: number of members.
+        volume: bytes on the wire per byte of a model.
+        rounds: latencies for each other member.
+
+    >>> servers_in_use(4)[:2]
+    (9.0, 1.965)
+    """
+    return _all(members, rounds * (members - 1), volume, passes=2)
+
+
+LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> operation -> its cost for a number of members
+    "nccl": {
+        "allreduce": nccl_allreduce,
+        "broadcast": lambda members: _to_all(members, 2, NCCL_VOLUME),
+        "reduce": lambda members: _to_all(members, 2, NCCL_VOLUME),
+        "allgather": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
+        "reduce-scatter": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
+        "all-to-all": lambda members: _all(members, 2, NCCL_VOLUME),
+        "gather": lambda members: _of_parts(members, 2, NCCL_VOLUME),
+        "scatter": lambda members: _of_parts(members, 2, NCCL_VOLUME),
+        "point-to-point": lambda members: Effort(1, 1.0, 1, 1.0, starts=1),
+    },
+    "gloo": {
+        "allreduce": gloo_allreduce,
+        "broadcast": lambda members: _to_all(members, 2 * _depth(members), _depth(members), starts=_depth(members)),
+        "reduce": lambda members: _gloo_reduce(members),
+        "allgather": lambda members: _gloo_all(members, 4 * (members - 1), GLOO_VOLUME),
+        "reduce-scatter": lambda members: _all(members, 2 * (members - 1), GLOO_VOLUME)._replace(
+            segments=(members - 1) / members
+        ),
+        "all-to-all": lambda members: _gloo_all(members, 2, GLOO_ALL_TO_ALL),
+        "gather": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
+        "scatter": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
+        "point-to-point": lambda members: Effort(2, 1.0, 1, 1.0, starts=1),
+    },
+    "textbook": {
+        "allreduce": rabenseifner,
+        "broadcast": lambda members: _all(members, _depth(members) + members - 1, 1.0, passes=2),
+        "reduce": lambda members: _all(members, 2 * _depth(members), 1.0, passes=2),
+        "allgather": lambda members: _all(members, _depth(members), 1.0),
+        "reduce-scatter": lambda members: _all(members, _depth(members), 1.0),
+        "all-to-all": lambda members: _all(members, members - 1, 1.0),
+        "gather": lambda members: _of_parts(members, _depth(members), 1.0),
+        "scatter": lambda members: _of_parts(members, _depth(members), 1.0),
+        "point-to-point": lambda members: Effort(1, 1.0, 1, 1.0),
+    },
+    "in use": {"allreduce": allreduce_in_use, "sharded-servers": servers_in_use},
+}
+CONNECTIONS = {  # library -> windows of its connections
+    "nccl": Connection(window=_SOCKETS * _WINDOW, initial_window=_SOCKETS * _FIRST_WINDOW),
+    "gloo": Connection(window=_WINDOW, initial_window=_FIRST_WINDOW),
+    "textbook": Connection(),
+    "in use": Connection(),
+}
+
+
+def _depth(members: int) -> int:
+    """Return the depth of a binary tree of all members."""
+    return (members - 1).bit_length()
+
+
+def _all(members: int, rounds: float, volume: float, passes: int = 1) -> Effort:
+    """Return the cost of an operation in which every member sends all of a model but its own part, `passes` times."""
+    others = members - 1
+    return Effort(rounds, passes * volume * others / members, passes * others * members, float(passes * others))
+
+
+def _gloo_all(members: int, rounds: float, volume: float) -> Effort:
+    """Return the cost of an allgather or all-to-all, which takes longer than its volume says between two members."""
+    return _all(members, rounds, volume * (GLOO_PAIR if members == 2 else 1.0))
+
+
+def _to_all(members: int, rounds: float, volume: float, starts: int = 0) -> Effort:
+    """Return the cost of an operation between one member and all others."""
+    return Effort(rounds, float(volume), members - 1, float(members - 1), starts=starts)
+
+
+def _of_parts(members: int, rounds: float, volume: float) -> Effort:
+    """Return the cost of an operation between one member and all others, of whom each has a part."""
+    share = (members - 1) / members
+    return Effort(rounds, volume * share, members - 1, share)
+
+
+def _gloo_reduce(members: int) -> Effort:
+    """Return the cost of a reduce-scatter in a ring, from which the root then gathers the parts."""
+    others = members - 1
+    return Effort(
+        2 * members, GLOO_VOLUME + others / members, others * (members + 1), others * (1 + 1 / members), segments=1.0, starts=1
+    )

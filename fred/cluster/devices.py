@@ -21,8 +21,8 @@ from pydantic import Field, ValidationInfo, model_validator
 from fred.base import streams
 from fred.base.errors import FredError
 from fred.base.words import listed
+from fred.cluster.bandwidths import Bandwidth
 from fred.cluster.latency import AnyLatency, Positive
-from fred.cluster.speeds import Bandwidth
 from fred.components.component import Component
 from fred.components.input_path import InputPath
 from fred.tables.named_units import BANDWIDTHS, bandwidth_in

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, model_serializer, model_validator
 
 from fred.base.errors import FredError
+from fred.cluster.bandwidths import Bandwidth
 from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency
-from fred.cluster.record_begin import Dated, begin_of, check_has_file
-from fred.cluster.speeds import Bandwidth
+from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import Component, Count, Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST, MOST_BYTES

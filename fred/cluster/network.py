@@ -25,15 +25,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from fred.base.errors import FredError
-from fred.cluster.collectives import ALLGATHER, ALLREDUCE, Effort, one_way
+from fred.cluster.bandwidths import Bandwidth, Connection, Route, check_routes
+from fred.cluster.collectives import ALLGATHER, ALLREDUCE, LIBRARIES, Effort, one_way
 from fred.cluster.contention import Contention
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
-from fred.cluster.libraries import LIBRARIES
 from fred.cluster.regions import Regions
-from fred.cluster.routes import Route, check_routes
-from fred.cluster.speeds import Bandwidth
-from fred.cluster.tcp import Connection
 from fred.components import registry
 from fred.components.component import Component, Count, Whole
 from fred.components.limits import MOST_BYTES

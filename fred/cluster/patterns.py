@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from fred.cluster.collectives import Effort
-from fred.cluster.libraries import LIBRARIES
+from fred.cluster.collectives import LIBRARIES, Effort
 from fred.cluster.network import Collective, Network
 from fred.cluster.regions import Regions
 

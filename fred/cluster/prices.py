@@ -28,7 +28,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, 
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.cluster.record_begin import Dated, check_has_file
+from fred.cluster.recorded import Dated, check_has_file
 from fred.components.component import Component, Power, Price, Time, Whole
 from fred.components.input_path import InputPath
 from fred.tables.common_names import BEGINS

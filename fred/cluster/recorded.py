@@ -1,25 +1,109 @@
-"""Recorded compute times. Unlike independent draws, they keep what makes a cluster's stragglers predictable.
+"""An empirical distribution of measured durations, from a list or from a file.
+
+Example:
+    >>> latency = Empirical(values=(0.1, 0.2, 0.2, 0.5))
+    >>> latency.sample(np.array([0.1, 0.3, 0.6, 0.9])).tolist(), latency.mean
+    ([0.1, 0.2, 0.2, 0.5], 0.25)
+
+Recorded compute times. Unlike independent draws, they keep what makes a cluster's stragglers predictable.
 
 Blocks of rows are drawn circularly [Politis, Romano 1992, "A circular block-resampling procedure for stationary data"], so
 that every row is equally likely.
+
+The option `from`: the date at which a run begins in a record with dates.
 """
 
+import math
+from collections.abc import Mapping
+from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, ValidationInfo, WithJsonSchema, create_model, model_validator
 
 from fred.base import streams
 from fred.base.errors import FredError
-from fred.cluster.latency import Latency, Seconds, Uniforms
-from fred.cluster.measured import Empirical
-from fred.components.component import Count
+from fred.base.words import listed
+from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
+from fred.components.component import Component, Count
 from fred.components.input_path import InputPath, UnreadError
+from fred.tables import quantities
+from fred.tables.content import content
+from fred.tables.named_units import split_unit
+from fred.tables.opening import opened
+from fred.tables.small_tables import read_seconds
 from fred.traces.reading import EXAMPLE, Reading
 from fred.traces.trace import Trace
+
+_MOST = 100_000  # durations; all of them are stored in every manifest
+
+
+class Empirical(Latency):
+    """An empirical distribution: draws with replacement from a list or from one column of a CSV file with a header."""
+
+    values: tuple[NonNegative, ...] = Field(
+        default=(), description="durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]]
+    )
+    csv: InputPath | None = Field(default=None, description="table with a header line, relative to the scenario file")
+    column: str = Field(
+        default="seconds",
+        description="column of `csv` with the durations: s, or the unit in its name or cells, as in `delay_ms`",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+        if not isinstance(options, dict) or not options.get("csv"):
+            return options
+        if options.get("values"):
+            raise ValueError("give `values` or `csv`, not both")
+        path = InputPath.of(options["csv"], info).located()
+        others = {key: value for key, value in options.items() if key not in ("csv", "column")}
+        return {**others, "values": _read_column(path, str(options.get("column", "seconds")))}  # self-contained manifest
+
+    @model_validator(mode="after")
+    def _some(self) -> "Empirical":
+        if not self.values:
+            raise ValueError("needs durations: give `values`, or `csv` with a `column`")
+        if len(self.values) > _MOST:
+            raise ValueError(
+                f"{len(self.values):,} durations; expected at most {_MOST:,}: sort them and take one of every "
+                f"{-(-len(self.values) // _MOST)}, or use a `trace`, of which a manifest stores only the digest"
+            )
+        return self
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self._durations[(u * len(self.values)).astype(np.intp)]
+
+    @cached_property
+    def _durations(self) -> Seconds:
+        return np.asarray(self.values)
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.values) / len(self.values)
+
+
+def _read_column(path: Path, column: str) -> list[float]:
+    """Return the numbers in one column of a CSV file. Raises ValueError with file and line of an invalid duration."""
+    try:
+        file = opened(content(path), column)
+        if column not in file.header:
+            raise ValueError(f"{path} has no column `{column}`; it has {listed(file.header)}: give one of them as `column`")
+        if any(map(quantities.is_date, file.texts(column))):
+            raise ValueError(f"{path}: column `{column}` holds dates; expected durations")
+        factors = [*(factor for _, factor in split_unit(column, quantities.seconds_in)), quantities.seconds_in(column) or 1.0]
+        seconds = read_seconds(file, column, next((factor for factor in factors if factor != 1), 1.0))
+        wrong = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
+        if len(wrong):
+            found = "none" if np.isnan(seconds[wrong[0]]) else f"{seconds[wrong[0]]:g}"
+            raise ValueError(f"{file.where(int(wrong[0]))}: expected a duration in column `{column}`, s; found {found}")
+    except FredError as error:
+        raise ValueError(str(error)) from error
+    return seconds.tolist()
 
 
 class TraceFile(InputPath):
@@ -139,3 +223,50 @@ def _state(path: Path) -> tuple[int, int]:
 def _read(reading: Reading, paths: tuple[Path, ...], states: tuple[tuple[int, int], ...]) -> Trace:
     """Read the files, once for all runs of a scenario."""
     return reading.read(paths)
+
+
+_DATE = TypeAdapter(datetime)
+_BEGIN = Field(
+    default=None,
+    exclude=True,  # a manifest has the times in s
+    description="date at which the run begins in a file with dates, such as 2026-02-01 or 2026-02-01T10:00:00Z; absent: the "
+    "first in the file",
+)
+_Begin = Annotated[datetime, WithJsonSchema({"type": "string"})]
+
+if TYPE_CHECKING:
+
+    class Dated(Component):
+        """Options of which a file may have dates."""
+else:  # a class statement cannot have a field `from`
+    Dated = create_model("Dated", __base__=Component, __module__=__name__, **{"from": (_Begin | None, _BEGIN)})
+    Dated.__doc__ = "Options of which a file may have dates."
+
+
+def begin_of(options: Mapping[str, Any]) -> datetime | None:
+    """Return the option `from`. Raises ValueError for a value that is not a date.
+
+    Args:
+        options: options of a part of a scenario.
+
+    >>> begin_of({"from": "2026-02-01"}), begin_of({})
+    (datetime.datetime(2026, 2, 1, 0, 0), None)
+    """
+    value = options.get("from")
+    try:
+        return None if value is None else _DATE.validate_python(value)
+    except ValueError:
+        raise ValueError(f"`from` is {value!r}; expected a date, such as 2026-02-01 or 2026-02-01T10:00:00Z") from None
+
+
+def check_has_file(options: Mapping[str, Any], key: str) -> None:
+    """Raise ValueError for a `from` without a file whose dates it refers to.
+
+    Args:
+        options: options of a part of a scenario.
+        key: option that names the file.
+
+    >>> check_has_file({"from": "2026-02-01", "file": "failures.csv"}, "file")
+    """
+    if options.get("from") is not None and not isinstance(options.get(key), str | Path):
+        raise ValueError(f"`from` is the date at which the run begins in a file; give the file as `{key}`, or leave `from` out")

@@ -22,7 +22,7 @@ from fred.base import streams
 from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, Span, Who
-from fred.cluster.record_begin import Dated, begin_of, check_has_file
+from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST

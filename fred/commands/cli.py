@@ -12,7 +12,7 @@ from fred import __version__
 from fred.base import signals
 from fred.base.cores import cores
 from fred.base.errors import FredError, lacks_memory, warnings_in_one_line
-from fred.commands import shared_options
+from fred.commands import command_options
 from fred.components import registry
 from fred.running import pool
 
@@ -105,7 +105,7 @@ def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
     fix: Sequence[str] = getattr(error, "fix", ())
     if not fix:
         return []
-    from fred.commands.suggestion import command
+    from fred.commands.completion import command
 
     return [f"fred: {'this works' if getattr(error, 'works', False) else 'next'}: {command(arguments, fix)}"]
 
@@ -150,7 +150,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     _add_run(commands)
     verify = _added(commands, "verify", "run a result's manifest again and compare it bit by bit", command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
-    shared_options.add_quiet(verify, writes=False)
+    command_options.add_quiet(verify, writes=False)
     registry.add_import_option(verify, "the scenario")
 
     show = _added(commands, "show", "print a result folder's table again", command=_show)
@@ -160,7 +160,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     compare = _added(commands, "compare", "compare result folders: numbers, digests, figures", command=_compare)
     compare.add_argument("folders", type=Path, nargs="+", help="two or more result folders")
     compare.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for a table and figures of all results together")
-    shared_options.add_quiet(compare)
+    command_options.add_quiet(compare)
 
     _add_elsewhere(commands, arguments[:1])
 
@@ -209,7 +209,7 @@ def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
         action="store_true",
         help="compute gradients during the simulation instead of replaying the schedule afterwards",
     )
-    run.add_argument("--jobs", type=shared_options.jobs, metavar="N", help="number of processes; `all`: one per core")
+    run.add_argument("--jobs", type=command_options.jobs, metavar="N", help="number of processes; `all`: one per core")
     run.add_argument(
         "--explain", action="store_true", help="run nothing: print whether several processes would share each run, and how fast"
     )
@@ -218,7 +218,7 @@ def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
     run.add_argument(
         "--fresh", action="store_true", help="run everything again: use neither earlier results nor the compilation cache"
     )
-    shared_options.add_quiet(run)
+    command_options.add_quiet(run)
     registry.add_import_option(run, "the scenario")
 
 
@@ -296,7 +296,7 @@ def _show(options: argparse.Namespace) -> int:
 
     result = load_result(options.folder)
     if options.latex:
-        from fred.views.latex import tabular
+        from fred.views.table import tabular
 
         print("\n\n".join(map(tabular, printing.tables(result, options.folder))))
     else:

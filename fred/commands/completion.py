@@ -1,10 +1,15 @@
-"""`fred completion`: shell completion of FRED's commands, options and files, and of the scenarios that come with it.
+"""Help with command lines: shell completion, and the corrected version of one that was refused.
+
+`fred completion`: shell completion of FRED's commands, options and files, and of the scenarios that come with it.
 
 The shell calls `fred` itself through argcomplete, so the completion never gets out of date.
+
+The corrected version of a command line that was refused.
 """
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -59,3 +64,26 @@ class _Expected(BaseCompleter):
         components = list(registry.REGISTRY.get(kinds.get(getattr(parsed_args, "kind", ""), ""), ()))
         known = {"scenario": [*files, *shipped.names()], "name": shipped.names(), "kind": list(kinds)}
         return {**known, "component": components}.get(action.dest, files)
+
+
+def command(arguments: Sequence[str], fix: Sequence[str]) -> str:
+    """Return the command line with some options replaced or added.
+
+    Args:
+        arguments: the words after `fred`.
+        fix: the new options, each followed by its value.
+
+    >>> command(["fit", "my times.csv", "--unit", "s"], ["--unit", "ms", "--mend", "drop"])
+    "fred fit 'my times.csv' --unit ms --mend drop"
+    """
+    new = fix[::2]
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, given, _ = word.partition("=")
+        if name.startswith("--") and len(name) > 2 and any(option.startswith(name) for option in new):
+            if not given:
+                next(words, None)  # its value
+        else:
+            kept.append(word)
+    return shlex.join(["fred", *kept, *fix])

@@ -3,17 +3,16 @@
 import argparse
 
 from fred.base.progress import bars
-from fred.commands import cutoff_tables, shared_options, trace_options
+from fred.commands import command_options, cutoff_tables
 from fred.components import registry
 from fred.prediction.closed_loop import WARM_UP
-from fred.prediction.comparison import RULES, compare
-from fred.prediction.rolling import rolling
+from fred.prediction.comparison import RULES, compare, rolling
 from fred.traces.doubts import refuse_doubtful
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace, its training part, and the rules to compare."""
-    trace_options.add_options(parser)
+    command_options.add_options(parser)
     parser.add_argument(
         "--train",
         type=int,
@@ -41,14 +40,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="train again after every N iterations, on all earlier ones; so all iterations after the first --train count",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    shared_options.add_quiet(parser, writes=False)
+    command_options.add_quiet(parser, writes=False)
     registry.add_import_option(parser, "`--rules`")
 
 
 def run(options: argparse.Namespace) -> int:
     """Train and run the rules, then print their results. Raises FredError."""
     registry.allow_import(options.imports)
-    trace = trace_options.from_options(options)
+    trace = command_options.from_options(options)
     refuse_doubtful(trace)
     names = options.rules.split(",")
     train = max(1, trace.iterations * 2 // 3) if options.train is None else options.train

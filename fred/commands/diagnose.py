@@ -6,9 +6,9 @@ from pathlib import Path
 
 from fred.base import places
 from fred.base.errors import FredError
-from fred.base.numbers import finite
 from fred.base.progress import bars
-from fred.commands import plan_for, shared_options, trace_options
+from fred.base.words import finite
+from fred.commands import command_options, plan_for
 from fred.diagnosis import next_steps
 from fred.diagnosis.findings import Diagnosis, diagnose
 from fred.diagnosis.printed import print_diagnosis
@@ -22,7 +22,7 @@ _FOR = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace, the output, and the runs to a target."""
-    trace_options.add_options(parser)
+    command_options.add_options(parser)
     parser.description = (
         "Report how much throughput a cluster loses to its slowest workers, which workers these are, what would help, "
         "what that costs, and how certain this is. With --for TASK, also report how soon each remedy reaches a target."
@@ -35,14 +35,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"folder for the report and for files to run: {', '.join(_FILES)} (default with --for: {_OUT})",
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON instead of sentences and tables")
-    shared_options.add_quiet(parser)
+    command_options.add_quiet(parser)
     plan_for.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the trace, diagnose it, run remedies if a task is given, then write and print. Raises FredError."""
     out = _checked(options)
-    trace = trace_options.from_options(options)
+    trace = command_options.from_options(options)
     if options.task is not None:
         refuse_doubtful(trace)
     with bars(quiet=options.quiet) as show:
@@ -56,12 +56,12 @@ def run(options: argparse.Namespace) -> int:
         answer = diagnose_for.run(options, found, out)
     numbers = _as_json(found, answer)
     if out:
-        from fred.diagnosis.diagnosis_page import page
+        from fred.diagnosis.answer_page import diagnosis_page
 
         places.write(out / next_steps.NUMBERS, f"{numbers}\n".encode())
         more = {"How soon": sentences(answer)} if answer else {}
         tables = [ranking_table(answer)] if answer and answer.ranking.places else []
-        places.write(out / next_steps.PAGE, page(found, more, tables).encode())
+        places.write(out / next_steps.PAGE, diagnosis_page(found, more, tables).encode())
     if options.json:
         print(numbers)
     elif out and options.quiet:

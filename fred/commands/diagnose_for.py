@@ -9,9 +9,8 @@ from fred.base import places
 from fred.cluster.cluster import Cluster
 from fred.commands import plan_for
 from fred.diagnosis import next_steps, question
-from fred.diagnosis.candidates import RATE, Candidate
 from fred.diagnosis.findings import Diagnosis
-from fred.diagnosis.question import Question
+from fred.diagnosis.question import RATE, Candidate, Question
 from fred.diagnosis.ranking import doubts, ranked
 from fred.diagnosis.ranking_tables import Answer
 from fred.diagnosis.remedies import Remedy

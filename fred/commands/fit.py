@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fred.base.progress import bars
-from fred.commands import shared_options, trace_options
+from fred.commands import command_options
 from fred.fitting import fit_report
 from fred.fitting.fitted import fit
 from fred.traces.doubts import refuse_doubtful
@@ -14,17 +14,17 @@ from fred.traces.reading import EXAMPLE
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace and the output."""
-    trace_options.add_options(parser)
+    command_options.add_options(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for cluster.yaml, fit.json and a figure")
     parser.add_argument("--json", action="store_true", help="print everything as JSON instead of tables")
-    shared_options.add_quiet(parser)
+    command_options.add_quiet(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the trace, fit a cluster, then write and print the findings. Raises FredError."""
     if options.out:
         fit_report.check_free(options.out)
-    trace = trace_options.from_options(options)
+    trace = command_options.from_options(options)
     refuse_doubtful(trace)
     with bars(quiet=options.quiet) as show:
         fitted = fit(trace, _recorded(options), lambda share: show("fitting", share))
@@ -42,4 +42,4 @@ def run(options: argparse.Namespace) -> int:
 def _recorded(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options with which a cluster file in any folder reads this trace: its paths are absolute."""
     file, *more = (str(path) if str(path) == EXAMPLE else str(path.resolve()) for path in options.trace)
-    return {"file": file, **({"more": more} if more else {}), **trace_options.reading(options)}
+    return {"file": file, **({"more": more} if more else {}), **command_options.reading(options)}

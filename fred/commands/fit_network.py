@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base import places
-from fred.commands import shared_options, trace_options
+from fred.commands import command_options
 from fred.fitting.communication import FittedNetwork, fit_network
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import FORMATS, MeasuredFile, read_file
@@ -38,15 +38,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what the files do not say; NAME is nodes, operation, library, delay_ms or gbit_per_s",
     )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="YAML file for the `network:` block")
-    shared_options.add_quiet(parser)
+    command_options.add_quiet(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the measurements, fit the network, then write and print it. Raises FredError."""
     if options.out:
         places.check_free(options.out, lambda beginning: beginning.startswith(f"# {_MARK}".encode()))
-    columns = trace_options.parse_pairs("--columns", options.columns, "bytes=msg,milliseconds=took") if options.columns else {}
-    values = trace_options.parse_pairs("--values", options.values, "nodes=8,operation=allreduce") if options.values else {}
+    columns = (
+        command_options.parse_pairs("--columns", options.columns, "bytes=msg,milliseconds=took") if options.columns else {}
+    )
+    values = command_options.parse_pairs("--values", options.values, "nodes=8,operation=allreduce") if options.values else {}
     files = [read_file(path, columns, values) for path in options.files]
     measurements = [measurement for file in files for measurement in file.measurements]
     fitted = fit_network(measurements)

@@ -1,12 +1,23 @@
-"""`fred list`: list the components that a scenario can name, or describe one; `python` lists the names in `import fred`."""
+"""`fred list`: list the components that a scenario can name, or the public names of `import fred`, or describe one.
+
+`fred list`: list the components that a scenario can name, or describe one; `python` lists the names in `import fred`.
+
+`fred list python`: the public names of `import fred`, from their signatures and docstrings.
+"""
 
 import argparse
-from collections.abc import Iterator
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import fred
 from fred.base.errors import FredError
 from fred.commands.scenarios import entry
 from fred.components import pages, registry
+from fred.components.registry import nearest
 
 _PYTHON = "python"
 _KINDS = {word: kind for kind, word in registry.NAMESPACES.items()}
@@ -34,13 +45,11 @@ def run(options: argparse.Namespace) -> int:
     """Print the requested list, page or description. Raises FredError for unknown names."""
     registry.allow_import(options.imports)
     if options.markdown:
-        from fred.commands.documentation import page
+        from fred.commands.documentation import components_page
 
-        print(page(options.markdown), end="")
+        print(components_page(options.markdown), end="")
     elif options.kind == _PYTHON:
-        from fred.commands import public
-
-        print(public.text(options.component) if options.component else public.listed())
+        print(text(options.component) if options.component else listed())
     elif options.kind is None or (options.component is None and options.kind in _KINDS):
         print("\n".join(map(_table, [options.kind] if options.kind else _KINDS)))
     else:
@@ -107,3 +116,76 @@ def _command(kind: str) -> str:
 
 def _a(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+_MODULES = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(\w+)")  # qualifies the name of a type
+
+
+def listed() -> str:
+    """Return a list of all public names, each with the first line of its docstring.
+
+    >>> next(line for line in listed().splitlines() if "Contention" in line)
+    '  Contention        A regime; several may be at work at once.'
+    """
+    names = sorted(dir(fred), key=str.lower)
+    return "\n".join(["python:", *(f"  {name:<18}{_first_line(name)}".rstrip() for name in names)])
+
+
+def text(name: str) -> str:
+    """Return the signature and docstring of a public name, and those of its methods and properties.
+
+    Raises FredError if there is no such name.
+
+    Args:
+        name: the name, as in `fred.NAME`.
+    """
+    if name not in dir(fred):
+        known = ", ".join(sorted(dir(fred), key=str.lower))
+        raise FredError(f"there is no `fred.{name}`{nearest(name, dir(fred))}; known: {known}")
+    public = getattr(fred, name)
+    if inspect.ismodule(public):
+        members = ", ".join(member for member in dir(public) if not member.startswith("_"))
+        return f"fred.{name}\n{textwrap.indent(inspect.getdoc(public) or '', '    ')}\n\n{textwrap.fill(members)}"
+    if not _is_freds(public):
+        return f"fred.{name} = {public}"
+    blocks = [_described(f"fred.{name}", public)]
+    if inspect.isclass(public):
+        blocks += [textwrap.indent(_described(f".{each}", member), "    ") for each, member in _members(public)]
+    return "\n\n".join(blocks)
+
+
+def _first_line(name: str) -> str:
+    public = getattr(fred, name)
+    return (inspect.getdoc(public) or "").split("\n")[0] if _is_freds(public) or inspect.ismodule(public) else f"= {public}"
+
+
+def _is_freds(public: Any) -> bool:
+    return (inspect.isclass(public) or inspect.isfunction(public)) and public.__module__.startswith("fred.")
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Yield public methods and properties that have docstrings: those of the class, then those of its bases in FRED."""
+    found: dict[str, Any] = {}
+    for each in filter(_is_freds, cls.__mro__):
+        own = {name: member for name, member in vars(each).items() if not name.startswith("_")}
+        found |= {name: member for name, member in own.items() if name not in found}
+    yield from ((name, member) for name, member in found.items() if _is_documented(member))
+
+
+def _is_documented(member: Any) -> bool:
+    member = getattr(member, "__func__", member)
+    return bool(inspect.getdoc(member)) and (inspect.isroutine(member) or isinstance(member, property))
+
+
+def _described(name: str, thing: Any) -> str:
+    return f"{name}{_signature(thing)}\n{textwrap.indent(inspect.getdoc(thing) or '', '    ')}"
+
+
+def _signature(thing: Any) -> str:
+    call: Callable[..., Any] = getattr(thing, "__func__", thing)
+    if isinstance(thing, property) or (inspect.isclass(thing) and hasattr(thing, "model_fields")):
+        return ""
+    try:
+        return _MODULES.sub(r"\1", str(inspect.signature(call)))
+    except (TypeError, ValueError):
+        return ""

@@ -7,13 +7,10 @@ from pathlib import Path
 
 from fred.base.errors import FredError
 from fred.base.places import check_free
-from fred.commands import plan_for, shared_options
+from fred.commands import command_options, plan_for
 from fred.components import registry
-from fred.diagnosis.backup_figure import picture
-from fred.diagnosis.backup_table import print_plan
-from fred.diagnosis.backup_workers import mean_arrivals, plan
-from fred.diagnosis.criteria import CRITERIA, TIME
-from fred.diagnosis.result_rounds import iterations_of, rounds_of
+from fred.diagnosis.backup_workers import iterations_of, mean_arrivals, picture, plan, print_plan, rounds_of
+from fred.diagnosis.question import CRITERIA, TIME
 from fred.results.folder import load_result
 from fred.views.figures import save_or_note
 
@@ -52,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="for a result, file of a figure: .svg, .png or .pdf; for a scenario, folder for all runs",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    shared_options.add_quiet(parser)
+    command_options.add_quiet(parser)
     registry.add_import_option(parser, "the scenario")
     plan_for.add_options(parser)
 

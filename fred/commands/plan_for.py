@@ -12,12 +12,10 @@ from fred.base.cores import cores
 from fred.base.errors import FredError
 from fred.base.progress import of_runs
 from fred.cluster.cluster import Cluster
-from fred.commands import shared_options
-from fred.diagnosis import attribution, criteria, question
+from fred.commands import command_options
+from fred.diagnosis import attribution, question
 from fred.diagnosis.attribution import Attribution
-from fred.diagnosis.candidates import SYNC, not_considered, that_apply
-from fred.diagnosis.criteria import By
-from fred.diagnosis.question import Question
+from fred.diagnosis.question import SYNC, By, Question, not_considered, that_apply
 from fred.diagnosis.ranking import Ranking, doubts, ranked
 from fred.diagnosis.ranking_tables import FIGURE, PAGE, Answer, Names, as_json, print_answer
 from fred.outcomes.tables import Tables
@@ -70,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="learning rate of synchronous SGD; the search is centred on it (default: 0.5)",
     )
     own.add_argument(
-        "--jobs", type=shared_options.jobs, metavar="N", help="number of worker processes (default: `all`, one per core)"
+        "--jobs", type=command_options.jobs, metavar="N", help="number of worker processes (default: `all`, one per core)"
     )
 
 
@@ -83,7 +81,7 @@ def run(options: argparse.Namespace, by: By) -> int:
     """
     check(options)
     given = _of_scenario(options)
-    criteria.check(by, given.cluster, str(options.source))
+    question.check(by, given.cluster, str(options.source))
     asking = replace(asked(options, given.cluster, (given.task, given.target), given.budget), by=by)
     can, cannot = that_apply(asking.cluster, asking.parts, asking.rate)
     out = options.out or Path("results") / f"plan-{options.source.stem}"
@@ -103,9 +101,9 @@ def run(options: argparse.Namespace, by: By) -> int:
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
     lost = _lost(result, asking.cluster)
     answer = Answer(given.about, asking, ranking, said, lost, cannot, not_considered(asking.cluster), given.names)
-    from fred.diagnosis import plan_page  # imports matplotlib
+    from fred.diagnosis import answer_page  # imports matplotlib
 
-    places.write(out / PAGE, plan_page.page(answer).encode())
+    places.write(out / PAGE, answer_page.plan_page(answer).encode())
     if options.json:
         print(as_json(answer))
     elif options.quiet:
@@ -220,7 +218,7 @@ def _write(out: Path, text: str) -> None:
 def _draw(ranking: Ranking, asking: Question, file: Path) -> None:
     """Write the figure of time against cost, if the cluster has prices and a system reached the target."""
     if ranking.front:
-        from fred.diagnosis.trade_off_figure import picture  # imports matplotlib
+        from fred.diagnosis.answer_page import picture  # imports matplotlib
         from fred.views.figures import save_or_note
 
         save_or_note(partial(picture, ranking, asking.aim), file)

@@ -138,9 +138,9 @@ def save_comparison(compared: Compared, out: Path) -> None:
     pictures = compared.together().pictures()
     pictures.pop("paired", None)  # replaced below by the one that compares folders
     if len(pairs := _named_pairs(compared)):
-        from fred.views import paired_figure
+        from fred.views import comparison_figures
 
-        pictures["paired"] = partial(paired_figure.paired, pairs, compared.together().scenario.title)
+        pictures["paired"] = partial(comparison_figures.paired, pairs, compared.together().scenario.title)
     with said(out):
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".fred-", dir=out) as folder:

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from fred.base.errors import FredError
 from fred.base.places import check_places
 from fred.base.progress import bars
-from fred.commands import shared_options, trace_options
+from fred.commands import command_options
 from fred.components import registry
 from fred.prediction.deep import saved
-from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DMM
+from fred.prediction.deep.training import best
 from fred.traces.doubts import refuse_doubtful
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
@@ -25,7 +25,7 @@ _TRAINING = {"steps": int, "learning_rate": float, "window": int, "seed": int}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace, the output file, and the training."""
-    trace_options.add_options(parser)
+    command_options.add_options(parser)
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE.npz", help="file for the model; FILE.json describes it"
     )
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write the model even if it is worse than the best static cutoff in the last quarter of the iterations",
     )
-    shared_options.add_quiet(parser)
+    command_options.add_quiet(parser)
     for name, kind in _TRAINING.items():
         field = DMM.model_fields[name]
         help_ = f"{field.description} (default: {field.default})"
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     """Train with a progress bar, write the model, and print how good it is. Raises FredError."""
     rule = _rule(options)
     _check_free(options.out)
-    trace = trace_options.from_options(options)
+    trace = command_options.from_options(options)
     refuse_doubtful(trace)
     seconds = trace.seconds[: _number(options.train, trace)]
     node_of = find_groups(seconds) if trace.node_of is None else trace.node_of

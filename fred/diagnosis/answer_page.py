@@ -1,14 +1,38 @@
-"""An answer as one HTML page of sentences, figures and tables: a single file without scripts or links."""
+"""An answer as one HTML page of sentences, figures and tables: a single file without scripts or links.
+
+Figures of a diagnosis: times by worker and iteration, gains of the remedies, and used gradients.
+
+The HTML page of a diagnosis.
+
+The figure of a plan: each system's time against its cost, with the Pareto front.
+
+The HTML page of a plan: the answer and its doubts, the ranking, and where time is lost.
+"""
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
 from typing import NamedTuple
 
-from fred.views.figures import Picture
+import numpy as np
+import pandas as pd
+from matplotlib.colors import LogNorm
+
+from fred.base.version import __version__
+from fred.base.words import percent
+from fred.diagnosis import printed, ranking_tables
+from fred.diagnosis.findings import Diagnosis, Gain
+from fred.diagnosis.question import TIME
+from fred.diagnosis.ranking import Ranking
+from fred.diagnosis.ranking_tables import Answer
+from fred.diagnosis.sentences import sections
+from fred.diagnosis.spells import runs
+from fred.views import comparison_figures
+from fred.views.figures import COLOURS, FAINT, Picture, style
 from fred.views.page_tables import html, marked_up
 from fred.views.table import Table
 
@@ -69,3 +93,201 @@ def _figure(figure: Figure) -> str:
         f'<div class="figure" tabindex="0" role="region" aria-label="figure">{image}</div>'
         f'<p class="note">{marked_up(figure.note)}</p></section>'
     )
+
+
+_MOST_CELLS = 600  # workers up to which the image is not smoothed
+_KINDS = {  # kind of a remedy -> number of its colour
+    **{"repair": 2, "remove": 2, "align": 2, "backup": 0, "deadline": 0, "rule": 0, "local": 3, "asynchronous": 3},
+}
+_MOST_NAMES, _LONGEST_NAME = 16, 12  # workers with a name in the image; letters of a name, from its end
+_MOST_TIMES = 8.0  # largest time shown, relative to the median worker
+
+
+def slow_when(found: Diagnosis) -> Picture:
+    """Draw each worker's time relative to the median worker, round by round, and the share of time lost in each round.
+
+    Args:
+        found: findings about a trace.
+    """
+    seconds = found.trace.seconds
+    relative = seconds / np.median(seconds, axis=1, keepdims=True)
+    order = np.arange(seconds.shape[1]) if found.trace.node_of is None else np.argsort(found.trace.node_of, kind="stable")
+    with style():
+        figure = Picture(figsize=(9.0, 4.4), layout="constrained")
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+        largest = float(np.clip(np.quantile(relative, 0.999), 1.5, _MOST_TIMES))
+        image = above.imshow(
+            relative[:, order].T,
+            norm=LogNorm(1 / largest, largest),
+            aspect="auto",
+            cmap="RdBu_r",
+            extent=(0, len(seconds), len(order), 0),
+            interpolation="nearest" if seconds.shape[1] < _MOST_CELLS else "antialiased",
+        )
+        ticks = sorted({1 / largest, 1.0, largest})
+        bar = figure.colorbar(image, ax=above, pad=0.01)
+        bar.ax.minorticks_off()
+        bar.set_ticks(ticks, labels=[f"x {tick:.2g}" for tick in ticks])
+        above.set_yticks(*_rows([found.trace.workers[worker] for worker in order]), parse_math=False)
+        above.set(ylabel="worker" if found.trace.node_of is None else "worker, by node", title="time / median worker's")
+        above.grid(False)
+        lost = 100 * (1 - np.median(seconds, axis=1) / seconds.max(axis=1))
+        below.plot(np.arange(len(lost)) + 0.5, lost, color=COLOURS[0], linewidth=0.8)
+        for run in runs(found.slowness.high):
+            if run.high:
+                below.axvspan(found.first + run.first, found.first + run.end, color=COLOURS[4], alpha=0.3, linewidth=0)
+        below.set(xlabel="iteration (shaded: spells)", ylabel="lost, %", ylim=(0, 100), xlim=(0, len(seconds)))
+    return figure
+
+
+def gains(found: Diagnosis) -> Picture:
+    """Draw the gain of each remedy over waiting for all, with its 95 % interval, and the upper bound.
+
+    Args:
+        found: findings about a trace.
+    """
+    shown = found.gains[::-1]
+    with style():
+        figure = Picture(figsize=(8.0, 0.9 + 0.27 * len(shown)), layout="constrained")
+        axis = figure.subplots()
+        for place, each in enumerate(shown):
+            colour = COLOURS[_KINDS[each.remedy.kind]]
+            low, high = each.ratio.interval or (each.ratio.value, each.ratio.value)
+            axis.plot([low, high], [place, place], color=colour, linewidth=2.5, alpha=0.5, solid_capstyle="butt")
+            axis.plot(each.ratio.value, place, "o" if not each.fairness.excluded else "X", color=colour)
+        axis.axvline(1, color=FAINT, linewidth=1)
+        axis.axvline(found.bound.ratio.value, color=COLOURS[1], linestyle="--", label="upper bound of all that drop gradients")
+        axis.set(yticks=range(len(shown)), xlabel="gain (cross: excludes workers)")
+        axis.set_yticklabels([_short(each) for each in shown], parse_math=False)
+        if max(each.ratio.value for each in shown) > _MOST_TIMES / 2:
+            axis.set_xscale("log")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{percent(value)} %")
+        figure.legend(loc="outside upper right")
+    return figure
+
+
+def used(found: Diagnosis) -> Picture:
+    """Draw the share of each worker's gradients that the recommended cutoff uses.
+
+    Args:
+        found: findings about a trace.
+    """
+    parts = found.recommended.remedy.used
+    with style():
+        figure = Picture(figsize=(8.0, 2.0), layout="constrained")
+        axis = figure.subplots()
+        axis.bar(range(len(parts)), 100 * parts, color=np.where(parts < 0.5, COLOURS[1], COLOURS[0]))
+        axis.set(ylabel="gradients used, %", ylim=(0, 100), xlim=(-0.6, len(parts) - 0.4), xlabel="worker")
+        axis.set_title(_short(found.recommended), parse_math=False)
+        if len(parts) <= 32:
+            turned = 90 if max(map(len, found.trace.workers)) > 3 else 0
+            axis.set_xticks(range(len(parts)), found.trace.workers, rotation=turned, parse_math=False)
+    return figure
+
+
+def _rows(workers: Sequence[str]) -> tuple[list[float], list[str]]:
+    """Return the middles of some rows of an image, and the names of their workers."""
+    rows = range(0, len(workers), -(-len(workers) // _MOST_NAMES))
+    return [row + 0.5 for row in rows], [workers[row][-_LONGEST_NAME:] for row in rows]
+
+
+def _short(each: Gain, most: int = 44) -> str:
+    name = each.remedy.name.replace("`", "")
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+_PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
+    "Who is slow, and when": (
+        slow_when,
+        "Above: each worker's time, relative to the median worker of the iteration. Below: the share of each iteration lost to "
+        "its slowest worker.",
+    ),
+    "What each remedy gains": (
+        gains,
+        "Gradients per second, relative to waiting for all; lines are 95 % intervals of the long run.",
+    ),
+    "Whose gradients are used": (
+        used,
+        "Share of each worker's gradients, relative to the most used worker; orange: fewer than half.",
+    ),
+}
+
+
+def diagnosis_page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}, tables: Sequence[Table] = ()) -> str:
+    """Return a complete HTML file; the same trace gives the same text.
+
+    Args:
+        found: findings about a trace.
+        more: sentences for further headings.
+        tables: further tables, which come first.
+    """
+    pictures, numbers = (_PICTURES, printed.of(found)) if not found.doubt else ({}, ())
+    return answer_page(
+        f"Diagnosis of {found.trace.source}",
+        {**sections(found), **more},
+        [Figure(heading, draw(found), note) for heading, (draw, note) in pictures.items()],
+        [*tables, *numbers],
+        [f"Written by `fred diagnose`, FRED {__version__}; digest of the times {found.trace.digest}."],
+    )
+
+
+def picture(ranking: Ranking, aim: str) -> Picture:
+    """Draw the median time and cost of each system at its best point, over the reported seeds.
+
+    The cost is the energy if systems are ranked by it, or if everything is free.
+
+    Args:
+        ranking: ranking of systems on a cluster with prices; some have a median time.
+        aim: the target in words.
+    """
+    price = ranking.price
+    assert price is not None
+    front = {place.run for place in ranking.front}
+    rows = [
+        (place.run, place.run, place.median, place.median_of(price), place.run in front)
+        for place in ranking.places
+        if place.median < math.inf
+    ]
+    points = pd.DataFrame(rows, columns=["run", "point", "seconds", "cost", "front"])
+    points.attrs = {"time": TIME.to_target, "cost": price.to_target}
+    missed = len(ranking.places) + len(ranking.unreached) - len(rows)
+    left = f"{missed} more system{'s' * (missed > 1)} missed the target" if missed else ""
+    seeds = len(ranking.places[0].seconds)
+    means = f"medians over {seeds} seeds, each system tuned by {ranking.by.name}" if seeds > 1 else ""
+    return comparison_figures.cost(points, f"Time against {price.name} to {aim}", means, left)
+
+
+def plan_page(answer: Answer) -> str:
+    """Return a complete HTML file; the same answer gives the same text.
+
+    Args:
+        answer: answer of a plan.
+    """
+    sentences = {
+        "Answer": ranking_tables.first_places(answer),
+        "Doubts": [f"{doubt[:1].upper()}{doubt[1:]}." for doubt in answer.doubts],
+        "Without a rank": ranking_tables.unreached(answer),
+    }
+    return answer_page(
+        f"Plan for {answer.about}",
+        sentences,
+        _figures(answer),
+        _tables(answer),
+        [
+            *ranking_tables.left_out(answer),
+            "All runs and all points are in `result/report.html`; to continue, edit `scenario.yaml`.",
+            f"Written by `fred plan`, FRED {__version__}.",
+        ],
+    )
+
+
+def _figures(answer: Answer) -> Iterator[Figure]:
+    if answer.ranking.front:
+        yield Figure("What time costs", picture(answer.ranking, answer.question.aim), "Medians over the reported seeds.")
+
+
+def _tables(answer: Answer) -> Iterator[Table]:
+    if answer.ranking.places:
+        yield ranking_tables.ranking_table(answer)
+    if answer.lost is not None:
+        yield ranking_tables.lost_table(answer.lost, answer)

@@ -1,7 +1,15 @@
-"""The number N of N + b workers to wait for [Chen, Pan, Monga, Bengio, Jozefowicz 2017, sections 3.1-3.2, figures 3-6]."""
+"""The number N of N + b workers to wait for [Chen, Pan, Monga, Bengio, Jozefowicz 2017, sections 3.1-3.2, figures 3-6].
+
+The table of backup workers that `fred plan` prints.
+
+A figure of the number of workers to wait for: the time to the target for each number.
+
+Measurements of synchronous runs: arrival times of gradients, and rounds to the target.
+"""
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import gammaln
+
+from fred.base.errors import FredError
+from fred.cluster.durations import NANOSECONDS
+from fred.outcomes.outcome import Outcome
+from fred.protocols.synchronous import Synchronous
+from fred.schedule.schedule import Schedule, Verb
+from fred.views.figures import COLOURS, Picture, style
+from fred.views.table import Cell, Table, show, terminal
 
 Floats = NDArray[np.float64]
 Curve = Literal["linear", "fitted"]
@@ -103,3 +119,113 @@ def _log_choices(
     """Return log of (of over some), where that is possible."""
     kept, left = np.where(possible, some, 0), np.where(possible, np.subtract(of, some), 0)
     return gammaln(kept + left + 1) - gammaln(kept + 1) - gammaln(left + 1)
+
+
+_SHOWN = 20  # plans shown, apart from those around the best
+
+
+def print_plan(found: Plan, source: str) -> None:
+    """Print plans, those around the best included, and the gain of the best in words; `source` names the arrivals."""
+    best, last = found.best, len(found.waited_for) - 1
+    shown = {*np.linspace(0, last, min(_SHOWN, last + 1)).round().astype(int).tolist(), *range(max(0, best - 2), best + 3)}
+    rows = []
+    for i in sorted(shown & set(range(last + 1))):
+        count, share = int(found.waited_for[i]), found.seconds[i] / found.seconds[best]
+        numbers = [f"{column[i]:,.4g}" for column in (found.iterations, found.arrival, found.seconds)]
+        cells = [str(count), str(found.workers - count), *numbers, "best" if i == best else f"{share:.3f}"]
+        rows.append([Cell(cell, strong=i == best) for cell in cells])
+    headings = ["N", "b", "iterations", "mean time of the N-th, s", "to the target, s", "of the best"]
+    console = terminal()
+    show(Table(headings, rows, source), console)
+    count = found.waited_for[best]
+    every = (
+        f", {found.seconds[last] / found.seconds[best]:.2f} times as fast as N = {found.waited_for[last]}"
+        if best < last
+        else ""
+    )
+    console.print(f"N = {count}, b = {found.workers - count} converges first{every}.", highlight=False)
+
+
+def picture(found: Plan) -> Picture:
+    """Plot iterations, mean time of the N-th arrival, and their product against N, with a star at the best N.
+
+    Args:
+        found: plan with iterations, mean arrival (s) and time to the target (s) by N, the number of workers waited for.
+    """
+    best = found.best
+    panels = (("iterations to the target", found.iterations), ("mean time of the N-th, s", found.arrival))
+    with style():
+        drawn = Picture(figsize=(9.6, 2.8), layout="constrained")
+        axes = drawn.subplots(1, 3)
+        for axis, (label, values) in zip(axes, (*panels, ("time to the target, s", found.seconds)), strict=True):
+            axis.plot(found.waited_for, values, color=COLOURS[0])
+            axis.set(xlabel=f"N, of {found.workers} workers", ylabel=label)
+        axes[2].plot(found.waited_for[best], found.seconds[best], "*", color=COLOURS[1], markersize=12)
+        axes[2].set_title(f"N = {found.waited_for[best]}, b = {found.workers - found.waited_for[best]}")
+    return drawn
+
+
+def arrivals(schedule: Schedule) -> NDArray[np.float64]:
+    """Return the arrival times of each round's gradients, s since the previous round was complete [rounds, gradients].
+
+    They cover complete rounds of the first block. Raises ValueError if there is none, or if rounds differ in size.
+
+    Args:
+        schedule: schedule of a synchronous run.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 3, "compute": {"name": "uniform", "low": 1, "high": 2}},
+    ...     algorithm={"name": "ssgd", "learning_rate": 0.1},
+    ...     stop={"updates": 2},
+    ... )
+    >>> arrivals(fred.run(scenario).outcome("ssgd").schedule).round(2)
+    array([[1.39, 1.65, 1.7 ],
+           [1.26, 1.38, 1.56]])
+    """
+    first = schedule["block"] == 0
+    adds, commits = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT))
+    round_of = np.searchsorted(commits, adds)
+    sizes = np.bincount(round_of, minlength=len(commits))[: len(commits)]
+    if len(set(sizes.tolist())) != 1:
+        raise ValueError("expected complete rounds with the same number of gradients each")
+    began = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))
+    arrived = schedule["time_ns"][adds[round_of < len(commits)]].reshape(len(commits), -1)
+    return (arrived - began[:, None]) / NANOSECONDS
+
+
+def rounds_of(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
+    """Return the arrival times in the largest runs that wait for all workers, s [rounds, workers]. Raises FredError.
+
+    Args:
+        outcomes: outcomes, of which those with the protocol `synchronous` without backup workers are used.
+    """
+    waiting = [each for each in outcomes if each.run.protocol == Synchronous()]
+    if not waiting:
+        raise FredError(
+            "expected a run with the protocol `synchronous` without backup workers, to measure arrivals; found none"
+        )
+    most = max(each.run.cluster.size for each in waiting)
+    try:
+        return np.concatenate([arrivals(each.schedule) for each in waiting if each.run.cluster.size == most])
+    except ValueError as error:
+        raise FredError(f"the runs that wait for all {most} workers: {error}") from error
+
+
+def iterations_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
+    """Return updates to the target by number of averaged gradients, mean over runs and seeds. Raises FredError.
+
+    Args:
+        outcomes: outcomes, of which those with the protocol `synchronous` and a target are used; all must have reached it.
+    """
+    counted: dict[int, list[int]] = defaultdict(list)
+    for each in outcomes:
+        protocol, target = each.run.protocol, each.summary["target"]
+        if not isinstance(protocol, Synchronous) or target is None:
+            continue
+        if target["updates"] is None:
+            raise FredError(f"run {each.name}, seed {each.seed}, did not reach its target: run it for longer")
+        counted[each.run.cluster.size - protocol.backup_workers].append(target["updates"])
+    if not counted:
+        raise FredError("no run of the protocol `synchronous` with a target here; give --iterations, or `evaluate.target_loss`")
+    return {count: float(np.mean(updates)) for count, updates in counted.items()}

@@ -13,8 +13,7 @@ from fred.base.intervals import Ratio, spell_ratio
 from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis import remedies, spells
-from fred.diagnosis.fairness import Fairness
-from fred.diagnosis.remedies import Remedy
+from fred.diagnosis.remedies import Fairness, Remedy
 from fred.diagnosis.slowness import Slowness, slowness
 from fred.prediction.comparison import nodes_of
 from fred.traces.doubts import Doubt, find_doubt

@@ -1,20 +1,190 @@
-"""The question behind a plan (cluster, task, target, budget and seeds), and the scenario that answers it."""
+"""The systems to try on a cluster, with their knobs, and reasons why others are not tried.
+
+Every system gets the same number of points; systems without a knob try more learning rates. Learning rates lie around one
+for synchronous SGD. Where every gradient is an update of its own, the rate is divided by the number of workers. Then one
+update from each worker moves the model about as far.
+
+The criteria by which a plan tunes and ranks systems: the time, the cost or the energy until the target.
+
+The question behind a plan (cluster, task, target, budget and seeds), and the scenario that answers it.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.diagnosis.candidates import Candidate
-from fred.diagnosis.criteria import TIME, By
+from fred.components import registry
 from fred.specification import shipped
-from fred.specification.loading import load, validated
+from fred.specification.loading import load, scenario, validated
 from fred.specification.shape import Run
 from fred.specification.source import Source
 from fred.specification.text import parse, read_yaml
+
+POINTS = 12  # points tried of each system
+SYNC = "sync"  # the baseline, which waits for all
+RATE = "algorithm.learning_rate"
+_SPAN = 5.0  # rates go from this factor below to this factor above
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A system with at most one knob."""
+
+    run: str  # name of the run
+    algorithm: str
+    knob: str = ""  # `protocol.key`
+    values: tuple[Any, ...] = ()  # values of the knob
+    natural: tuple[Any, ...] = ()  # natural limits, which do not count as edges of the search
+    shared_by: float = 1.0  # divisor of synchronous SGD's learning rate
+    protocol: str = ""  # absent: the algorithm's default protocol
+
+    def settings(self, rate: float, best: str = "seconds") -> dict[str, Any]:
+        """Return the run as part of a scenario: a sweep over the knob and learning rates around `rate`.
+
+        Args:
+            rate: learning rate of synchronous SGD.
+            best: criterion for the best point.
+        """
+        number = POINTS // max(1, len(self.values))
+        centre = rate / self.shared_by
+        rates = {"first": float(f"{centre / _SPAN:.3g}"), "last": float(f"{centre * _SPAN:.3g}"), "number": number}
+        over = ({self.knob: list(self.values)} if self.knob else {}) | {RATE: rates}
+        return {"algorithm": {"name": self.algorithm}, "sweep": {"over": over, "best": best}}
+
+
+def of_cluster(cluster: Cluster) -> list[Candidate]:
+    """Return all systems that may apply, with knobs that suit the number of workers.
+
+    Args:
+        cluster: cluster on which they are tried.
+    """
+    workers = cluster.size
+    backups = tuple(sorted({1, workers // 4, workers // 2} & set(range(1, workers))))
+    splits = tuple(n for n in (2, 4, 8) if workers // n > 1)  # otherwise every gradient is an update, as with asgd
+    groups = tuple(size for size in (2, 4, 8) if size < workers)
+    sizes = tuple(sorted({max(1, workers // 2), workers, 4 * workers}))
+    several = [
+        Candidate("backup-workers", "ssgd", "protocol.backup_workers", backups, (1,)),
+        Candidate("m-sync", "m-sync", "protocol.backup_workers", backups, (1,)),
+        Candidate("cutoff", "cutoff-sgd", "protocol.rule", ("auto", "hmm")),
+        Candidate("rennala", "rennala", "protocol.batch", sizes),
+        Candidate("ringmaster", "ringmaster", "protocol.threshold", sizes, shared_by=workers),
+        Candidate("delay-adaptive", "delay-adaptive", shared_by=workers),
+        Candidate("softsync", "softsync-sgd", "protocol.n", splits, splits, shared_by=min(4.0, workers)),
+        Candidate("asgd", "asgd", shared_by=workers),
+        Candidate("sasgd", "sasgd"),
+        Candidate("fasgd", "fasgd", shared_by=workers),
+        Candidate("ssp", "ssp", "protocol.bound", (0, 3, 12), (0,), shared_by=workers),
+        Candidate("local-sgd", "local-sgd", "protocol.period", (1, 4, 16), (1,)),
+        Candidate("d-psgd", "d-psgd", "protocol.topology", ("ring", "exponential")),
+        Candidate("ad-psgd", "ad-psgd"),
+        Candidate("wagma-sgd", "wagma-sgd", "protocol.group_size", groups, groups),
+    ]
+    own = [Candidate(SYNC, "ssgd"), *([Candidate("allreduce", "allreduce-sgd")] if cluster.network else [])]
+    return own + [each for each in several if not each.knob or each.values]
+
+
+def that_apply(cluster: Cluster, parts: dict[str, Any], rate: float) -> tuple[list[Candidate], dict[str, str]]:
+    """Return the systems that can run, and by name the reasons why others cannot.
+
+    Args:
+        cluster: cluster on which they are tried.
+        parts: scenario fields shared by all runs.
+        rate: learning rate of synchronous SGD.
+    """
+    can, cannot = list[Candidate](), dict[str, str]()
+    for each in of_cluster(cluster):
+        try:
+            scenario(parts, runs={each.run: each.settings(rate)})
+        except FredError as error:
+            if each.run == SYNC:  # an error of the baseline affects all systems
+                raise
+            cannot[each.run] = str(error).splitlines()[0].partition(": ")[2]
+        else:
+            can.append(each)
+    return can, cannot
+
+
+def not_considered(cluster: Cluster) -> list[str]:
+    """Return the names of FRED's algorithms without a candidate.
+
+    Args:
+        cluster: cluster on which the candidates are tried.
+    """
+    return sorted(set(registry.REGISTRY["algorithm"]) - {each.algorithm for each in of_cluster(cluster)})
+
+
+class By(NamedTuple):
+    """A criterion of a plan: where results have it, and how sentences name it."""
+
+    name: str  # as `--by` has it
+    best: str  # as a sweep has it
+    to_target: str  # column of the summary until the target
+    in_all: str  # column of the summary until the end
+    unit: str  # follows a number
+    heading: str  # of the column of medians
+    reached: str  # how the first system reached the target; {} is its median
+    next: str  # about the next system that is significantly worse; {} is the ratio
+    least: str  # about the best system by this criterion
+    missed: str  # what a run that missed the target counts as
+
+    def said(self, value: float) -> str:
+        """Return a value with its unit.
+
+        >>> TIME.said(13.82), ENERGY.said(0.5)
+        ('13.82 s', '0.5 kWh')
+        """
+        return f"{value:,.4g}{self.unit}"
+
+
+TIME = By(
+    *("time", "seconds", "target_seconds", "virtual_seconds", " s", "median, s"),
+    reached="first, after {}",
+    next="the next that is surely slower, takes {} times as long",
+    least="is fastest",
+    missed="the whole budget",
+)
+COST = By(
+    *("cost", "cost", "target_cost", "cost_total", "", "median cost"),
+    reached="at the least cost, {}",
+    next="the next that surely costs more, costs {} times as much",
+    least="costs least",
+    missed="its cost until the end",
+)
+ENERGY = By(
+    *("energy", "energy", "target_energy_kwh", "energy_kwh", " kWh", "median, kWh"),
+    reached="with the least energy, {}",
+    next="the next that surely needs more, needs {} times as much",
+    least="needs the least energy",
+    missed="its energy until the end",
+)
+CRITERIA = {each.name: each for each in (TIME, COST, ENERGY)}
+
+
+def check(by: By, cluster: Cluster, source: str) -> None:
+    """Raise FredError if a cluster has no prices, or no power, to rank by.
+
+    Args:
+        by: the criterion.
+        cluster: simulated cluster.
+        source: name of the scenario, for the message.
+    """
+    prices = cluster.prices
+    if by == COST and not (prices and prices.charge):
+        raise FredError(
+            f"--by cost: nothing in {source} has a price; add, for example, "
+            "`prices: {workers: [{per_hour: 3.0}]}` to its `cluster`"
+        )
+    if by == ENERGY and not (prices and prices.have_power):
+        raise FredError(
+            f"--by energy: no machine in {source} draws power; add, for example, "
+            "`prices: {workers: [{busy_watts: 400, idle_watts: 80}]}` to its `cluster`"
+        )
+
 
 TASKS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {  # name -> task and target
     "digits": ({"data": "digits", "model": {"name": "mlp", "hidden": [32]}, "batch_size": 8}, {"target_error": 0.12}),

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.over_seeds import Mean, Verdict, intervals, verdict
-from fred.diagnosis.candidates import Candidate
-from fred.diagnosis.criteria import COST, CRITERIA, ENERGY, TIME, By
+from fred.base.intervals import Mean, Verdict, intervals, verdict
+from fred.diagnosis.question import COST, CRITERIA, ENERGY, TIME, By, Candidate
 from fred.outcomes.tables import Tables
 from fred.outcomes.trade_offs import not_dominated
 

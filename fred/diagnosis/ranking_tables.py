@@ -9,12 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from fred.base.numbers import finite
-from fred.base.over_seeds import FEWEST_SEEDS
+from fred.base.intervals import FEWEST_SEEDS
+from fred.base.words import finite
 from fred.diagnosis.attribution import WORST, Attribution
-from fred.diagnosis.candidates import RATE
-from fred.diagnosis.criteria import COST, ENERGY, TIME, By
-from fred.diagnosis.question import Question
+from fred.diagnosis.question import COST, ENERGY, RATE, TIME, By, Question
 from fred.diagnosis.ranking import Place, Ranking
 from fred.views.paired_table import said
 from fred.views.table import NONE, Cell, Table, say, show, terminal

@@ -13,10 +13,18 @@ from numpy.typing import NDArray
 
 from fred.diagnosis import spells
 from fred.diagnosis.attribution import COMPUTING, Attribution
-from fred.diagnosis.changes import Change, find_changes, is_sudden
-from fred.diagnosis.pauses import Pauses, Stalls, find_pauses, find_stalls
-from fred.diagnosis.shared_pace import split_times
-from fred.diagnosis.spells import Bools, Floats
+from fred.diagnosis.spells import (
+    Bools,
+    Change,
+    Floats,
+    Pauses,
+    Stalls,
+    find_changes,
+    find_pauses,
+    find_stalls,
+    is_sudden,
+    split_times,
+)
 from fred.diagnosis.worker_names import several
 from fred.traces.trace import Trace
 

@@ -1,17 +1,30 @@
-"""Spells: stretches of rounds in which a series has a higher level, such as a node that is slow for some time.
+"""Patterns in times: slow spells, lasting changes, pauses, and the part that all workers share.
+
+Spells: stretches of rounds in which a series has a higher level, such as a node that is slow for some time.
 
 A running median smooths the series, so that single late rounds make no spell. A threshold then separates two levels such
 that they explain most of the variance [Otsu 1979, IEEE Transactions on Systems, Man, and Cybernetics 9(1)]. Levels that
 explain little do not count. With independent normal values they explain 64 % of the smoothed variance, and about 10 % of
 the whole.
+
+The part of the times that all workers share, and the rest: what each worker does relative to its usual time.
+
+Lasting changes: workers that are slower or faster than before from some iteration to the end of the record.
+
+Pauses: single slow rounds of all workers at once, and those of workers that come back after a number of iterations.
+
+A running median over 31 rounds is the usual time, so spells and drifts are no pauses.
 """
 
 import itertools
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter, uniform_filter
+from scipy.special import ndtr
+from scipy.stats import rankdata
 
 _WINDOW = 9  # rounds of the running median
 _EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # least share of the variance explained by two levels; one of the two suffices
@@ -162,3 +175,321 @@ def _lasting(high: Bools) -> Bools:
         first = min(short, key=lambda run: run.rounds)
         high[first.first : first.end] = not first.high
     return high
+
+
+_PACE_WINDOW = 31  # rounds of the running median, within which single slow rounds do not count
+
+
+class Levels(NamedTuple):
+    """Log times in two parts.
+
+    Args:
+        shared: log of the time that all workers share in each round, relative to the usual one [rounds].
+        deviations: log of each worker's time relative to its usual time and to the shared part [rounds, workers].
+    """
+
+    shared: Floats
+    deviations: Floats
+
+
+def split_times(seconds: Floats) -> Levels:
+    """Split log times into a part that all workers share and a part of each worker.
+
+    The shared part is a median over workers of times relative to each worker's median. So workers that are always slow do
+    not move it, however many they are. If half of the workers are slow for some time, it is that of the others.
+
+    Args:
+        seconds: compute times, s [rounds, workers].
+
+    Here one worker is always twice as slow, and in the last round all are four times slower:
+
+        >>> levels = split_times(np.array([[1.0, 1.0, 2.0], [1.0, 1.0, 2.0], [4.0, 4.0, 8.0]]))
+        >>> np.exp(levels.shared).round(6).tolist(), float(abs(levels.deviations).max()) < 1e-9
+        ([1.0, 1.0, 4.0], True)
+    """
+    logs = np.log(seconds)
+    relative = logs - np.median(logs, axis=0)
+    shared = np.quantile(relative, 0.5, axis=1, method="lower")
+    shared -= np.median(shared)
+    return Levels(shared, relative - shared[:, None])
+
+
+def above_usual(series: Floats) -> Floats:
+    """Return a series less its running median, which follows slow changes and not single rounds [rounds, ...].
+
+    Args:
+        series: logarithms of times [rounds, ...].
+
+    >>> above_usual(np.array([0.0, 0.0, 1.0, 0.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0, 0.0, 0.0]
+    """
+    size = (_PACE_WINDOW, *([1] * (series.ndim - 1)))
+    return np.asarray(series - median_filter(series, size=size, mode="reflect"))
+
+
+_CHANGE_WINDOW = 9  # rounds of the running median
+_FEWEST = 10  # least rounds before a change, and after it
+_CHANGED = 1.15  # least ratio of the times after and before
+_BY_CHANCE = 0.001  # probability that some series without a change shows one
+_CLEAN = 0.8  # share of the rounds on the right side of the middle, before and after
+_ROUNDING = 1e-18  # variance of logarithms below which they do not vary
+_SUDDEN = 0.5  # part of a sudden change that happens within a tenth of the rounds
+_TOGETHER = 5  # rounds between changes of workers that change together
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of some workers that lasts to the end of the record.
+
+    Args:
+        workers: numbers of the workers.
+        round: first round after the change.
+        times: time after it, relative to the time before.
+    """
+
+    workers: tuple[int, ...]
+    round: int
+    times: float
+
+
+def find_changes(levels: Levels) -> list[Change]:
+    """Return workers that changed to the end of the record, together if at the same time, largest change first.
+
+    Args:
+        levels: log times of the workers relative to their usual and the shared time.
+
+    >>> from fred.diagnosis.spells import split_times
+    >>> seconds = np.ones((100, 4))
+    >>> seconds[90:, 2] = 3.0
+    >>> (change,) = find_changes(split_times(seconds))
+    >>> change.workers, change.round, round(change.times, 6)
+    ((2,), 90, 3.0)
+    """
+    chance = _BY_CHANCE / levels.deviations.size  # any worker, any round
+    changed = [(worker, *change) for worker, series in enumerate(levels.deviations.T) if (change := _change(series, chance))]
+    groups: list[list[tuple[int, int, float]]] = []
+    for item in sorted(changed, key=lambda item: (item[2] > 1, item[1])):
+        near = bool(groups) and item[1] - groups[-1][-1][1] <= _TOGETHER and (item[2] > 1) == (groups[-1][-1][2] > 1)
+        if near:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    changes = [
+        Change(
+            tuple(sorted(worker for worker, _, _ in group)),
+            int(np.median([at for _, at, _ in group])),
+            float(np.exp(np.mean([np.log(times) for _, _, times in group]))),
+        )
+        for group in groups
+    ]
+    return sorted(changes, key=lambda change: -abs(np.log(change.times)))
+
+
+def _persistence(series: Floats) -> float:
+    """Return the number of successive values that count as one: 1 + 2 times the first positive autocorrelations, at least 1."""
+    variance, total = float(series @ series), 1.0
+    if variance < _ROUNDING * len(series):
+        return total
+    for lag in range(1, len(series) // 2):
+        correlation = float(series[lag:] @ series[:-lag]) / variance
+        if correlation <= 0:
+            break
+        total += 2 * correlation
+    return total
+
+
+def is_sudden(series: Floats, at: int) -> bool:
+    """Return True if a change happens at once, not little by little.
+
+    Args:
+        series: logarithms of times [rounds].
+        at: first round after the change.
+
+    >>> is_sudden(np.repeat([0.0, 1.0], 50), 50), is_sudden(np.linspace(0.0, 2.0, 100), 50)
+    (True, False)
+    """
+    window = max(_FEWEST, len(series) // 10)
+    near = np.median(series[at : at + window]) - np.median(series[max(0, at - window) : at])
+    return bool(abs(near) >= _SUDDEN * abs(np.median(series[at:]) - np.median(series[:at])))
+
+
+def _change(series: Floats, chance: float) -> tuple[int, float] | None:
+    """Return the first round after the last lasting change of a series, and its size; None if there is none."""
+    count = len(series)
+    if count < 2 * _FEWEST:
+        return None
+    smooth = median_filter(series, size=_CHANGE_WINDOW, mode="nearest")
+    sizes = np.arange(1, count)
+    sums = np.cumsum(smooth)
+    distance = (sums[-1] - sums[:-1]) / (count - sizes) - sums[:-1] / sizes
+    variance = distance**2 * sizes * (count - sizes)
+    at = int(np.argmax(variance[_FEWEST - 1 : count - _FEWEST])) + _FEWEST
+    before, after = (float(np.median(part)) for part in (series[:at], series[at:]))
+    change, middle = after - before, (after + before) / 2
+    if abs(change) < np.log(_CHANGED):
+        return None
+    ranks = rankdata(series)  # Mann and Whitney's statistic
+    surprise = abs(ranks[at:].mean() - (count + 1) / 2) / np.sqrt((count + 1) * at / (12 * (count - at)))
+    around = np.concatenate([part - part.mean() for part in (series[:at], series[at:])])
+    if ndtr(-surprise / np.sqrt(_persistence(around))) > chance:
+        return None
+    right = (smooth > middle) == (change > 0)
+    if min(1 - right[:at].mean(), right[at:].mean()) < _CLEAN or not is_sudden(series, at):
+        return None
+    return at, float(np.exp(change))
+
+
+_STALLED = 1.5  # time relative to the usual one from which a round stalls
+_OF_ALL = 0.25  # quantile of the workers that must stall: three in four
+_COSTS = 0.02  # share of the time from which stalls or pauses are reported
+_LATE = 1.25  # least time of a pause, relative to the worker's usual one
+_CLEAR = 8.0  # least distance of a stall or pause from usual times, in their median absolute deviations
+_FEWEST_PAUSES = 4  # pauses from which their distances show a period
+_REGULAR = 0.8  # share of the distances that must be multiples of the period
+_PERIOD_BY_CHANCE = 0.01  # probability that irregular pauses of some worker look regular
+_SHORTEST_PERIOD = 3  # iterations of the shortest period
+_MOST = 0.34  # share of the rounds above which slow ones are no pauses
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """Rounds in which all workers are slow at once.
+
+    Args:
+        rounds: numbers of these rounds.
+        times: mean and largest time of such a round, relative to the usual one.
+        share: share of the time that they cost.
+        period: iterations from one to the next; 0 if irregular.
+    """
+
+    rounds: tuple[int, ...]
+    times: tuple[float, float]
+    share: float
+    period: int
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Regular pauses of workers.
+
+    Args:
+        workers: numbers of the workers.
+        period: iterations from one pause of a worker to its next.
+        times: mean time of an iteration with a pause, relative to the worker's usual one.
+        share: share of the rounds in which some worker pauses.
+        aligned: times of the same iterations with pauses that coincide, s [rounds, workers]; None if they do already.
+    """
+
+    workers: tuple[int, ...]
+    period: int
+    times: float
+    share: float
+    aligned: Floats | None
+
+
+def find_stalls(seconds: Floats, levels: Levels) -> Stalls | None:
+    """Return the rounds in which all workers are slow at once; None if they cost little.
+
+    Args:
+        seconds: compute times, s [rounds, workers].
+        levels: their two parts.
+
+    >>> from fred.diagnosis.spells import split_times
+    >>> seconds = np.ones((40, 3))
+    >>> seconds[[9, 19, 29, 39]] = 3.0
+    >>> stalls = find_stalls(seconds, split_times(seconds))
+    >>> stalls.rounds, stalls.period, round(stalls.share, 3)
+    ((9, 19, 29, 39), 10, 0.167)
+    """
+    least = np.quantile(levels.shared[:, None] + levels.deviations, _OF_ALL, axis=1)
+    high = above_usual(least)
+    stalled = high > max(np.log(_STALLED), _CLEAR * float(np.median(np.abs(high))))
+    if not 0 < stalled.mean() < _MOST:
+        return None
+    ends = seconds.max(axis=1)
+    usual = ends / np.exp(np.where(stalled, high, 0.0))
+    share = float((ends - usual).sum() / ends.sum())
+    if share < _COSTS:
+        return None
+    times = np.exp(high[stalled])
+    return Stalls(
+        tuple(np.flatnonzero(stalled).tolist()), (float(times.mean()), float(times.max())), share, find_period(stalled)
+    )
+
+
+def find_pauses(seconds: Floats, levels: Levels) -> list[Pauses]:
+    """Return the regular pauses of workers, by period, those of most workers first.
+
+    Args:
+        seconds: compute times, s [rounds, workers].
+        levels: their two parts.
+
+    Two workers pause every ten iterations, one five iterations after the other:
+
+        >>> from fred.diagnosis.spells import split_times
+        >>> seconds = np.ones((60, 5))
+        >>> seconds[2::10, 0], seconds[7::10, 1] = 3.0, 3.0
+        >>> (pauses,) = find_pauses(seconds, split_times(seconds))
+        >>> pauses.workers, pauses.period, pauses.share, float(pauses.aligned.max(axis=1).sum())
+        ((0, 1), 10, 0.2, 72.0)
+    """
+    high = above_usual(levels.deviations)
+    spread = np.median(np.abs(high), axis=0)
+    late = high > np.maximum(np.log(_LATE), _CLEAR * spread)
+    periods = np.array([find_period(series, late.shape[1]) if series.mean() < _MOST else 0 for series in late.T])
+    regular = []
+    for period in np.unique(periods[periods > 0]).tolist():
+        workers = np.flatnonzero(periods == period)
+        paused = late & (periods == period)
+        times = float(np.exp(high[paused]).mean())
+        share = float(paused.any(axis=1).mean())
+        if share * (times - 1) < _COSTS:
+            continue
+        aligned = _aligned(seconds, paused, period)
+        regular.append(Pauses(tuple(workers.tolist()), period, times, share, aligned))
+    return sorted(regular, key=lambda pauses: -len(pauses.workers))
+
+
+def find_period(late: Bools, series: int = 1) -> int:
+    """Return the number of rounds after which slow rounds return; 0 if they are irregular.
+
+    Args:
+        late: True for slow rounds [rounds].
+        series: number of series that are searched, one of which may look regular by chance.
+
+    >>> late = np.zeros(50, bool)
+    >>> late[[3, 13, 23, 43]] = True  # one is missing
+    >>> find_period(late), find_period(np.ones(50, bool))
+    (10, 0)
+    """
+    rounds = np.flatnonzero(late)
+    if len(rounds) < _FEWEST_PAUSES:
+        return 0
+    distances = np.diff(rounds)
+    period = int(np.median(distances))
+    regular = distances % period == 0
+    by_chance = series * float(period) ** (1 - int(regular.sum()))  # the first is no chance: the period is chosen by it
+    return period if period >= _SHORTEST_PERIOD and regular.mean() >= _REGULAR and by_chance <= _PERIOD_BY_CHANCE else 0
+
+
+def _aligned(seconds: Floats, paused: Bools, period: int) -> Floats | None:
+    """Return the times with the pauses of all workers in the same rounds; None if they are there already, or of one worker.
+
+    A worker's time with a pause changes places with that of the round in which all pause, so no worker's sum changes.
+    """
+    phases = [_phase(series, period) for series in paused.T if series.any()]
+    if len(set(phases)) < 2:
+        return None
+    moved = seconds.copy()
+    for worker in np.flatnonzero(paused.any(axis=0)).tolist():
+        for at in np.flatnonzero(paused[:, worker]).tolist():
+            to = at - (at - phases[0]) % period
+            to = to if to >= 0 else to + period
+            if to < len(seconds) and not paused[to, worker]:
+                moved[[at, to], worker] = moved[[to, at], worker]
+    return moved
+
+
+def _phase(late: Bools, period: int) -> int:
+    rounds: NDArray[np.int64] = np.flatnonzero(late)
+    return int(np.bincount(rounds % period).argmax())

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.intervals import block_ratios
-from fred.base.numbers import percent
+from fred.base.words import percent
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Loads, NodeOf
 from fred.cluster.durations import NANOSECONDS, durations
 from fred.fitting.description import Matrix
 from fred.prediction.closed_loop import Rounds, run
 from fred.prediction.contract import CutoffRule
-from fred.prediction.empirical import Empirical
-from fred.prediction.ewma import EWMA
-from fred.prediction.mad_deadline import MADDeadline
+from fred.prediction.predictive import EWMA, Empirical
+from fred.prediction.simple_rules import MADDeadline
 
 RULES: dict[str, CutoffRule] = {
     "ewma": EWMA(of="worker", by="count"),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fred.base.errors import FredError, quoted
 from fred.base.words import listed
-from fred.cluster.libraries import LIBRARIES
+from fred.cluster.collectives import LIBRARIES
 from fred.components.registry import nearest
 from fred.fitting.measurement import LIBRARY_NAMES, operations_in
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fred.base.errors import FredError
-from fred.cluster.collectives import ALLREDUCE, SEGMENT, Effort
-from fred.cluster.libraries import CONNECTIONS, LIBRARIES
-from fred.cluster.tcp import Connection
+from fred.cluster.bandwidths import Connection
+from fred.cluster.collectives import ALLREDUCE, CONNECTIONS, LIBRARIES, SEGMENT, Effort
 from fred.fitting.measurement import TEXTBOOK, Measurement
 
 _FIRST = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes

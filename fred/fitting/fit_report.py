@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fred.base import places
-from fred.base.numbers import finite
+from fred.base.words import finite
 from fred.fitting.behaviour import Behaviour, Measure
 from fred.fitting.description import Description
 from fred.fitting.fitted import MARK, Candidate, Fitted

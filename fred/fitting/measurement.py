@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fred.cluster.libraries import LIBRARIES
+from fred.cluster.collectives import LIBRARIES
 
 TEXTBOOK = "textbook"  # library of MPI's implementations and others whose costs FRED has not measured
 LIBRARY_NAMES = {name: name for name in LIBRARIES if name != "in use"} | {"rccl": "nccl"}

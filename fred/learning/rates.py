@@ -23,7 +23,7 @@ from pydantic import model_validator
 
 from fred.base.later import jax, optax
 from fred.components.registry import nearest
-from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
+from fred.learning.optimizer import ONE_OR_SEVERAL, FromOptax, found, known, refused
 
 _OTHERS = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate itself; combinations: here, lists
 _LOOKED_AT = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tried

@@ -4,7 +4,7 @@ Runs of a scenario with the same seed share their random streams (common random 
 pair. The difference (or ratio) is taken for each seed first, then its mean and interval over the seeds. The variance that
 pairing saves is reported.
 
-Intervals and verdicts are those of `fred.base.over_seeds`. The comparisons of one quantity are a family.
+Intervals and verdicts are those of `fred.base.intervals`. The comparisons of one quantity are a family.
 """
 
 import math
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fred.base import elementary
 from fred.base.errors import FredError
-from fred.base.over_seeds import Mean, intervals, verdict
+from fred.base.intervals import Mean, intervals, verdict
 from fred.components import registry
 from fred.outcomes.tables import Tables
 

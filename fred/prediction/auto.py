@@ -43,17 +43,13 @@ from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Whole
 from fred.components.one_of import OneOf
 from fred.prediction import closed_loop
+from fred.prediction.censored import BINS, excesses_of
 from fred.prediction.closed_loop import Rounds
-from fred.prediction.completed_rounds import BINS, excesses_of
 from fred.prediction.contract import Chooser, CutoffRule, Progress, UntrainedError
-from fred.prediction.elfving import Elfving
-from fred.prediction.empirical import Empirical
-from fred.prediction.ewma import EWMA
-from fred.prediction.fixed import FixedCountOrDeadline, FixedDeadline
 from fred.prediction.following import RATE, Following, shared
 from fred.prediction.hmm import HMM
-from fred.prediction.lognormal import Floats
-from fred.prediction.mad_deadline import MADDeadline
+from fred.prediction.predictive import EWMA, Elfving, Empirical, Floats
+from fred.prediction.simple_rules import FixedCountOrDeadline, FixedDeadline, MADDeadline
 
 _RECENT = 300  # last training rounds that set how late workers are
 _COUNTED = 100  # most held-out rounds that count
@@ -73,7 +69,7 @@ class Auto(CutoffRule):
         >>> import numpy as np
         >>> from fred.prediction.auto import Auto
         >>> from fred.prediction.contract import Round
-        >>> from fred.prediction.fixed import FixedCount
+        >>> from fred.prediction.simple_rules import FixedCount
         >>> chooser = Auto(candidates=(FixedCount(workers=3), FixedCount(workers=4))).start(np.zeros(4, np.int64))
         >>> times = np.array([10, 11, 12, 40]) * 10**8
         >>> for _ in range(60):

@@ -2,7 +2,7 @@
 
 A rule sees the compute times of earlier rounds, for dropped workers only a lower bound. This module defines rules
 (`CutoffRule`, `Chooser`), their choices (`Choice`) and the outcome of a round (`Round`). The protocol `cutoff`
-(`protocols/cutoff.py`) drives rules in a simulation, `closed_loop.py` on recorded times. The two limits are here too: all
+(`protocols/synchronous.py`) drives rules in a simulation, `closed_loop.py` on recorded times. The two limits are here too: all
 workers, and the oracle. Constant rules are in `fixed.py`. Each predicting rule has its own file; their shared code is in
 `predictive.py`.
 """

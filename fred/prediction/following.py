@@ -13,11 +13,9 @@ from fred.base import streams
 from fred.base.elementary import exp
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS, nanoseconds
-from fred.prediction.completed_rounds import Completion
+from fred.prediction.censored import Completion
 from fred.prediction.contract import Choice, Chooser, Deadline, Objective, Round, Times
-from fred.prediction.ewma import EWMA
-from fred.prediction.lognormal import Floats
-from fred.prediction.predictive import Predictive, Predictor
+from fred.prediction.predictive import EWMA, Floats, Predictive, Predictor
 
 RATE = 8.0  # learning rate of the weights, per gradient per worker
 MEMORY = 1000  # mean number of rounds after which another candidate may become the best

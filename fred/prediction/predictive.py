@@ -1,14 +1,30 @@
-"""The base of predicting rules: expected order statistics of the next round, and the best cutoff for them."""
+"""Rules that predict order statistics of the next round: their base, and those with normal, empirical and averaged times.
+
+The base of predicting rules: expected order statistics of the next round, and the best cutoff for them.
+
+The cutoff rule for independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3].
+
+Expected order statistics from the steps between ranks in the last rounds [Kaplan & Meier 1958].
+
+Log-normal times: expected order statistics of independent times, and moments of censored ones.
+
+Exponentially weighted averages of each worker's log-normal times, dropped workers imputed [Tobin 1958; Roberts 1959].
+"""
 
 import math
 from abc import abstractmethod
-from typing import Annotated
+from collections import deque
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from scipy.special import erfcx, ndtr, ndtri
 
+from fred.base.elementary import exp, log
+from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS
+from fred.components.component import Count
 from fred.prediction.contract import Best, By, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
 
 _PATIENCE = 3.0  # mean deviations beyond the expected end that a deadline allows
@@ -164,3 +180,268 @@ def _came_to(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple
         taken = max(1, int((finished & (times <= choice.ns)).sum()))
         return min(taken, choice.workers or taken), Round.of(times, choice).cutoff
     return min(choice, there), Round.of(times, min(choice, there)).cutoff
+
+
+class Elfving(Predictive):
+    """The best count by Elfving's formula, for independent normal compute times [Elfving 1947; Teng & Wood 2018, eq. 3].
+
+    E[x_(j)] is about mu + sigma z_j, z_j = Phi^-1((j - pi/8) / (n - pi/4 + 1)) (docs/errata.md, item 1). Mean and deviation
+    come from the line through the observed order statistics and z, so dropped workers do not bias them. They are averaged
+    over the last rounds. With a large sigma the first order statistics would be expected near or below 0, and c = 1 would
+    always look best. So the rule waits for at least the share `at_least` of the workers.
+
+    One outlier looks like a wide normal distribution, of which the first two times come early:
+
+        >>> import numpy as np
+        >>> from fred.prediction.predictive import Elfving
+        >>> chooser = Elfving().start(np.zeros(4, np.int64))
+        >>> first = chooser.choose(np.array([], np.int64))
+        >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
+        >>> first, chooser.choose(np.array([], np.int64))
+        (4, 2)
+    """
+
+    objective: Objective = Field(
+        default="round", description="quantity to maximise: c / E[x_(c)] of the next round, or c - rho E[x_(c)] of the long run"
+    )
+    by: By = Field(
+        default="count", description="what ends a round: `count`, its c-th worker, as published; `deadline`; or both"
+    )
+    window: Count = Field(default=20, description="number of rounds over which mean and deviation are averaged")
+    at_least: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="smallest share of the workers to wait for")
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return _NormalOrderStatistics(self, len(node_of))
+
+
+def expected_normal_order_statistics(n: int) -> NDArray[np.float64]:
+    """Return Elfving's approximation to the expected order statistics of n standard normal variables: [n], ascending.
+
+    >>> from fred.prediction.predictive import expected_normal_order_statistics
+    >>> expected_normal_order_statistics(3).round(3).tolist()  # exactly: 3 / (2 sqrt(pi)) = 0.846
+    [-0.882, 0.0, 0.882]
+    """
+    return ndtri((np.arange(1, n + 1) - math.pi / 8) / (n - math.pi / 4 + 1))
+
+
+class _NormalOrderStatistics(Predictor):
+    def __init__(self, rule: Elfving, workers: int):
+        super().__init__(rule, workers)
+        self._z = expected_normal_order_statistics(workers)
+        self._fits: deque[tuple[float, float]] = deque(maxlen=rule.window)  # mean, deviation, s
+
+    def expected(self) -> NDArray[np.float64]:
+        mean, deviation = np.mean(self._fits, axis=0)
+        return mean + deviation * self._z
+
+    def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+        observed = np.sort(seconds[finished])
+        z = self._z[: len(observed)]
+        mean, centred = math.fsum(z) / len(z), z - math.fsum(z) / len(z)  # fsum: the same bits on every machine
+        slope = math.fsum(centred * observed) / math.fsum(centred**2) if len(observed) > 1 else 0.0
+        self._fits.append((math.fsum(observed) / len(observed) - slope * mean, slope))
+
+
+class Empirical(Predictive):
+    """The best count by observed order statistics: x_(c) is predicted as the sum of mean gaps x_(j) - x_(j - 1).
+
+    The mean of a step is over the rounds that saw it. A round sees the j-th step if it waited for j workers or more. That
+    was decided before the round began. So while the cluster does not change, the rounds that did not see a step bias no
+    mean; means of the x_(j) themselves would be biased. A rule that never waits for the last workers cannot know whether
+    they are still late. So if no round in the window saw all workers, the next round waits for all.
+
+    The only round so far had three workers close together and one late:
+
+        >>> import numpy as np
+        >>> from fred.prediction.predictive import Empirical
+        >>> chooser = Empirical(objective="round", by="count").start(np.zeros(4, np.int64))
+        >>> first = chooser.choose(np.array([], np.int64))
+        >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
+        >>> first, chooser.choose(np.array([], np.int64))
+        (4, 3)
+    """
+
+    window: Count = Field(default=20, description="number of last rounds that are used")
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return OfTheLastRounds(self, len(node_of), self.window)
+
+
+class OfTheLastRounds(Predictor):
+    """Expected x_(1) .. x_(n) from a window of the last rounds.
+
+    Args:
+        rule: rule with the objective to decide by.
+        workers: number of workers, n.
+        window: number of last rounds that are used.
+    """
+
+    def __init__(self, rule: Predictive, workers: int, window: int):
+        super().__init__(rule, workers)
+        self._steps: deque[NDArray[np.float64]] = deque(maxlen=window)  # x_(j) - x_(j - 1), s [workers]; 0 beyond the cutoff
+        self._waited_for: deque[int] = deque(maxlen=window)
+
+    def choose(self, times: Times) -> Choice:
+        if self.workers in self._waited_for:
+            return super().choose(times)
+        self._chosen = None
+        return self.workers
+
+    def expected(self) -> NDArray[np.float64]:
+        ranks = np.arange(1, self.workers + 1)
+        rounds = len(self._waited_for) - np.searchsorted(np.sort(self._waited_for), ranks)  # rounds that saw the j-th
+        return np.cumsum(np.add.reduce(self._steps, axis=0) / rounds)
+
+    def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+        there = int(finished.sum())
+        self._steps.append(np.where(np.arange(self.workers) < there, np.diff(np.sort(seconds), prepend=0.0), 0.0))
+        self._waited_for.append(there)
+
+
+Floats = NDArray[np.float64]
+_REACH, _POINTS = 4.5, 128  # grid: deviations beyond the outermost means; number of points
+
+
+def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
+    """Return E[x_(1)] .. E[x_(n)] of independent log-normal times, s [n], given mean and deviation of their logarithms [n].
+
+    >>> import numpy as np
+    >>> from fred.prediction.predictive import expected_order_statistics
+    >>> expected_order_statistics(np.log([1.0, 2.0, 10.0]), np.full(3, 0.05)).round(2).tolist()
+    [1.0, 2.0, 10.0]
+    """
+    grid = np.linspace((mean - _REACH * deviation).min(), (mean + _REACH * deviation).max(), _POINTS)
+    over = np.add.reduce(ndtr((grid - mean[:, None]) / deviation[:, None]), axis=0)
+    return between_ranks(over, exp(grid), len(mean))
+
+
+def between_ranks(over: Floats, times: Floats, n: int) -> Floats:
+    """Return E[x_(1)] .. E[x_(n)], s [n], of n independent times, of which `over` are expected by each of `times`.
+
+    The expected number by time t is F_1(t) + .. + F_n(t). It is about j - 1/2 at the expected time of the j-th.
+
+    Args:
+        over: expected number of times that have passed by each of `times`, ascending [points].
+        times: grid of times, s [points].
+        n: number of independent times.
+    """
+    return np.interp(np.arange(n) + 0.5, over, times)
+
+
+def beyond(mean: Floats, deviation: Floats, least: Floats) -> tuple[Floats, Floats]:
+    """Return mean and variance of normal variables truncated to values above `least`.
+
+    Args:
+        mean: mean without truncation [n].
+        deviation: standard deviation without truncation [n].
+        least: lower bound of each variable [n].
+
+        >>> import numpy as np
+        >>> from fred.prediction.predictive import beyond
+        >>> [value.round(3).tolist() for value in beyond(np.zeros(2), np.ones(2), np.array([-9.0, 0.0]))]
+        [[0.0, 0.798], [1.0, 0.363]]
+    """
+    z = (least - mean) / deviation
+    hazard = math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2))  # of the standard normal density; no overflow in its tail
+    return mean + deviation * hazard, deviation**2 * np.maximum(1 + (z - hazard) * hazard, 0)
+
+
+_LEAST_VARIANCE = 1e-6
+# A squared error counts at most this many variances, or changes of regime would pass for spread. This makes the deviation of
+# normal times a quarter too small. Larger bounds gave less throughput: part of the errors is common to all workers.
+_MOST_SURPRISE = 2.0
+_PASSES = 3  # iterations over dropped workers, as their times and the node's level depend on each other
+
+Weight = Annotated[float, Field(gt=0, le=1)]
+
+
+class EWMA(Predictive):
+    """The best count by exponentially weighted means and variances of each worker's log compute time.
+
+    The rule assumes that the recent past continues and that workers are independent.
+
+    A dropped worker counts with its expected time beyond the cutoff. So the rule does not forget that the worker is slow,
+    nor how uncertain that is. An error of more than `jump` deviations is a change of regime, followed at once. With `of:
+    node`, the workers of a node also share a common shift, next to their own means.
+
+    Of four workers, the one that was late is expected to be late again:
+
+        >>> import numpy as np
+        >>> from fred.prediction.predictive import EWMA
+        >>> chooser = EWMA(objective="round", of="worker", by="count").start(np.zeros(4, np.int64))
+        >>> first = chooser.choose(np.array([], np.int64))
+        >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
+        >>> first, chooser.choose(np.array([], np.int64))
+        (4, 3)
+    """
+
+    of: Literal["worker", "node"] = Field(default="node", description="unit that becomes slow or fast as a whole")
+    rate: Weight = Field(default=0.2, description="weight of the newest round in a worker's mean")
+    node_rate: Weight = Field(
+        default=0.4, description="weight of the newest round in the mean shift of a node, which its workers share"
+    )
+    spread_rate: Weight = Field(default=0.03, description="weight of the newest round in a variance")
+    jump: float = Field(
+        default=2.5, gt=0, description="error, in standard deviations, beyond which the rule assumes a change of regime"
+    )
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return _Averages(self, node_of)
+
+
+class _Averages(Predictor):
+    def __init__(self, rule: EWMA, node_of: NodeOf):
+        super().__init__(rule, len(node_of))
+        self._rule, self._rounds = rule, 0
+        self._mean = self._variance = np.zeros(len(node_of))
+        self._node_of, self._size = node_of, np.maximum(np.bincount(node_of), 1)
+        self._node_variance = np.zeros(len(self._size))
+
+    def expected(self) -> Floats:
+        return expected_order_statistics(self._mean, np.sqrt(self._variance))
+
+    def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:
+        logs = log(seconds)
+        self._rounds += 1
+        if self._rounds == 1:
+            middle = np.sort(logs)[len(logs) // 2]
+            spread = 2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2]  # a normal variance is 2.2 times the median square
+            self._variance = np.full(len(logs), max(spread, _LEAST_VARIANCE))
+            self._node_variance[:] = self._variance[0] / 4
+            self._mean = logs
+        else:
+            self._update(logs, ~finished)
+
+    def _update(self, logs: Floats, dropped: NDArray[np.bool_]) -> None:
+        shift = np.zeros(len(self._size))
+        errors, uncertainty = self._errors(logs, dropped, shift)
+        if self._rule.of == "node":
+            for _ in range(_PASSES):
+                found = self._common(errors, shift)
+                shift = self._step(found, self._node_variance, self._rule.node_rate)
+                errors, uncertainty = self._errors(logs, dropped, shift)
+            self._node_variance = self._spread(self._node_variance, found**2)
+        shared = shift[self._node_of]
+        self._mean = self._mean + shared + self._step(errors - shared, self._variance, self._rule.rate)
+        self._variance = self._spread(self._variance, errors**2 + uncertainty)
+
+    def _errors(self, logs: Floats, dropped: NDArray[np.bool_], shift: Floats) -> tuple[Floats, Floats]:
+        """Return each worker's error of log x, and the variance of imputed errors, both [workers], given the nodes' shifts."""
+        uncertainty, seen = np.zeros(len(logs)), logs.copy()
+        expected = (self._mean + shift[self._node_of])[dropped]
+        seen[dropped], uncertainty[dropped] = beyond(expected, np.sqrt(self._variance[dropped]), logs[dropped])
+        return seen - self._mean, uncertainty
+
+    def _common(self, errors: Floats, shift: Floats) -> Floats:
+        """Return the mean error of each node's workers; each error is clipped to within a jump of the current shift."""
+        reach = self._rule.jump * np.sqrt(self._variance)
+        own = np.clip(errors - shift[self._node_of], -reach, reach)
+        return shift + np.bincount(self._node_of, own, len(self._size)) / self._size
+
+    def _step(self, error: Floats, variance: Floats, rate: float) -> Floats:
+        """Return the update of a mean for this error."""
+        return np.where(error**2 > self._rule.jump**2 * variance, 1.0, max(rate, 1 / self._rounds)) * error
+
+    def _spread(self, variance: Floats, squares: Floats) -> Floats:
+        rate = max(self._rule.spread_rate, 1 / self._rounds)
+        return np.maximum(variance + rate * (np.minimum(squares, _MOST_SURPRISE * variance) - variance), _LEAST_VARIANCE)

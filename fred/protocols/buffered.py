@@ -33,7 +33,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
-from fred.protocols.pacing import Paced
+from fred.protocols.local_steps import Paced
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy

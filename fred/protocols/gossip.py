@@ -1,4 +1,23 @@
-"""Synchronous gossip between neighbours [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2].
+"""Models on their way between workers: the senders, and the inboxes in which models wait.
+
+Topologies, the graphs along which workers send models; some change from iteration to iteration.
+
+>>> [Ring().receivers(worker, 0, 4) for worker in range(4)]
+[[1, 3], [0, 2], [1, 3], [0, 2]]
+>>> [Star().receivers(worker, 0, 4) for worker in range(4)]
+[[1, 2, 3], [0], [0], [0]]
+>>> [list(Bipartite().receivers(worker, 0, 5)) for worker in range(5)]
+[[1, 3], [0, 2, 4], [1, 3], [0, 2, 4], [1, 3]]
+>>> [Hypercube().receivers(worker, 0, 5) for worker in range(5)]
+[[1, 2, 4], [0, 3], [0, 3], [1, 2], [0]]
+>>> [Complete().receivers(worker, 0, 3) for worker in range(3)]
+[[1, 2], [0, 2], [0, 1]]
+>>> [Exponential().receivers(0, iteration, 8) for iteration in range(4)]
+[[1], [2], [4], [1]]
+>>> [Edges(edges=((0, 1), (1, 2))).receivers(worker, 0, 4) for worker in range(4)]
+[[1], [0, 2], [1], []]
+
+Synchronous gossip between neighbours [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2].
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -16,20 +35,217 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [168.0, 0.45]
 """
 
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+import simpy
+from pydantic import Field, model_validator
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Whole
+from fred.components.component import Component, Count, Whole
 from fred.components.one_of import OneOf
-from fred.protocols.exchanges import check_exchanges
-from fred.protocols.inbox import Graph, Inbox, Senders
+from fred.protocols.exchanges import Exchanges, check_exchanges
 from fred.protocols.protocol import Protocol
-from fred.protocols.topology import Ring, Topology
 from fred.schedule.layout import Layout
+from fred.timing.copies import Copy
 from fred.timing.simulation import Process, Simulation
+
+Graph = list[list[int]]  # receivers of each worker
+
+
+class Inbox:
+    """The models that a worker has received, by number and sender; a sender may be iterations ahead.
+
+    Example: worker 1's first model arrives at once, worker 2's never.
+        >>> import fred
+        >>> from fred.timing.recorder import Recorder
+        >>> sim = fred.Simulation(fred.Cluster(workers=3), Recorder(3, fred.Layout.peers(3)), seed=0)
+        >>> inbox = Inbox(sim)
+        >>> inbox.put(number=0, sender=1, model=sim.own(1))
+        >>> [(number, sender) for number, sender, _ in inbox.take_all()]
+        [(0, 1)]
+        >>> _ = sim.process(inbox.wait(worker=0, number=0, senders=2))
+        >>> sim.run()
+        Traceback (most recent call last):
+        fred.FredError: nothing can happen any more after 0 s: worker 0 waits for models of iteration 0 from its ...
+    """
+
+    def __init__(self, sim: Simulation):
+        self._sim = sim
+        self._models: dict[int, dict[int, Copy]] = {}  # not yet taken
+        self._arrived: Counter[int] = Counter()  # taken or not
+        self._changed = sim.env.event()
+
+    def expect(self, arrival: simpy.Event, number: int, sender: int, model: Copy) -> None:
+        """Put a `model` into the inbox when `arrival` happens. For `number` and `sender` see `put`."""
+        assert arrival.callbacks is not None
+        arrival.callbacks.append(lambda _: self.put(number, sender, model))
+
+    def put(self, number: int, sender: int, model: Copy) -> None:
+        """Store a `model` that has arrived; `number` is its `sender`'s count of models, from 0."""
+        self._models.setdefault(number, {})[sender] = model
+        self._arrived[number] += 1
+        self._changed.succeed()
+        self._changed = self._sim.env.event()
+
+    def wait(self, worker: int, number: int, senders: int) -> Process:
+        """Let the `worker` wait until models of that `number` have arrived from `senders` workers."""
+        while self._arrived[number] < senders:
+            yield from self._sim.wait(worker, self._changed, f"models of iteration {number} from its neighbours")
+        del self._arrived[number]
+
+    def take(self, number: int) -> dict[int, Copy]:
+        """Remove and return the models of one `number`, by sender."""
+        return self._models.pop(number)
+
+    def take_all(self) -> list[tuple[int, int, Copy]]:
+        """Remove all models and return (number, sender, model) of each, sorted by number and sender."""
+        models, self._models = self._models, {}
+        return [(number, sender, model) for number, own in sorted(models.items()) for sender, model in sorted(own.items())]
+
+
+class Senders:
+    """The outgoing models of every worker, sent along one graph after the other, cyclically."""
+
+    def __init__(self, sim: Simulation, graphs: list[Graph], exchanges: int | Literal["global"]):
+        self._sim, self._graphs = sim, graphs
+        self.inboxes = [Inbox(sim) for _ in range(sim.workers)]
+        self.sent = [0] * sim.workers  # by each worker
+        self._exchanges = None if exchanges == 1 else Exchanges(sim, graphs, exchanges)
+
+    def send(self, worker: int, share: float | None = None) -> None:
+        """Send a worker's current model to all its receivers, and put it into the worker's own inbox.
+
+        With `share`, the worker's model is first multiplied by it, and its own inbox holds that part.
+        """
+        number = self.sent[worker]
+        self.sent[worker] += 1
+        receivers = self._graphs[number % len(self._graphs)][worker]
+        if self._exchanges:
+            model = self._sim.publish(worker, len(receivers), self._exchanges.parts)
+            self._exchanges.begin(worker, number, model, self.inboxes[worker].put)
+            return
+        model = self._sim.publish(worker, len(receivers))
+        kept = model if share is None else self._sim.mix(worker, [(model, share)])
+        if share is not None:
+            self._sim.sync(worker, kept)
+        self.inboxes[worker].put(number, worker, kept)
+        for receiver in receivers:
+            self.inboxes[receiver].expect(self._sim.transfer(worker, receiver), number, worker, model)
+
+
+Number = Whole  # of a worker
+
+
+class Topology(Component):
+    """A directed graph on the workers for each iteration; every worker also keeps its own model.
+
+    Example:
+        >>> import fred
+        >>> class Swing(fred.Topology):
+        ...     '''To the right in even iterations, to the left in odd ones.'''
+        ...     def receivers(self, worker, iteration, workers):
+        ...         return [(worker + 1) % workers if iteration % 2 == 0 else (worker - 1) % workers]
+        ...     def period(self, workers):
+        ...         return 2
+        >>> [Swing().receivers(worker=0, iteration=iteration, workers=4) for iteration in range(3)]
+        [[1], [3], [1]]
+    """
+
+    @abstractmethod
+    def receivers(self, worker: int, iteration: int, workers: int) -> Sequence[int]:
+        """Return the workers to which a worker sends in this iteration, never itself.
+
+        Args:
+            worker: number of the sender, from 0.
+            iteration: the sender's own count of iterations, from 0.
+            workers: number of workers.
+        """
+
+    def period(self, workers: int) -> int:
+        """Return the number of iterations after which the graphs on that number of `workers` repeat."""
+        return 1
+
+
+class Ring(Topology):
+    """Every worker sends to both neighbours on a ring."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        return sorted({(worker + 1) % workers, (worker - 1) % workers} - {worker})
+
+
+class Complete(Topology):
+    """Every worker sends to all others."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        return [other for other in range(workers) if other != worker]
+
+
+class Star(Topology):
+    """Worker 0 sends to all others, which send to worker 0 only: the most unequal degrees."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        return list(range(1, workers)) if worker == 0 else [0]
+
+
+class Exponential(Topology):
+    """Worker i sends to i + 2^k, k = 0, 1, 2, ... in turn [Assran et al. 2019, appendix A]."""
+
+    neighbours: Count = Field(default=1, description="receivers in each iteration, at consecutive distances 2^k")
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        phases = self.period(workers)
+        distances = {2 ** ((iteration + k) % phases) for k in range(min(self.neighbours, phases))}
+        return sorted({(worker + distance) % workers for distance in distances} - {worker})
+
+    def period(self, workers: int) -> int:
+        return max(1, math.ceil(math.log2(workers)))
+
+
+class Bipartite(Topology):
+    """Even workers send to all odd ones, odd workers to all even ones."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> Sequence[int]:
+        return range(1 - worker % 2, workers, 2)
+
+
+class Hypercube(Topology):
+    """Every worker sends to all workers whose numbers differ from its own in one bit: a bipartite graph."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        bits = range((workers - 1).bit_length())
+        return sorted(other for other in (worker ^ 1 << bit for bit in bits) if other < workers)
+
+
+class Edges(Topology):
+    """Any graph: the two ends of each edge send to each other."""
+
+    edges: tuple[tuple[Number, Number], ...] = Field(description="pairs of workers' numbers", examples=[[[0, 1], [1, 2]]])
+
+    @model_validator(mode="after")
+    def _no_loops(self) -> "Edges":
+        if loops := [one for one, other in self.edges if one == other]:
+            raise ValueError(f"`edges` joins worker {loops[0]} with itself; remove it: every worker keeps its own model")
+        return self
+
+    @cached_property
+    def _others(self) -> dict[int, set[int]]:
+        others: dict[int, set[int]] = {}
+        for one, other in self.edges:
+            others.setdefault(one, set()).add(other)
+            others.setdefault(other, set()).add(one)
+        return others
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        if max(self._others, default=0) >= workers:
+            raise ValueError(f"`edges` names worker {max(self._others)}; there are {workers}, numbered from 0")
+        return sorted(self._others.get(worker, ()))
+
 
 _MOST_EDGES = 10_000_000
 

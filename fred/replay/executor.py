@@ -16,13 +16,13 @@ from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.learning.server import Message, State
 from fred.replay.arithmetic import Arithmetic
+from fred.replay.blocks import Stack
 from fred.replay.division import Plan
 from fred.replay.interpreter import jitted
 from fred.replay.machine import Carry, Mark
+from fred.replay.memory import Snapshot
 from fred.replay.phases import How, Op, Program
 from fred.replay.shared import Shapes, SharedValues
-from fred.replay.snapshot import Snapshot
-from fred.replay.stack import Stack
 from fred.replay.tasks import MESSAGES, START, Do, Place, Point, Task
 from fred.schedule.minibatches import Minibatches
 

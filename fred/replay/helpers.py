@@ -30,9 +30,9 @@ from fred.replay.division import Plan, plan_of
 from fred.replay.executor import Executor, Reached, Side
 from fred.replay.interpreter import jitted
 from fred.replay.machine import Loop, Mark
+from fred.replay.memory import Snapshot
 from fred.replay.phases import How, Op, Program
 from fred.replay.shared import SharedValues, cleared, new_memory
-from fred.replay.snapshot import Snapshot
 from fred.replay.tasks import MESSAGES, tasks_of
 from fred.schedule.minibatches import Minibatches
 

@@ -18,8 +18,7 @@ from fred.learning.models.model import Params
 from fred.learning.server import Message, State
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.hooks import padded
-from fred.replay.memory import Joined, Memory, restored
-from fred.replay.snapshot import Snapshot
+from fred.replay.memory import Joined, Memory, Snapshot, restored
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import NONE, Row, Verb, message_key
 

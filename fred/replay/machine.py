@@ -15,10 +15,9 @@ from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.learning.server import Message, State
 from fred.replay.arithmetic import Arithmetic
-from fred.replay.chunks import Chunk, Chunks
-from fred.replay.phases import How, Kind, Op, Program
-from fred.replay.snapshot import Restoring, Snapshot, Taking
-from fred.replay.stack import Stack, rounded
+from fred.replay.blocks import Stack, rounded
+from fred.replay.memory import Restoring, Snapshot, Taking
+from fred.replay.phases import Chunk, Chunks, How, Kind, Op, Program
 from fred.schedule.minibatches import Minibatches
 
 Operands = dict[str, Any]

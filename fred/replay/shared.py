@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.replay.division import Plan
-from fred.replay.snapshot import data_of, key_like, plain
+from fred.replay.memory import data_of, key_like, plain
 
 _LINE = 64  # bytes of a cache line
 _LOCK = threading.Lock()

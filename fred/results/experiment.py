@@ -42,7 +42,7 @@ from fred.specification import shipped
 from fred.specification.effects import check_effects
 from fred.specification.loading import Scenario, load, revalidated
 from fred.specification.loading import scenario as scenario_of
-from fred.views.live import live_losses
+from fred.views.notebook import live_losses
 
 _INTERRUPTED: dict[Unit, Outcome] = {}  # finished before an interrupt, in memory
 

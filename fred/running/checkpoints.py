@@ -11,7 +11,7 @@ import numpy as np
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.progress import Measured
-from fred.replay.snapshot import Snapshot
+from fred.replay.memory import Snapshot
 
 EVERY = 30.0  # least number of seconds between two checkpoints of a unit
 FILE = "checkpoint.npz"

@@ -16,8 +16,7 @@ from fred.components import own_code, registry
 from fred.components.component import Object
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.keys import key_of
-from fred.learning.loss import Loss, check_memory, initial_params, memory_here
-from fred.learning.loss_functions import LossFunction, usual
+from fred.learning.loss import Loss, LossFunction, check_memory, initial_params, memory_here, usual
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Server, State
 from fred.replay.arithmetic import Arithmetic

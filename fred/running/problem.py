@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from fred.base import cached, streams
 from fred.learning.data.dataset import Dataset, loaded
-from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_device
-from fred.learning.loss_functions import CrossEntropy
+from fred.learning.loss import CALIBRATED_BY, Arrays, CrossEntropy, Loss, initial_params, on_device
 from fred.learning.models.named import plain
 from fred.learning.server import State
 from fred.replay.arithmetic import Arithmetic

@@ -17,8 +17,7 @@ from fred.schedule.layout import Sizes
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 from fred.timing.recorder import Listener, Recorder
-from fred.timing.restarts import Restarts
-from fred.timing.restorable import Restorable
+from fred.timing.restarts import Restarts, Restorable
 from fred.timing.simulation import Simulation
 
 

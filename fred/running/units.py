@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from fred.base import cached
 from fred.base.errors import FredError
-from fred.base.tally import COMPILED
+from fred.base.progress import COMPILED
 from fred.components import registry
 from fred.components.component import own_classes
 from fred.running.unit import Unit

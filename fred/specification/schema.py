@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from fred.cluster.speeds import SPEEDS
+from fred.cluster.bandwidths import SPEEDS
 from fred.components import registry
 from fred.components.component import without_example
 from fred.components.one_of import ONE_OF

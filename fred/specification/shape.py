@@ -15,7 +15,7 @@ from fred.components.component import Component, Count, Duration, Object, checke
 from fred.components.limits import MOST_GRADIENTS, MOST_POINTS
 from fred.components.one_of import OneOf
 from fred.protocols.protocol import Protocol
-from fred.schedule.allowed import check_layout
+from fred.schedule.bounds import check_layout
 from fred.schedule.layout import Layout
 from fred.specification.task import Task
 

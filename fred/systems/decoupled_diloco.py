@@ -28,7 +28,7 @@ from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.learning.server import Family, Message, Scalar, State
-from fred.protocols.outer_steps import whole
+from fred.protocols.local_steps import whole
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.systems.diloco import DiLoCo

@@ -1,11 +1,17 @@
-"""Delayed Nesterov: momentum of N pseudo-gradients together.
+"""Asynchronous local SGD with momentum: Delayed Nesterov and HeLoCo.
+
+Delayed Nesterov: momentum of N pseudo-gradients together.
 
 | name             | source                                                                                                  |
 |------------------|---------------------------------------------------------------------------------------------------------|
 | delayed-nesterov | Liu et al. 2024, "Asynchronous local-SGD training for language modeling", arXiv:2401.09135, algorithm 3 |
+
+HeLoCo: pseudo-gradients are rotated towards the server's momentum ["HeLoCo" 2026, arXiv:2606.00271].
 """
 
 from __future__ import annotations
+
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -81,3 +87,77 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
         waiting = jax.tree.map(lambda d: jnp.where(last, 0.0, d), waiting)
         counts = {"clock": state.clock + 1, "arrived": state.arrived + 1}
         return state.replace(params=params, speed=speed, waiting=waiting, **counts)
+
+
+_EACH: dict[str, Any] = {"buffer": 1}
+
+
+class HeLoCo(Server):
+    """Asynchronous DiLoCo that rotates stale pseudo-gradients towards the server momentum, per array, before applying them.
+
+    Pseudo-gradients well aligned with the momentum are applied unchanged. Opposing ones lose part of their opposing component.
+    All others are rotated and keep their length. The defaults are guesses: the paper's constants were not found.
+
+    The momentum is (1, 0); pseudo-gradients point along it, across it and against it:
+
+        >>> from fred.systems.delayed_nesterov import HeLoCo
+        >>> import jax.numpy as jnp
+        >>> server = HeLoCo(learning_rate=0.1, outer_rate=1.0, momentum=0.0)
+        >>> state = server.init({"w": jnp.zeros(2)}, workers=2).replace(speed={"w": jnp.array([1.0, 0.0])})
+        >>> for way in ([1.0, 0.0], [0.0, 1.0], [-1.0, 1.0]):
+        ...     [round(float(each), 2) for each in server.contribute(state, {"w": jnp.array(way)}, 0, worker=0)["w"]]
+        [1.0, 0.0]
+        [0.24, 0.97]
+        [-0.59, 1.0]
+    """
+
+    name = "heloco"
+    family = Family.ANSWERED
+    rule = """\
+w_i <- w_i - step(g_i)                    (H times, from w on)
+c = cos(D, m),  f = |D| / (|D| + |m|)     (D = w when it was read - w_i, as it arrives)
+D <- D, if c >= c_ok; D less min(k_s (-c) f, b_max) of its part along m, if c < 0;
+     |D| unit((1 - l) unit(D) + l unit(m)), l = min(k_d (1 - c) f, 1), otherwise
+m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)"""
+    protocol = "buffered"
+    protocol_options = {"buffer": 1}
+
+    outer_rate: Rate = Field(default=0.7, description="learning rate of the server's steps")
+    momentum: Decay = Field(default=0.9, description="mu: decay of the momentum")
+    agreeing: Share = Field(
+        default=0.5, description="c_ok: cosine with the momentum from which a pseudo-gradient is applied unchanged"
+    )
+    turn: Annotated[float, Field(ge=0)] = Field(default=0.4, description="k_d: strength of the rotation")
+    shrink: Annotated[float, Field(ge=0)] = Field(
+        default=1.0, description="k_s: strength of the removal of the opposing component"
+    )
+    most: Share = Field(default=1.0, description="b_max: largest share of the opposing component that is removed")
+
+    def init(self, params: Params, /, workers: int) -> State:
+        return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))
+
+    def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
+        """Return the `message`, a pseudo-gradient, corrected."""
+        return jax.tree.map(self._corrected, message, state.speed)
+
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
+        """Step with `total`, a corrected pseudo-gradient, and the momentum updated by it."""
+        speed = jax.tree.map(lambda m, d: self.momentum * m + (1 - self.momentum) * d, state.speed, total)
+        params = jax.tree.map(lambda p, d, m: p - self.outer_rate * (d + self.momentum * m), state.params, total, speed)
+        return state.replace(params=params, speed=speed, clock=state.clock + 1)
+
+    def _corrected(self, pseudo_gradient: jax.Array, speed: jax.Array) -> jax.Array:
+        length, pace = _length(pseudo_gradient), _length(speed)
+        way, lead = pseudo_gradient / jnp.where(length > 0, length, 1.0), speed / jnp.where(pace > 0, pace, 1.0)
+        cosine, sure = (way * lead).sum(), length / jnp.where(length + pace > 0, length + pace, 1.0)
+        opposed = pseudo_gradient - jnp.minimum(-self.shrink * cosine * sure, self.most) * cosine * length * lead
+        share = jnp.minimum(self.turn * (1 - cosine) * sure, 1.0)
+        turned = (1 - share) * way + share * lead
+        norm = _length(turned)
+        turned = length * turned / jnp.where(norm > 0, norm, 1.0)
+        corrected = jnp.where(cosine < 0, opposed, jnp.where(cosine >= self.agreeing, pseudo_gradient, turned))
+        return jnp.where(pace > 0, corrected, pseudo_gradient)
+
+
+def _length(array: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.square(array).sum())

@@ -1,22 +1,37 @@
-"""Federated averaging: sampled clients take local steps from the server model, which moves by their mean pseudo-gradient.
+"""Federated averaging and its family: adaptive servers and SCAFFOLD.
+
+Federated averaging: sampled clients take local steps from the server model, which moves by their mean pseudo-gradient.
 
 | name     | source                                                                                                           |
 |----------|------------------------------------------------------------------------------------------------------------------|
 | fedavg   | McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017, arXiv:1602.05629, algorithm 1                              |
 | fedprox  | Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020, arXiv:1812.06127, eq. 2 and algorithm 2                        |
 | fednova  | Wang, Liu, Liang, Joshi, Poor 2020, arXiv:2007.07481, section 5, for local SGD without momentum                  |
+
+Adaptive federated optimization: FedAvg with an adaptive optimizer on the server.
+
+| name    | source                                                                                                     |
+|---------|------------------------------------------------------------------------------------------------------------|
+| fedadam | Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan 2021, arXiv:2003.00295, algorithm 2         |
+| fedyogi | Reddi et al. 2021, arXiv:2003.00295, algorithm 2                                                           |
+
+SCAFFOLD: federated averaging whose local steps are corrected by control variates of the clients and of the server.
+
+| name     | source                                                                                                          |
+|----------|-----------------------------------------------------------------------------------------------------------------|
+| scaffold | Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020, "SCAFFOLD", arXiv:1910.06378, algorithm 1, option II       |
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from fred.base.later import jax
+from fred.base.later import jax, jnp
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Message, Moved, Rate, Scalar, State
+from fred.learning.server import Decay, Family, Message, Moved, Rate, Scalar, State
 
 
 class FedAvg(Moved):
@@ -107,3 +122,157 @@ w <- w - server_rate x sum of p_i (w - w_i)"""
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the gradient plus mu times the distance from the server model."""
         return self.step(state, pulled(message, state, self.mu))
+
+
+class FedAdam(FedAvg):
+    """FedAvg with Adam on the server, which steps with the mean pseudo-gradient.
+
+    As in the paper, moments have no bias correction. A first round with a mean pseudo-gradient of 1, without momentum: v
+    becomes 0.5 x 1 + 0.5 x 1.
+
+        >>> from fred.systems.fedavg import FedAdam
+        >>> import jax.numpy as jnp
+        >>> server = FedAdam(learning_rate=0.1, server_rate=0.5, beta_1=0.0, beta_2=0.5, tau=1.0)
+        >>> state = server.init({"w": jnp.array([4.0])}, workers=2)
+        >>> server.apply_round(state, {"w": jnp.array([1.0])}, timestamp=0, count=2).params["w"].tolist()
+        [3.75]
+    """
+
+    name = "fedadam"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)    (H times, from w on);  D <- mean of w - w_i
+m <- beta_1 m + (1 - beta_1) D;  v <- beta_2 v + (1 - beta_2) D D    (at first, v = tau^2)
+w <- w - server_rate x m / (sqrt(v) + tau)"""
+    protocol = "client-rounds"
+
+    server_rate: Rate = Field(default=0.03, description="learning rate of the server's steps")
+    beta_1: Decay = Field(default=0.9, description="decay of the first moment, the moving average of pseudo-gradients")
+    beta_2: Decay = Field(default=0.99, description="decay of the second moment, the moving average of their squares")
+    tau: Annotated[float, Field(gt=0)] = Field(
+        default=1e-3, description="degree of adaptivity: added to the root of the second moment"
+    )
+
+    def init(self, params: Params, /, workers: int) -> State:
+        first = jax.tree.map(jnp.zeros_like, params)
+        second = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.tau**2), params)
+        return super().init(params, workers).replace(first=first, second=second)
+
+    def second(self, moment: jax.Array, squares: jax.Array) -> jax.Array:
+        """Return the second moment after a round.
+
+        Args:
+            moment: the second moment before it, in the shape of an array of parameters.
+            squares: the squared mean pseudo-gradient, in the same shape.
+        """
+        return self.beta_2 * moment + (1 - self.beta_2) * squares
+
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
+        """Step with the moments of `total`, the mean pseudo-gradient."""
+        first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, total)
+        second = jax.tree.map(lambda v, d: self.second(v, d * d), state.second, total)
+        steps = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + self.tau), first, second)
+        return super().apply_round(state.replace(first=first, second=second), steps, timestamp, count)
+
+
+class FedYogi(FedAdam):
+    """FedAdam whose second moment changes by at most a share of the squared pseudo-gradient, however large it is itself."""
+
+    name = "fedyogi"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)    (H times, from w on);  D <- mean of w - w_i
+m <- beta_1 m + (1 - beta_1) D;  v <- v - (1 - beta_2) D D sign(v - D D)    (at first, v = tau^2)
+w <- w - server_rate x m / (sqrt(v) + tau)"""
+    protocol = "client-rounds"
+
+    def second(self, moment: jax.Array, squares: jax.Array) -> jax.Array:
+        """Return the second moment after a round, moved towards the squares by a share of them."""
+        return moment - (1 - self.beta_2) * squares * jnp.sign(moment - squares)
+
+
+class SCAFFOLD(FedAvg):
+    """FedAvg with control variates, which remove the drift of clients with different data.
+
+    A client's control variate estimates its gradient, the server's control variate that of all. Clients and server send both
+    a model and a control variate, so messages have twice the bytes. All control variates are held in memory: one model per
+    client, whether it takes part or not.
+
+    A client at 4 has stepped to 3 with a sum of rates of 0.5, so its mean gradient was 2; the server's control variate is 1:
+
+        >>> from fred.systems.fedavg import SCAFFOLD
+        >>> import jax.numpy as jnp
+        >>> server = SCAFFOLD(learning_rate=0.25)
+        >>> after = {"model": {"w": jnp.array([3.0])}, "control": {"w": jnp.array([1.0])}, "rates": jnp.float32(0.5)}
+        >>> own, pseudo_gradient = {"w": jnp.array([0.5])}, {"w": jnp.array([1.0])}
+        >>> message, own = server.send_steps(own, {"w": jnp.array([4.0])}, pseudo_gradient, after)
+        >>> own["w"].tolist(), message["control"]["w"].tolist()
+        ([1.5], [1.0])
+    """
+
+    name = "scaffold"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - rate x (g_i - c_i + c)                      (H times, from w on)
+c_i+ = c_i - c + (w - w_i) / (H rate)
+w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i;  c_i <- c_i+    (i in S)"""
+    protocol = "client-rounds"
+
+    divisible: ClassVar[bool] = False
+
+    def check(self, workers: int) -> None:
+        if not self.has_plain_steps:
+            raise ValueError(
+                "SCAFFOLD's control variates are mean gradients, (w - w_i) / (H rate), of plain SGD only: use "
+                "`optimizer: sgd` without momentum"
+            )
+
+    def init(self, params: Params, /, workers: int) -> State:
+        state = super().init(params, workers)
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        whole = {"model": params, "control": zeros, "rates": jnp.float32(0)}
+        return state.replace(params=whole, workers=jnp.float32(workers))
+
+    def model(self, params: Params, /) -> Params:
+        """Return the model, without control variate and rates."""
+        return params["model"]
+
+    def published_bytes(self, params: Params, /) -> int:
+        """Return the bytes of the model and of the control variate."""
+        return super().published_bytes((params["model"], params["control"]))
+
+    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
+        """Begin a client's local steps at `mixed`, with a new optimizer state."""
+        return state.replace(params=mixed, optimizer=optimizers.build(self.optimizer, 1.0).init(mixed["model"]))
+
+    def memory(self, params: Params, /) -> Params:
+        """Return a client's control variate before its first round: zeros."""
+        return jax.tree.map(jnp.zeros_like, params)
+
+    def send(self, memory: Any, params: Params, grads: Params, /) -> tuple[Message, Any]:
+        """Return a gradient of a local step, less the client's control variate."""
+        return {"model": jax.tree.map(jnp.subtract, grads, memory), "control": memory}, memory
+
+    def send_steps(self, memory: Any, params: Params, grads: Params, after: Params, /) -> tuple[Message, Any]:
+        """Return the pseudo-gradient and the change of the client's control variate, which becomes its memory."""
+
+        def changed(own: jax.Array, common: jax.Array, moved: jax.Array) -> jax.Array:
+            return own - common + moved / after["rates"]
+
+        new = jax.tree.map(changed, memory, after["control"], grads)
+        return {"model": grads, "control": jax.tree.map(jnp.subtract, new, memory)}, new
+
+    def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
+        """Make a local step with the gradient, corrected by both control variates."""
+        params = state.params
+        corrected = jax.tree.map(jnp.add, message["model"], params["control"])
+        stepped = self.step(state.replace(params=params["model"]), corrected)
+        return stepped.replace(params=params | {"model": stepped.params, "rates": params["rates"] + state.rate})
+
+    def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
+        """Step with the mean pseudo-gradient in `total`, and move the control variate by its clients' share of all."""
+        params = state.params
+        moved = super().apply_round(state.replace(params=params["model"]), total["model"], timestamp, count)
+        share = count / state.workers
+        control = jax.tree.map(lambda own, change: own + share * change, params["control"], total["control"])
+        return moved.replace(params=params | {"model": moved.params, "control": control})

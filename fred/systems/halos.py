@@ -33,7 +33,7 @@ from fred.base.later import jnp
 from fred.cluster.cluster import Cluster
 from fred.components.component import Count
 from fred.learning.server import Decay, Family, Rate, State
-from fred.protocols.pacing import Paced
+from fred.protocols.local_steps import Paced
 from fred.schedule.layout import Layout
 from fred.systems.delayed_nesterov import DelayedNesterov
 from fred.timing.copies import Gradient

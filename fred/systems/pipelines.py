@@ -40,7 +40,7 @@ from fred.components.component import Count, Whole
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.protocols.protocol import Protocol
-from fred.systems.sasgd import StalenessAware
+from fred.systems.asgd import StalenessAware
 from fred.timing.copies import Copy
 from fred.timing.simulation import Process, Simulation
 

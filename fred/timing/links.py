@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
+from fred.cluster.bandwidths import Member
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load
 from fred.cluster.durations import NANOSECONDS, durations
@@ -12,7 +13,6 @@ from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
-from fred.cluster.routes import Member
 from fred.timing.cards import Slowness
 from fred.timing.loop import Loop, Wait
 

@@ -4,9 +4,9 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
 
+from fred.cluster.bandwidths import Member
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
-from fred.cluster.routes import Member
 from fred.timing.cards import Card, OfServer, SharedCard, card_of
 from fred.timing.links import Links
 from fred.timing.loop import Wait

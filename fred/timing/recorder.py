@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
-from fred.schedule.allowed import check_rows
+from fred.schedule.bounds import check_rows
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
 from fred.timing.copies import NOTHING_CUT, Copy, Gradient

@@ -9,9 +9,8 @@ from matplotlib.container import BarContainer
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fred.views.figures import Picture, caption, listed, on_top, panels, style, titled
-from fred.views.histograms import Histogram, histograms
-from fred.views.scales import counted
+from fred.views.figures import Picture, caption, counted, listed, on_top, panels, style, titled
+from fred.views.page_data import Histogram, histograms
 from fred.views.view import COLOURS, SCREEN, View
 
 _FEW = 12  # up to this number, bars are thick

@@ -14,15 +14,17 @@ from fred.views.figures import (
     TARGET,
     Picture,
     caption,
+    counted,
+    far_apart,
     headline,
     legend,
     listed,
+    named,
     over_seeds,
     panels,
+    plain_logarithmic,
     style,
 )
-from fred.views.line_labels import named
-from fred.views.scales import counted, far_apart, plain_logarithmic
 from fred.views.view import AXES, SCREEN, Look, View, marks
 
 _POINTS = 400  # per line at most

@@ -1,22 +1,34 @@
-"""Results in a notebook: the verdict, notes, table and curves of the report, and the report itself in a frame."""
+"""Results in a notebook: the verdict, notes, table and curves of the report, and the report itself in a frame.
 
+A figure of losses as SVG, drawn in a millisecond: matplotlib takes a third of a second to load and a tenth to draw.
+
+The losses of runs under way, in a notebook: when the figure is drawn, and when it disappears.
+"""
+
+import itertools
+import math
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from fred.base import progress
 from fred.outcomes.tables import Tables
-from fred.views import page_staleness, page_tables, pictures
+from fred.views import page_data, page_tables, pictures
 from fred.views.figures import Picture
 from fred.views.page import part
 from fred.views.paired_table import paired_table
 from fred.views.summary_table import number, summary_table
 from fred.views.table import NONE, Table
 from fred.views.verdict import answer
-from fred.views.view import SCREEN
+from fred.views.view import SCREEN, Look, lines
 
 _HEIGHT = 720  # px of the frame
 _MOST_NOTES = 8
@@ -85,7 +97,7 @@ def timing_html(tables: Tables) -> str:
     clocked = any(outcome.has_clock for outcome in tables.outcomes)
     timeline = _figure(pictures.timeline_of(tables)) if clocked else ""
     note = f"<p class='note'>Timing without training, seed {tables.outcomes[0].seed}.</p>"
-    return f"{_STYLE}<div class='fred'>{note}{table}{timeline}{page_staleness.of_gradients(tables)}</div>"
+    return f"{_STYLE}<div class='fred'>{note}{table}{timeline}{page_data.of_gradients(tables)}</div>"
 
 
 def comparison_html(table: pd.DataFrame, pairs: pd.DataFrame | None, lines: Sequence[str]) -> str:
@@ -121,3 +133,192 @@ class Inline(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<a page of {len(self.page) // 1000:,} kB, which a notebook shows>"
+
+
+_WIDTH, _CURVE_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 220, 10, 36  # px: the panel, and its margins
+_ROW = 17  # px of a line of text
+_LETTERS = 20  # of a name
+_POINTS = 300  # largest number of points of a line
+_LARGE_RATIO = 6  # an axis is logarithmic if the largest value is more than 6 times the smallest
+_DECADES = 3.0  # from this span on, only powers of ten get a tick
+_TICKS = 4
+_DASHES = {"-": "", "--": "6 3", ":": "2 2", "-.": "6 3 2 3"}
+_CURVE_STYLE = "max-width: 100%; font: 12px sans-serif; fill: currentColor"
+
+
+class SeedLosses(NamedTuple):
+    """The losses of a run with one seed, and their look.
+
+    Args:
+        seed: the seed.
+        losses: the loss at each evaluation so far; at least one.
+        look: colour and dashes.
+    """
+
+    seed: int
+    losses: Sequence[float]
+    look: Look
+
+
+class LossFigure(NamedTuple):
+    """A figure of losses against the number of the evaluation, which notebooks show as SVG.
+
+    Args:
+        runs: the losses by the name of the run; at least one.
+
+    >>> figure = LossFigure({"asgd": SeedLosses(1, [2.0, 1.0], ("#0072B2", "-"))})
+    >>> figure, figure._repr_html_().count("<polyline")
+    (<losses of asgd>, 1)
+    """
+
+    runs: Mapping[str, SeedLosses]
+
+    def __repr__(self) -> str:
+        return f"<losses of {', '.join(self.runs)}>"
+
+    def _repr_html_(self) -> str:
+        axis = _Axis.fitting(np.concatenate([np.array(run.losses, np.float64) for run in self.runs.values()]))
+        last = max(1, *(len(run.losses) - 1 for run in self.runs.values()))
+        parts = [*_grid(axis), *_evaluations(last)]
+        for place, (name, run) in enumerate(self.runs.items()):
+            parts += [_line(run, axis, last), _label(name, run, _TOP + _ROW * place)]
+        size = _LEFT + _WIDTH + _RIGHT, max(_TOP + _CURVE_HEIGHT + _BOTTOM, _TOP + _ROW * len(self.runs))
+        return f'<svg width="{size[0]}" height="{size[1]}" style="{_CURVE_STYLE}">{"".join(parts)}</svg>'
+
+
+class _Axis(NamedTuple):
+    """The vertical axis: its ends, in logarithms if it is logarithmic."""
+
+    low: float
+    high: float
+    logarithmic: bool
+
+    @classmethod
+    def fitting(cls, values: NDArray[np.float64]) -> "_Axis":
+        """Return an axis for these values: from 0 on, or logarithmic if that would hide the small ones."""
+        finite = values[np.isfinite(values)]
+        if not len(finite):
+            return cls(0.0, 1.0, False)
+        low, high = float(finite.min()), float(finite.max())
+        if 0 < low < high / _LARGE_RATIO:
+            return cls(math.log10(low), math.log10(high), True)
+        return cls(min(0.0, low), high if high > min(0.0, low) else 1.0, False)
+
+    def height(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the vertical places of values, px from the top."""
+        places = np.log10(values) if self.logarithmic else values
+        return _TOP + _CURVE_HEIGHT * (self.high - places) / (self.high - self.low)
+
+    @property
+    def ticks(self) -> NDArray[np.float64]:
+        """Return round numbers on the axis."""
+        span = self.high - self.low
+        if self.logarithmic:
+            powers = 10.0 ** np.arange(math.floor(self.low), math.ceil(self.high) + 1)
+            ticks = np.outer(powers, (1, 2, 5) if span < _DECADES else (1,)).ravel()
+            return ticks[(np.log10(ticks) >= self.low) & (np.log10(ticks) <= self.high)]
+        least = span / _TICKS
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
+        ticks = np.arange(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+        return step * ticks.astype(np.float64)
+
+
+def _grid(axis: _Axis) -> list[str]:
+    """Return a line and a number for each tick."""
+    return [
+        f'<path d="M{_LEFT} {y:.1f}h{_WIDTH}" stroke="#8884"/>'
+        f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
+        for tick, y in zip(axis.ticks.tolist(), axis.height(axis.ticks).tolist(), strict=True)
+    ]
+
+
+def _evaluations(last: int) -> list[str]:
+    """Return the horizontal axis: its ends and its label."""
+    y, right = _TOP + _CURVE_HEIGHT, _LEFT + _WIDTH
+    return [
+        f'<path d="M{_LEFT} {y}h{_WIDTH}" stroke="currentColor"/>',
+        f'<text x="{_LEFT}" y="{y + 15}" text-anchor="middle">0</text>',
+        f'<text x="{right}" y="{y + 15}" text-anchor="middle">{last:,}</text>',
+        f'<text x="{(_LEFT + right) / 2}" y="{y + 15}" text-anchor="middle">loss at each evaluation</text>',
+    ]
+
+
+def _line(run: SeedLosses, axis: _Axis, last: int) -> str:
+    """Return the line of a run through its finite losses, at most three hundred of them."""
+    numbers = np.unique(np.linspace(0, len(run.losses) - 1, _POINTS).astype(int))
+    losses = np.array(run.losses, np.float64)[numbers]
+    finite = np.isfinite(losses)
+    places, heights = _LEFT + _WIDTH * numbers[finite] / last, axis.height(losses[finite])
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(places.tolist(), heights.tolist(), strict=True))
+    return f'<polyline points="{points}" fill="none" {_stroke(run)}/>'
+
+
+def _label(name: str, run: SeedLosses, y: int) -> str:
+    """Return the name of a run, its seed and its last loss, at the right of the panel."""
+    x, short = _LEFT + _WIDTH + 14, name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
+    words = escape(f"{short}, seed {run.seed}: {run.losses[-1]:.3g}")
+    return f'<path d="M{x} {y}h16" {_stroke(run)}/><text x="{x + 22}" y="{y + 4}">{words}</text>'
+
+
+def _stroke(run: SeedLosses) -> str:
+    colour, dashes = run.look
+    return f'stroke="{colour}" stroke-width="1.6" stroke-dasharray="{_DASHES[dashes]}"'
+
+
+_INTERVAL = 0.5  # least number of seconds between two drawings
+_RUNS = 10  # number of runs shown: the last ones
+
+
+@contextmanager
+def live_losses(runs: Iterable[str]) -> Iterator[None]:
+    """Show the losses of runs in a notebook while a `with` block computes them, and remove the figure at its end.
+
+    Nothing is shown in the first two seconds. If the block raises an exception, the figure stays.
+
+    Args:
+        runs: the names of all runs, in the order of their colours.
+    """
+    figure = _LiveFigure(runs)
+    with progress.watched(figure.note):
+        yield
+    figure.remove()
+
+
+class _LiveFigure:
+    """The figure in the notebook, and the time from which it may be drawn again."""
+
+    def __init__(self, runs: Iterable[str]):
+        self._looks = dict(zip(runs, itertools.cycle(lines()), strict=False))
+        self._latest: dict[str, tuple[int, progress.Measured]] = {}  # by run; the one under way is the last
+        self._next = time.monotonic() + progress.PATIENCE
+        self._handle: Any = None
+
+    def note(self, run: str, seed: int, measured: progress.Measured) -> None:
+        """Record the measurements of a run so far, and draw if it is time."""
+        self._latest.pop(run, None)
+        self._latest[run] = seed, measured
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _INTERVAL
+        recent = list(self._latest)[-_RUNS:]
+        self._show(LossFigure({name: self._losses_of(name) for name in self._looks if name in recent}))
+
+    def _losses_of(self, run: str) -> SeedLosses:
+        seed, measured = self._latest[run]
+        return SeedLosses(seed, [point["loss"] for point in measured], self._looks[run])
+
+    def _show(self, content: Any) -> None:
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(content, display_id=True)
+        else:
+            self._handle.update(content)
+
+    def remove(self) -> None:
+        """Replace the figure by nothing, if there is one."""
+        from IPython.display import HTML
+
+        if self._handle is not None:
+            self._handle.update(HTML(""))

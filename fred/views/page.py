@@ -15,7 +15,7 @@ from fred.base.words import unbroken
 from fred.components.component import objects_of, own_classes
 from fred.outcomes.tables import Tables
 from fred.specification.writing import as_yaml
-from fred.views import machines, page_curves, page_replay, page_staleness, page_tables
+from fred.views import machines, page_data, page_tables
 from fred.views.machines import counted
 from fred.views.table import Cell, Table
 from fred.views.verdict import answer
@@ -49,8 +49,8 @@ def page(result: Tables, about: Circumstances) -> str:
         "colours": COLOURS,
         "kinds": [[kind.replace("_", " "), colour] for kind, colour in OF_TIME.items()],
         "curves": _data(partial(_curves, result)),
-        "sweep": _data(partial(page_curves.sweep, result)),
-        "replays": _data(partial(page_replay.replays, result)) or [],
+        "sweep": _data(partial(page_data.sweep, result)),
+        "replays": _data(partial(page_data.replays, result)) or [],
     }
     parts = {
         "title": escape(unbroken(result.scenario.title or "A result of FRED")),
@@ -62,7 +62,7 @@ def page(result: Tables, about: Circumstances) -> str:
         "seeds": part(partial(page_tables.by_seed, result)),
         "sweep": _sweep(result) if result.swept else "",
         "workers_time": part(lambda: page_tables.workers_time(result.with_its_best() if result.chosen else result)),
-        "staleness": part(partial(page_staleness.of_gradients, result)),
+        "staleness": part(partial(page_data.of_gradients, result)),
         "machines": part(partial(machines.machines, result.outcomes)),
         "scenario": part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
         "environment": _facts({"fred": __version__, **about.environment}),
@@ -109,7 +109,7 @@ def _as_script(data: Any) -> str:
 def _curves(result: Tables) -> dict[str, Any]:
     reported = result.with_its_best()
     return {
-        **page_curves.curves(reported),
+        **page_data.curves(reported),
         "targets": {name: reported.target(name) for name in ("loss", "error", "gradient_norm")},
     }
 

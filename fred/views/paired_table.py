@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from fred.base.over_seeds import FEWEST_SEEDS
+from fred.base.intervals import FEWEST_SEEDS
 from fred.views.table import NONE, Cell, Table
 
 ONE_SEED = (

@@ -19,7 +19,7 @@ from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
 from fred.outcomes.trade_offs import trade_off
 from fred.schedule.schedule import WAYS
-from fred.views import bars, cost_figure, curves, paired_figure, sweep_figures, timeline
+from fred.views import bars, comparison_figures, curves, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, SCREEN, View
 
@@ -147,7 +147,7 @@ def paired(tables: Tables, view: View = SCREEN) -> Picture:
     pairs = compared(tables)
     if pairs.empty:
         raise FredError("nothing to plot: no two runs have seeds in common")
-    return paired_figure.paired(pairs, tables.scenario.title, coloured(tables, view))
+    return comparison_figures.paired(pairs, tables.scenario.title, coloured(tables, view))
 
 
 def traffic(tables: Tables, view: View = SCREEN) -> Picture:
@@ -215,7 +215,7 @@ def cost(tables: Tables, view: View = SCREEN) -> Picture:
     points, priced = trade_off(tables), [each for each in tables.outcomes if _has_cost(each)]
     means, missed = _over(priced), len({each.name for each in priced} - set(points["point"]))
     left = f"{missed} more missed the target{' with some seed' if means else ''}" if missed else ""
-    return cost_figure.cost(points, tables.scenario.title, means, left, coloured(tables, view))
+    return comparison_figures.cost(points, tables.scenario.title, means, left, coloured(tables, view))
 
 
 def _is_priced(tables: Tables) -> bool:

@@ -11,9 +11,7 @@ from matplotlib.ticker import NullLocator
 
 from fred.outcomes.sweeps import keys_of, said, setting
 from fred.specification.sweep import Criterion
-from fred.views.figures import BEST, Picture, caption, headline, legend, panels, style
-from fred.views.line_labels import named
-from fred.views.scales import far_apart, plain_logarithmic
+from fred.views.figures import BEST, Picture, caption, far_apart, headline, legend, named, panels, plain_logarithmic, style
 from fred.views.view import SCREEN, Look, View, lines, marks
 
 OF_TIMING = [Criterion.of(name, False, False) for name in ("seconds", "throughput", "workers_time_waiting")]

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.diagnosis.result_rounds import arrivals
+from fred.diagnosis.backup_workers import arrivals
 from fred.views import figures
 from fred.views.view import marks
 from reproductions.common import RESULTS, ROOT, quiet

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.diagnosis.backup_workers import Plan, plan
-from fred.diagnosis.result_rounds import iterations_of
+from fred.diagnosis.backup_workers import Plan, iterations_of, plan
 from fred.views import figures
 from fred.views.view import marks
 from reproductions.backup_workers.arrivals import SCENARIOS, means

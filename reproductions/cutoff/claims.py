@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fred.prediction.elfving import expected_normal_order_statistics
+from fred.prediction.predictive import expected_normal_order_statistics
 from reproductions.cutoff import convergence, regime
 from reproductions.cutoff.cluster import CHANGE
 from reproductions.cutoff.further import LONGER

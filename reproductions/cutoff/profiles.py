@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fred.prediction.deep import saved
-from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DMM
+from fred.prediction.deep.training import best
 from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import WARM_UP, Recorded, changing, record

@@ -7,11 +7,10 @@ from matplotlib.axes import Axes
 from fred.cluster.durations import NANOSECONDS
 from fred.prediction import closed_loop
 from fred.prediction.contract import AllWorkers, CutoffRule
-from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DMM, DMMPlain, DMMPrinted
-from fred.prediction.elfving import Elfving
-from fred.prediction.ewma import EWMA
-from fred.prediction.fixed import FixedCount
+from fred.prediction.deep.training import best
+from fred.prediction.predictive import EWMA, Elfving
+from fred.prediction.simple_rules import FixedCount
 from fred.views import figures
 from fred.views.view import marks
 from reproductions.common import RESULTS, say

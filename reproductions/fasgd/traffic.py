@@ -6,7 +6,7 @@ import pandas as pd
 import fred
 from fred.outcomes.measures import copies
 from fred.views import figures
-from fred.views.scales import counted
+from fred.views.figures import counted
 from fred.views.view import marks
 from reproductions.common import RESULTS, ROOT, run
 

@@ -207,7 +207,7 @@ else costs time, so rows from the same cloud differ. The constants were fitted t
 
 ## How well the constants hold where they were not fitted
 
-Here the constants of `fred/cluster/libraries.py` are fitted again without one setting (a pair of delay and bandwidth, a
+Here the constants of `fred/cluster/collectives.py` are fitted again without one setting (a pair of delay and bandwidth, a
 number of nodes, or a receiver), which is then predicted; so for each setting in turn. The latency and bandwidth of the rows
 that give neither (8 of the 32, 3 of each 15 in use) are fitted to these rows even so, since nothing else tells them.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fred.base.errors import FredError
-from fred.cluster import libraries
+from fred.cluster import collectives
 from fred.cluster.collectives import Effort, ring
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
@@ -46,30 +46,30 @@ class Source(NamedTuple):
 
 def _without_ring(members: int, parts: float) -> Effort:
     """Return the cost of an allreduce in use if nothing is known of a ring from some number of members on."""
-    effort = libraries.nccl_allreduce(members)
+    effort = collectives.nccl_allreduce(members)
     return effort._replace(rounds=parts * effort.rounds)
 
 
-def _gloo_gathered(members: int, volume: float = libraries.GLOO_VOLUME, pair: float = 1.0) -> Effort:
+def _gloo_gathered(members: int, volume: float = collectives.GLOO_VOLUME, pair: float = 1.0) -> Effort:
     """Return the cost of an allgather that moves `pair` times as much between two members."""
     share = (members - 1) / members * volume * (pair if members == 2 else 1.0)
     return Effort(4 * (members - 1), share, members * (members - 1), share * members)
 
 
-def _gloo_to_all(members: int, volume: float = libraries.GLOO_ALL_TO_ALL, pair: float = 1.0) -> Effort:
+def _gloo_to_all(members: int, volume: float = collectives.GLOO_ALL_TO_ALL, pair: float = 1.0) -> Effort:
     """Return the cost of an all-to-all that moves `pair` times as much between two members."""
     return _gloo_gathered(members, volume, pair)._replace(rounds=2)
 
 
-def _more_in_use(members: int, parts: float = libraries.PARTS_IN_USE, volume: float = 1.0) -> Effort:
+def _more_in_use(members: int, parts: float = collectives.PARTS_IN_USE, volume: float = 1.0) -> Effort:
     """Return the cost of an allreduce in use that moves more than the model."""
-    effort = libraries.allreduce_in_use(members, parts)
+    effort = collectives.allreduce_in_use(members, parts)
     return effort._replace(volume=volume * effort.volume)
 
 
 def _between_two(members: int) -> Effort:
     """Return the cost of an allreduce between two machines, whatever the number of members in each."""
-    return libraries.nccl_allreduce(2)
+    return collectives.nccl_allreduce(2)
 
 
 SOURCES = (
@@ -77,8 +77,8 @@ SOURCES = (
         "NCCL, allreduce",
         SHARED / "nccl-allreduce.csv",
         "nccl allreduce",
-        libraries.nccl_allreduce,
-        {"volume": libraries.NCCL_VOLUME, "rounds": libraries.NCCL_ROUNDS},
+        collectives.nccl_allreduce,
+        {"volume": collectives.NCCL_VOLUME, "rounds": collectives.NCCL_ROUNDS},
         plain=ring,
     ),
     Source("NCCL, point to point", SHARED / "point-to-point.csv", "nccl point-to-point"),
@@ -88,18 +88,18 @@ SOURCES = (
         "allreduce in use",
         SHARED / "synchronisation-in-use.csv",
         "in use allreduce",
-        libraries.allreduce_in_use,
-        {"parts": libraries.PARTS_IN_USE},
+        collectives.allreduce_in_use,
+        {"parts": collectives.PARTS_IN_USE},
         unseen=_without_ring,
-        plain=libraries.nccl_allreduce,
+        plain=collectives.nccl_allreduce,
     ),
     Source(
         "sharded servers in use",
         SHARED / "synchronisation-in-use.csv",
         "in use sharded-servers",
-        libraries.servers_in_use,
-        {"volume": libraries.SERVERS_VOLUME, "rounds": libraries.SERVERS_ROUNDS},
-        plain=libraries.nccl_allreduce,
+        collectives.servers_in_use,
+        {"volume": collectives.SERVERS_VOLUME, "rounds": collectives.SERVERS_ROUNDS},
+        plain=collectives.nccl_allreduce,
     ),
 )
 
@@ -111,8 +111,8 @@ TRIED = (  # forms to compare, two by two
     Source("the same, more between two members", _EMULATED, "gloo allgather", _gloo_gathered, {"volume": 1.25, "pair": 1.5}),
     Source("Gloo's all-to-all", _EMULATED, "gloo all-to-all", _gloo_to_all, {"volume": 1.5}),
     Source("the same, more between two members", _EMULATED, "gloo all-to-all", _gloo_to_all, {"volume": 1.5, "pair": 1.5}),
-    Source("allreduce in use", *SOURCES[4][1:3], libraries.allreduce_in_use, {"parts": libraries.PARTS_IN_USE}),
-    Source("the same, with more bytes", *SOURCES[4][1:3], _more_in_use, {"parts": libraries.PARTS_IN_USE, "volume": 1.0}),
+    Source("allreduce in use", *SOURCES[4][1:3], collectives.allreduce_in_use, {"parts": collectives.PARTS_IN_USE}),
+    Source("the same, with more bytes", *SOURCES[4][1:3], _more_in_use, {"parts": collectives.PARTS_IN_USE, "volume": 1.0}),
     Source(f"{_EFA}", _PUBLIC, f"nccl allreduce {_EFA}"),
     Source("the same, as a ring of all members", _PUBLIC, f"nccl allreduce {_EFA}", ring),
     Source(f"{_A3}", _PUBLIC, f"nccl allreduce {_A3}"),

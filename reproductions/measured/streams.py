@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fred.cluster.libraries import CONNECTIONS
-from fred.cluster.tcp import Connection
+from fred.cluster.bandwidths import Connection
+from fred.cluster.collectives import CONNECTIONS
 
 FILE = Path(__file__).parent / "streams.csv"
 SEGMENT = 1408  # bytes; as the measurements say

@@ -4,7 +4,7 @@ import pandas as pd
 
 import fred
 from fred.views import figures
-from fred.views.scales import plain_logarithmic
+from fred.views.figures import plain_logarithmic
 from fred.views.view import marks
 from reproductions.common import RESULTS, run
 from reproductions.wagma.throughput import SCENARIOS

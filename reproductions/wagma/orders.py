@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fred.protocols.topology import Exponential, Ring, Topology
+from fred.protocols.gossip import Exponential, Ring, Topology
 from fred.systems.wagma_sgd import differing, members
 from reproductions.combined import all_of, under_choices
 from reproductions.verdicts import Found, Measured, Verdict, less, level, no_worse, rising

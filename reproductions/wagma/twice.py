@@ -1,8 +1,7 @@
 """D-PSGD that communicates twice in each iteration [Li et al. 2021, section 5.2]."""
 
 from fred.cluster.network import NOTHING
-from fred.protocols.gossip import Gossip
-from fred.protocols.inbox import Inbox, Senders
+from fred.protocols.gossip import Gossip, Inbox, Senders
 from fred.timing.simulation import Process, Simulation
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.over_seeds import Verdict
+from fred.base.intervals import Verdict
 from studies.asked.cases import BUDGET, CASES
 from studies.asked.systems import BASE, SYSTEMS
 from studies.difference import Difference

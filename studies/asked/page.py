@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pandas as pd
 
-from fred.base.over_seeds import Verdict
+from fred.base.intervals import Verdict
 from reproductions.common import table
 from studies.asked import rows
 from studies.asked.cases import (

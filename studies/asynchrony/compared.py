@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.over_seeds import Interval, Mean, Verdict, intervals, verdict
+from fred.base.intervals import Interval, Mean, Verdict, intervals, verdict
 from studies.asynchrony.cases import WORKERS
 from studies.asynchrony.measure import IN_THE_CASE, OVER_LAWS
 from studies.asynchrony.systems import SYSTEMS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fred.base.over_seeds import FEWEST_SEEDS, MISSES, Mean, intervals, quantile, verdict
+from fred.base.intervals import FEWEST_SEEDS, MISSES, Mean, intervals, quantile, verdict
 from fred.specification.until import FIRST_LOOK, Until
 from studies.coverage.laws import CHOSEN_ON, JUDGED_ON, Draw, Floats, Law
 from studies.coverage.methods import METHODS, Ends, student

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from fred.base.over_seeds import MISSES, quantile
+from fred.base.intervals import MISSES, quantile
 from studies.coverage.laws import Floats
 
 RESAMPLES = 9999

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from fred.base.over_seeds import Verdict
+from fred.base.intervals import Verdict
 from reproductions.common import table
 from studies.failures.cases import (
     BASE,

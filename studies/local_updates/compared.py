@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base import over_seeds
-from fred.base.over_seeds import Mean
+from fred.base import intervals
+from fred.base.intervals import Mean
 from studies.local_updates.claims import LOSS, SECONDS, Claim, Quantity
 
 WORST = 5.0  # nats: a loss that is larger, or no number, is at least that
@@ -23,9 +23,9 @@ class Verdict(StrEnum):
 
 
 _VERDICTS = {
-    over_seeds.Verdict.YES: Verdict.AGREES,
-    over_seeds.Verdict.NO: Verdict.DISAGREES,
-    over_seeds.Verdict.OPEN: Verdict.OPEN,
+    intervals.Verdict.YES: Verdict.AGREES,
+    intervals.Verdict.NO: Verdict.DISAGREES,
+    intervals.Verdict.OPEN: Verdict.OPEN,
 }
 
 
@@ -53,7 +53,7 @@ class Found:
     @property
     def verdict(self) -> Verdict:
         """Judge whether all of the interval lies between the claim's bounds, or none of it."""
-        return _VERDICTS[over_seeds.verdict((self.low, self.high), self.claim.low, self.claim.high)]
+        return _VERDICTS[intervals.verdict((self.low, self.high), self.claim.low, self.claim.high)]
 
     @property
     def said(self) -> str:

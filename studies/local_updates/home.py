@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from fred.base import over_seeds
+from fred.base import intervals
 from studies.local_updates.compared import Found
 
 HEADER = ("this, instead of that", "compared by", "digits", "grammar")
@@ -111,4 +111,4 @@ def rows(found: Mapping[tuple[str, str, str], Found]) -> Iterator[list[object]]:
 
 def _cell(found: Found) -> str:
     """Return a contrast, bold if its interval excludes that both are equal."""
-    return f"**{found.said}**" if over_seeds.verdict((found.low, found.high)) != over_seeds.Verdict.OPEN else found.said
+    return f"**{found.said}**" if intervals.verdict((found.low, found.high)) != intervals.Verdict.OPEN else found.said

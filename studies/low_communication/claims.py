@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from fred.base.over_seeds import Verdict
+from fred.base.intervals import Verdict
 from studies.low_communication.compared import KINDS, MARGIN, against, keys
 
 

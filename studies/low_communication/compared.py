@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.over_seeds import Verdict
+from fred.base.intervals import Verdict
 from fred.learning.data.language import Bigrams
 from studies.difference import Difference
 from studies.low_communication.cases import BIGRAMS, MEGABITS, NARROW

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from fred.views.figures import Picture, lines, style
-from fred.views.scales import plain_logarithmic
+from fred.views.figures import Picture, lines, plain_logarithmic, style
 from fred.views.view import marks
 from studies.low_communication.cases import MEGABITS, NARROW
 from studies.low_communication.compared import KINDS, keys

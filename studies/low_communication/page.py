@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from fred.base.over_seeds import Mean, Verdict
+from fred.base.intervals import Mean, Verdict
 from reproductions.common import table
 from studies.low_communication.cases import HERE, LEARNERS, NARROW, availability, heard, heard_without_failures
 from studies.low_communication.claims import CLAIMS

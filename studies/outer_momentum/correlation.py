@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fred.learning.server import Scalar, State
-from fred.protocols.outer_steps import OuterSteps
+from fred.protocols.local_steps import OuterSteps
 from fred.systems.diloco import DiLoCo
 from fred.timing.simulation import Process, Simulation
 from studies.outer_momentum.cases import SECONDS, TUNING, Case

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from fred.base.errors import FredError, quoted
 from fred.base.words import briefly, listed
-from fred.cluster.libraries import LIBRARIES
+from fred.cluster.collectives import LIBRARIES
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
 from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, RATES, SIZES, TIMES, Column, recognise
 from fred.fitting.measurement import Measurement, Skipped

@@ -1,21 +1,85 @@
-"""Image data sets: digits that come with FRED [Alpaydin & Kaynak 1998, UCI, CC BY 4.0], MNIST and CIFAR-10.
+"""Functions that find the user's copies of data files and check their content.
+
+Image data sets: digits that come with FRED [Alpaydin & Kaynak 1998, UCI, CC BY 4.0], MNIST and CIFAR-10.
 
 The user provides the files of MNIST [LeCun, Cortes, Burges 1998], in the IDX format, and of CIFAR-10 [Krizhevsky 2009], in its
 binary format.
 """
 
+import gzip
+import hashlib
 import math
+import os
 import struct
+import zlib
+from collections.abc import Callable
+from io import BufferedIOBase
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
+from fred.base import inputs
 from fred.base.errors import FredError
 from fred.components.component import Count, Whole
 from fred.components.input_path import InputPath
-from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
+
+Size = Callable[[bytes, Path], int]  # returns the largest size of a file, given its first bytes
+_BEGINNING, _PIECE = 16, 1 << 20  # bytes
+
+
+_FILES = {
+    "mnist": "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz",
+    "cifar10": "data_batch_1.bin to data_batch_5.bin and test_batch.bin (the binary version)",
+}
+
+
+def folder(given: InputPath | None, name: str) -> Path:
+    """Return the folder of a data set's files: the given one, or else $FRED_DATA/<name>. Raises FredError."""
+    if given is None and not os.environ.get("FRED_DATA"):
+        raise FredError(
+            f"data `{name}`: no folder given; FRED downloads nothing: put {_FILES.get(name, 'its files')} into a folder "
+            f"`{name}/`, and set the variable FRED_DATA to the folder that holds it, or `directory:` in the scenario to itself"
+        )
+    found = Path(os.environ["FRED_DATA"]) / name if given is None else given.located()
+    try:
+        found.is_dir()
+    except OSError as error:
+        raise FredError(f"cannot read {found}: {error.strerror}") from None
+    return found
+
+
+def read(directory: Path, name: str, size: Size, md5: str | None = None) -> bytes:
+    """Return the content of `directory/name`, or of `directory/name.gz` unpacked. Raises FredError.
+
+    The unpacked bytes must have the MD5 digest `md5`, if it is given. `size` returns the largest valid size, given the first
+    bytes of the content, because a small file may unpack to any size.
+    """
+    for path in (directory / name, directory / f"{name}.gz"):
+        if path.is_file():  # neither a folder nor a pipe
+            content = _content(path, size)
+            if md5 is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
+                raise FredError(f"{path} is not the canonical file: its unpacked bytes should have MD5 {md5}")
+            return content
+    raise FredError(f"missing data: put `{name}` or `{name}.gz` into {directory.resolve()}")
+
+
+def _content(path: Path, size: Size) -> bytes:
+    """Return the unpacked bytes of a file."""
+    with inputs.opened(path) as file:
+        stream: BufferedIOBase = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+        try:
+            content = bytearray(stream.read(_BEGINNING))
+            most = size(bytes(content), path)
+            while len(content) <= most and (piece := stream.read(_PIECE)):
+                content += piece
+        except (OSError, EOFError, zlib.error) as error:
+            raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; get a fresh copy") from error
+    if len(content) > most:
+        raise FredError(f"{path} is too long: expected {most:,} bytes (unpacked) at most")
+    return bytes(content)
+
 
 _DIGITS = Path(__file__).with_name("digits.npz")  # test part of "Optical Recognition of Handwritten Digits", in its order
 _RECORD = 1 + 3 * 32 * 32  # CIFAR-10: label byte, then red, green and blue planes
@@ -61,7 +125,7 @@ class MNIST(Data):
         classes, different = int(train.answers.max()) + 1, len(np.unique(train.answers))
         if classes > 2 * max(different, 10):
             raise FredError(
-                f"{files.folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {different} "
+                f"{folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {different} "
                 "different ones occur; expected class numbers from 0 without large gaps"
             )
         return Dataset(train, _first("mnist", evaluation, self.evaluation), outputs=classes)
@@ -71,14 +135,14 @@ class MNIST(Data):
         labels = self._array(f"{part}-labels-idx1-ubyte")
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels) or not len(labels):
             raise FredError(
-                f"{files.folder(self.directory, 'mnist')}: expected as many labels as images, found labels {labels.shape} and "
+                f"{folder(self.directory, 'mnist')}: expected as many labels as images, found labels {labels.shape} and "
                 f"images {images.shape} in `{part}-*`"
             )
         return Examples(np.divide(images, 255, dtype=np.float32)[..., None], labels.astype(np.int32))
 
     def _array(self, name: str) -> np.ndarray:
-        directory = files.folder(self.directory, "mnist")
-        content = files.read(directory, name, _size, _MD5[name] if self.canonical else None)
+        directory = folder(self.directory, "mnist")
+        content = read(directory, name, _size, _MD5[name] if self.canonical else None)
         return parse_idx(content, directory / name)
 
 
@@ -91,7 +155,7 @@ class CIFAR10(Data):
     evaluation: Count | None = Field(default=None, description="number of images to evaluate on, the first ones; absent: all")
 
     def load(self, seed: int) -> Dataset:
-        directory = files.folder(self.directory, "cifar10")
+        directory = folder(self.directory, "cifar10")
         train, evaluation = self._examples(directory, "data_batch"), self._examples(directory, "test_batch")
         return Dataset(train, _first("cifar10", evaluation, self.evaluation), outputs=10)
 
@@ -104,7 +168,7 @@ class CIFAR10(Data):
         return Examples(np.divide(pixels, 255, dtype=np.float32), records[:, 0].astype(np.int32))
 
     def _records(self, directory: Path, name: str) -> np.ndarray:
-        content = np.frombuffer(files.read(directory, name, lambda begins, path: _MOST * _RECORD, _BATCHES.get(name)), np.uint8)
+        content = np.frombuffer(read(directory, name, lambda begins, path: _MOST * _RECORD, _BATCHES.get(name)), np.uint8)
         if content.size == 0 or content.size % _RECORD:
             raise FredError(f"{directory / name} is not a CIFAR-10 file: expected a multiple of {_RECORD} bytes")
         records = content.reshape(-1, _RECORD)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fred.base.later import jax
 from fred.components.component import Component, Count
-from fred.learning.models.first_weights import Draw, normal, scaled
+from fred.learning.keys import Draw, normal, scaled
 
 Params = Any  # pytree of float32 arrays
 

@@ -1,16 +1,93 @@
-"""The particle filter of the model: the belief about the nodes' states, and samples of the next round's compute times."""
+"""Workers arranged by node, so that shared values are computed once per node and sums run along an axis.
+
+The normal distribution in 32 bits: its density, and its far tail, where dropped workers lie.
+
+The particle filter of the model: the belief about the nodes' states, and samples of the next round's compute times.
+"""
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.scipy.special import log_ndtr, ndtri
+from numpy.typing import NDArray
 
 from fred.prediction.deep.networks import History, Network, Params, key_of
-from fred.prediction.deep.normal import above, log_density, log_survival
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A grid of nodes x places; nodes with fewer workers than the largest have empty places."""
+
+    node_of: NDArray[np.int64]  # [workers], nodes numbered from 0
+
+    @cached_property
+    def place(self) -> NDArray[np.int64]:
+        """Return the index of each worker in the flattened grid: [workers]."""
+        order = np.argsort(self.node_of, kind="stable")
+        place = np.empty(len(order), np.int64)
+        starts = np.cumsum(self._sizes) - self._sizes
+        place[order] = (
+            np.arange(len(order))
+            - np.repeat(starts, self._sizes)
+            + np.repeat(np.arange(self.shape[0]), self._sizes) * self.shape[1]
+        )
+        return place
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """Return the number of nodes, and of workers on the largest node."""
+        return len(self._sizes), int(self._sizes.max())
+
+    @cached_property
+    def _sizes(self) -> NDArray[np.int64]:
+        return np.bincount(self.node_of)
+
+    @cached_property
+    def there(self) -> NDArray[np.bool_]:
+        """Return True for places that hold a worker: [nodes, places]."""
+        return np.arange(self.shape[1]) < self._sizes[:, None]
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Place the workers' values [..., workers] on the grid [..., nodes, places]; empty places get zeros."""
+        flat = np.zeros((*values.shape[:-1], self.there.size), values.dtype)
+        flat[..., self.place] = values
+        return flat.reshape(*values.shape[:-1], *self.shape)
+
+
+_FAR = 3.0  # from here on the inverse of the distribution function loses too many digits
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+def log_density(y: Array, mean: Array, scale: Array) -> Array:
+    """Return the log density of a normal variable."""
+    return -0.5 * ((y - mean) / scale) ** 2 - jnp.log(scale) - _HALF_LOG_TWO_PI
+
+
+def log_survival(y: Array, mean: Array, scale: Array) -> Array:
+    """Return the log probability that a normal variable exceeds y."""
+    return log_ndtr((mean - y) / scale)
+
+
+def above(bound: Array, u: Array) -> Array:
+    """Return the quantile 1 - u of a standard normal variable truncated to values above `bound`; u in (0, 1], any shape.
+
+    Far out, Newton's method solves log sf(x) = log sf(bound) + log u. It starts from sqrt(bound^2 - 2 log u), which is
+    exact for the leading term of the tail.
+    """
+    target = log_ndtr(-bound) + jnp.log(u)
+    near = -ndtri(jnp.exp(jnp.maximum(target, -20.0)))
+    x = jnp.sqrt(jnp.maximum(bound, 1.0) ** 2 - 2 * jnp.log(u))
+    for _ in range(3):
+        survival = log_ndtr(-x)
+        x = x + (survival - target) * jnp.exp(survival + 0.5 * x * x + _HALF_LOG_TWO_PI)  # one over the hazard
+    return jnp.maximum(jnp.where(target < log_ndtr(-_FAR), x, near), bound)
+
 
 _STREAMS = 10  # most imputations of a round; each has the same number of particles
 _SHORTEST = 1e-3  # least sampled time under the normal model, in units of the normaliser

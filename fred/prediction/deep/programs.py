@@ -11,8 +11,8 @@ import numpyro.distributions as dist
 from jax import Array, lax
 from jax.scipy.special import logsumexp
 
+from fred.prediction.deep.filter import log_density
 from fred.prediction.deep.networks import Network, Params
-from fred.prediction.deep.normal import log_density
 
 _SAMPLES = 4  # samples of the next z in the predictive term
 

@@ -16,7 +16,7 @@ from fred.components.component import Count, Whole
 from fred.components.input_path import InputPath, UnreadError
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
-from fred.prediction.deep.grid import Grid
+from fred.prediction.deep.filter import Grid
 from fred.prediction.following import Watched
 from fred.prediction.predictive import Predictor
 
@@ -155,7 +155,7 @@ class DMM(Watched):
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         if self.model is not None or self._trained is not None:  # already trained
             return self
-        from fred.prediction.deep.choosing import best
+        from fred.prediction.deep.training import best
 
         return self.of(best(self, seconds, node_of, progress))
 

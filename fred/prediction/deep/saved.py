@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.components.component import Count, Whole
+from fred.prediction.closed_loop import HeldBack
 from fred.prediction.contract import By, Objective
-from fred.prediction.held_back import HeldBack
 from fred.prediction.hmm import HMM
 
 FORMAT = 3

@@ -1,9 +1,15 @@
-"""Training on recorded rounds by stochastic variational inference on random windows, with the same bits on every run."""
+"""Training on recorded rounds by stochastic variational inference on random windows, with the same bits on every run.
 
+Training of a deep Markov model on compute times, with a record of how it was trained.
+
+Selection among several trainings and objectives, by closed-loop results in held-out rounds.
+"""
+
+import importlib.metadata
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +21,18 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.svi import SVIState
 from numpyro.optim import optax_to_numpyro
 
-from fred.prediction.deep.grid import Grid
-from fred.prediction.deep.networks import History, Network, Params, key_of
+from fred.base import elementary, environment
+from fred.base.version import __version__
+from fred.cluster.contention import NodeOf
+from fred.prediction.closed_loop import held_back, split
+from fred.prediction.contract import By, CutoffRule, Objective, Progress
+from fred.prediction.deep import saved
+from fred.prediction.deep.filter import Grid
+from fred.prediction.deep.networks import History, Network, Params, key_of, of_variant
 from fred.prediction.deep.programs import Windows, guide, model
+from fred.prediction.deep.saved import Trained
+from fred.prediction.hmm import HMM
+from fred.traces.trace import Trace
 
 _AT_ONCE = 50  # most steps in one compiled call
 _CLIP = 10.0  # maximum norm of the gradient
@@ -140,3 +155,168 @@ def _windows(network: Network, window: int, random_normaliser: bool, recorded: R
 def normalised(network: Network, y: Array, normaliser: Array) -> Array:
     """Return (log) times in units of the normaliser, s."""
     return y - jnp.log(normaliser) if network.logarithmic else y / normaliser
+
+
+_MORE = 0.3  # margin for the mean of the first rounds
+_FACTOR = 2.0  # the normaliser in mean times, as printed
+
+
+class Learner(Protocol):
+    """The options that training needs; rules have them (`rule.py`)."""
+
+    @property
+    def variant(self) -> saved.Variant:
+        """Return the variant of the network."""
+
+    @property
+    def steps(self) -> int:
+        """Return the number of training steps."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Return Adam's learning rate."""
+
+    @property
+    def window(self) -> int:
+        """Return the number of rounds in a training window."""
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of training."""
+
+    @property
+    def objective(self) -> Objective | None:
+        """Return the objective that the model is used for; None: not given."""
+
+
+def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress, restart: int = 0) -> saved.Trained:
+    """Train a model of the rule's variant on complete rounds, s [iterations, workers], at least four.
+
+    Another `restart` uses other initial parameters and other windows. Raises ValueError if training diverges.
+    """
+    environment.check()
+    if rule.variant != "shared":
+        node_of = np.zeros_like(node_of)
+    repaired = rule.variant != "printed"
+    schedule = Training(rule.steps, rule.learning_rate, rule.window, rule.seed, restart, repaired, repaired)
+    network = of_variant(rule.variant, seconds.shape[1])
+    normaliser = _FACTOR * math.fsum(seconds.ravel()) / seconds.size
+    params, losses = train(network, seconds, Grid(node_of), schedule, progress)
+    if not np.isfinite(losses).all() or not all(np.isfinite(a).all() for layer in params.values() for a in layer.values()):
+        raise ValueError("training has diverged; give a smaller `learning_rate`")
+    about = saved.AboutModel(
+        fred=__version__,
+        environment=environment.describe() | {"numpyro": importlib.metadata.version("numpyro")},
+        variant=rule.variant,
+        workers=seconds.shape[1],
+        nodes=node_of.tolist(),
+        window=rule.window,
+        normaliser=normaliser,
+        objective=rule.objective or "round",
+        pace=_pace(seconds / normaliser),
+        bounds=_bounds(network, seconds / normaliser, Grid(node_of)),
+        trace=Trace(seconds, ()).digest,
+        steps=rule.steps,
+        learning_rate=rule.learning_rate,
+        seed=rule.seed,
+        restart=restart,
+        curve=[round(math.fsum(part) / len(part), 4) for part in np.array_split(losses.astype(float), -(-len(losses) // 50))],
+    )
+    return saved.Trained(about, {name: {part: np.asarray(a) for part, a in layer.items()} for name, layer in params.items()})
+
+
+def _pace(times: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the best static cutoff for these times [rounds, workers], as a share of the workers, and its mean time."""
+    mean = np.add.reduce(np.sort(times, axis=1), axis=0) / len(times)
+    best = int(np.argmax(np.arange(1, len(mean) + 1) / mean))
+    return (best + 1) / len(mean), float(mean[best])
+
+
+def _bounds(network: Network, times: NDArray[np.float64], grid: Grid) -> tuple[float, float]:
+    """Return the range, with a margin, of the nodes' mean (log) times over all rounds [rounds, workers].
+
+    Where the network has no nodes, the range is that of the single workers' times.
+    """
+    y = elementary.log(times) if network.logarithmic else times
+    if network.neighbours:
+        y = np.add.reduce(np.ascontiguousarray(np.moveaxis(grid.spread(y), -1, 0)), axis=0) / grid.there.sum(-1)
+    return float(y.min()) - _MORE, float(y.max()) + _MORE
+
+
+OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
+_FEWEST = 8  # iterations needed to train
+SHARES = (0.5, 1.0)  # candidate weights of the hidden Markov model in the prediction
+
+
+class Candidate(Learner, Protocol):
+    """A rule that can be trained several times and evaluated."""
+
+    @property
+    def restarts(self) -> int:
+        """Return the number of trainings, of which the best is used."""
+
+    @property
+    def warm_up(self) -> int:
+        """Return the number of first rounds that wait for all workers."""
+
+    @property
+    def by(self) -> By | None:
+        """Return the option `by`: the end of a round; None: not given."""
+
+    @property
+    def alone(self) -> bool:
+        """Return True if no hidden Markov model is mixed in."""
+
+    def of(self, trained: Trained) -> CutoffRule:
+        """Return the rule with this model."""
+
+    def unwatched(self) -> "Candidate":
+        """Return the rule without its fallback."""
+
+
+def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Trained:
+    """Return the best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
+
+    Every training runs in closed loop on the last quarter, as it will be used. If the rule gives no objective, it runs with
+    either. The training with the most gradients per second wins, and its result is stored with it.
+
+    For the variant `shared` two more choices are made in the same way. The first, unless `alone` is set, is how much weight
+    a hidden Markov model of the same rounds gets. Where regimes change at random, that model knows all that can be known,
+    and the deep model only most of it. The second is whether rounds end by a deadline alone: among many workers, a few more
+    than expected finish by then. Raises ValueError for too few rounds.
+    """
+    if len(seconds) < _FEWEST:
+        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
+    early, _ = split(seconds)
+    unwatched = rule.unwatched()
+
+    def judged(model: Trained) -> Trained:
+        return model.but(held_back=held_back(unwatched.of(model), seconds, node_of, rule.warm_up))
+
+    models = []
+    for restart in range(rule.restarts):
+        trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
+        objectives = (rule.objective,) if rule.objective else OBJECTIVES
+        models += [judged(trained.but(objective=objective)) for objective in objectives]
+    deep = max(models, key=_ratio)
+    if rule.variant != "shared":
+        return deep
+    if rule.alone:
+        return _ended(rule, deep, judged)
+    plainer = HMM().trained(early, node_of)
+    mixed = max((deep, *(judged(deep.beside(plainer, share)) for share in SHARES)), key=_ratio)
+    return _ended(rule, mixed, judged)
+
+
+def _ended(rule: Candidate, model: Trained, judged: Callable[[Trained], Trained]) -> Trained:
+    """Return the better of the model and the model with deadlines alone, unless the rule's `by` is given."""
+    return model if rule.by else max((model, judged(model.but(by="deadline"))), key=_ratio)
+
+
+def _ratio(model: Trained) -> float:
+    return model.about.held_back.ratio if model.about.held_back else 0.0
+
+
+def _part(progress: Progress, number: int, of: int) -> Progress:
+    """Return the progress callback of one of several parts."""
+    return lambda share: progress((number + share) / of)

@@ -1,4 +1,19 @@
-"""CHOCO-SGD: gossip with compressed changes of models [Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2].
+"""Synchronous gossip: D-PSGD, SGP and CHOCO-SGD.
+
+D-PSGD: workers average with their neighbours [Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1].
+
+Example: a worker at 1, whose only neighbour is at 3; it averages, then steps with its gradient of 2 at rate 0.5:
+    >>> import fred
+    >>> import jax.numpy as jnp
+    >>> server = fred.Server(learning_rate=0.5)
+    >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+    >>> state = server.synchronize(state, {"w": jnp.array([3.0])}, keep=0.5, weight=0.5)
+    >>> server.apply_update(state, {"w": jnp.array([2.0])}, timestamp=0, worker=0).params["w"].tolist()
+    [1.0]
+
+Stochastic gradient push [Assran, Loizou, Ballas, Rabbat 2019, arXiv:1811.10792, algorithm 1].
+
+CHOCO-SGD: gossip with compressed changes of models [Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2].
 
 Example: a ring of four workers at 1 kB/s; changes of 2.6 kB without codec, and with 16 bits per number.
     >>> import fred
@@ -25,13 +40,68 @@ from fred.base.later import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.one_of import OneOf
+from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State
-from fred.protocols.gossip import check_undirected, graphs_of, weights_of
-from fred.protocols.inbox import Inbox
+from fred.protocols.gossip import Inbox, Ring, Topology, check_undirected, graphs_of, weights_of
 from fred.protocols.protocol import Protocol
-from fred.protocols.topology import Ring, Topology
 from fred.schedule.layout import Layout
 from fred.timing.simulation import Process, Simulation
+
+
+class DPSGD(Server):
+    """Decentralized SGD: each worker averages its model with its neighbours', and steps with its own gradient."""
+
+    name = "d-psgd"
+    family = Family.AVERAGED
+    rule = """\
+w_i <- w_i - step(g_i)
+w_i <- sum over j of W_ij w_j    (W: the protocol's weights, not 0 for neighbours and itself)"""
+    protocol = "gossip"
+    protocol_options = {"order": "mix-first"}
+
+
+class SGP(Server):
+    """Stochastic gradient push: push-sum gossip of models x and weights w; each worker steps x with its gradient at x / w.
+
+    Weight decay applies to z = x / w as well, because it is part of the loss.
+
+    Sending half of x and w away leaves z unchanged; with w = 1/2, a step of x by 1 moves z by 2:
+
+        >>> from fred.systems.decentralized import SGP
+        >>> import jax.numpy as jnp
+        >>> sgp = SGP(learning_rate=1.0)
+        >>> state = sgp.init({"bias": jnp.array([4.0])}, workers=2)
+        >>> half = {"x": {"bias": jnp.array([2.0])}, "w": jnp.float32(0.5)}
+        >>> sgp.model(half)["bias"].tolist()
+        [4.0]
+        >>> after = sgp.apply_update(state.replace(params=half), {"bias": jnp.array([1.0])}, timestamp=0, worker=0)
+        >>> after.params["x"]["bias"].tolist(), sgp.evaluated(after)["bias"].tolist()
+        ([1.0], [2.0])
+    """
+
+    name = "sgp"
+    family = Family.AVERAGED
+    rule = """\
+x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
+x_i <- sum over j of P_ij x_j
+w_i <- sum over j of P_ij w_j"""
+    protocol = "gossip"
+
+    divisible: ClassVar[bool] = False
+
+    def init(self, params: Params, /, workers: int) -> State:
+        """Return the state of one of `workers` before its first update: x is `params`, and w = 1."""
+        state = super().init(params, workers)
+        return state.replace(params={"x": params, "w": jnp.float32(1.0)})
+
+    def model(self, params: Params, /) -> Params:
+        """Return z = x / w, of `params` {"x": like the model, "w": []}."""
+        return jax.tree.map(lambda x: x / params["w"], params["x"])
+
+    def apply_update(self, state: State, grads: Params, /, timestamp: Scalar, worker: Scalar) -> State:
+        """Step x with `grads`, like the model, which were computed at z; w stays as it is."""
+        stepped = self.step(state.replace(params=state.params["x"]), grads, model=self.model(state.params))
+        return stepped.replace(params={"x": stepped.params, "w": state.params["w"]})
 
 
 class ChocoSGD(Server):
@@ -39,7 +109,7 @@ class ChocoSGD(Server):
 
     Each worker has a public copy of its model, the sum of all changes it has sent, which its neighbours store as well.
 
-        >>> from fred.systems.choco import ChocoSGD
+        >>> from fred.systems.decentralized import ChocoSGD
         >>> import jax.numpy as jnp
         >>> choco = ChocoSGD(learning_rate=0.5)
         >>> known = choco.init({"w": jnp.array([1.0])}, workers=2)

@@ -1,0 +1,308 @@
+"""Built-in models: dense, convolutional and transformer networks, and a worst-case quadratic.
+
+A convolutional network.
+
+Models of dense layers: softmax regression and the multilayer perceptron.
+
+A worst-case quadratic for comparisons of asynchronous methods [Tyurin, Richtarik 2023, arXiv:2305.12387].
+
+A small decoder-only transformer [Vaswani et al. 2017, arXiv:1706.03762], and a linear next-token model.
+"""
+
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from pydantic import Field, model_validator
+
+from fred.base.errors import FredError
+from fred.components.component import Count
+from fred.learning.keys import normal, split
+from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
+
+
+class CNN(Model):
+    """Blocks of convolution, ReLU and 2 x 2 max-pooling, then one hidden layer; for images [height, width, channels].
+
+    Kernels are stored as matrices [kernel x kernel x input maps, output maps]. Images without a channel axis have one channel:
+
+        >>> import jax
+        >>> from fred.learning.models.built_in_models import CNN
+        >>> cnn = CNN(channels=(4, 8), hidden=16)
+        >>> params = jax.eval_shape(lambda key: cnn.init(key, (8, 8), 10), jax.random.key(0))
+        >>> {name: layer["weights"].shape for name, layer in params.items()}
+        {'convolution0': (9, 4), 'convolution1': (36, 8), 'hidden': (32, 16), 'outputs': (16, 10)}
+    """
+
+    channels: tuple[Width, ...] = Field(default=(8, 16), min_length=1, description="feature maps of each convolution")
+    kernel: int = Field(default=3, ge=1, le=31, description="side of the square kernels; borders are padded with zeros")
+    hidden: Width = Field(default=32, description="width of the fully connected layer")
+    initialisation: Initialisation = Field(default="he_normal", description="distribution of the initial weights")
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        """Return initial parameters. Raises FredError for inputs that are not images, or too small for the convolutions.
+
+        Args:
+            key: a JAX random key.
+            input_shape: [height, width] or [height, width, channels], pixels.
+            outputs: number of classes, or of values.
+        """
+        if len(input_shape) not in (2, 3):
+            raise FredError(f"model `cnn` needs images, [height, width(, channels)]; the data's inputs are {list(input_shape)}")
+        if min(input_shape[:2]) < 2 ** len(self.channels):
+            raise FredError(
+                f"model `cnn`: each of {len(self.channels)} `channels` halves the image, of which nothing would be left "
+                f"({input_shape[0]} x {input_shape[1]} pixels); use fewer"
+            )
+        height, width, depth = input_shape if len(input_shape) == 3 else (*input_shape, 1)
+        draw = initialiser(self.initialisation)
+        params = {}
+        for i, maps in enumerate(self.channels):
+            key, own = split(key)
+            weights = draw(own, (self.kernel**2 * depth, maps))
+            params[f"convolution{i}"] = {"weights": weights, "biases": np.zeros(maps, np.float32)}
+            height, width, depth = height // 2, width // 2, maps
+        for name, sizes in (("hidden", (height * width * depth, self.hidden)), ("outputs", (self.hidden, outputs))):
+            key, own = split(key)
+            params[name] = {"weights": draw(own, sizes), "biases": np.zeros(sizes[1], np.float32)}
+        return jax.device_put(params)
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        x = inputs if inputs.ndim == 4 else inputs[..., None]
+        for i in range(len(self.channels)):
+            layer = params[f"convolution{i}"]
+            kernel = layer["weights"].reshape(self.kernel, self.kernel, x.shape[-1], -1)
+            x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            x = _max_pool(jax.nn.relu(x + layer["biases"]))
+        x = x.reshape(len(x), -1)
+        x = jax.nn.relu(x @ params["hidden"]["weights"] + params["hidden"]["biases"])
+        return x @ params["outputs"]["weights"] + params["outputs"]["biases"]
+
+
+def _max_pool(x: jax.Array) -> jax.Array:
+    """Return the maximum of each 2 x 2 square; an odd last row or column is dropped."""
+    batch, height, width, channels = x.shape
+    x = x[:, : height // 2 * 2, : width // 2 * 2]
+    return x.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+class SoftmaxRegression(Model):
+    """One linear layer; all parameters start at 0 (the loss is convex).
+
+    Inputs of any shape are flattened:
+
+        >>> import jax
+        >>> from fred.learning.models.built_in_models import SoftmaxRegression
+        >>> model = SoftmaxRegression()
+        >>> params = model.init(jax.random.key(0), (8, 8), 10)
+        >>> {name: array.shape for name, array in params.items()}
+        {'biases': (10,), 'weights': (64, 10)}
+        >>> model.apply(params, jax.numpy.ones((3, 8, 8))).shape
+        (3, 10)
+    """
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        weights, biases = np.zeros((math.prod(input_shape), outputs), np.float32), np.zeros(outputs, np.float32)
+        return jax.device_put({"weights": weights, "biases": biases})
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        return inputs.reshape(len(inputs), -1) @ params["weights"] + params["biases"]
+
+
+class MLP(Model):
+    """Fully connected layers; biases start at 0.
+
+    The parameters of layer i are stored as `layer{i}`. The last layer has no activation:
+
+        >>> import jax
+        >>> from fred.learning.models.built_in_models import MLP
+        >>> params = jax.eval_shape(lambda key: MLP(hidden=(16,)).init(key, (8, 8), 10), jax.random.key(0))
+        >>> {name: layer["weights"].shape for name, layer in params.items()}
+        {'layer0': (64, 16), 'layer1': (16, 10)}
+    """
+
+    hidden: tuple[Width, ...] = Field(default=(32,), description="width of each hidden layer")
+    activation: Literal["relu", "tanh", "sigmoid", "gelu"] = Field(
+        default="relu", description="activation of the hidden layers"
+    )
+    initialisation: Initialisation = Field(default="he_normal", description="distribution of the initial weights")
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        widths = (math.prod(input_shape), *self.hidden, outputs)
+        draw = initialiser(self.initialisation)
+        keys = split(key, len(widths) - 1)
+        params = {
+            f"layer{i}": {"weights": draw(keys[i], (widths[i], widths[i + 1])), "biases": np.zeros(widths[i + 1], np.float32)}
+            for i in range(len(widths) - 1)
+        }
+        return jax.device_put(params)
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        activation = jnp.tanh if self.activation == "tanh" else getattr(jax.nn, self.activation)
+        x = inputs.reshape(len(inputs), -1)
+        for i in range(len(params)):
+            x = x @ params[f"layer{i}"]["weights"] + params[f"layer{i}"]["biases"]
+            if i < len(params) - 1:
+                x = activation(x)
+        return x
+
+
+class Quadratic(Model):
+    """The quadratic (x - x*)' A (x - x*) / 2 with A = tridiag(-1, 2, -1) / 4, from x = sqrt(d) e_1, plus gradient noise.
+
+    Here x* solves A x* = -e_1 / 4, and the function is L-smooth with L < 1. There are two outputs. The first is the value plus
+    the inner product of the input z and x, so that z is added to the gradient; a z of one number is added to all coordinates.
+    The second is the squared norm of the gradient without noise. Use it with `loss: value` and the data `noise`.
+
+        >>> import jax
+        >>> from fred.learning.models.built_in_models import Quadratic
+        >>> model = Quadratic(dimension=3)
+        >>> params = model.init(jax.random.key(0), (1,), 2)
+        >>> [round(float(x), 4) for x in params["x"]]
+        [1.7321, 0.0, 0.0]
+        >>> at_the_minimum = {"x": jax.numpy.array([-0.75, -0.5, -0.25])}
+        >>> model.apply(at_the_minimum, jax.numpy.zeros((1, 1))).tolist()
+        [[0.0, 0.0]]
+    """
+
+    dimension: Count = Field(default=1729, description="d: number of parameters", examples=[32])
+    start: float | None = Field(
+        default=None, description="initial value of the first parameter; the others are 0; absent: sqrt(d)"
+    )
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        start = math.sqrt(self.dimension) if self.start is None else self.start
+        return {"x": jax.device_put(np.array([start, *[0] * (self.dimension - 1)], np.float32))}
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        if inputs[0].size not in (1, self.dimension):
+            raise FredError(
+                f"model `quadratic` of dimension {self.dimension} has inputs of {inputs[0].size} numbers; expected 1, which is "
+                f"added to all coordinates, or {self.dimension}: set `features` of the data `noise`"
+            )
+        away = params["x"] + jnp.arange(self.dimension, 0, -1, dtype=jnp.float32) / (self.dimension + 1)
+        steps = jnp.diff(away, prepend=0.0, append=0.0)
+        value, gradient = jnp.square(steps).sum() / 8, -jnp.diff(steps) / 4
+        noise = (inputs.reshape(len(inputs), -1) * params["x"]).sum(-1)
+        length = jnp.full(len(inputs), jax.lax.stop_gradient(jnp.square(gradient).sum()))
+        return jnp.stack((value + noise, length), axis=-1)
+
+
+_HIDDEN = -1e30  # score of masked tokens
+_TINY = 1e-5  # added to variances
+
+
+class Transformer(Model):
+    """A decoder-only transformer: layers of causal self-attention and a perceptron predict each next token.
+
+    Layers are pre-normalised, positions are learned, and perceptrons are four times as wide as the layer. Initial matrices are
+    normal with standard deviation 1 / sqrt(number of inputs), divided by sqrt(2 x layers) for the last matrix of each part. The
+    output weights start at 0.
+
+    Inputs are token numbers [batch, context]; outputs are scores [batch, context, tokens]:
+
+        >>> import jax
+        >>> from fred.learning.models.built_in_models import Transformer
+        >>> model = Transformer(layers=1, width=8, heads=2)
+        >>> params = model.init(jax.random.key(0), (6,), 10)
+        >>> sorted(params), params["layer0"]["attention"].shape
+        (['embedding', 'layer0', 'output'], (8, 24))
+        >>> model.apply(params, jax.numpy.zeros((3, 6))).shape
+        (3, 6, 10)
+    """
+
+    layers: Count = Field(default=2, description="number of layers, of attention and a perceptron each")
+    width: Width = Field(default=64, description="numbers that represent a token")
+    heads: Count = Field(default=4, description="attention heads; the width must be a multiple of them")
+    activation: Literal["gelu", "relu"] = Field(default="gelu", description="activation of the perceptrons")
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "Transformer":
+        if self.width % self.heads:
+            raise ValueError(f"`width` ({self.width}) must be a multiple of `heads` ({self.heads})")
+        return self
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        context = math.prod(input_shape)
+        tokens, places, *keys = split(key, 2 + self.layers)
+        params = {
+            "embedding": {
+                "tokens": normal(tokens, (outputs, self.width)),
+                "places": 0.1 * normal(places, (context, self.width)),
+            },
+            **{f"layer{number}": self._layer(own) for number, own in enumerate(keys)},
+            "output": {
+                "scale": np.ones(self.width, np.float32),
+                "weights": np.zeros((self.width, outputs), np.float32),
+                "biases": np.zeros(outputs, np.float32),
+            },
+        }
+        return jax.device_put(params)
+
+    def _layer(self, key: jax.Array) -> dict[str, jax.Array]:
+        width, least = self.width, 1 / math.sqrt(2 * self.layers)
+        shapes = {
+            "attention": ((width, 3 * width), 1.0),
+            "joining": ((width, width), least),
+            "widening": ((width, 4 * width), 1.0),
+            "narrowing": ((4 * width, width), least),
+        }
+        keys = split(key, len(shapes))
+        drawn = {
+            name: share * normal(own, shape) / math.sqrt(shape[0])
+            for own, (name, (shape, share)) in zip(keys, shapes.items(), strict=True)
+        }
+        scales = {name: np.ones(width, np.float32) for name in ("attention_scale", "perceptron_scale")}
+        biases = {"widening_biases": np.zeros(4 * width, np.float32), "narrowing_biases": np.zeros(width, np.float32)}
+        return drawn | scales | biases
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        tokens = inputs.reshape(len(inputs), -1)
+        table = params["embedding"]["tokens"]
+        x = jax.nn.one_hot(tokens, len(table)) @ table + params["embedding"]["places"]
+        for number in range(self.layers):
+            own = params[f"layer{number}"]
+            x = x + self._attention(own, _normalised(x, own["attention_scale"]))
+            x = x + self._perceptron(own, _normalised(x, own["perceptron_scale"]))
+        last = params["output"]
+        return _normalised(x, last["scale"]) @ last["weights"] + last["biases"]
+
+    def _attention(self, own: Params, x: jax.Array) -> jax.Array:
+        """Return the output of causal self-attention: each token attends to itself and to earlier tokens."""
+        batch, context, width = x.shape
+        three = (x @ own["attention"]).reshape(batch, context, 3, self.heads, width // self.heads)
+        asked, known, told = (three[:, :, which].swapaxes(1, 2) for which in range(3))  # [batch, heads, context, part]
+        scores = asked @ known.swapaxes(-1, -2) / math.sqrt(width // self.heads)
+        seen = jnp.tril(jnp.ones((context, context), bool))
+        shares = jax.nn.softmax(jnp.where(seen, scores, _HIDDEN), axis=-1)
+        return (shares @ told).swapaxes(1, 2).reshape(batch, context, width) @ own["joining"]
+
+    def _perceptron(self, own: Params, x: jax.Array) -> jax.Array:
+        wide = getattr(jax.nn, self.activation)(x @ own["widening"] + own["widening_biases"])
+        return wide @ own["narrowing"] + own["narrowing_biases"]
+
+
+def _normalised(x: jax.Array, scale: jax.Array) -> jax.Array:
+    """Normalise to mean 0 and variance 1 over the last axis, and multiply by the scale."""
+    centred = x - x.mean(-1, keepdims=True)
+    return scale * centred * jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + _TINY)
+
+
+class TokenScores(Model):
+    """A linear next-token model: a table of scores of each token after each other, which starts at 0.
+
+    >>> import jax
+    >>> from fred.learning.models.built_in_models import TokenScores
+    >>> params = TokenScores().init(jax.random.key(0), (6,), 10)
+    >>> params["weights"].shape, TokenScores().apply(params, jax.numpy.zeros((3, 6))).shape
+    ((10, 10), (3, 6, 10))
+    """
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        return {"weights": jax.device_put(np.zeros((outputs, outputs), np.float32))}
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        return jax.nn.one_hot(inputs.reshape(len(inputs), -1), len(params["weights"])) @ params["weights"]

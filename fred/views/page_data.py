@@ -1,0 +1,396 @@
+"""The data of the HTML report: curves, the replay of workers, and histograms of staleness.
+
+The data for the curves of the HTML report: for each run the mean over the seeds and their range, along each axis.
+
+The data for the replay of the HTML report: workers' activities in a window of each timing, updates and staleness.
+
+Histograms of staleness: their bars and their scales, for figures and for the page of a result.
+
+The histograms of staleness in the HTML report, as SVG.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.base.words import briefly
+from fred.cluster.durations import NANOSECONDS
+from fred.outcomes import staleness, sweeps
+from fred.outcomes.absences import first_absence
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.shared_timings import staleness_counts
+from fred.outcomes.spans import spans
+from fred.outcomes.tables import Tables
+from fred.schedule.schedule import Ints, Schedule, Verb
+from fred.views.table import NONE
+from fred.views.view import COLOURS
+
+AXES = {
+    "virtual_seconds": "virtual time, s",
+    "updates": "updates",
+    "gradients": "gradients",
+    "tokens": "tokens",
+    "megabytes": "sent, MB",
+    "cost": "cost",
+    "energy_kwh": "energy, kWh",
+}
+_QUANTITIES = {
+    "error": "error",
+    "loss": "loss",
+    "perplexity": "perplexity",
+    "gradient_norm": "norm of the gradient",
+    "replicas_error": "replicas' error",
+    "replicas_loss": "replicas' loss",
+    "disagreement": "disagreement of workers' models",
+}
+_COUNTED = {"gradients": "gradients", "updates": "updates"}  # quantities of runs without a task
+_NUMBERS = 60_000  # numbers on the page, of about seven letters each
+_MOST, _FEWEST = 160, 12  # points of a curve
+_RUNS, _LINES = 48, 24  # largest numbers of runs, and of lines of a sweep
+
+
+def curves(tables: Tables) -> dict[str, Any]:
+    """Return the axes and quantities with their labels, and the points of each run along each axis.
+
+    The points are x, and for each quantity its mean, least and largest value over the seeds. A curve ends where the first of
+    its seeds ends. If there are many runs or evaluations, evenly spaced points are taken.
+
+    Args:
+        tables: the tables of the runs; only the first 48 runs are drawn.
+    """
+    frames: dict[str, list[pd.DataFrame]] = {}
+    sent: dict[str, NDArray[np.float64]] = {}  # by timing
+    names = list(dict.fromkeys(each.name for each in tables.outcomes))
+    for each in (outcome for outcome in tables.outcomes if outcome.name in names[:_RUNS]):
+        if each.schedule_digest not in sent:
+            sent[each.schedule_digest] = megabytes(each.schedule)
+        metrics, known = each.metrics, sent[each.schedule_digest]
+        at = np.clip(metrics["updates"].to_numpy(np.int64), 0, len(known) - 1)
+        frames.setdefault(each.name, []).append(metrics.assign(megabytes=known[at]))
+    everything = [frame for own in frames.values() for frame in own]
+    axes = {name: label for name, label in AXES.items() if any(_varies(frame, name) for frame in everything)}
+    learned = {name: label for name, label in _QUANTITIES.items() if any(_varies(frame, name) for frame in everything)}
+    quantities = learned or _COUNTED
+    number = int(np.clip(_NUMBERS / max(1, len(frames) * len(axes) * (1 + 3 * len(quantities))), _FEWEST, _MOST))
+    drawn = {
+        name: {axis: _curve(own, axis, list(quantities), number) for axis in axes if all(_varies(each, axis) for each in own)}
+        for name, own in frames.items()
+    }
+    return {"axes": axes, "quantities": quantities, "runs": drawn, "points": number, "of": len(names)}
+
+
+def megabytes(schedule: Schedule) -> NDArray[np.float64]:
+    """Return the total traffic at the time of each update, MB, [updates + 1]; the first entry, 0, is before any update.
+
+    Args:
+        schedule: the schedule of any run; if parameters are in blocks, an update is complete when all blocks are updated.
+    """
+    sent = np.cumsum(schedule["bytes"].astype(np.float64)) / 1e6
+    return np.concatenate(([0.0], sent[schedule.ledger.every_update[schedule.blocks - 1 :: schedule.blocks]]))
+
+
+def _varies(frame: pd.DataFrame, name: str) -> bool:
+    if name not in frame:
+        return False
+    known = frame[name].to_numpy(np.float64)
+    return bool(np.isfinite(known).any() and (name in _QUANTITIES or np.nanmax(known) > 0))
+
+
+def _curve(seeds: Sequence[pd.DataFrame], axis: str, quantities: list[str], number: int) -> dict[str, Any]:
+    """Return the mean, least and largest value over the seeds, at points where some seed was evaluated."""
+    reach = min(float(own[axis].max()) for own in seeds)
+    known = np.unique(np.concatenate([own[axis].to_numpy(np.float64) for own in seeds]))
+    known = known[known <= reach]
+    x = known[np.unique(np.linspace(0, len(known) - 1, number).round().astype(int))]
+    curve: dict[str, Any] = {"x": numbers(x)}
+    for quantity in quantities:
+        own = [each for each in seeds if quantity in each]
+        if len(own) < len(seeds):
+            continue
+        values = np.stack([_at(x, each, axis, quantity) for each in own])
+        curve[quantity] = [numbers(part) for part in (values.mean(axis=0), values.min(axis=0), values.max(axis=0))]
+        if len(own) == 1:
+            curve[quantity] = curve[quantity][:1]
+    return curve
+
+
+def _at(x: NDArray[np.float64], own: pd.DataFrame, axis: str, quantity: str) -> NDArray[np.float64]:
+    """Interpolate a quantity at `x` between its evaluations; if several are at one point, the last counts."""
+    last = own[~own[axis].duplicated(keep="last")]
+    with np.errstate(invalid="ignore"):
+        return np.interp(x, last[axis].to_numpy(np.float64), last[quantity].to_numpy(np.float64))
+
+
+def numbers(values: NDArray[np.float64]) -> list[float | int | None]:
+    """Return numbers for JSON: rounded to five digits (six from 10,000 on), and None for those that are not finite.
+    >>> numbers(np.array([0.1234567, 40.0, np.inf]))
+    [0.12346, 40, None]
+    """
+    rounded = [
+        float(f"{value:.6g}" if abs(value) >= 10_000 else f"{value:.5g}") if np.isfinite(value) else None for value in values
+    ]
+    return [int(value) if value is not None and value.is_integer() and abs(value) < 2**53 else value for value in rounded]
+
+
+def sweep(tables: Tables) -> dict[str, Any] | None:
+    """Return the criterion at every point against the numeric setting with the most values.
+
+    Return None if there is no sweep, or no numeric setting in it. There is one line for each run and combination of the other
+    settings, and at most 24 lines.
+
+    Args:
+        tables: the tables of the runs.
+    """
+    if not tables.swept:
+        return None
+    points = tables.sweep
+    keys = sweeps.keys_of(points)
+    numeric = {key: points[key].nunique() for key in keys if pd.api.types.is_numeric_dtype(points[key])}
+    if not numeric or max(numeric.values()) < 2:
+        return None
+    along = max(numeric, key=lambda key: numeric[key])
+    others = ["run", *(key for key in keys if key != along)]
+    lines = {}
+    for values, own in points.dropna(subset=[along]).groupby(others, sort=False, dropna=False):
+        settings = zip(others[1:], sweeps.said(values[1:]), strict=True)
+        words = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in settings if value != NONE]
+        found = own.sort_values(along)
+        bands = [numbers(found[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]
+        x = numbers(found[along].to_numpy(np.float64))
+        lines[", ".join([str(values[0]), *words])] = {"value": {"x": x, "criterion": bands}}
+    swept = np.unique(points[along].dropna().to_numpy(np.float64))
+    return {
+        "axes": {"value": along},
+        "quantities": {"criterion": tables.scenario.criterion.column.replace("_", " ")},
+        "runs": dict(list(lines.items())[:_LINES]),
+        "points": 0,
+        "geometric": bool(len(swept) > 2 and swept[0] > 0 and swept[-1] > 20 * swept[0]),
+    }
+
+
+_TIMINGS, _WORKERS = 8, 32  # largest numbers drawn
+_SPANS = 12_000  # spans on the page, in all timings together
+_TICKS = 250_000  # time steps in a window
+_BEFORE = 1 / 3  # share of the window before the first fault, if the window does not start at 0
+
+
+def replays(tables: Tables) -> list[dict[str, Any]]:
+    """Return a replay of each different timing with a clock, for the first seed.
+
+    A replay has the spans of the first workers, the updates, and the staleness of gradients, in a window from the start of the
+    run or from shortly before the first fault. It says which part of its run it shows. There are at most eight timings, 32
+    workers in each, and 12,000 spans in all.
+
+    Args:
+        tables: the tables of the runs.
+    """
+    sharing: dict[str, list[Outcome]] = {}
+    for each in tables.outcomes:
+        if each.has_clock and each.seed == tables.scenario.reported_seeds[0]:
+            sharing.setdefault(each.schedule_digest, []).append(each)
+    taken = list(sharing.values())[:_TIMINGS]
+    most = _SPANS // max(1, len(taken))
+    return [_replay(own[0].schedule, [each.name for each in own], own[0].seed, most) for own in taken]
+
+
+def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[str, Any]:
+    account = spans(schedule, _WORKERS)
+    begin, end = window(schedule, account, most)
+    seen = account[(account["end_ns"] > begin) & (account["begin_ns"] < end)].head(2 * most)
+    scale = _TICKS / max(1, end - begin)
+
+    def ticks(times: Any) -> list[int]:
+        return [round(value) for value in (np.asarray(times).clip(begin, end) - begin) * scale]
+
+    uses = schedule.rows(Verb.PUSH, Verb.ADD)
+    times, stale = schedule["time_ns"][uses], staleness.of_gradients(schedule)
+    updates = schedule["time_ns"][schedule.ledger.every_update]
+    shown = np.flatnonzero((times >= begin) & (times <= end))
+    made = updates[(updates >= begin) & (updates <= end)]
+    thin_uses, thin_updates = (max(1, -(-len(which) // most)) for which in (shown, made))
+    return {
+        "runs": names,
+        "seed": seed,
+        "workers": min(_WORKERS, schedule.workers),
+        "of": schedule.workers,
+        "begin": begin / NANOSECONDS,
+        "end": end / NANOSECONDS,
+        "until": schedule.end_ns / NANOSECONDS,
+        "ticks": _TICKS,
+        "spans": [seen["worker"].tolist(), ticks(seen["begin_ns"]), ticks(seen["end_ns"]), seen["kind"].cat.codes.tolist()],
+        "updates": ticks(made[::thin_updates]),
+        "before": int((updates < begin).sum()),
+        "thin": thin_updates,
+        "uses": [
+            ticks(times[shown[::thin_uses]]),
+            schedule["worker"][uses[shown[::thin_uses]]].tolist(),
+            stale[shown[::thin_uses]].tolist(),
+        ],
+    }
+
+
+def window(schedule: Schedule, account: pd.DataFrame, most: int) -> tuple[int, int]:
+    """Return the begin and end of a replay, ns. It is as long as the first `most` spans of the run.
+
+    It starts at 0, or shortly before the first fault if that comes after the first window.
+
+    Args:
+        schedule: the schedule of a run with a clock.
+        account: the spans of its workers.
+        most: largest number of spans.
+    """
+    ends = np.sort(account["begin_ns"].to_numpy())
+    length = int(ends[most]) if len(ends) > most else schedule.end_ns
+    length = max(1, length)
+    absence = first_absence(schedule, range(_WORKERS))
+    first = absence[0] if absence and absence[0] < schedule.end_ns else 0
+    if first <= length:
+        return 0, length
+    begin = first - int(_BEFORE * length)
+    return begin, min(begin + length, schedule.end_ns)
+
+
+_BINS = 60
+_APART = 6  # scales are common unless the largest value of one histogram is more than 6 times that of another
+_SHORTEST = 4  # updates; an axis is at least this long
+
+
+class Histogram(NamedTuple):
+    """A histogram of staleness, and where its axes end.
+
+    Args:
+        heights: height of each bar, % of the gradients.
+        edges: edges of the bars, updates [bars + 1].
+        mean: mean staleness, updates.
+        largest: largest staleness, updates.
+        right: largest staleness on the axis, updates.
+        top: largest height on the axis, %.
+    """
+
+    heights: NDArray[np.float64]
+    edges: NDArray[np.float64]
+    mean: float
+    largest: int
+    right: float
+    top: float
+
+    @property
+    def said(self) -> str:
+        """Return the mean and the largest staleness, and how many updates a bar stands for if there are several."""
+        width = round(float(self.edges[1] - self.edges[0]))
+        bars = f", {width} updates a bar" if width > 1 else ""
+        return f"mean {self.mean:.1f}, max {self.largest:,}{bars}"
+
+
+def histograms(counts: Sequence[NDArray[np.int64]]) -> list[Histogram]:
+    """Return histograms to show next to each other, with at most sixty bars each.
+
+    All have the same axes, unless the largest value of one is more than six times that of another.
+
+    Args:
+        counts: for each histogram the number of gradients of each staleness, from 0 to the largest, updates [largest + 1]; at
+            least one gradient.
+
+    >>> (drawn,) = histograms([np.array([1, 3])])
+    >>> drawn.heights.tolist(), drawn.said
+    ([25.0, 75.0], 'mean 0.8, max 1')
+    """
+    rights = [max(end, _SHORTEST) for end in _common([len(own) - 1 for own in counts])]
+    bars = [_bars(own, max(1, -(-int(right + 1) // _BINS))) for own, right in zip(counts, rights, strict=True)]
+    tops = _common([float(heights.max()) for heights, _ in bars])
+    return [
+        Histogram(*drawn, float(np.average(np.arange(len(own)), weights=own)), len(own) - 1, right, top)
+        for own, drawn, right, top in zip(counts, bars, rights, tops, strict=True)
+    ]
+
+
+def _bars(counts: NDArray[np.int64], width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the heights, %, and the edges of bars of this width, updates."""
+    heights: NDArray[np.float64] = np.add.reduceat(100 * counts / counts.sum(), np.arange(0, len(counts), width))
+    return heights, width * np.arange(len(heights) + 1, dtype=np.float64) - 0.5
+
+
+def _common(values: Sequence[float]) -> list[float]:
+    """Return the end of each panel's axis: the largest of all values, unless that would hide the smallest."""
+    return list(values) if max(values) > _APART * min(values) else [max(values)] * len(values)
+
+
+_MOST_HISTOGRAMS = 12  # largest number of histograms
+_NAMES = 3  # largest number of runs that are named together
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360, 140, 46, 6, 8, 38  # units of the drawing
+_HISTOGRAM_TICKS = 4
+
+
+def of_gradients(tables: Tables) -> str:
+    """Return a histogram for each timing with stale gradients, all seeds together. Other runs are only named.
+
+    Args:
+        tables: the tables of the runs; of a sweep, only the best points are drawn.
+    """
+    tables = tables.with_its_best()
+    runs = list(dict.fromkeys(each.name for each in tables.outcomes))
+    counts = staleness_counts(tables.outcomes)
+    stale = {names: own for names, own in counts.items() if len(own) > 1}
+    shown = list(stale)[:_MOST_HISTOGRAMS]
+    drawn = zip(shown, histograms([stale[names] for names in shown]), strict=True) if shown else ()
+    figures = "".join(_figure(names, own, COLOURS[runs.index(names[0]) % len(COLOURS)]) for names, own in drawn)
+    return f'<div class="histograms">{figures}</div><p class="note">{escape(" ".join(_notes(counts, len(stale))))}</p>'
+
+
+def _notes(counts: Mapping[tuple[str, ...], Ints], stale: int) -> Iterator[str]:
+    """Yield the notes below the histograms; `stale` is the number of timings with stale gradients."""
+    if stale:
+        yield "Updates between the read of the parameters and the use of the gradient; all used gradients, all seeds together."
+    for what, size in (("Staleness 0 throughout", 1), ("No gradient was used", 0)):
+        names = [name for names, own in counts.items() if len(own) == size for name in names]
+        if names:
+            yield f"{what}: {briefly(names, _NAMES)}."
+    if stale > _MOST_HISTOGRAMS:
+        yield f"{stale - _MOST_HISTOGRAMS} more timings are not drawn."
+
+
+def _figure(names: Sequence[str], own: Histogram, colour: str) -> str:
+    """Return one histogram with its caption."""
+    base, right, shapes = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, list[str]()
+    for tick in _ticks(own.top):
+        y = _up(tick, own.top)
+        shapes.append(f'<path d="M{_LEFT} {y:.1f}H{right}" class="grid"/>')
+        shapes.append(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{tick:g} %</text>')
+    corners = "".join(
+        f"V{_up(height, own.top):.1f}H{_along(edge, own.right):.1f}"
+        for height, edge in zip(own.heights, own.edges[1:], strict=True)
+    )
+    shapes.append(
+        f'<path d="M{_LEFT} {base}{corners}V{base}Z" fill="{colour}"/><path d="M{_LEFT} {base}H{right}" class="axis"/>'
+    )
+    for tick in (tick for tick in _ticks(own.right) if tick == int(tick)):
+        shapes.append(f'<text x="{_along(tick, own.right):.1f}" y="{base + 14}" text-anchor="middle">{tick:,g}</text>')
+    shapes.append(f'<text x="{(_LEFT + right) / 2:g}" y="{_HEIGHT - 6}" text-anchor="middle">staleness, updates</text>')
+    svg = (
+        f'<svg class="histogram" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="staleness: {own.said}">'
+        f"{''.join(shapes)}</svg>"
+    )
+    return f"<figure><figcaption>{escape(briefly(names, _NAMES))}: {own.said}</figcaption>{svg}</figure>"
+
+
+def _along(value: float, end: float) -> float:
+    """Return the horizontal place of a staleness on an axis up to `end`."""
+    return _LEFT + (value + 0.5) / (end + 1) * (_WIDTH - _RIGHT - _LEFT)
+
+
+def _up(value: float, end: float) -> float:
+    """Return the vertical place of a percentage on an axis up to `end`."""
+    return _HEIGHT - _BOTTOM - value / end * (_HEIGHT - _BOTTOM - _TOP)
+
+
+def _ticks(end: float) -> list[float]:
+    """Return round numbers from 0 to `end`, at most five."""
+    least = end / _HISTOGRAM_TICKS
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(each * power for each in (1, 2, 5, 10) if each * power >= least)
+    return [round(tick, 6) for tick in np.arange(0, end + step / 1000, step).tolist()]
