@@ -105,11 +105,11 @@ class ClientRounds(Protocol):
         return "`normalized: true`" if self.normalized else ""
 
     def check(self, cluster: Cluster) -> None:
-        wanted = self.clients or cluster.size
-        if wanted + self.spare > cluster.size:
-            raise ValueError(f"a round samples {wanted + self.spare} clients (`clients` + `spare`), of {cluster.size} workers")
-        if self.minimum > wanted:
-            raise ValueError(f"`minimum` ({self.minimum}) must be at most the number of `clients` ({wanted})")
+        clients = self.clients or cluster.size
+        if clients + self.spare > cluster.size:
+            raise ValueError(f"a round samples {clients + self.spare} clients (`clients` + `spare`), of {cluster.size} workers")
+        if self.minimum > clients:
+            raise ValueError(f"`minimum` ({self.minimum}) must be at most the number of `clients` ({clients})")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.clients()
@@ -126,13 +126,13 @@ def relative(measure: str, sim: Simulation) -> np.ndarray:
         measure: `size`, `speed`, `equal` or `uniform`.
         sim: the run.
     """
-    found: Sequence[float] = ()
+    values: Sequence[float] = ()
     if measure == "size":
-        found = sim.sizes.examples
+        values = sim.sizes.examples
     elif measure == "speed":
-        found = sim.cluster.worker_rates()
-    own = np.array(found or [1.0] * sim.workers)
-    return own / own.mean()
+        values = sim.cluster.worker_rates()
+    measured = np.array(values or [1.0] * sim.workers)
+    return measured / measured.mean()
 
 
 class _Rounds:
@@ -160,7 +160,7 @@ class _Rounds:
                 self._work[worker] = sim.process(self._turn(current, worker))
             if self._protocol.deadline is not None:
                 sim.later(round(self._protocol.deadline * NANOSECONDS), current.fall_due)
-            yield from sim.wait("the server", current.over, f"{current.needed} clients of round {number}")
+            yield from sim.wait("the server", current.ended, f"{current.quorum} clients of round {number}")
             if self._protocol.late == "interrupt":
                 for process in self._work.values():
                     process.interrupt()
@@ -196,10 +196,10 @@ class _Rounds:
         idle = (worker for worker in range(sim.workers) if worker not in self._work)
         soonest = min((back for worker in idle if (back := sim.back(worker, sim.now)) > sim.now), default=NEVER)
         if soonest < NEVER:
-            sim.later(soonest - sim.now, self._free)
+            sim.later(soonest - sim.now, self._announce_freed)
         yield from sim.wait("the server", self._freed, f"{self._protocol.minimum} available clients")
 
-    def _free(self) -> None:
+    def _announce_freed(self) -> None:
         freed, self._freed = self._freed, self._sim.env.event()
         freed.succeed()
 
@@ -225,23 +225,23 @@ class _Rounds:
                 sim.drop(gradient, _STEPS, NOTHING)
             if message is not None:
                 sim.drop(message, _SERVER)
-        self._free()
+        self._announce_freed()
 
 
 class _Round:
     """One round: the pseudo-gradients that have arrived, until it is over."""
 
-    def __init__(self, rounds: _Rounds, needed: int):
+    def __init__(self, rounds: _Rounds, quorum: int):
         self._rounds, self._sim, self._protocol = rounds, rounds._sim, rounds._protocol
-        self.needed = needed
-        self.over = self._sim.env.event()
+        self.quorum = quorum
+        self.ended = self._sim.env.event()
         self._weights: list[float] = []
         self._shares: list[float] = []
 
     @property
     def accepts(self) -> bool:
         """Return True until the round is over."""
-        return not self.over.triggered
+        return not self.ended.triggered
 
     def add(self, message: Gradient) -> None:
         """Add a pseudo-gradient; the last one that is needed ends the round."""
@@ -249,17 +249,17 @@ class _Round:
         self._sim.add(message, _SERVER, weight=weight)
         self._weights.append(weight)
         self._shares.append(share)
-        if len(self._shares) == self.needed:
+        if len(self._shares) == self.quorum:
             self._end()
 
     def fall_due(self) -> None:
         """End the round, or let it end with its `minimum`."""
         if not self.accepts:
             return
-        self.needed = max(len(self._shares), min(self.needed, self._protocol.minimum))
-        if len(self._shares) == self.needed:
+        self.quorum = max(len(self._shares), min(self.quorum, self._protocol.minimum))
+        if len(self._shares) == self.quorum:
             self._end()
 
     def _end(self) -> None:
         self._rounds.close(self._weights, self._shares)
-        self.over.succeed()
+        self.ended.succeed()

@@ -16,8 +16,8 @@ from fred.schedule.schedule import What
 from fred.timing.copies import Copy
 from fred.timing.simulation import Simulation
 
-_GONE = 1 << 61  # ns: NEVER in arrays
-_AT_ONCE = 1 << 20  # messages in one array, which bounds memory
+_NEVER = 1 << 61  # ns: NEVER in arrays
+_MESSAGES_PER_ARRAY = 1 << 20  # messages in one array, which bounds memory
 
 Deliver = Callable[[int, int, Copy], None]  # number, sender, model
 
@@ -47,13 +47,13 @@ class Exchanges:
         iteration.begun[worker] = self._sim.now
         iteration.models[worker], iteration.deliver[worker] = model, deliver
         iteration.missing -= messages.within_reach[:, worker]
-        known = np.flatnonzero((iteration.missing == 0) & ~iteration.known)
-        if len(known):
-            iteration.known[known] = True
+        decided = np.flatnonzero((iteration.missing == 0) & ~iteration.known)
+        if len(decided):
+            iteration.known[decided] = True
             ends, moving = messages.ends(iteration.begun)
-            for each in known.tolist():
-                end, action = int(ends[each]), partial(self._end, each, number, iteration, int(moving[each]))
-                self._sim.later(NEVER if end >= _GONE else end - self._sim.now, action)
+            for receiver in decided.tolist():
+                end, action = int(ends[receiver]), partial(self._end, receiver, number, iteration, int(moving[receiver]))
+                self._sim.later(NEVER if end >= _NEVER else end - self._sim.now, action)
         if iteration.known.all():
             del self._iterations[number]
 
@@ -107,7 +107,7 @@ class _Messages:
         self._own = np.zeros(len(graph), np.int64)  # until the last of a worker's own parts has arrived, at full speed, ns
         np.maximum.at(self._own, sender, self._lasts)
         self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # index of each receiver's first message
-        self.senders: list[list[int]] = [own.tolist() for own in np.split(sender, self._first[1:])]
+        self.senders: list[list[int]] = [of_receiver.tolist() for of_receiver in np.split(sender, self._first[1:])]
         self._everybody = exchanges == "global"
         self.within_reach = self._reach(receiver, len(graph))
 
@@ -119,23 +119,23 @@ class _Messages:
         waits.
         """
         times = np.full_like(begun, begun.max()) if self._everybody else begun
-        begins, over = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
+        begins, ends_of_rounds = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
         for _ in range(self._rounds):
             ends = self._slowed(times) if self._slow else np.maximum.reduceat(times[self._sender] + self._lasts, self._first)
             begins.append(times)
-            over.append(ends)
+            ends_of_rounds.append(ends)
             times = ends if self._sim.faultless else self._back(ends)
-        moving, some = np.zeros_like(begun), max(1, _AT_ONCE // len(self._sender))
-        for first in range(0, self._rounds, some):
-            moving += self._moving(np.stack(begins[first : first + some]), np.stack(over[first : first + some]))
+        moving, chunk = np.zeros_like(begun), max(1, _MESSAGES_PER_ARRAY // len(self._sender))
+        for first in range(0, self._rounds, chunk):
+            moving += self._moving(np.stack(begins[first : first + chunk]), np.stack(ends_of_rounds[first : first + chunk]))
         if not self._everybody:
             return times, moving
         return np.full_like(times, times.max()), np.full_like(times, moving.max())
 
     def _moving(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return [workers]: the time on the network, ns, in exchanges with these begins and ends [exchanges, workers]."""
-        there = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
-        moving: NDArray[np.int64] = (ends - begins - (there - begins - self._own).clip(0)).sum(axis=0)
+        last_senders = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
+        moving: NDArray[np.int64] = (ends - begins - (last_senders - begins - self._own).clip(0)).sum(axis=0)
         return moving
 
     def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:
@@ -154,8 +154,8 @@ class _Messages:
         for sender, receiver, number in self._sent:
             kind, begin = self._kinds[number], free[sender][number]
             free[sender][number] = left = begin + self._lasting(sender, begin, kind.part)
-            asked = int(begun[sender])
-            latency = self._lasting(receiver, asked, self._lasting(sender, asked, kind.latency))
+            time = int(begun[sender])
+            latency = self._lasting(receiver, time, self._lasting(sender, time, kind.latency))
             entered = begin + latency
             ends[receiver] = max(ends[receiver], left + latency, entered + self._lasting(receiver, entered, kind.part))
         return np.array([max(end, *links) for end, links in zip(ends, free, strict=True)])
@@ -164,13 +164,13 @@ class _Messages:
         """Return the first times (ns), not before `times`, at which the workers are available."""
         back = self._sim.back
         return np.array(
-            [_GONE if time >= _GONE else min(back(worker, time), _GONE) for worker, time in enumerate(times.tolist())]
+            [_NEVER if time >= _NEVER else min(back(worker, time), _NEVER) for worker, time in enumerate(times.tolist())]
         )
 
     def _lasting(self, owner: int, begin: int, work: float) -> int:
         """Return the time, ns, of `work` ns at full speed on the owner's link, begun at `begin`, under contention."""
         assert self._sim.links is not None
-        return round(work) if begin >= _GONE else self._sim.links.together((owner,), begin, round(work))
+        return round(work) if begin >= _NEVER else self._sim.links.together((owner,), begin, round(work))
 
     def _reach(self, receiver: NDArray[np.int64], workers: int) -> NDArray[np.bool_]:
         """Return [workers, workers]: True if the column's model reaches the row's worker in K exchanges, or is its own."""
@@ -194,5 +194,5 @@ def check_exchanges(cluster: Cluster) -> None:
         "delays of single messages, in the network's `contention`": any(type(load).delay is not Load.delay for load in loads),
         "`lost-messages`": any(isinstance(fault, LostMessages) for fault in cluster.faults),
     }
-    if named := [what for what, given in refused.items() if given]:
-        raise ValueError(f"`exchanges` are maxima over mean times, not single messages: leave out {', and '.join(named)}")
+    if reasons := [reason for reason, applies in refused.items() if applies]:
+        raise ValueError(f"`exchanges` are maxima over mean times, not single messages: leave out {', and '.join(reasons)}")

@@ -184,9 +184,9 @@ class Gates(Protocol):
     def _one_gate_each(self) -> "Gates":
         for way in ("push", "fetch"):
             names = (f"{way}_gate", f"c_{way}", f"k_{way}")
-            given = [f"`{name}`" for name in names if getattr(self, name) != type(self).model_fields[name].default]
-            if len(given) > 1:
-                raise ValueError(f"give {' or '.join(given)}, not both")
+            gates = [f"`{name}`" for name in names if getattr(self, name) != type(self).model_fields[name].default]
+            if len(gates) > 1:
+                raise ValueError(f"give {' or '.join(gates)}, not both")
         return self
 
     @property
@@ -298,12 +298,12 @@ class Outbox:
 
     def put(self, gradient: Gradient, sends: bool) -> Outgoing:
         """Add a worker's next gradient and return the outgoing message; a gradient that is not sent must be finished."""
-        again = self._unsent == "apply-again"
-        if again and not sends:
+        repeats = self._unsent == "apply-again"
+        if repeats and not sends:
             self._sim.drop(gradient, cost=NOTHING)
             return Outgoing(self._kept, sent=False)
-        gradients = [gradient] if again else [*self._kept, gradient]
-        self._kept = gradients if again or not sends else []
+        gradients = [gradient] if repeats else [*self._kept, gradient]
+        self._kept = gradients if repeats or not sends else []
         return Outgoing(gradients if sends else (), sends)
 
     def update(self, message: Outgoing, block: int = 0) -> None:

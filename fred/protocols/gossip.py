@@ -131,10 +131,10 @@ class Senders:
             self._exchanges.begin(worker, number, model, self.inboxes[worker].put)
             return
         model = self._sim.publish(worker, len(receivers))
-        kept = model if share is None else self._sim.mix(worker, [(model, share)])
+        model_here = model if share is None else self._sim.mix(worker, [(model, share)])
         if share is not None:
-            self._sim.sync(worker, kept)
-        self.inboxes[worker].put(number, worker, kept)
+            self._sim.sync(worker, model_here)
+        self.inboxes[worker].put(number, worker, model_here)
         for receiver in receivers:
             self.inboxes[receiver].expect(self._sim.transfer(worker, receiver), number, worker, model)
 
@@ -234,17 +234,17 @@ class Edges(Topology):
         return self
 
     @cached_property
-    def _others(self) -> dict[int, set[int]]:
-        others: dict[int, set[int]] = {}
-        for one, other in self.edges:
-            others.setdefault(one, set()).add(other)
-            others.setdefault(other, set()).add(one)
-        return others
+    def _neighbours(self) -> dict[int, set[int]]:
+        neighbours: dict[int, set[int]] = {}
+        for left, right in self.edges:
+            neighbours.setdefault(left, set()).add(right)
+            neighbours.setdefault(right, set()).add(left)
+        return neighbours
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
-        if max(self._others, default=0) >= workers:
-            raise ValueError(f"`edges` names worker {max(self._others)}; there are {workers}, numbered from 0")
-        return sorted(self._others.get(worker, ()))
+        if max(self._neighbours, default=0) >= workers:
+            raise ValueError(f"`edges` names worker {max(self._neighbours)}; there are {workers}, numbered from 0")
+        return sorted(self._neighbours.get(worker, ()))
 
 
 _MOST_EDGES = 10_000_000
@@ -311,8 +311,8 @@ class Gossip(Protocol):
         senders = Senders(sim, graphs, self.exchanges)
         work = self._overlapped if self.overlap else self._in_step
         for worker in range(sim.workers):
-            own = [each[worker] for each in weights]
-            sim.process(work(sim, worker, own, senders, senders.inboxes[worker]))
+            weights_of_worker = [matrix[worker] for matrix in weights]
+            sim.process(work(sim, worker, weights_of_worker, senders, senders.inboxes[worker]))
 
     def _in_step(
         self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
@@ -324,14 +324,14 @@ class Gossip(Protocol):
                 yield gradient.finished
             if self.order == "update-first":
                 sim.push(gradient, worker, NOTHING)
-            number, mine = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
+            number, weights_here = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
             senders.send(worker)
             if self.order == "mix-first":
                 yield gradient.finished
-            yield from inbox.wait(worker, number, len(mine))
+            yield from inbox.wait(worker, number, len(weights_here))
             yield from sim.present(worker)
             models = inbox.take(number)
-            sim.sync(worker, sim.mix(worker, [(models[sender], mine[sender]) for sender in sorted(mine)]))
+            sim.sync(worker, sim.mix(worker, [(models[sender], weights_here[sender]) for sender in sorted(weights_here)]))
             if self.order != "update-first":
                 sim.push(gradient, worker, NOTHING)
 

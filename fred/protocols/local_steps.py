@@ -145,8 +145,8 @@ class _Averaging:
             self._sim.sync(worker, mean, cost=operation.cost)
         self._pace.adapt()
         self._arrived = 0
-        over, self._over = self._over, self._sim.env.event()
-        over.succeed()
+        finished, self._over = self._over, self._sim.env.event()
+        finished.succeed()
 
 
 class _Pace:
@@ -287,22 +287,22 @@ class OuterSteps(Paced):
             sim.process(self._work(sim, worker, updates, synchronizations))
 
     def _work(self, sim: Simulation, worker: int, updates: int, synchronizations: "Synchronizations") -> Process:
-        number, made = 0, 0
+        number, updates_made = 0, 0
         common = sim.read(worker, sim.workers, sent=False)
         while True:
-            first, end = made, NEVER if self.every is None else sim.now + round(self.every * NANOSECONDS)
-            while made == first or (made - first < updates if self.every is None else sim.now < end):
-                yield from self._update(sim, worker, made, common)
-                made += 1
+            first, end = updates_made, NEVER if self.every is None else sim.now + round(self.every * NANOSECONDS)
+            while updates_made == first or (updates_made - first < updates if self.every is None else sim.now < end):
+                yield from self._update(sim, worker, updates_made, common)
+                updates_made += 1
             synchronizations.bring(number, sim.pseudo_gradient(worker, common, sim.own(worker)))
             yield from synchronizations.over(number, worker)
             common = sim.read(worker, sim.workers, sent=False)
             sim.sync(worker, common)
             number += 1
 
-    def _update(self, sim: Simulation, worker: int, made: int, common: Copy) -> Process:
+    def _update(self, sim: Simulation, worker: int, number: int, common: Copy) -> Process:
         """Make one update of the worker's model: a gradient step, or a pull towards the global model."""
-        if self.pulls and int(streams.words(sim.seed, "pull", worker, made)) < self.pulls * 2**32:
+        if self.pulls and int(streams.words(sim.seed, "pull", worker, number)) < self.pulls * 2**32:
             sim.sync(worker, common, keep=1.0, weight=pull_weight(self.pulls))
             return
         gradient = sim.compute(worker, sim.own(worker))
@@ -310,7 +310,7 @@ class OuterSteps(Paced):
         sim.push(gradient, worker, NOTHING)
 
 
-def whole(sim: Simulation, worker: int, replica: int) -> Copy:
+def compose_replica(sim: Simulation, worker: int, replica: int) -> Copy:
     """Return a whole replica, composed of its blocks, as a worker reads it without a message.
 
     Args:

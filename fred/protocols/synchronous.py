@@ -87,9 +87,9 @@ class Synchronous(Protocol):
     def start(self, sim: Simulation) -> None:
         server = _Server(sim, sim.workers - self.backup_workers, interrupts=self.late == "interrupt")
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, server, worker), partial(self._gone, sim, server, worker))
+            sim.work(worker, partial(self._work, sim, server, worker), partial(self._announce_crash, sim, server, worker))
 
-    def _gone(self, sim: Simulation, server: "_Server", worker: int) -> None:
+    def _announce_crash(self, sim: Simulation, server: "_Server", worker: int) -> None:
         if self.timeout is not None:
             sim.later(round(self.timeout * NANOSECONDS), partial(server.leave_out, worker))
 
@@ -117,9 +117,9 @@ class Synchronous(Protocol):
 class _Server:
     """The server, which collects the gradients of one round after another."""
 
-    def __init__(self, sim: Simulation, needed: int, interrupts: bool):
+    def __init__(self, sim: Simulation, gradients: int, interrupts: bool):
         self._sim = sim
-        self._needed = needed  # gradients per round, if no worker is left out
+        self._needed = gradients  # gradients per round, if no worker is left out
         self._interrupts = interrupts
         self.present: set[int] = set()  # workers whose gradients have arrived in this round
         self.absent: set[int] = set()  # workers that rounds leave out

@@ -127,7 +127,7 @@ class Pairwise(Protocol):
                             f"`topology` must be bipartite, but workers {worker} and {other}, who are neighbours, fall on the "
                             "same side of it; take `bipartite`, `hypercube`, `star`, or a `ring` of an even number of workers"
                         )
-        return {worker for worker, each in is_active.items() if each}
+        return {worker for worker, active in is_active.items() if active}
 
 
 class _Exchanges:
@@ -229,21 +229,21 @@ class _Pairs:
     def meet(self, worker: int, number: int) -> Process:
         """Wait until a worker's model has been averaged in a round."""
         sim, pair = self._sim, self._pair(worker, number)
-        over = self._waiting.pop((number, pair), None)
-        if over is None and len(pair) == 2:
-            over = self._waiting[number, pair] = sim.env.event()
+        averaged = self._waiting.pop((number, pair), None)
+        if averaged is None and len(pair) == 2:
+            averaged = self._waiting[number, pair] = sim.env.event()
         else:
-            over = over or sim.env.event()
+            averaged = averaged or sim.env.event()
             operation = sim.allreduce(pair, awaited=pair)
-            sim.later(operation.over, partial(self._average, pair, operation, over))
-        yield from sim.wait(worker, over, f"its partner in round {number + 1}")
+            sim.later(operation.over, partial(self._average, pair, operation, averaged))
+        yield from sim.wait(worker, averaged, f"its partner in round {number + 1}")
 
-    def _average(self, pair: tuple[int, ...], operation: Operation, over: simpy.Event) -> None:
+    def _average(self, pair: tuple[int, ...], operation: Operation, averaged: simpy.Event) -> None:
         sim = self._sim
         mean = sim.mix(pair[0], [(sim.own(worker), 1 / len(pair)) for worker in pair])
         for worker in pair:
             sim.sync(worker, mean, cost=operation.cost)
-        over.succeed()
+        averaged.succeed()
 
     def _pair(self, worker: int, number: int) -> tuple[int, ...]:
         """Return the pair of a worker in a round, itself included."""

@@ -94,7 +94,7 @@ class _Allotted(Protocol):
                     sim.add(gradient)
                 else:
                     sim.abort(gradient)
-                server.tried(gradient)
+                server.count_trial(gradient)
 
 
 class TimeLimited(_Allotted):
@@ -134,9 +134,9 @@ class TimeLimited(_Allotted):
 
     def _limits(self, cluster: Cluster) -> list[int]:
         """Return the time limit of each worker, ns."""
-        given = self.limit if isinstance(self.limit, tuple) else (self.limit,) * cluster.size
+        limits = self.limit if isinstance(self.limit, tuple) else (self.limit,) * cluster.size
         medians = cluster.of_distributions(lambda latency: float(latency.sample(np.array([0.5]))[0]))
-        members = zip(given, medians, cluster.worker_speeds(), strict=True)
+        members = zip(limits, medians, cluster.worker_speeds(), strict=True)
         return [round((limit or median / speed) * NANOSECONDS) for limit, median, speed in members]
 
     def _expected(self, cluster: Cluster) -> list[float]:
@@ -171,9 +171,9 @@ class Bandit(_Allotted):
     )
 
     def _server(self, sim: Simulation) -> "_Server":
-        wanted = self.gradients or sim.workers
+        gradients = self.gradients or sim.workers
         bandit = Bounds(sim.workers, self.width, self.scale)
-        return _Server(sim, [NEVER] * sim.workers, lambda: bandit.shares(wanted), bounds=bandit)
+        return _Server(sim, [NEVER] * sim.workers, lambda: bandit.shares(gradients), bounds=bandit)
 
 
 class Bounds:
@@ -221,10 +221,10 @@ class Bounds:
         return shares
 
     def _bound(self, worker: int, logarithm: float) -> float:
-        seen = self._seen[worker]
-        if not seen:
+        observations = self._seen[worker]
+        if not observations:
             return 0.0
-        mean, part = self._seconds[worker] / seen, logarithm / seen
+        mean, part = self._seconds[worker] / observations, logarithm / observations
         return max(0.0, mean - self._width * (self._scale or 2 * mean) * (math.sqrt(part) + part))
 
 
@@ -243,14 +243,14 @@ class _Server:
         self, sim: Simulation, limits: list[int], allot: Allot, weight: float | None = None, bounds: Bounds | None = None
     ):
         self._sim, self.limits, self._allot, self._weight, self._bounds = sim, limits, allot, weight, bounds
-        self._open()
+        self._begin_round()
 
-    def _open(self) -> None:
+    def _begin_round(self) -> None:
         self.left = self._allot()  # trials that each still has to make
         self._missing = sum(self.left)
         self.released = self._sim.env.event()  # happens when the next round begins
 
-    def tried(self, gradient: Gradient) -> None:
+    def count_trial(self, gradient: Gradient) -> None:
         """Count a trial; the last one ends the round."""
         if self._bounds is not None:
             self._bounds.observe(gradient.worker, (gradient.end - gradient.begin) / NANOSECONDS)
@@ -259,5 +259,5 @@ class _Server:
         if not self._missing:
             self._sim.commit(weight=self._weight)
             released = self.released
-            self._open()
+            self._begin_round()
             released.succeed()

@@ -205,9 +205,9 @@ class LocalTotal(Protocol):
         before: Copy = yield from sim.pull(worker, sim.workers)
         yield from sim.present(worker)
         sim.sync(worker, before)
-        made = yield from steps.make(worker)
+        finished = yield from steps.make(worker)
         yield from sim.present(worker)
-        if made:
+        if finished:
             pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
             yield from sim.send(pseudo_gradient)
             sim.add(pseudo_gradient, sim.workers)

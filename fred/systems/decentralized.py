@@ -170,22 +170,22 @@ class ChocoGossip(Protocol):
     def _work(
         self, sim: Simulation, worker: int, receivers: list[int], weights: dict[int, float], inboxes: list[Inbox]
     ) -> Process:
-        known = sim.workers + worker  # the replica
+        replica = sim.workers + worker  # the replica
         number = 0
         while True:
             yield from sim.present(worker)
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-            sim.add(sim.pseudo_gradient(worker, sim.read(worker, known, sent=False), sim.own(worker)), known, NOTHING)
-            sim.commit(known)
-            model = sim.publish(worker, len(receivers), size=sim.sizes.message.whole, replica=known)
+            sim.add(sim.pseudo_gradient(worker, sim.read(worker, replica, sent=False), sim.own(worker)), replica, NOTHING)
+            sim.commit(replica)
+            model = sim.publish(worker, len(receivers), size=sim.sizes.message.whole, replica=replica)
             for receiver in receivers:
                 inboxes[receiver].expect(sim.transfer(worker, receiver), number, worker, model)
             yield from inboxes[worker].wait(worker, number, len(receivers))
             yield from sim.present(worker)
-            theirs = inboxes[worker].take(number) if receivers else {}
-            own = weights[worker] - 1.0
-            parts = [(theirs[other], weights[other]) for other in sorted(theirs)]
-            sim.sync(worker, sim.mix(worker, [(model, own), *parts]), keep=1.0, weight=self.consensus)
+            models = inboxes[worker].take(number) if receivers else {}
+            own_weight = weights[worker] - 1.0
+            parts = [(models[other], weights[other]) for other in sorted(models)]
+            sim.sync(worker, sim.mix(worker, [(model, own_weight), *parts]), keep=1.0, weight=self.consensus)
             number += 1

@@ -28,7 +28,7 @@ from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.learning.server import Family, Message, Scalar, State
-from fred.protocols.local_steps import whole
+from fred.protocols.local_steps import compose_replica
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.systems.diloco import DiLoCo
@@ -126,12 +126,12 @@ class Quorum(Protocol):
             for fragment in () if _is_hopeless(fragments) else fragments:
                 yield from fragment.receive(worker)
             while not _is_hopeless(fragments):
-                gradient = sim.compute(worker, whole(sim, worker, worker))
+                gradient = sim.compute(worker, compose_replica(sim, worker, worker))
                 yield gradient.finished
                 for block in range(self.fragments):
                     sim.push(gradient, worker, NOTHING, block)
                 for fragment in fragments:
-                    fragment.made(worker)
+                    fragment.count_update(worker)
             yield from sim.wait(worker, sim.env.event(), "enough learners for a quorum")
         finally:
             for fragment in fragments:
@@ -146,8 +146,8 @@ def _is_hopeless(fragments: list[_Fragment]) -> bool:
 class _Fragment:
     """The rounds of one block: the server requests, collects, steps and sends."""
 
-    def __init__(self, sim: Simulation, protocol: Quorum, block: int, all_of_them: list[_Fragment]):
-        self._sim, self._block, self._all = sim, block, all_of_them
+    def __init__(self, sim: Simulation, protocol: Quorum, block: int, fragments: list[_Fragment]):
+        self._sim, self._block, self._all = sim, block, fragments
         self._needed = protocol.quorum
         step = NANOSECONDS / max(sim.cluster.worker_rates())
         self._period, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
@@ -165,8 +165,8 @@ class _Fragment:
         if sim.faultless:
             return False
         answered = {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}
-        able = answered | {worker for worker in range(sim.workers) if sim.back(worker, sim.now) < NEVER}
-        return len(able) < self._needed
+        reachable = answered | {worker for worker in range(sim.workers) if sim.back(worker, sim.now) < NEVER}
+        return len(reachable) < self._needed
 
     def leaves(self, worker: int) -> None:
         """Forget a crashed learner's model, and its answer on the way."""
@@ -181,7 +181,7 @@ class _Fragment:
         self._sim.sync(worker, model, block=self._block)
         self._before[worker], self._steps[worker] = model, 0
 
-    def made(self, worker: int) -> None:
+    def count_update(self, worker: int) -> None:
         """Count one more update of a `worker`, which answers if it has been asked."""
         self._steps[worker] += 1
         if worker in self._asked:
@@ -192,22 +192,22 @@ class _Fragment:
         yield self._first
         while True:
             yield 0  # after everything else that happens now
-            begun, self._number, self._enough = sim.now, self._number + 1, sim.env.event()
+            begin, self._number, self._enough = sim.now, self._number + 1, sim.env.event()
             self._asked = set(range(sim.workers))
             for worker in range(sim.workers):
                 if self._steps[worker]:
                     self._answer(worker)
             yield from sim.wait("the server", self._enough, f"{self._needed} answers")
-            yield max(0, begun + self._overlap - sim.now)
+            yield max(0, begin + self._overlap - sim.now)
             self._step()
-            yield max(0, begun + self._period - sim.now)
+            yield max(0, begin + self._period - sim.now)
 
     def _answer(self, worker: int) -> None:
         sim = self._sim
         self._asked.discard(worker)
         parts = [fragment._before[worker] for fragment in self._all]
         before = parts[0] if len(parts) == 1 else sim.compose(worker, parts)
-        pseudo_gradient = sim.pseudo_gradient(worker, before, whole(sim, worker, worker))
+        pseudo_gradient = sim.pseudo_gradient(worker, before, compose_replica(sim, worker, worker))
         sim.process(self._send(pseudo_gradient, self._steps[worker], self._number), worker)
 
     def _send(self, pseudo_gradient: Gradient, steps: int, number: int) -> Process:

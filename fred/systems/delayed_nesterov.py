@@ -89,7 +89,7 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
         return state.replace(params=params, speed=speed, waiting=waiting, **counts)
 
 
-_EACH: dict[str, Any] = {"buffer": 1}
+_ONE_AT_A_TIME: dict[str, Any] = {"buffer": 1}
 
 
 class HeLoCo(Server):

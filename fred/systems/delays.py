@@ -222,8 +222,8 @@ class PickySGD(_WithCopies):
         return _length(jax.tree.map(jnp.subtract, state.params, message["read"])) <= self.distance
 
     def _if(self, near: Scalar, stepped: State, state: State) -> State:
-        chosen = jax.tree.map(lambda new, old: jnp.where(near, new, old), stepped, state)
-        return chosen.replace(clock=stepped.clock)
+        after = jax.tree.map(lambda new, old: jnp.where(near, new, old), stepped, state)
+        return after.replace(clock=stepped.clock)
 
 
 def _length(arrays: Params) -> jax.Array:

@@ -100,12 +100,12 @@ v_i <- mean of all v             (every 6 K)"""
 
     def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Average the model with a mailbox, and those moments whose turn it is."""
-        met, number = super().synchronize(state, mixed, keep, weight), state.averages + 1
-        params = dict(met.params)
+        averaged, number = super().synchronize(state, mixed, keep, weight), state.averages + 1
+        params = dict(averaged.params)
         for name, every in (("first", self.first_every), ("second", self.second_every)):
-            taken = partial(jnp.where, number % every == 0)
-            params[name] = jax.tree.map(taken, params[name], state.params[name])
-        return met.replace(params=params, averages=number)
+            where_due = partial(jnp.where, number % every == 0)
+            params[name] = jax.tree.map(where_due, params[name], state.params[name])
+        return averaged.replace(params=params, averages=number)
 
     def averaged_bytes(self, params: Params, /) -> tuple[int, ...]:
         """Return the bytes of the model, and of the moments whose turn it is."""

@@ -246,28 +246,28 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step the outer optimizer with a weighted mean of the pseudo-gradients; `total` has 1 / `count` of each."""
         places = jax.tree.map(lambda leaf: count * leaf, total)
-        lengths = jax.tree.map(lambda each: jnp.sqrt(jnp.square(each).reshape(len(each), -1).sum(1)), places)
-        kept = jax.tree.map(partial(self._kept, state), lengths, state.usual, state.spread)
-        stepped = super().apply_round(state, jax.tree.map(self._mean, places, lengths, kept), timestamp, count)
-        usual = jax.tree.map(partial(self._usual, state), lengths, state.usual, kept)
-        spread = jax.tree.map(partial(self._spread, state), lengths, state.usual, usual, state.spread, kept)
+        lengths = jax.tree.map(lambda leaf: jnp.sqrt(jnp.square(leaf).reshape(len(leaf), -1).sum(1)), places)
+        inliers = jax.tree.map(partial(self._inliers, state), lengths, state.usual, state.spread)
+        stepped = super().apply_round(state, jax.tree.map(self._mean, places, lengths, inliers), timestamp, count)
+        usual = jax.tree.map(partial(self._moving_mean, state), lengths, state.usual, inliers)
+        spread = jax.tree.map(partial(self._spread, state), lengths, state.usual, usual, state.spread, inliers)
         return stepped.replace(usual=usual, spread=spread)
 
-    def _kept(self, state: State, lengths: jax.Array, usual: jax.Array, spread: jax.Array) -> jax.Array:
+    def _inliers(self, state: State, lengths: jax.Array, usual: jax.Array, spread: jax.Array) -> jax.Array:
         """Return True for each worker whose pseudo-gradient is no outlier [workers]."""
         return (state.clock < self.warm_up) | (lengths - usual <= self.deviations * jnp.sqrt(spread))
 
-    def _mean(self, places: jax.Array, lengths: jax.Array, kept: jax.Array) -> jax.Array:
+    def _mean(self, places: jax.Array, lengths: jax.Array, inliers: jax.Array) -> jax.Array:
         """Return the mean of the pseudo-gradients that take part, weighted by length and clipped."""
-        weights = jnp.where(kept, jax.nn.softmax(jnp.where(kept, -lengths / self.temperature, -jnp.inf)), 0.0)
+        weights = jnp.where(inliers, jax.nn.softmax(jnp.where(inliers, -lengths / self.temperature, -jnp.inf)), 0.0)
         mean = (weights.reshape(-1, *[1] * (places.ndim - 1)) * places).sum(0)
         length = jnp.sqrt(jnp.square(mean).sum())
         return mean * (self.longest / jnp.maximum(length, self.longest))
 
-    def _usual(self, state: State, lengths: jax.Array, usual: jax.Array, kept: jax.Array) -> jax.Array:
+    def _moving_mean(self, state: State, lengths: jax.Array, usual: jax.Array, inliers: jax.Array) -> jax.Array:
         """Return the moving averages of lengths, which start with the first lengths [workers]."""
         followed = jnp.where(state.clock == 0, lengths, usual + self.decay * (lengths - usual))
-        return jnp.where(kept, followed, usual)
+        return jnp.where(inliers, followed, usual)
 
     def _spread(
         self, state: State, lengths: jax.Array, before: jax.Array, after: jax.Array, spread: jax.Array, kept: jax.Array

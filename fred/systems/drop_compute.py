@@ -142,9 +142,9 @@ class _Rule:
     """The deadline of a round, ns from its start: infinite until enough rounds have been observed."""
 
     def __init__(self, protocol: DropCompute):
-        given = protocol.threshold
-        self.threshold: float = math.inf if given is None else round(given * NANOSECONDS)
-        self._missing = protocol.measured if given is None else 0  # rounds
+        threshold = protocol.threshold
+        self.threshold: float = math.inf if threshold is None else round(threshold * NANOSECONDS)
+        self._missing = protocol.measured if threshold is None else 0  # rounds
         self._times: list[list[int]] = []
         self._apart: list[int] = []
 
@@ -172,8 +172,8 @@ def best_threshold(times: NDArray[np.int64], communication: NDArray[np.int64]) -
         (20, 40)
     """
     candidates, full = np.unique(times), times.max(axis=1, keepdims=True)
-    done = np.array([np.searchsorted(np.sort(each), candidates, "right") for each in times])  # [rounds, candidates]
-    apart = communication[:, None]
-    quicker = (full + apart) / np.maximum(np.minimum(candidates, full) + apart, 1)
+    done = np.array([np.searchsorted(np.sort(ends), candidates, "right") for ends in times])  # [rounds, candidates]
+    communication_column = communication[:, None]
+    quicker = (full + communication_column) / np.maximum(np.minimum(candidates, full) + communication_column, 1)
     speedup = (done / times.shape[1] * quicker).mean(axis=0)
     return int(candidates[np.flatnonzero(speedup == speedup.max())[-1]])

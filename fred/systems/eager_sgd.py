@@ -92,10 +92,10 @@ class Eager(Protocol):
 class _Allreduce:
     """The allreduce of one iteration."""
 
-    def __init__(self, sim: Simulation, initiator: int | None, needed: int):
+    def __init__(self, sim: Simulation, initiator: int | None, quorum: int):
         self.initiator = initiator  # worker whose arrival starts it, if any
-        self.needed = needed  # number of arrivals that start it as well
-        self.waits = initiator is None and needed == sim.workers  # all, for all
+        self.quorum = quorum  # number of arrivals that start it as well
+        self.waits = initiator is None and quorum == sim.workers  # all, for all
         self.arrived = 0  # workers, late ones included
         self.begun = False
         self.over = sim.env.event()
@@ -124,7 +124,7 @@ class _Allreduces:
         if allreduce.arrived == self._sim.workers:
             del self._open[iteration]
             self._begin(allreduce)
-        elif worker == allreduce.initiator or allreduce.arrived == allreduce.needed:
+        elif worker == allreduce.initiator or allreduce.arrived == allreduce.quorum:
             self._sim.later(self._activation, partial(self._begin, allreduce))
         if not allreduce.over.processed:
             yield from self._sim.wait(worker, allreduce.over, f"the allreduce of iteration {iteration}")
@@ -146,17 +146,17 @@ class _Allreduces:
         allreduce.begun = True
         sim = self._sim
         back = [sim.back(worker, sim.now) for worker in range(sim.workers)]
-        there = [] if allreduce.waits else [worker for worker, time in enumerate(back) if time == sim.now]
+        available = [] if allreduce.waits else [worker for worker, time in enumerate(back) if time == sim.now]
         awaited = range(sim.workers) if allreduce.waits else [back.index(min(back))]
-        operation = sim.add_up(there or awaited, awaited=() if there else awaited)
-        given = {worker: self._finished[worker] for worker in there or awaited}
-        for worker in given:
+        operation = sim.add_up(available or awaited, awaited=() if available else awaited)
+        gradients = {worker: self._finished[worker] for worker in available or awaited}
+        for worker in gradients:
             self._finished[worker] = []
-        sim.later(operation.over, partial(self._update, allreduce, given, operation))
+        sim.later(operation.over, partial(self._update, allreduce, gradients, operation))
 
-    def _update(self, allreduce: _Allreduce, given: dict[int, list[Gradient]], operation: Operation) -> None:
+    def _update(self, allreduce: _Allreduce, gradients_of: dict[int, list[Gradient]], operation: Operation) -> None:
         cost = operation.cost
-        for worker, gradients in given.items():
+        for worker, gradients in gradients_of.items():
             owed = self._owed[worker]
             owed = cost._replace(bytes=owed.bytes + cost.bytes, messages=owed.messages + cost.messages)
             for gradient in gradients:

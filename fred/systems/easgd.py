@@ -133,9 +133,9 @@ class Accumulating(Centred):
 
     def _push(self, sim: Simulation, accrued: list[Gradient]) -> Process:
         """Send the sum of the pseudo-gradients to the server as one message."""
-        *others, last = accrued
+        *earlier, last = accrued
         yield from sim.send(last)
-        for pseudo_gradient in others:
+        for pseudo_gradient in earlier:
             sim.add(pseudo_gradient, sim.workers, NOTHING)
         sim.add(last, sim.workers)
         sim.commit(sim.workers, weight=1.0)

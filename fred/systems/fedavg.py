@@ -230,8 +230,8 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
     def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)
         zeros = jax.tree.map(jnp.zeros_like, params)
-        whole = {"model": params, "control": zeros, "rates": jnp.float32(0)}
-        return state.replace(params=whole, workers=jnp.float32(workers))
+        parts = {"model": params, "control": zeros, "rates": jnp.float32(0)}
+        return state.replace(params=parts, workers=jnp.float32(workers))
 
     def model(self, params: Params, /) -> Params:
         """Return the model, without control variate and rates."""
@@ -256,8 +256,8 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
     def send_steps(self, memory: Any, params: Params, grads: Params, after: Params, /) -> tuple[Message, Any]:
         """Return the pseudo-gradient and the change of the client's control variate, which becomes its memory."""
 
-        def changed(own: jax.Array, common: jax.Array, moved: jax.Array) -> jax.Array:
-            return own - common + moved / after["rates"]
+        def changed(local: jax.Array, common: jax.Array, moved: jax.Array) -> jax.Array:
+            return local - common + moved / after["rates"]
 
         new = jax.tree.map(changed, memory, after["control"], grads)
         return {"model": grads, "control": jax.tree.map(jnp.subtract, new, memory)}, new

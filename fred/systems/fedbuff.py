@@ -142,7 +142,7 @@ s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
             share = self.mixing / (1.0 + slope * jnp.maximum(0, staleness - fresh))
         else:
             share = self.mixing * (1.0 + staleness) ** -self.exponent
-        return jax.tree.map(lambda own, other: share * (own - other), state.params, message["model"])
+        return jax.tree.map(lambda mine, received: share * (mine - received), state.params, message["model"])
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Move the server model by the weighted steps in `total`."""

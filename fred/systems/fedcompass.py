@@ -45,7 +45,7 @@ from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
 _STEPS, _SERVER = 0, 1  # replicas
-_NEARLY = 1e-6  # of a step: a whole number of steps may miss a time by the rounding to nanoseconds
+_ROUNDING = 1e-6  # of a step: a whole number of steps may miss a time by the rounding to nanoseconds
 
 
 class FedCompass(FedAvg):
@@ -165,7 +165,7 @@ class _Group:
     latest: int  # arrival, ns
     members: list[int] = field(default_factory=list)  # clients
     arrived: list[_Arrival] = field(default_factory=list)
-    over: bool = False
+    ended: bool = False
 
 
 class _Task(NamedTuple):
@@ -173,7 +173,7 @@ class _Task(NamedTuple):
 
     worker: int
     steps: int
-    begun: int  # ns
+    begin: int  # ns
     group: _Group | None  # None: a first task
 
 
@@ -192,9 +192,9 @@ class _Scheduler:
         self._shares = relative(protocol.weights, sim).tolist()
         self._groups: list[_Group] = []  # open ones, in the order of opening
         self._late: list[_Arrival] = []
-        known = protocol.speeds == "known"
+        speeds_known = protocol.speeds == "known"
         # Of each client: estimated ns per step; 0: unknown.
-        self._pace = [NANOSECONDS / rate for rate in sim.cluster.worker_rates()] if known else [0.0] * sim.workers
+        self._pace = [NANOSECONDS / rate for rate in sim.cluster.worker_rates()] if speeds_known else [0.0] * sim.workers
 
     def start(self) -> None:
         """Give every client its first task."""
@@ -219,23 +219,23 @@ class _Scheduler:
                 best, most = group, steps
         if best is None:
             most = self._steps_alone(worker)
-            best = self._open(most * self._pace[worker])
+            best = self._open_group(most * self._pace[worker])
         self._begin(worker, most, best)
 
     def _steps_until(self, time: float, worker: int) -> int:
         """Return the number of steps for which a client has time until a `time`, ns."""
-        return math.floor((time - self._sim.now) / self._pace[worker] + _NEARLY)
+        return math.floor((time - self._sim.now) / self._pace[worker] + _ROUNDING)
 
     def _steps_alone(self, worker: int) -> int:
         """Return the number of steps of a client that opens a group."""
-        most, found = self._protocol.period, list[int]()
+        most, steps_of_groups = self._protocol.period, list[int]()
         for group in self._groups:
             back = group.latest + most * min(self._pace[member] for member in group.members)
             if group.latest > self._sim.now and (steps := self._steps_until(back, worker)) <= most:
-                found.append(steps)
-        return max(self._protocol.fewest, *found) if found else most
+                steps_of_groups.append(steps)
+        return max(self._protocol.fewest, *steps_of_groups) if steps_of_groups else most
 
-    def _open(self, ahead: float) -> _Group:
+    def _open_group(self, ahead: float) -> _Group:
         """Open a group that is expected in `ahead` ns."""
         now = self._sim.now
         group = _Group(now + ahead, now + math.ceil(ahead * self._protocol.lateness))
@@ -268,7 +268,7 @@ class _Scheduler:
         if task.group is None:
             self._apply([arrival])
             self._assign(task.worker)
-        elif task.group.over:
+        elif task.group.ended:
             self._late.append(arrival)
             self._assign(task.worker)
         else:
@@ -278,19 +278,19 @@ class _Scheduler:
 
     def _measure(self, task: _Task) -> None:
         """Update the estimate of a client's time per step."""
-        last, own = max(1, self._sim.now - task.begun) / task.steps, self._pace[task.worker]
-        self._pace[task.worker] = last + self._protocol.decay * (own - last) if own else last  # exact if they are equal
+        last, pace = max(1, self._sim.now - task.begin) / task.steps, self._pace[task.worker]
+        self._pace[task.worker] = last + self._protocol.decay * (pace - last) if pace else last  # exact if they are equal
 
     def _end(self, group: _Group) -> None:
         """End a group, unless it is over: apply its pseudo-gradients, and give its clients new tasks."""
-        if group.over:
+        if group.ended:
             return
-        group.over = True
+        group.ended = True
         self._groups.remove(group)
         if group.arrived:
             self._apply(self._late + group.arrived)
             self._late = []
-            self._assign_all(each.message.worker for each in group.arrived)
+            self._assign_all(arrival.message.worker for arrival in group.arrived)
 
     def _apply(self, arrivals: list[_Arrival]) -> None:
         """Update the server model with these pseudo-gradients."""

@@ -156,15 +156,15 @@ class _LocalServer:
         yield from sim.send_between(pseudo_gradient, self.number, self._last)
         sim.add(pseudo_gradient, everything)
         sim.commit(everything, weight=1.0)
-        somebody = yield from self._present()
+        somebody = yield from self._representative()
         model = yield from sim.pull_between(somebody, everything, self._last, self.number)
-        somebody = yield from self._present()
+        somebody = yield from self._representative()
         sim.sync(somebody, model, keep=1 - self._mixing, weight=self._mixing, replica=self.replica)
-        own = sim.read(somebody, self.replica, sent=False)
+        model_here = sim.read(somebody, self.replica, sent=False)
         # With the age of what has come: a mixture is as old as its first part.
-        self._merged, self._pushes = sim.mix(somebody, [(model, 0.0), (own, 1.0)]), 0
+        self._merged, self._pushes = sim.mix(somebody, [(model, 0.0), (model_here, 1.0)]), 0
 
-    def _present(self) -> Process:
+    def _representative(self) -> Process:
         """Return an available worker; if all are offline, the first that rejoins."""
         sim = self._sim
         somebody = min(self._workers, key=lambda worker: sim.back(worker, sim.now))
@@ -183,5 +183,5 @@ def _nearest(cluster: Cluster) -> list[int | None]:
     if cluster.network is None or cluster.network.regions is None:
         return [worker * local // workers for worker in range(workers)]
     regions = cluster.network.regions
-    there = regions.of_servers(cluster.servers)[:local]
-    return [there.index(region) if region in there else None for region in regions.of(workers)]
+    region_of_servers = regions.of_servers(cluster.servers)[:local]
+    return [region_of_servers.index(region) if region in region_of_servers else None for region in regions.of(workers)]

@@ -75,12 +75,12 @@ class _Outer(Server):
 
     def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Step the outer optimizer from x_0, instead of taking the average; local steps continue from the result."""
-        met = super().synchronize(state, mixed, keep, weight)
-        changes = jax.tree.map(jnp.subtract, met.params, state.before)
-        speed = jax.tree.map(lambda own, change: self._speed(state, own, change), state.speed, changes)
-        ways = jax.tree.map(lambda own, change: self._way(state, own, change), speed, changes)
+        averaged = super().synchronize(state, mixed, keep, weight)
+        changes = jax.tree.map(jnp.subtract, averaged.params, state.before)
+        speed = jax.tree.map(lambda velocity, change: self._speed(state, velocity, change), state.speed, changes)
+        ways = jax.tree.map(lambda velocity, change: self._way(state, velocity, change), speed, changes)
         params = jax.tree.map(jnp.add, state.before, ways)
-        return met.replace(params=params, before=params, speed=speed)
+        return averaged.replace(params=params, before=params, speed=speed)
 
     def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         """Return the momentum after a change of an array."""

@@ -80,8 +80,8 @@ w <- w - u - ahead (u - u_before)    (u_before: of the update before; of the fir
         stepped = self.step(state.replace(params=nowhere), message, model=state.params)
         before = jax.tree.map(lambda now, then: jnp.where(state.clock == 0, now, then), stepped.params, state.before)
 
-        def lengthened(own: jax.Array, now: jax.Array, then: jax.Array) -> jax.Array:
-            return own + now + self.ahead * (now - then)
+        def lengthened(gradient: jax.Array, now: jax.Array, earlier: jax.Array) -> jax.Array:
+            return gradient + now + self.ahead * (now - earlier)
 
         params = jax.tree.map(lengthened, state.params, stepped.params, before)
         return stepped.replace(params=params, before=stepped.params)

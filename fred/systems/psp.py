@@ -121,9 +121,9 @@ class Partial(Protocol):
             sim.process(server.serve())
 
 
-def _enough_then_all(sim: Simulation, arrivals: "_Arrivals", enough: Callable[[], bool], timeout: float) -> Process:
+def _wait_for_quorum(sim: Simulation, arrivals: "_Arrivals", is_quorum: Callable[[], bool], timeout: float) -> Process:
     """Wait until enough messages have arrived, then until all have arrived or the time-out."""
-    while not enough():
+    while not is_quorum():
         yield from arrivals.next()
     if arrivals.complete():
         return
@@ -155,7 +155,7 @@ class _Worker:
         self._version = 0  # t: that it waits for
         self._composed: tuple[list[Copy], Copy] | None = None  # what the last gradient was computed at
         self._newest: list[Copy] = [sim.read_block(number, server, sent=False)[0] for server in range(sim.servers)]
-        self._arrivals = _Arrivals(sim, lambda: self._having(self._version) == sim.servers, number, self._reason)
+        self._arrivals = _Arrivals(sim, lambda: self._count_blocks(self._version) == sim.servers, number, self._reason)
 
     def receive(self, server: int, block: Copy) -> None:
         """Receive a server's block."""
@@ -167,8 +167,8 @@ class _Worker:
     def work(self, servers: "list[_Server]") -> Process:
         sim, self._version = self._sim, 0  # a returning worker continues with its newest version
         while True:
-            yield from _enough_then_all(
-                sim, self._arrivals, lambda: self._having(self._version) >= self._needed, self._protocol.pull_timeout
+            yield from _wait_for_quorum(
+                sim, self._arrivals, lambda: self._count_blocks(self._version) >= self._needed, self._protocol.pull_timeout
             )
             version = sorted((block.timestamp for block in self._newest), reverse=True)[self._needed - 1]
             self._version = version + 1  # what arrives from now on is for the next gradient
@@ -177,7 +177,7 @@ class _Worker:
             for server in servers:
                 sim.process(server.bring(gradient, version), self.number)
 
-    def _having(self, version: int) -> int:
+    def _count_blocks(self, version: int) -> int:
         return sum(block.timestamp >= version for block in self._newest)
 
     def _compose(self) -> Copy:
@@ -187,7 +187,7 @@ class _Worker:
         return self._composed[1]
 
     def _reason(self) -> str:
-        return f"{self._needed} blocks of version {self._version} (it has {self._having(self._version)})"
+        return f"{self._needed} blocks of version {self._version} (it has {self._count_blocks(self._version)})"
 
 
 class _Server:
@@ -202,8 +202,8 @@ class _Server:
     def bring(self, gradient: Gradient, version: int) -> Process:
         """Receive the block of a worker's gradient."""
         yield from self._sim.send(gradient, self._number)
-        again = (gradient.worker, version) in self._had  # from one who has crashed since
-        if again or version < self._sim.clock(block=self._number):
+        repeated = (gradient.worker, version) in self._had  # from one who has crashed since
+        if repeated or version < self._sim.clock(block=self._number):
             self._sim.drop(gradient, block=self._number)
             return
         self._sim.add(gradient, block=self._number)
@@ -222,7 +222,7 @@ class _Server:
         sim = self._sim
         while True:
             timeout = self._protocol.push_timeout
-            yield from _enough_then_all(sim, self._arrivals, lambda: self._received >= self._needed, timeout)
+            yield from _wait_for_quorum(sim, self._arrivals, lambda: self._received >= self._needed, timeout)
             sim.commit(block=self._number)
             self._received, self._responded, self._had = 0, set(), set()
             for worker in self._workers:
@@ -273,9 +273,9 @@ class StaleSynchronous(Central):
         includes = 0  # number of steps of all workers that the parameters surely include
         while True:
             step = progress.steps[worker]
-            needed = 0 if self.bound is None else step - self.bound
-            if step == 0 or not self.cache or includes < needed:
-                while progress.slowest < needed:
+            required = 0 if self.bound is None else step - self.bound
+            if step == 0 or not self.cache or includes < required:
+                while progress.slowest < required:
                     yield from sim.wait(worker, progress.advanced, f"all to finish step {progress.slowest}")
                 includes, model = progress.slowest, None
             if model is None:

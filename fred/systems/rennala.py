@@ -166,9 +166,9 @@ class _Server:
 class _Batch(_Server):
     """A server that steps with the mean of a number of gradients."""
 
-    def __init__(self, sim: Simulation, needed: int):
+    def __init__(self, sim: Simulation, gradients: int):
         super().__init__(sim)
-        self._needed, self._arrived = needed, 0
+        self._needed, self._arrived = gradients, 0
 
     def _collect(self, gradient: Gradient) -> bool:
         self._sim.add(gradient)
@@ -183,9 +183,9 @@ class _Batch(_Server):
 class _Means(_Server):
     """A server that steps with the mean of the workers' mean gradients, which are known at the end of a round."""
 
-    def __init__(self, sim: Simulation, needed: int):
+    def __init__(self, sim: Simulation, gradients: int):
         super().__init__(sim)
-        self._needed = needed
+        self._needed = gradients
         self._arrived: list[Gradient] = []
         self._numbers = Counter[int]()  # of each worker's gradients
 
@@ -203,19 +203,19 @@ class _Means(_Server):
     def _collect(self, gradient: Gradient) -> bool:
         self._arrived.append(gradient)
         self._numbers[gradient.worker] += 1
-        if not self._are_enough():
+        if not self._has_quorum():
             return False
-        self._arrived = [each for each in self._arrived if not each.dropped]  # with the worker that held it
-        self._numbers = Counter(each.worker for each in self._arrived)
-        if not self._are_enough():
+        self._arrived = [held for held in self._arrived if not held.dropped]  # with the worker that held it
+        self._numbers = Counter(held.worker for held in self._arrived)
+        if not self._has_quorum():
             return False
-        for each in self._arrived:
-            self._sim.add(each, weight=1 / (self._sim.workers * self._numbers[each.worker]))
+        for held in self._arrived:
+            self._sim.add(held, weight=1 / (self._sim.workers * self._numbers[held.worker]))
         self._sim.commit(weight=1.0)
         self._arrived, self._numbers = [], Counter()
         return True
 
-    def _are_enough(self) -> bool:
+    def _has_quorum(self) -> bool:
         """Return True if the harmonic mean of the numbers exceeds S / n, in fractions: floats make 5 x 1/3 less than 5/3."""
         workers = self._sim.workers
         if len(self._numbers) < workers:

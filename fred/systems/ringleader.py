@@ -38,11 +38,11 @@ class _Tabled(Server):
         """Step with `total`, the sum of a round; it has gradients of several workers, so the table stays unchanged."""
         return self.step(state, total)
 
-    def _step_if(self, ready: Scalar, state: State) -> State:
+    def _step_if(self, due: Scalar, state: State) -> State:
         """Step with the mean if `ready`; leave the table alone, as choosing would copy it."""
         stepped = self.step(state, state.mean)
         params, memory = jax.tree.map(
-            lambda new, old: jnp.where(ready, new, old),
+            lambda new, old: jnp.where(due, new, old),
             (stepped.params, stepped.optimizer),
             (state.params, state.optimizer),
         )
@@ -115,27 +115,27 @@ w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; the
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Add the `message` to its `worker`'s mean, of this round or the next; step if it is this worker's turn."""
-        workers, later = state.counts.shape[0], state.stepped[worker] > 0
+        workers, stepped_before = state.counts.shape[0], state.stepped[worker] > 0
         counts = state.counts.at[worker].add(1)
         old = _row(state.table, worker)
         new = jax.tree.map(lambda m, g: m + (g - m) / counts[worker], old, message)
-        mean = _either(later, state.mean, _changed(state.mean, new, old, workers))
-        following = _either(later, _changed(state.following, new, old, workers), state.following)
-        ready = ~later & (jnp.any(state.stepped > 0) | jnp.all(counts > 0))
-        row = jax.tree.map(lambda leaf: jnp.where(ready, 0.0, leaf), new)
+        mean = _where(stepped_before, state.mean, _changed(state.mean, new, old, workers))
+        following = _where(stepped_before, _changed(state.following, new, old, workers), state.following)
+        due = ~stepped_before & (jnp.any(state.stepped > 0) | jnp.all(counts > 0))
+        row = jax.tree.map(lambda leaf: jnp.where(due, 0.0, leaf), new)
         state = state.replace(table=_with_row(state.table, worker, row, old), mean=mean, following=following)
         state = state.replace(
-            counts=counts.at[worker].set(jnp.where(ready, 0, counts[worker])),
-            stepped=state.stepped.at[worker].set(jnp.where(ready, 1, state.stepped[worker])),
+            counts=counts.at[worker].set(jnp.where(due, 0, counts[worker])),
+            stepped=state.stepped.at[worker].set(jnp.where(due, 1, state.stepped[worker])),
         )
-        return self._next_round(self._step_if(ready, state))
+        return self._next_round(self._step_if(due, state))
 
     def _next_round(self, state: State) -> State:
-        over = jnp.all(state.stepped > 0)
+        complete = jnp.all(state.stepped > 0)
         return state.replace(
-            mean=_either(over, state.following, state.mean),
-            following=jax.tree.map(lambda leaf: jnp.where(over, 0.0, leaf), state.following),
-            stepped=jnp.where(over, 0, state.stepped),
+            mean=_where(complete, state.following, state.mean),
+            following=jax.tree.map(lambda leaf: jnp.where(complete, 0.0, leaf), state.following),
+            stepped=jnp.where(complete, 0, state.stepped),
         )
 
 
@@ -152,8 +152,8 @@ def _row(table: Params, worker: Scalar) -> Params:
 def _with_row(table: Params, worker: Scalar, row: Params, old: Params) -> Params:
     """Return the table with another row in the place of the `old` one, which has been taken out."""
 
-    def put(leaf: jax.Array, own: jax.Array, before: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_index_in_dim(leaf, jnp.where(worker < 0, before, own), worker, 0)
+    def put(leaf: jax.Array, row: jax.Array, before: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(leaf, jnp.where(worker < 0, before, row), worker, 0)
 
     return jax.tree.map(put, table, row, old)
 
@@ -163,8 +163,8 @@ def _changed(mean: Params, new: Params, old: Params, workers: int) -> Params:
     return jax.tree.map(lambda m, n, o: m + (n - o) / workers, mean, new, old)
 
 
-def _either(condition: Scalar, one: Params, other: Params) -> Params:
-    return jax.tree.map(lambda left, right: jnp.where(condition, left, right), one, other)
+def _where(condition: Scalar, new: Params, old: Params) -> Params:
+    return jax.tree.map(lambda left, right: jnp.where(condition, left, right), new, old)
 
 
 class RescaledASGD(Server):
@@ -207,7 +207,7 @@ class RescaledASGD(Server):
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient of this `worker`."""
         stepped = self.step(state, message, scale=self._scale(state, worker))
-        return self._counted(stepped, jnp.zeros_like(state.numbers).at[worker].set(1.0))
+        return self._count_arrivals(stepped, jnp.zeros_like(state.numbers).at[worker].set(1.0))
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a gradient, times its `worker`'s factor, and the worker."""
@@ -216,11 +216,11 @@ class RescaledASGD(Server):
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the mean of `count` gradients in `total`, each times its worker's factor."""
-        return self._counted(self.step(state, total["gradient"]), count * total["worker"])
+        return self._count_arrivals(self.step(state, total["gradient"]), count * total["worker"])
 
     def _scale(self, state: State, worker: Scalar) -> Scalar:
         """Return t_k / t."""
         return state.numbers.mean() / state.numbers[worker]
 
-    def _counted(self, state: State, arrived: jax.Array) -> State:
+    def _count_arrivals(self, state: State, arrived: jax.Array) -> State:
         return state if self.times is not None else state.replace(numbers=state.numbers + arrived)

@@ -117,18 +117,18 @@ class Softsync(Central):
             )
         if self.n > cluster.size:
             raise ValueError(f"`n` ({self.n}) must not exceed the number of workers ({cluster.size})")
-        if self.clocks == "each" and self.afterwards == "wait" and 1 < self._needed(cluster.size) < cluster.size:
+        if self.clocks == "each" and self.afterwards == "wait" and 1 < self._gradients_per_update(cluster.size) < cluster.size:
             raise ValueError(
                 "with `clocks: each`, workers that wait for each server's round may all wait for each other: take "
                 "`afterwards: go-on`"
             )
 
     def start(self, sim: Simulation) -> None:
-        servers = [_Server(sim, block, self._needed(sim.workers)) for block in range(sim.blocks)]
+        servers = [_Server(sim, block, self._gradients_per_update(sim.workers)) for block in range(sim.blocks)]
         for worker in range(sim.workers):
             sim.work(worker, partial(self._work, sim, worker, servers))
 
-    def _needed(self, workers: int) -> int:
+    def _gradients_per_update(self, workers: int) -> int:
         """Return the number of gradients in each update."""
         return self.gradients or workers // self.n
 
@@ -147,27 +147,27 @@ class Softsync(Central):
             del model, gradient  # or they would be held until the next ones are there
             for update in updates if self.afterwards == "wait" else ():
                 if not update.triggered:
-                    yield from sim.wait(worker, update, f"{self._needed(sim.workers)} gradients to arrive")
+                    yield from sim.wait(worker, update, f"{self._gradients_per_update(sim.workers)} gradients to arrive")
 
 
 class _Server:
     """A server of a block, which updates when it has enough gradients."""
 
-    def __init__(self, sim: Simulation, block: int, needed: int):
-        self._sim, self._block, self._needed = sim, block, needed
+    def __init__(self, sim: Simulation, block: int, gradients_per_update: int):
+        self._sim, self._block, self._gradients_per_update = sim, block, gradients_per_update
         self._arrived = 0  # in the open round
         self._updated = sim.env.event()
 
     def accept(self, gradient: Gradient) -> simpy.Event:
         """Accept one more gradient; return the event of the update with it."""
         updated = self._updated
-        if self._needed == 1:
+        if self._gradients_per_update == 1:
             self._sim.push(gradient, block=self._block)
         else:
             self._sim.add(gradient, block=self._block)
         self._arrived += 1
-        if self._arrived == self._needed:
-            if self._needed > 1:
+        if self._arrived == self._gradients_per_update:
+            if self._gradients_per_update > 1:
                 self._sim.commit(block=self._block)
             self._arrived, self._updated = 0, self._sim.env.event()
             updated.succeed()

@@ -70,9 +70,9 @@ class Masked(Server):
 
     def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Average the masked coordinates with a mailbox."""
-        met, mask = super().synchronize(state, self._corrected(state, mixed), keep, weight), self._mask(state)
-        params = jax.tree.map(jnp.where, mask, met.params, state.params)
-        return met.replace(params=params, averages=state.averages + 1)
+        averaged, mask = super().synchronize(state, self._corrected(state, mixed), keep, weight), self._mask(state)
+        params = jax.tree.map(jnp.where, mask, averaged.params, state.params)
+        return averaged.replace(params=params, averages=state.averages + 1)
 
     def averaged_bytes(self, params: Params, /) -> tuple[int, ...]:
         """Return the bytes of each part's coordinates."""
@@ -98,10 +98,10 @@ class Masked(Server):
         key = jax.random.wrap_key_data(state.words, impl=DRAWN_BY)
         key = jax.random.fold_in(key, self._division(state.averages))
         leaves, structure = jax.tree.flatten(state.params)
-        masks = [self._chosen(state, jax.random.fold_in(key, number), leaf) for number, leaf in enumerate(leaves)]
+        masks = [self._draw(state, jax.random.fold_in(key, number), leaf) for number, leaf in enumerate(leaves)]
         return jax.tree.unflatten(structure, masks)
 
-    def _chosen(self, state: State, key: Any, leaf: jax.Array) -> jax.Array:
+    def _draw(self, state: State, key: Any, leaf: jax.Array) -> jax.Array:
         order = jnp.argsort(jax.random.uniform(key, (leaf.size,)))
         ranks = jnp.zeros(leaf.size, jnp.int32).at[order].set(jnp.arange(leaf.size, dtype=jnp.int32))
         return (ranks % self.parts == self._part(state.averages)).reshape(leaf.shape)
@@ -148,25 +148,25 @@ class LateAveraging(Protocol):
             sim.process(self._work(sim, worker, averages))
 
     def _work(self, sim: Simulation, worker: int, averages: _Averages) -> Process:
-        made, number = 0, 0
+        updates, number = 0, 0
         pending = deque[tuple[int, int, Copy]]()  # number, updates made by then, what was brought
         while True:
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-            made += 1
-            if made % self.every == 0 and (self.delay is not None or not pending):
+            updates += 1
+            if updates % self.every == 0 and (self.delay is not None or not pending):
                 brought = sim.own(worker)
                 averages.bring(number, worker, brought)
-                pending.append((number, made, brought))
+                pending.append((number, updates, brought))
                 number += 1
-            while pending and self._due(pending[0], made, averages):
+            while pending and self._due(pending[0], updates, averages):
                 first, _, brought = pending.popleft()
                 yield from self._merge(sim, worker, averages, first, brought)
 
-    def _due(self, first: tuple[int, int, Copy], made: int, averages: _Averages) -> bool:
-        number, then, _ = first
-        return averages.over(number) if self.delay is None else made >= then + self.delay
+    def _due(self, first: tuple[int, int, Copy], updates: int, averages: _Averages) -> bool:
+        number, bring_updates, _ = first
+        return averages.over(number) if self.delay is None else updates >= bring_updates + self.delay
 
     def _merge(self, sim: Simulation, worker: int, averages: _Averages, number: int, brought: Copy) -> Process:
         if not averages.over(number):
@@ -214,10 +214,10 @@ class _Averages:
 
     def take(self, number: int, worker: int) -> tuple[Copy, Cost]:
         """Return the mean, and its cost to the worker."""
-        found = self._means[number].pop(worker)
+        mean_and_cost = self._means[number].pop(worker)
         if not self._means[number]:
             del self._means[number]
-        return found
+        return mean_and_cost
 
     def _arrived(self, worker: int, mean: Copy, cost: Cost) -> Copy:
         """Return a worker's copy of the mean, and record its time on the network."""

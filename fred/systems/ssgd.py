@@ -148,8 +148,8 @@ G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the mean gradient of `total`, and update V and |g|^2 from the spread of its `count` gradients."""
         length, count = _squared(total["gradient"]), jnp.float32(count)
-        shown = jnp.maximum(total["squared"] - length, 0.0) * count / jnp.maximum(count - 1, 1)
-        variance = jnp.where(count > 1, self._averaged(state.variance, shown), state.variance)
+        sampled = jnp.maximum(total["squared"] - length, 0.0) * count / jnp.maximum(count - 1, 1)
+        variance = jnp.where(count > 1, self._averaged(state.variance, sampled), state.variance)
         squared = self._averaged(state.squared, length - variance / jnp.maximum(count, 1))
         return self.step(state, total["gradient"]).replace(variance=variance, squared=squared)
 
@@ -157,8 +157,8 @@ G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
         """Return the noise []: a step with more gradients than that is expected to lower the loss."""
         step = jnp.float32(1) if self.smoothness is None else self.smoothness * state.rate
         noise = step / (2 - step) * state.variance / state.squared
-        known = (step < 2) & (state.squared > 0) & (noise < _FOR_ALL)
-        return jnp.where(known, noise, _FOR_ALL)
+        estimable = (step < 2) & (state.squared > 0) & (noise < _FOR_ALL)
+        return jnp.where(estimable, noise, _FOR_ALL)
 
     def _averaged(self, old: Scalar, new: Scalar) -> Scalar:
         return jnp.where(jnp.isfinite(old), self.decay * old + (1 - self.decay) * new, new)

@@ -60,7 +60,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
 from fred.learning.server import Family
-from fred.protocols.local_steps import OuterSteps, Synchronizations, whole, with_global
+from fred.protocols.local_steps import OuterSteps, Synchronizations, compose_replica, with_global
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.systems.diloco import DiLoCo
@@ -111,12 +111,12 @@ class Streaming(Protocol):
     def _fits(self) -> Self:
         if self.period % self.fragments:
             raise ValueError(f"`period` ({self.period}) must be a multiple of `fragments` ({self.fragments})")
-        if self.delay >= self._between:
-            raise ValueError(f"`delay` ({self.delay}) must be less than `period` / `fragments` ({self._between})")
+        if self.delay >= self._spacing:
+            raise ValueError(f"`delay` ({self.delay}) must be less than `period` / `fragments` ({self._spacing})")
         return self
 
     @property
-    def _between(self) -> int:
+    def _spacing(self) -> int:
         """Return the number of updates between the outer steps of two successive fragments."""
         return self.period // self.fragments
 
@@ -124,14 +124,14 @@ class Streaming(Protocol):
         return with_global(cluster.size, self.fragments, self.cut)
 
     def start(self, sim: Simulation) -> None:
-        synchronizations, made = Synchronizations(sim), [0] * sim.workers
+        synchronizations, updates = Synchronizations(sim), [0] * sim.workers
         for worker in range(sim.workers):
             if self.elastic:
-                sim.work(worker, partial(self._live, sim, worker, synchronizations, made))
+                sim.work(worker, partial(self._live, sim, worker, synchronizations, updates))
             else:
-                sim.process(self._work(sim, worker, synchronizations, made))
+                sim.process(self._work(sim, worker, synchronizations, updates))
 
-    def _live(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", made: list[int]) -> Process:
+    def _live(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", updates: list[int]) -> Process:
         """Run a worker from its return, with a copy of another one's model, to its crash."""
         peers = synchronizations.others(worker) if sim.now else []
         if peers:
@@ -140,26 +140,26 @@ class Streaming(Protocol):
                 yield sim.transfer(peers[0], worker)
             for block in range(sim.blocks):
                 sim.sync(worker, sim.read(worker, peers[0], sent=False, block=block), block=block)
-            made[worker] = made[peers[0]]
-        synchronizations.join(worker, (made[worker] + self.delay) // self._between)
+            updates[worker] = updates[peers[0]]
+        synchronizations.join(worker, (updates[worker] + self.delay) // self._spacing)
         try:
-            yield from self._work(sim, worker, synchronizations, made)
+            yield from self._work(sim, worker, synchronizations, updates)
         finally:
             synchronizations.leave(worker)
 
     def _work(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", updates: list[int]) -> Process:
         """Make updates, counted in `updates`, and synchronize fragments."""
         while True:
-            gradient = sim.compute(worker, whole(sim, worker, worker))
+            gradient = sim.compute(worker, compose_replica(sim, worker, worker))
             yield gradient.finished
             for block in range(self.fragments):
                 sim.push(gradient, worker, NOTHING, block)
             made = updates[worker] = updates[worker] + 1
-            if (made + self.delay) % self._between == 0:
-                common, own = whole(sim, worker, sim.workers), whole(sim, worker, worker)
-                synchronizations.bring((made + self.delay) // self._between - 1, sim.pseudo_gradient(worker, common, own))
-            if made % self._between == 0:
-                number = made // self._between - 1
+            if (made + self.delay) % self._spacing == 0:
+                common, own = compose_replica(sim, worker, sim.workers), compose_replica(sim, worker, worker)
+                synchronizations.bring((made + self.delay) // self._spacing - 1, sim.pseudo_gradient(worker, common, own))
+            if made % self._spacing == 0:
+                number = made // self._spacing - 1
                 yield from synchronizations.over(number, worker)
                 block = number % self.fragments
                 common = sim.read(worker, sim.workers, sent=False, block=block)
@@ -200,8 +200,8 @@ class OverlappedSteps(Protocol):
     )
 
     def layout(self, cluster: Cluster) -> Layout:
-        own = cluster.size
-        return Layout(2 * own, range(own, 2 * own), range(0))
+        workers = cluster.size
+        return Layout(2 * workers, range(workers, 2 * workers), range(0))
 
     def start(self, sim: Simulation) -> None:
         rounds = _Rounds(sim, self.eager)
@@ -244,7 +244,7 @@ class _Rounds:
             yield from self._sim.present(worker)
 
     def _end(self, number: int, operation: Operation) -> None:
-        sim, brought = self._sim, sorted(self._brought, key=lambda each: each.worker)
+        sim, brought = self._sim, sorted(self._brought, key=lambda entry: entry.worker)
         self._brought = []
         for pseudo_gradient in brought:
             charged = operation.cost
