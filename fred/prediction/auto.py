@@ -52,7 +52,7 @@ from fred.prediction.predictive import EWMA, Elfving, Empirical, Floats
 from fred.prediction.simple_rules import FixedCountOrDeadline, FixedDeadline, MADDeadline
 
 _RECENT = 300  # last training rounds that set how late workers are
-_COUNTED = 100  # most held-out rounds that count
+_MOST_ROUNDS = 100  # most held-out rounds that count
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -161,7 +161,7 @@ class Auto(CutoffRule):
         parts = 2 * len(self.candidates)
         rules, held_back = [], {}
         for number, rule in enumerate(self.candidates):
-            trained, rounds = _tried(rule, seconds, node_of)
+            trained, rounds = _train_and_run(rule, seconds, node_of)
             rules.append(trained)
             progress((number + 1) / parts)
             if rounds is not None:
@@ -176,28 +176,28 @@ class Auto(CutoffRule):
             update={
                 "candidates": tuple(rules),
                 "excesses": tuple(excesses_of(seconds[-_RECENT:]).tolist()),
-                **self._judged(held_back, seconds.shape[1]),
+                **self._held_out_results(held_back, seconds.shape[1]),
             }
         )
 
-    def _judged(self, held_back: dict[int, Rounds], workers: int) -> dict[str, tuple[float, ...]]:
+    def _held_out_results(self, held_back: dict[int, Rounds], workers: int) -> dict[str, tuple[float, ...]]:
         """Return the candidates' throughputs in held-out rounds and their initial weights."""
         rates = {number: rounds.summary()["throughput"] for number, rounds in held_back.items()}
         best = max(rates.values())
         means = [_mean_gain(rounds, best, workers) for rounds in held_back.values()]
-        counted = min(len(next(iter(held_back.values())).cutoff), _COUNTED)
-        begin = shared(exp(RATE * counted * (np.array(means) - max(means))))
+        rounds_counted = min(len(next(iter(held_back.values())).cutoff), _MOST_ROUNDS)
+        begin = shared(exp(RATE * rounds_counted * (np.array(means) - max(means))))
         return {
-            "held_back": self._each({number: rate / best for number, rate in rates.items()}),
-            "weights": self._each(dict(zip(held_back, begin.tolist(), strict=True))),
+            "held_back": self._per_candidate({number: rate / best for number, rate in rates.items()}),
+            "weights": self._per_candidate(dict(zip(held_back, begin.tolist(), strict=True))),
         }
 
-    def _each(self, values: dict[int, float]) -> tuple[float, ...]:
+    def _per_candidate(self, values: dict[int, float]) -> tuple[float, ...]:
         """Return the value of each candidate, 0 where it has none."""
         return tuple(values.get(number, 0.0) for number in range(len(self.candidates)))
 
 
-def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRule, Rounds | None]:
+def _train_and_run(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRule, Rounds | None]:
     """Train a candidate on the first three quarters and run it on the last; the result is None if that fails."""
     try:
         trained = rule.trained(seconds if rule.holds_back else closed_loop.split(seconds)[0], node_of)

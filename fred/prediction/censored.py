@@ -48,17 +48,17 @@ class Distribution(NamedTuple):
     def mad(self) -> Floats:
         """Return the median absolute deviation from the median, ns [columns]; inf where the median was never observed."""
         median = self.quantile(0.5)
-        seen = np.isfinite(median)
-        deviation = np.abs(self.times - np.where(seen, median, 0.0))
+        observed = np.isfinite(median)
+        deviation = np.abs(self.times - np.where(observed, median, 0.0))
         order = np.argsort(deviation, axis=0, kind="stable")
-        ordered, mass = (np.take_along_axis(each, order, axis=0) for each in (deviation, self.mass))
-        return np.where(seen, _reached(ordered, mass, 0.5), np.inf)
+        ordered, mass = (np.take_along_axis(array, order, axis=0) for array in (deviation, self.mass))
+        return np.where(observed, _reached(ordered, mass, 0.5), np.inf)
 
 
 def _reached(values: Floats, mass: Floats, share: float) -> Floats:
     """Return the first of each column's ascending values where the cumulative mass reaches `share` [columns], or inf."""
-    there = np.cumsum(mass, axis=0) >= share - _ROUNDING
-    return np.where(there[-1], np.take_along_axis(values, there.argmax(axis=0)[None], axis=0)[0], np.inf)
+    reached = np.cumsum(mass, axis=0) >= share - _ROUNDING
+    return np.where(reached[-1], np.take_along_axis(values, reached.argmax(axis=0)[None], axis=0)[0], np.inf)
 
 
 BINS = 250  # steps of excess over the usual time
@@ -66,7 +66,7 @@ _LOWEST, _STEP = -1.0, 0.02  # of log time relative to the usual one: e^-1 to e^
 _EDGES = _LOWEST + _STEP * np.arange(BINS + 1)
 _FORGOTTEN = 0.99  # share of a count that remains after each round
 _ARRIVE, _PRIOR, _LEAST_PRIOR = 0.3, 5.0, 0.5  # prior: share that arrives per step, and its weight in workers' times
-_FURTHER, _POINTS = 1.6, 160  # grid beyond the round's end: reach in log time, and number of points
+_GRID_REACH, _GRID_POINTS = 1.6, 160  # grid beyond the round's end: reach in log time, and number of points
 _RATE, _SPREAD_RATE = 0.2, 0.05  # weight of the newest round in a usual time and in its deviation
 _JUMP, _LEAST_JUMP = 2.5, 0.1  # an error beyond this many mean deviations, and this log time, is a change of the usual time
 
@@ -121,13 +121,13 @@ class Completion:
         if self._rounds == 1:
             self._begin(logs)
             return np.sort(seconds)
-        whole, expected = np.sort(seconds), logs.copy()
+        all_times, expected = np.sort(seconds), logs.copy()
         if dropped.any():
             missing, expected[dropped] = self._missing(float(logs[dropped].max()), self._usual[dropped])
-            whole = np.concatenate((np.sort(seconds[finished]), missing))
+            all_times = np.concatenate((np.sort(seconds[finished]), missing))
         self._count(logs, finished)
         self._follow(expected)
-        return whole
+        return all_times
 
     def _begin(self, logs: Floats) -> None:
         middle = np.sort(logs)[len(logs) // 2]
@@ -141,18 +141,18 @@ class Completion:
             end: log of the time at which the round ended.
             usual: usual log times of the dropped workers [dropped].
         """
-        grid = end + max(_FURTHER, float(usual.max()) - end + _FURTHER / 2) * np.linspace(0, 1, _POINTS) ** 2
-        over = self._survival()
-        still = np.interp(grid - usual[:, None], _EDGES, over) / np.interp(end - usual, _EDGES, over)[:, None]
-        still[:, -1] = 0.0  # the grid ends here
-        arrived = np.add.reduce(1 - still, axis=0)
-        arriving = np.ascontiguousarray(-np.diff(still, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
+        grid = end + max(_GRID_REACH, float(usual.max()) - end + _GRID_REACH / 2) * np.linspace(0, 1, _GRID_POINTS) ** 2
+        survival = self._survival()
+        still_computing = np.interp(grid - usual[:, None], _EDGES, survival) / np.interp(end - usual, _EDGES, survival)[:, None]
+        still_computing[:, -1] = 0.0  # the grid ends here
+        arrived = np.add.reduce(1 - still_computing, axis=0)
+        arriving = np.ascontiguousarray(-np.diff(still_computing, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
         return between_ranks(arrived, exp(grid), len(usual)), np.cumsum(arriving, axis=0)[-1]
 
     def _survival(self) -> Floats:
         """Return the share of times that exceed the usual one by more than each edge [bins + 1]."""
-        ended_here = self.excesses + self._lasted
-        at_risk = np.cumsum(ended_here[::-1])[::-1]
+        exits = self.excesses + self._lasted
+        at_risk = np.cumsum(exits[::-1])[::-1]
         hazard = (self.excesses + self.prior * _ARRIVE) / (at_risk + self.prior)
         return np.concatenate(([1.0], np.cumprod(1 - np.minimum(hazard, 0.95))))
 

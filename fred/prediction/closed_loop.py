@@ -89,13 +89,13 @@ def run(
         rounds.append(row)
         progress((number + 1) / len(times))
     cutoff, time, decision = zip(*rounds[warm_up:], strict=True)
-    return Rounds(np.array(cutoff), np.array(time), np.array(decision), *_best(times[warm_up:]))
+    return Rounds(np.array(cutoff), np.array(time), np.array(decision), *_oracle(times[warm_up:]))
 
 
 def warmed_up(rule: CutoffRule, warm_up: int) -> CutoffRule:
     """Return the rule with its own warm-up reduced to at most `warm_up` rounds."""
-    own = getattr(rule, "warm_up", warm_up)
-    return rule if own <= warm_up else rule.model_copy(update={"warm_up": warm_up})
+    rounds = getattr(rule, "warm_up", warm_up)
+    return rule if rounds <= warm_up else rule.model_copy(update={"warm_up": warm_up})
 
 
 def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> Iterator[tuple[int, int, float]]:
@@ -103,17 +103,17 @@ def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> It
     if rule.needs_values:
         raise ValueError("this rule needs what gradients say, which recorded times do not contain")
     chooser, workers = rule.start(node_of), times.shape[1]
-    for number, own in enumerate(times):
+    for number, row in enumerate(times):
         began = perf_counter()
-        chosen = chooser.choose(own)
+        choice = chooser.choose(row)
         decided = perf_counter() - began
-        this = Round.of(own, workers if number < warm_up else chosen)
+        outcome = Round.of(row, workers if number < warm_up else choice)
         began = perf_counter()
-        chooser.observe(this.seen, this.taken)
-        yield len(this.first), this.cutoff, decided + perf_counter() - began
+        chooser.observe(outcome.seen, outcome.taken)
+        yield len(outcome.first), outcome.cutoff, decided + perf_counter() - began
 
 
-def _best(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _oracle(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return c and x_(c), ns, with the most gradients per time in each round [rounds]; `times` are in ns [rounds, workers]."""
     ordered = np.sort(times, axis=1)
     best = np.argmax(np.arange(1, times.shape[1] + 1) / ordered, axis=1)
@@ -224,6 +224,6 @@ def held_back(
     static = FixedCount().trained(split(seconds)[0], node_of)
     assert static.workers is not None
     fixed = run_held_out(static, seconds, node_of, warm_up)
-    own = run_held_out(rule, seconds, node_of, warm_up)
-    found = own.against(fixed)
-    return HeldBack(rounds=len(own.cutoff), static=static.workers, ratio=found.value, interval=found.interval)
+    rounds = run_held_out(rule, seconds, node_of, warm_up)
+    ratio = rounds.against(fixed)
+    return HeldBack(rounds=len(rounds.cutoff), static=static.workers, ratio=ratio.value, interval=ratio.interval)

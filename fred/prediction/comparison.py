@@ -98,14 +98,14 @@ class Comparison:
         """Return a sentence that says how much a cutoff gains over waiting for all workers, and with which rule."""
         every = self.waiting_for_all.summary()
         bound = f"the round-by-round oracle: {1 / every['of_oracle'] - 1:+.1%}"
-        plain = f"waiting for all {self.trace.seconds.shape[1]} workers"
+        waiting = f"waiting for all {self.trace.seconds.shape[1]} workers"
         if self.recommended is None:
-            return f"{plain.capitalize()}: {every['throughput']:,.4g} gradients/s; {bound}."
+            return f"{waiting.capitalize()}: {every['throughput']:,.4g} gradients/s; {bound}."
         won = self.against["all"][self.recommended]
         rate = self.rules[self.recommended]["throughput"]
         return (
-            f"{self._worth(won)}: `{self.recommended}` does {rate:,.4g} gradients/s, {plain} {every['throughput']:,.4g} "
-            f"({won}; {bound}).{self._beside_it()}"
+            f"{self._worth(won)}: `{self.recommended}` does {rate:,.4g} gradients/s, {waiting} {every['throughput']:,.4g} "
+            f"({won}; {bound}).{self._comparison_with_best()}"
         )
 
     def _worth(self, won: Ratio) -> str:
@@ -120,23 +120,23 @@ class Comparison:
             return "A cutoff saves little or no time here"
         return f"These {self.counted} rounds cannot tell whether a cutoff saves time"
 
-    def _beside_it(self) -> str:
+    def _comparison_with_best(self) -> str:
         """Compare the rule that chooses with the best single rule, and name the rules indistinguishable from the best."""
         words = ""
-        against = self.against["best"]
+        ratios = self.against["best"]
         if self.best != self.recommended:
-            words = f" The best single rule is `{self.best}` (`{_CHOOSES}` against it: {against[_CHOOSES]})."
-        elif _CHOOSES in against and self.best != _CHOOSES:
-            words = f" `{_CHOOSES}` is worse ({against[_CHOOSES]})."
+            words = f" The best single rule is `{self.best}` (`{_CHOOSES}` against it: {ratios[_CHOOSES]})."
+        elif _CHOOSES in ratios and self.best != _CHOOSES:
+            words = f" `{_CHOOSES}` is worse ({ratios[_CHOOSES]})."
         others = [name for name in self.real if name not in (self.best, _CHOOSES)]
-        alike = [f"`{name}`" for name in others if not against[name].below]
-        if alike:
-            words += f" These {self.counted} rounds cannot tell {', '.join(alike)} from `{self.best}`."
+        indistinguishable = [f"`{name}`" for name in others if not ratios[name].below]
+        if indistinguishable:
+            words += f" These {self.counted} rounds cannot tell {', '.join(indistinguishable)} from `{self.best}`."
         return words
 
     def json(self) -> str:
         """Return all of it as one JSON object; an interval is null where there are too few rounds for one."""
-        about = {
+        trace = {
             "trace": self.trace.source,
             "digest": self.trace.digest,
             "notes": (*self.trace.notes, *self.trace.warnings),
@@ -144,17 +144,17 @@ class Comparison:
         }
         settings = {"train": self.train, "trained": self.trained, "warm_up": self.warm_up, "rounds": self.counted}
         rules = {
-            name: summary | {f"against_{other}": _told(by[name]) for other, by in self.against.items()}
+            name: summary | {f"against_{other}": _ratio_json(by[name]) for other, by in self.against.items()}
             for name, summary in self.rules.items()
         }
-        told = {
+        results = {
             "doubts": self.doubts,
             "groups": self.groups,
             "best": self.best,
             "recommended": self.recommended,
             "verdict": self.verdict(),
         }
-        return json.dumps({**about, **settings, **told, "rules": rules}, indent=2)
+        return json.dumps({**trace, **settings, **results, "rules": rules}, indent=2)
 
 
 def compare(
@@ -179,9 +179,9 @@ def compare(
     rules = {name: rule_named(name) for name in names} | dict(more)
     node_of = nodes_of(trace, train)
     every = closed_loop.run(AllWorkers(), rest, node_of, warm_up)
-    rounds, doubts = tried(rules, seconds, rest, node_of, warm_up, progress)
-    groups, found = len(np.unique(node_of)), trace.node_of is None
-    return Comparison(trace, train, warm_up, groups, found, every, rounds, doubts=doubts)
+    rounds, doubts = train_and_run(rules, seconds, rest, node_of, warm_up, progress)
+    groups, inferred = len(np.unique(node_of)), trace.node_of is None
+    return Comparison(trace, train, warm_up, groups, inferred, every, rounds, doubts=doubts)
 
 
 def nodes_of(trace: Trace, train: int) -> NodeOf:
@@ -189,7 +189,7 @@ def nodes_of(trace: Trace, train: int) -> NodeOf:
     return find_groups(trace.seconds[:train]) if trace.node_of is None else trace.node_of
 
 
-def tried(
+def train_and_run(
     rules: Mapping[str, CutoffRule],
     seconds: NDArray[np.float64],
     rest: NDArray[np.float64],
@@ -206,7 +206,7 @@ def tried(
     for name in sorted(rules, key=lambda name: isinstance(rules[name], Auto)):  # `auto` last: it uses the trained others
         rule, show = closed_loop.warmed_up(rules[name], warm_up), partial(progress, f"{name}, training")
         if isinstance(rule, Auto):
-            rule = rule.watching(*(each for each in trained.values() if each.holds_back))
+            rule = rule.watching(*(earlier for earlier in trained.values() if earlier.holds_back))
         show(0.0)
         try:
             trained[name] = rule.trained(seconds, node_of, show)
@@ -232,9 +232,9 @@ def rule_named(name: str) -> CutoffRule:
     if name in _SHORT:
         return _SHORT[name]()
     if ":" not in name and name not in registry.REGISTRY["cutoff"]:
-        known = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT])
-        among = ", ".join((*known, "count:N", "deadline:SECONDS"))
-        raise FredError(f"no rule `{name}`; expected some of {among}{registry.nearest(name, known)}")
+        names = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT])
+        choices = ", ".join((*names, "count:N", "deadline:SECONDS"))
+        raise FredError(f"no rule `{name}`; expected some of {choices}{registry.nearest(name, names)}")
     cls = registry.lookup("cutoff", name)
     try:
         rule = cls()
@@ -244,8 +244,8 @@ def rule_named(name: str) -> CutoffRule:
     return rule
 
 
-def _told(found: Ratio) -> dict[str, Any]:
-    return {"ratio": found.value, "interval": found.interval}
+def _ratio_json(ratio: Ratio) -> dict[str, Any]:
+    return {"ratio": ratio.value, "interval": ratio.interval}
 
 
 def rolling(
@@ -285,7 +285,7 @@ def rolling(
         node_of, before = nodes_of(trace, origin), min(warm_up, origin)
         rest = trace.seconds[origin - before : origin + block]
         every.append(closed_loop.run(AllWorkers(), rest, node_of, before))
-        outcomes, doubted = tried(rules, trace.seconds[:origin], rest, node_of, before, progress)
+        outcomes, doubted = train_and_run(rules, trace.seconds[:origin], rest, node_of, before, progress)
         doubts |= dict.fromkeys(doubted)
         for name, rounds in outcomes.items():
             parts[name].append(rounds)

@@ -24,7 +24,7 @@ from fred.schedule.layout import is_whole
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns
 Progress = Callable[[float], None]
-_ENOUGH = 0.4  # least share of the best rate of a round that a choice must reach when maximising the long run
+_LEAST_RATE = 0.4  # least share of the best rate of a round that a choice must reach when maximising the long run
 Objective = Literal["round", "throughput"]
 By = Literal["count", "deadline", "count-or-deadline"]
 Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # maps numbers of gradients to their worth
@@ -213,7 +213,7 @@ class Round(NamedTuple):
             choice: number of workers to wait for, c, or a deadline.
         """
         arrivals = np.argsort(times, kind="stable")
-        first = arrivals[: _taken(times, choice)]
+        first = arrivals[: _count_taken(times, choice)]
         cutoff, taken = int(times[first[-1]]), np.zeros(len(times), bool)
         if isinstance(choice, Deadline):
             last = arrivals[(choice.workers or len(times)) - 1]
@@ -222,19 +222,19 @@ class Round(NamedTuple):
         return cls(first, cutoff, taken, np.minimum(times, cutoff))
 
 
-def _taken(times: Times, choice: Choice) -> int:
+def _count_taken(times: Times, choice: Choice) -> int:
     """Return the number of gradients that a round takes."""
     if isinstance(choice, Deadline):
         if not is_whole(choice.ns) or choice.ns < 0:
             raise FredError(
                 f"the cutoff rule announces a deadline {choice.ns!r} ns after the round's start; expected 0 or more"
             )
-        there = max(1, int((times <= choice.ns).sum()))
-        return there if choice.workers is None else min(there, _possible(choice.workers, len(times)))
-    return _possible(choice, len(times))
+        in_time = max(1, int((times <= choice.ns).sum()))
+        return in_time if choice.workers is None else min(in_time, _check_workers(choice.workers, len(times)))
+    return _check_workers(choice, len(times))
 
 
-def _possible(workers: int, most: int) -> int:
+def _check_workers(workers: int, most: int) -> int:
     """Return `workers` if a round can wait for that many. Raises FredError otherwise."""
     if not is_whole(workers) or not 1 <= workers <= most:
         raise FredError(f"the cutoff rule wants to wait for {workers!r} workers; expected 1 to {most}, as many as there are")
@@ -333,7 +333,7 @@ class Best:
         gain = np.where(ordered > 0, worth / np.maximum(ordered, 1e-300), 0.0)[self._least - 1 :]
         if self._long_run and self._time:
             long_run = (worth - self._gradients / self._time * ordered)[self._least - 1 :]
-            gain = np.where(gain >= min(_ENOUGH * gain.max(), gain.max()), long_run, -np.inf)
+            gain = np.where(gain >= min(_LEAST_RATE * gain.max(), gain.max()), long_run, -np.inf)
         return self._least + int(np.argmax(gain))
 
     def came_to(self, gradients: float, time: float) -> None:

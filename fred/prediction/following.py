@@ -22,7 +22,10 @@ MEMORY = 1000  # mean number of rounds after which another candidate may become 
 _LONGEST = 2.0  # longest round, relative to the best time of a round
 _PACE = 1 / 20  # weight of the newest round in the recent gradients per time
 _LATELY, _ABOVE = 2, 1.25  # no pace exceeds this multiple of the best rate of these last rounds
-_UNSEEN, _MOST_UNSEEN = 30, 480  # rounds until a worker that was never in time is waited for: doubled while it does not come
+_PATIENCE, _MOST_PATIENCE = (
+    30,
+    480,
+)  # rounds until a worker that was never in time is waited for: doubled until it comes
 _IDLE = 1.3  # a round that lasts this many times as long as its last worker in time waited for others, without success
 _BLOCK = 120  # rounds whose draws are made at once; waiting for unseen workers costs at most one round in as many
 _MODEL = np.array([0.99, 0.01])  # initial weights of a watched model, and of the averages
@@ -44,7 +47,7 @@ class Outcome(NamedTuple):
     def of(cls, choices: Sequence[Choice], times: Times) -> "Outcome":
         """Return the outcomes of these choices in a round of these times, ns [workers]."""
         rounds = [Round.of(times, choice) for choice in choices]
-        gradients, ends = [len(each.first) for each in rounds], [each.cutoff for each in rounds]
+        gradients, ends = [len(outcome.first) for outcome in rounds], [outcome.cutoff for outcome in rounds]
         return cls(np.array(gradients, float), np.array(ends) / NANOSECONDS)
 
 
@@ -78,14 +81,14 @@ class Following(Chooser):
         self._block = -1  # block of rounds whose draws are made
         self._seen = np.zeros(workers, np.int64)  # last round in which each worker was in time, or was waited for
         self._in_time = np.zeros(workers, np.int64)  # last round in which each worker was in time
-        self._distance = np.full(workers, _UNSEEN)  # rounds from then until it is waited for
+        self._distance = np.full(workers, _PATIENCE)  # rounds from then until it is waited for
         self._explored = -_BLOCK  # last round that waited longer for unseen workers
         self._cost = 0.0  # cost of that wait, as a share of a round
 
     @property
     def ready(self) -> bool:
         """Return True if the first candidate is ready; without a first candidate, if any is."""
-        return any(each.ready for each in self._choosers) if self._first is None else self._choosers[self._first].ready
+        return any(chooser.ready for chooser in self._choosers) if self._first is None else self._choosers[self._first].ready
 
     def choose(self, times: Times) -> Choice:
         """Return the choice of a candidate drawn by weight, or now and then a longer deadline for unseen workers."""
@@ -94,21 +97,21 @@ class Following(Chooser):
         if self._first is not None and not self._judged[self._first]:
             self._followed = self._first
             return self._choices[self._first]
-        self._followed = self._drawn()
+        self._followed = self._draw_candidate()
         if self._round == 0:
             return self._choices[self._followed]
         usual = np.maximum(nanoseconds(np.minimum(self._completion.usual, _FOREVER)), 1)
         longest = _longest(usual)
         self._choices = [_bounded(choice, longest, self._workers) for choice in self._choices]
         self._expected = Round.of(usual, self._choices[self._followed]).cutoff
-        return self._further(longest) or self._choices[self._followed]
+        return self._deadline_for_absent(longest) or self._choices[self._followed]
 
     def hear(self, statistic: float) -> None:
         """Pass the statistic to all candidates."""
         for chooser in self._choosers:
             chooser.hear(statistic)
 
-    def _drawn(self) -> int:
+    def _draw_candidate(self) -> int:
         """Draw the index of a ready candidate by weight."""
         block, at = divmod(self._round, _BLOCK)
         if block != self._block:
@@ -117,15 +120,15 @@ class Following(Chooser):
         weights = np.cumsum(self.weights * self._judged if self._judged.any() else self.weights)
         return int(np.searchsorted(weights, float(self._draws[at]) * weights[-1], side="right"))
 
-    def _further(self, longest: int) -> Deadline | None:
+    def _deadline_for_absent(self, longest: int) -> Deadline | None:
         """Return a longer deadline for workers unseen for long, if one is due; this costs at most 1 % of the time."""
-        unseen = self._round - self._seen >= self._distance
-        number = int(unseen.sum())
+        absent = self._round - self._seen >= self._distance
+        number = int(absent.sum())
         pays = min(number / max(self._workers - number, 1), 1.0)  # waiting this share of a round is worth all their gradients
         if not number or self._round - self._explored < max(pays, self._cost) * _BLOCK:
             return None
-        self._explored, self._cost, self._seen[unseen] = self._round, pays, self._round
-        self._distance[unseen] = np.minimum(2 * self._distance[unseen], _MOST_UNSEEN)
+        self._explored, self._cost, self._seen[absent] = self._round, pays, self._round
+        self._distance[absent] = np.minimum(2 * self._distance[absent], _MOST_PATIENCE)
         return Deadline(min(longest, round((1 + pays) * self._slack * self._expected)))
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
@@ -133,17 +136,17 @@ class Following(Chooser):
         self._look_back(times, finished)
         self._round += 1
         self._seen[finished] = self._in_time[finished] = self._round
-        self._distance[finished] = _UNSEEN
-        whole = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
-        self._possible.append(float((np.arange(1, len(whole) + 1) / whole).max()))
+        self._distance[finished] = _PATIENCE
+        all_times = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
+        self._possible.append(float((np.arange(1, len(all_times) + 1) / all_times).max()))
         if self._round > 1:
-            self._weigh(Outcome.of(self._choices, np.maximum(nanoseconds(whole), 1)))
+            self._weigh(Outcome.of(self._choices, np.maximum(nanoseconds(all_times), 1)))
         for chooser in self._choosers:
             chooser.observe(times, finished)
 
     def _look_back(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Adapt the completion's prior: a worker that was missing for long has come, or the round waited without success."""
-        missing = self._round - self._in_time >= _UNSEEN
+        missing = self._round - self._in_time >= _PATIENCE
         if (missing & finished).any():
             self._completion.adapt_prior(arrived=True)
         elif missing.any() and finished.any() and times.max() > _IDLE * times[finished].max():

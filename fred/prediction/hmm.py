@@ -40,14 +40,14 @@ def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Prog
     """
     if len(logs) < 2 * states:
         raise ValueError(f"{len(logs)} iterations to train on; at least {2 * states} are needed for {states} states")
-    model = _first(logs, chain_of, states)
+    model = _initial(logs, chain_of, states)
     for number in range(passes):
         model = _improved(model, logs, chain_of)
         progress((number + 1) / passes)
     return model
 
 
-def _first(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
+def _initial(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
     offsets = np.sort(logs, axis=0)[len(logs) // 2]
     spread = np.sort((logs - offsets) ** 2, axis=0)[len(logs) // 2]
     deviations = np.maximum(np.sqrt(2.2 * spread), _LEAST_DEVIATION)  # a normal variance is 2.2 times the median square
@@ -66,10 +66,10 @@ def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
     weight = np.broadcast_to(weights, means.shape).reshape(-1, 1)
     weighted = flat * weight
     levels = np.add.reduce(weighted * means.reshape(-1, 1), axis=0) / np.maximum(np.add.reduce(weighted, axis=0), 1e-9)
-    level, square = (over_states(states * each) for each in (levels, levels**2))
-    own = logs - np.take(level, chain_of, axis=1)
-    offsets = np.add.reduce(own, axis=0) / len(logs)
-    variance = np.add.reduce((own - offsets) ** 2 + np.take(square - level**2, chain_of, axis=1), axis=0) / len(logs)
+    level, square = (over_states(states * value) for value in (levels, levels**2))
+    residuals = logs - np.take(level, chain_of, axis=1)
+    offsets = np.add.reduce(residuals, axis=0) / len(logs)
+    variance = np.add.reduce((residuals - offsets) ** 2 + np.take(square - level**2, chain_of, axis=1), axis=0) / len(logs)
     counts = followed + 1 / len(levels)
     common = levels[np.argmax(np.add.reduce(flat, axis=0))]
     return Switching(
@@ -136,16 +136,16 @@ def smoothed(likelihoods: Floats, transition: Floats) -> tuple[Floats, Floats]:
     for t in range(times):
         forward[t] = state = _normal(state * likelihoods[t])
         state = predicted(state, transition)
-    followed, later = np.zeros((states, states)), np.ones(state.shape)
+    counts, backward = np.zeros((states, states)), np.ones(state.shape)
     for t in reversed(range(times - 1)):
-        ahead = likelihoods[t + 1] * later  # likelihood of the observations from t + 1 on, given the state then
+        ahead = likelihoods[t + 1] * backward  # likelihood of the observations from t + 1 on, given the state then
         pairs = forward[t][:, :, None] * transition * ahead[:, None, :]
         total = over_states(over_states(pairs))
-        followed += np.add.reduce(pairs / total[:, None, None], axis=0)
-        later = over_states(transition * ahead[:, None, :])
-        later /= later.max(axis=-1, keepdims=True)
-        forward[t] = _normal(forward[t] * later)
-    return forward, followed
+        counts += np.add.reduce(pairs / total[:, None, None], axis=0)
+        backward = over_states(transition * ahead[:, None, :])
+        backward /= backward.max(axis=-1, keepdims=True)
+        forward[t] = _normal(forward[t] * backward)
+    return forward, counts
 
 
 def _normal(weights: Floats) -> Floats:
@@ -217,13 +217,13 @@ class HMM(Watched):
         return _Filter(self, node_of)
 
     def trained(self, seconds: Floats, node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
-        found = fit(log(seconds), self.chains(node_of), self.states, self.passes, progress)
+        model = fit(log(seconds), self.chains(node_of), self.states, self.passes, progress)
         return self.model_copy(
             update={
-                "slowdowns": tuple(exp(found.levels).tolist()),
-                "transition": tuple(map(tuple, found.transition.tolist())),
-                "medians": tuple(exp(found.offsets).tolist()),
-                "deviations": tuple(found.deviations.tolist()),
+                "slowdowns": tuple(exp(model.levels).tolist()),
+                "transition": tuple(map(tuple, model.transition.tolist())),
+                "medians": tuple(exp(model.offsets).tolist()),
+                "deviations": tuple(model.deviations.tolist()),
             }
         )
 
@@ -259,13 +259,13 @@ class _Filter(Predictor):
 
     def log_likelihood(self, logs: Floats, finished: NDArray[np.bool_]) -> Floats:
         """Return the log-likelihood of each chain's states, up to a constant per chain: [chains, states]."""
-        each = np.empty((len(self._levels), len(self.state)))
+        values = np.empty((len(self._levels), len(self.state)))
         for state, level in enumerate(self._levels):
             z = (logs - self._offsets - level) / self._deviations
             value = -z * z / 2
             value[~finished] = log_ndtr(-z[~finished])
-            each[state] = np.bincount(self._chain_of, value, len(self.state))
-        return each.T
+            values[state] = np.bincount(self._chain_of, value, len(self.state))
+        return values.T
 
     def _begin(self, logs: Floats) -> None:
         middle = np.sort(logs)[len(logs) // 2]
@@ -287,8 +287,8 @@ class _Filter(Predictor):
         low = (self._offsets - _REACH * self._deviations).min() + self._levels.min()
         high = (self._offsets + _REACH * self._deviations).max() + self._levels.max()
         grid = np.linspace(low, high, _POINTS)
-        over = np.zeros((*self.state.shape, _POINTS))
+        expected_passed = np.zeros((*self.state.shape, _POINTS))
         for state, level in enumerate(self._levels):
             z = (grid - self._offsets[:, None] - level) / self._deviations[:, None]
-            np.add.at(over[:, state], self._chain_of, ndtr(z))
-        self._times, self._over = exp(grid), over.reshape(-1, _POINTS)
+            np.add.at(expected_passed[:, state], self._chain_of, ndtr(z))
+        self._times, self._over = exp(grid), expected_passed.reshape(-1, _POINTS)

@@ -127,7 +127,7 @@ class Predictor(Chooser):
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Record the outcome of the rule's own choice, and `learn` from `times`, ns, and `finished`."""
         if self._chosen is not None:  # judge its own choice, even if the round waited for all
-            gradients, time = _came_to(np.maximum(times, 1), finished, self._chosen)
+            gradients, time = _outcome(np.maximum(times, 1), finished, self._chosen)
             self._best.came_to(gradients, time / NANOSECONDS)
             if isinstance(self._chosen, Deadline) and self._chosen.workers:
                 self._lateness.heard(self._chosen, gradients, time)
@@ -173,13 +173,13 @@ class _Lateness:
             self._deviation += max(_NEWEST, 1 / self._rounds) * (min(error, _MOST) - self._deviation)
 
 
-def _came_to(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple[int, int]:
+def _outcome(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple[int, int]:
     """Return gradients and duration, ns, of a round under this choice, as far as the possibly shorter round shows them."""
-    there = int(finished.sum())
+    in_time = int(finished.sum())
     if isinstance(choice, Deadline):
-        taken = max(1, int((finished & (times <= choice.ns)).sum()))
-        return min(taken, choice.workers or taken), Round.of(times, choice).cutoff
-    return min(choice, there), Round.of(times, min(choice, there)).cutoff
+        gradients = max(1, int((finished & (times <= choice.ns)).sum()))
+        return min(gradients, choice.workers or gradients), Round.of(times, choice).cutoff
+    return min(choice, in_time), Round.of(times, min(choice, in_time)).cutoff
 
 
 class Elfving(Predictive):
@@ -311,8 +311,8 @@ def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
     [1.0, 2.0, 10.0]
     """
     grid = np.linspace((mean - _REACH * deviation).min(), (mean + _REACH * deviation).max(), _POINTS)
-    over = np.add.reduce(ndtr((grid - mean[:, None]) / deviation[:, None]), axis=0)
-    return between_ranks(over, exp(grid), len(mean))
+    expected_passed = np.add.reduce(ndtr((grid - mean[:, None]) / deviation[:, None]), axis=0)
+    return between_ranks(expected_passed, exp(grid), len(mean))
 
 
 def between_ranks(over: Floats, times: Floats, n: int) -> Floats:
@@ -417,26 +417,26 @@ class _Averages(Predictor):
         errors, uncertainty = self._errors(logs, dropped, shift)
         if self._rule.of == "node":
             for _ in range(_PASSES):
-                found = self._common(errors, shift)
-                shift = self._step(found, self._node_variance, self._rule.node_rate)
+                common = self._common(errors, shift)
+                shift = self._step(common, self._node_variance, self._rule.node_rate)
                 errors, uncertainty = self._errors(logs, dropped, shift)
-            self._node_variance = self._spread(self._node_variance, found**2)
+            self._node_variance = self._spread(self._node_variance, common**2)
         shared = shift[self._node_of]
         self._mean = self._mean + shared + self._step(errors - shared, self._variance, self._rule.rate)
         self._variance = self._spread(self._variance, errors**2 + uncertainty)
 
     def _errors(self, logs: Floats, dropped: NDArray[np.bool_], shift: Floats) -> tuple[Floats, Floats]:
         """Return each worker's error of log x, and the variance of imputed errors, both [workers], given the nodes' shifts."""
-        uncertainty, seen = np.zeros(len(logs)), logs.copy()
+        uncertainty, completed = np.zeros(len(logs)), logs.copy()
         expected = (self._mean + shift[self._node_of])[dropped]
-        seen[dropped], uncertainty[dropped] = beyond(expected, np.sqrt(self._variance[dropped]), logs[dropped])
-        return seen - self._mean, uncertainty
+        completed[dropped], uncertainty[dropped] = beyond(expected, np.sqrt(self._variance[dropped]), logs[dropped])
+        return completed - self._mean, uncertainty
 
     def _common(self, errors: Floats, shift: Floats) -> Floats:
         """Return the mean error of each node's workers; each error is clipped to within a jump of the current shift."""
         reach = self._rule.jump * np.sqrt(self._variance)
-        own = np.clip(errors - shift[self._node_of], -reach, reach)
-        return shift + np.bincount(self._node_of, own, len(self._size)) / self._size
+        clipped = np.clip(errors - shift[self._node_of], -reach, reach)
+        return shift + np.bincount(self._node_of, clipped, len(self._size)) / self._size
 
     def _step(self, error: Floats, variance: Floats, rate: float) -> Floats:
         """Return the update of a mean for this error."""

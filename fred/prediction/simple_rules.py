@@ -61,7 +61,7 @@ class FixedCount(CutoffRule):
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
-        return Always(_possible("count", self.workers, node_of))
+        return Always(_check_workers("count", self.workers, node_of))
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """Return the rule with the best number for `seconds` [iterations, workers], unless a number is given."""
@@ -92,16 +92,16 @@ class FixedDeadline(CutoffRule):
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
-        return Always(Deadline.after(_given("deadline", "seconds", self.seconds)))
+        return Always(Deadline.after(_require("deadline", "seconds", self.seconds)))
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """Return the rule with the best deadline for `seconds` [iterations, workers], unless a deadline is given."""
         if self.seconds is not None:
             return self
         _check_any(seconds)
-        found = _best_deadline(seconds)
+        deadline = _best_deadline(seconds)
         progress(1.0)
-        return self.model_copy(update={"seconds": found})
+        return self.model_copy(update={"seconds": deadline})
 
 
 class FixedCountOrDeadline(CutoffRule):
@@ -126,8 +126,8 @@ class FixedCountOrDeadline(CutoffRule):
     )
 
     def start(self, node_of: NodeOf) -> Chooser:
-        workers = _possible("count-or-deadline", self.workers, node_of)
-        return Always(Deadline.after(_given("count-or-deadline", "seconds", self.seconds), workers))
+        workers = _check_workers("count-or-deadline", self.workers, node_of)
+        return Always(Deadline.after(_require("count-or-deadline", "seconds", self.seconds), workers))
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """Return the rule with the best number and deadline for `seconds` [iterations, workers], unless they are given."""
@@ -136,21 +136,21 @@ class FixedCountOrDeadline(CutoffRule):
         _check_any(seconds)
         ordered = np.sort(seconds, axis=1)
         workers = self.workers or _best_count(ordered, "throughput", self.seconds)
-        found = self.seconds or _best_deadline(ordered[:, :workers])
+        deadline = self.seconds or _best_deadline(ordered[:, :workers])
         progress(1.0)
-        return self.model_copy(update={"workers": workers, "seconds": found})
+        return self.model_copy(update={"workers": workers, "seconds": deadline})
 
 
-def _given(rule: str, option: str, value: Value | None) -> Value:
+def _require(rule: str, option: str, value: Value | None) -> Value:
     """Return the option's value. Raises UntrainedError if it is neither given nor trained."""
     if value is None:
         raise UntrainedError(f"`{rule}` needs `{option}`, or training on recorded rounds (as by `fred cutoffs`)")
     return value
 
 
-def _possible(rule: str, workers: int | None, node_of: NodeOf) -> int:
+def _check_workers(rule: str, workers: int | None, node_of: NodeOf) -> int:
     """Return the number of workers. Raises ValueError if there is none, or it exceeds the cluster's number of workers."""
-    number = _given(rule, "workers", workers)
+    number = _require(rule, "workers", workers)
     if number > len(node_of):
         raise ValueError(f"`workers` ({number}) must not exceed the cluster's {len(node_of)}")
     return number
@@ -183,11 +183,11 @@ def _best_deadline(seconds: Floats) -> float:
 def _rates(times: Times) -> tuple[Times, Floats]:
     """Return all times as deadlines, ascending, and the gradients per ns of each: [rounds x workers]; `times` are in ns."""
     deadlines, first, last = np.sort(times, axis=None), np.sort(times.min(axis=1)), np.sort(times.max(axis=1))
-    begun, complete = (np.searchsorted(each, deadlines, side="right") for each in (first, last))  # rounds by each deadline
-    until_first, until_last = (np.append(0, np.cumsum(each)) for each in (first, last))
-    alone = len(times) - begun  # rounds without a worker in time: they wait for the first
-    gradients = np.searchsorted(deadlines, deadlines, side="right") + alone
-    time = until_last[complete] + deadlines * (begun - complete) + until_first[-1] - until_first[begun]
+    started, complete = (np.searchsorted(array, deadlines, side="right") for array in (first, last))  # rounds by each deadline
+    until_first, until_last = (np.append(0, np.cumsum(array)) for array in (first, last))
+    empty_rounds = len(times) - started  # rounds without a worker in time: they wait for the first
+    gradients = np.searchsorted(deadlines, deadlines, side="right") + empty_rounds
+    time = until_last[complete] + deadlines * (started - complete) + until_first[-1] - until_first[started]
     return deadlines, gradients / time
 
 
@@ -248,9 +248,9 @@ class _FromWindow(Chooser):
         columns = self._workers if self._rule.of == "worker" else 1
         recent = Distribution.of(np.reshape(self._times, (-1, columns)), np.reshape(self._finished, (-1, columns)))
         deadlines = recent.quantile(0.5) + self._rule.k * recent.mad()
-        seen = np.isfinite(deadlines)
-        latest = int(deadlines[seen].max(initial=0.0))
-        if not seen.all() or self._finished[-1].sum() < _FEWEST * self._workers:
+        observed = np.isfinite(deadlines)
+        latest = int(deadlines[observed].max(initial=0.0))
+        if not observed.all() or self._finished[-1].sum() < _FEWEST * self._workers:
             latest = max(latest, _BACK_OFF * int(self._times[-1].max()))
         return Deadline(latest)
 

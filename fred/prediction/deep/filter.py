@@ -146,7 +146,7 @@ class Filter:
         history = History.none(known.there.shape)
         inputs = network.inputs(jnp.zeros(known.there.shape), history.baseline, known.there).shape[-1]
         shape = (self.streams, nodes, network.memory) if network.left_only else (self.window, nodes, inputs)
-        belief = Belief(nothing, _drawn(key, mean + nothing, scale), jnp.zeros(shape), history)
+        belief = Belief(nothing, _draw(key, mean + nothing, scale), jnp.zeros(shape), history)
         return belief, self._sample(known, belief)
 
     @partial(jax.jit, static_argnums=0)
@@ -161,10 +161,10 @@ class Filter:
         believe = self._completed if self.network.left_only else self._windowed
         believe_key, move_key = jax.random.split(jax.random.fold_in(key, step))
         z, memory, completed = believe(known, believe_key, belief, y, finished)
-        seen = memory
+        summary = memory
         if self.network.remembers:
-            seen = jnp.repeat(self.network.summary(memory), self.particles // self.streams, axis=0)
-        coming = _drawn(move_key, *self.network.transition(known.params, z, seen))
+            summary = jnp.repeat(self.network.summary(memory), self.particles // self.streams, axis=0)
+        coming = _draw(move_key, *self.network.transition(known.params, z, summary))
         after = Belief(z, coming, memory, belief.history.after(completed, finished, known.there))
         return after, self._sample(known, after)
 
@@ -172,17 +172,17 @@ class Filter:
         """Return z drawn by the guide, one stream per completion; the guide's memory; and the mean completion."""
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
         emitted = self._emission(known, belief.next, belief.history)
-        each = jnp.where(finished, log_density(y, *emitted), log_survival(y, *emitted))
-        weight = jnp.where(known.there, each, 0.0).sum(-1)
+        log_weights = jnp.where(finished, log_density(y, *emitted), log_survival(y, *emitted))
+        weight = jnp.where(known.there, log_weights, 0.0).sum(-1)
         chosen = _resampled(choice_key, weight, self.streams)[..., None]
-        completed = jnp.where(finished, y, _tail(tail_key, y, *(jnp.take_along_axis(each, chosen, 0) for each in emitted)))
+        completed = jnp.where(finished, y, _tail(tail_key, y, *(jnp.take_along_axis(part, chosen, 0) for part in emitted)))
         inputs = self.network.inputs(completed, belief.history.baseline, known.there)
-        own = self.particles // self.streams
-        memory = jnp.take_along_axis(belief.memory, chosen // own, 0)
+        copies = self.particles // self.streams
+        memory = jnp.take_along_axis(belief.memory, chosen // copies, 0)
         memory = self.network.sum_up(known.params, memory, inputs)
         before = jnp.take_along_axis(belief.z, chosen, 0)
         proposal = self.network.proposal(known.params, before, self.network.summary(memory))
-        z = _drawn(guide_key, *(jnp.repeat(each, own, axis=0) for each in proposal))
+        z = _draw(guide_key, *(jnp.repeat(part, copies, axis=0) for part in proposal))
         return z, memory, completed.mean(0)
 
     def _windowed(self, known: Known, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
@@ -195,7 +195,7 @@ class Filter:
         rounds = jnp.concatenate([belief.memory[1:], inputs[None]])
 
         def step(z: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
-            return _drawn(now[0], *self.network.proposal(known.params, z, now[1])), None
+            return _draw(now[0], *self.network.proposal(known.params, z, now[1])), None
 
         summaries = self.network.summaries(known.params, rounds)
         z, _ = jax.lax.scan(step, jnp.zeros_like(belief.z), (jax.random.split(guide_key, len(rounds)), summaries))
@@ -212,7 +212,7 @@ class Filter:
         return jnp.where(known.there, times, jnp.inf).reshape(self.particles, -1)
 
 
-def _drawn(key: Array, mean: Array, scale: Array) -> Array:
+def _draw(key: Array, mean: Array, scale: Array) -> Array:
     return mean + scale * jax.random.normal(key, mean.shape)
 
 
@@ -220,8 +220,8 @@ def _resampled(key: Array, weight: Array, number: int) -> Array:
     """Return indices of particles, from systematic resampling per node by log weight [Kitagawa 1996]: [number, nodes]."""
     share = jnp.cumsum(jax.nn.softmax(weight, axis=0), axis=0)
     ticks = (jnp.arange(number)[:, None] + jax.random.uniform(key, weight.shape[1:])) / number
-    chosen = jax.vmap(partial(jnp.searchsorted, side="right"), in_axes=1, out_axes=1)(share, ticks * share[-1])
-    return jnp.minimum(chosen, len(weight) - 1)
+    indices = jax.vmap(partial(jnp.searchsorted, side="right"), in_axes=1, out_axes=1)(share, ticks * share[-1])
+    return jnp.minimum(indices, len(weight) - 1)
 
 
 def _tail(key: Array, y: Array, mean: Array, scale: Array) -> Array:

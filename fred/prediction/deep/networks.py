@@ -190,20 +190,20 @@ class Shared(Network):
     def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
         node = dense(params["emission"], z)
         node += dense(params["emission-2"], jnp.tanh(dense(params["emission-1"], z)))
-        own = dense(params["worker"], features)
-        own += dense(params["worker-2"], jnp.tanh(dense(params["worker-1"], features)))
-        deviation = (jax.nn.softplus(node[..., 1]) + 0.01)[..., None] * jnp.exp(own[..., 1])
-        return node[..., :1] + own[..., 0], deviation
+        of_worker = dense(params["worker"], features)
+        of_worker += dense(params["worker-2"], jnp.tanh(dense(params["worker-1"], features)))
+        deviation = (jax.nn.softplus(node[..., 1]) + 0.01)[..., None] * jnp.exp(of_worker[..., 1])
+        return node[..., :1] + of_worker[..., 0], deviation
 
     def inputs(self, y: Array, baseline: Array, there: Array) -> Array:
         rest = jnp.where(there, y - baseline, 0.0)
         number = there.sum(-1)
         mean = rest.sum(-1) / number
         spread = jnp.sqrt(jnp.maximum((rest**2).sum(-1) / number - mean**2, 1e-6))
-        over_all = jnp.broadcast_to(mean.mean(-1, keepdims=True), mean.shape)
+        mean_of_all = jnp.broadcast_to(mean.mean(-1, keepdims=True), mean.shape)
         highest = jnp.broadcast_to(mean.max(-1, keepdims=True), mean.shape)
-        around = jnp.roll(mean, 1, -1), jnp.roll(mean, -1, -1)
-        return 2 * jnp.stack([mean, 2 * spread, over_all, highest, *around], -1)
+        neighbours = jnp.roll(mean, 1, -1), jnp.roll(mean, -1, -1)
+        return 2 * jnp.stack([mean, 2 * spread, mean_of_all, highest, *neighbours], -1)
 
     @property
     def memory(self) -> int:
@@ -215,7 +215,7 @@ class Shared(Network):
     def sum_up(self, params: Params, memory: Array, inputs: Array) -> Array:
         recent = memory[..., self.sizes.summary :]
         summary = super().sum_up(params, self.summary(memory), jnp.concatenate([inputs, recent], -1))
-        latest = jnp.stack([inputs[..., one] for one in self.shown], -1)
+        latest = jnp.stack([inputs[..., index] for index in self.shown], -1)
         return jnp.concatenate([summary, latest, recent[..., : -len(self.shown)]], -1)
 
 

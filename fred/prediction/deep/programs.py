@@ -66,8 +66,8 @@ def model(network: Network, params: Params, windows: Windows, predictive: bool) 
     """
     params = numpyro.param("network", params)
     observed = windows.y[:-1] if predictive else windows.y
-    there, weight = windows.weight > 0, jnp.where(windows.weight > 0, windows.weight, 1.0)
-    first, begun = network.first(params), (jnp.arange(len(observed)) > 0)[:, None, None, None]
+    is_worker, weight = windows.weight > 0, jnp.where(windows.weight > 0, windows.weight, 1.0)
+    first, has_begun = network.first(params), (jnp.arange(len(observed)) > 0)[:, None, None, None]
     summaries = network.summaries(params, windows.inputs[: len(observed)])
     before = jnp.concatenate([jnp.zeros_like(summaries[:1]), summaries[:-1]])
 
@@ -75,10 +75,10 @@ def model(network: Network, params: Params, windows: Windows, predictive: bool) 
         mean, scale = network.transition(params, z, given[1])
         return jnp.where(given[0], mean, first[0]), jnp.where(given[0], scale, first[1])
 
-    z = numpyro.sample("z", Chain(moved, (begun, before), (*windows.inputs.shape[1:-1], network.sizes.latent)))
+    z = numpyro.sample("z", Chain(moved, (has_begun, before), (*windows.inputs.shape[1:-1], network.sizes.latent)))
     with numpyro.handlers.scale(scale=weight):
         emitted = network.emission(params, z, windows.features[: len(observed)])
-        numpyro.sample("x", dist.Normal(*emitted).mask(there), obs=observed)
+        numpyro.sample("x", dist.Normal(*emitted).mask(is_worker), obs=observed)
     if predictive:
         numpyro.factor("next", _predictive(network, params, z, summaries, windows).sum())
 
@@ -94,10 +94,10 @@ def _predictive(network: Network, params: Params, z: Array, summaries: Array, wi
     mean, scale = network.transition(params, z, summaries)
     noise = jax.random.normal(numpyro.prng_key(), (_SAMPLES, *z.shape))
     location, deviation = network.emission(params, mean + scale * noise, windows.features[1:])
-    each = log_density(windows.y[1:], location, deviation)
-    together = logsumexp((each * windows.weight).sum(-1), axis=0)
-    alone = (logsumexp(each, axis=0) * windows.weight).sum(-1)
-    return together + alone
+    log_densities = log_density(windows.y[1:], location, deviation)
+    together = logsumexp((log_densities * windows.weight).sum(-1), axis=0)
+    by_worker = (logsumexp(log_densities, axis=0) * windows.weight).sum(-1)
+    return together + by_worker
 
 
 def guide(network: Network, params: Params, windows: Windows, predictive: bool) -> None:

@@ -23,7 +23,7 @@ from fred.prediction.predictive import Predictor
 if TYPE_CHECKING:
     from fred.prediction.deep.filter import Filter, Known
 
-_KNOWN = 25  # weight of the trace's pace, in rounds, for the objective `throughput`
+_PACE_WEIGHT = 25  # weight of the trace's pace, in rounds, for the objective `throughput`
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
 
@@ -82,18 +82,18 @@ class DMM(Watched):
             return self
         digest = _loaded(self._file).digest
         if self.digest not in (None, digest):
-            raise ValueError(f"{self._named} is not the recorded one (its digest differs)")
+            raise ValueError(f"{self._model_name} is not the recorded one (its digest differs)")
         object.__setattr__(self, "digest", digest)  # fills in a blank, so the frozen rule stays the same
         return self
 
     @property
     def _file(self) -> Path:
         if self._unread:
-            raise UnreadError(f"{self._named} is not read where a result is looked at")
+            raise UnreadError(f"{self._model_name} is not read where a result is looked at")
         return self.model.located() if self.model else saved.SHIPPED
 
     @property
-    def _named(self) -> str:
+    def _model_name(self) -> str:
         return self.model or "the model that comes with FRED"
 
     def start(self, node_of: NodeOf) -> Chooser:
@@ -104,13 +104,13 @@ class DMM(Watched):
             raise ValueError(f"the model was trained for {about.workers} workers, not {len(node_of)}")
         if about.variant != self.variant:
             raise ValueError(f"the model is of the variant `{about.variant}`, not `{self.variant}`")
-        same = about.workers == len(node_of) and bool(self.model or self._trained)  # the cluster of the trace
+        same_cluster = about.workers == len(node_of) and bool(self.model or self._trained)  # the cluster of the trace
         if about.variant != "shared":
             node_of = np.zeros_like(node_of)
-        elif not node_of.any() and same:
+        elif not node_of.any() and same_cluster:
             node_of = np.array(about.nodes)  # the cluster gives no nodes; use those found in the trace
         objective = self.objective or about.objective
-        plainer = about.plainer.on(same, objective).filter(node_of) if about.plainer else None
+        plainer = about.plainer.on(same_cluster, objective).filter(node_of) if about.plainer else None
         decided = self.model_copy(update={"objective": objective, "by": self.by or about.by})
         believing = _Believing(decided, trained, node_of, plainer)
         if self.alone or not self._watched or self.variant != "shared":  # the others are as published
@@ -122,14 +122,14 @@ class DMM(Watched):
             raise ValueError("needs `model`: train one with `fred train-cutoff`")
         trained = _loaded(self._file)
         if self.digest not in (None, trained.digest):
-            raise ValueError(f"{self._named} has changed since it was named")
+            raise ValueError(f"{self._model_name} has changed since it was named")
         return trained
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy with other options, which keeps the trained model."""
         if self._trained is None:
             return super().model_copy(update=update, deep=deep)
-        return super().model_copy(update={**(update or {}), "digest": None})._with(self._trained)
+        return super().model_copy(update={**(update or {}), "digest": None})._set_trained(self._trained)
 
     def doubts(self) -> tuple[str, ...]:
         try:
@@ -137,17 +137,17 @@ class DMM(Watched):
         except (FredError, ValueError):  # the model of an old result is gone
             return ()
         if self.alone and about.share:
-            return (f"{self._named}: its network alone did worse in rounds held back than {about.parts}",)
+            return (f"{self._model_name}: its network alone did worse in rounds held back than {about.parts}",)
         doubts = [about.held_back.doubt] if about.held_back and about.held_back.doubt else []
         if about.share == 1:
             doubts.append(f"it is {about.parts}")
-        return tuple(f"{self._named}: {doubt}" for doubt in doubts)
+        return tuple(f"{self._model_name}: {doubt}" for doubt in doubts)
 
     def of(self, trained: saved.Trained) -> Self:
         """Return the rule with this model."""
-        return self.model_copy()._with(trained)
+        return self.model_copy()._set_trained(trained)
 
-    def _with(self, trained: saved.Trained) -> Self:
+    def _set_trained(self, trained: saved.Trained) -> Self:
         self._trained = trained
         object.__setattr__(self, "digest", trained.digest)
         return self
@@ -206,19 +206,19 @@ class _Believing(Predictor):
             return
         self._first.append((seconds, finished))
         if self._rounds == self._warm_up:
-            level = math.fsum(np.concatenate([each for each, _ in self._first])) / (self._rounds * self.workers)
+            level = math.fsum(np.concatenate([seconds for seconds, _ in self._first])) / (self._rounds * self.workers)
             self._begin(_FACTOR * level)
-            for each in self._first:
-                self._believe(*each)
+            for recorded in self._first:
+                self._believe(*recorded)
 
     def _begin(self, normaliser: float) -> None:
         from fred.prediction.deep.networks import key_of
 
         share, time = self._trained.about.pace
-        self._best.came_to(_KNOWN * share * self.workers, _KNOWN * time * normaliser)
+        self._best.came_to(_PACE_WEIGHT * share * self.workers, _PACE_WEIGHT * time * normaliser)
         self._normaliser, self._key, self._step = normaliser, key_of(self._seed), 0
-        self._filter, self._known = _filter(self._trained, self._grid.there, self._particles)
-        self._belief, self._samples = self._filter.start(self._known, self._key)
+        self._filter, self._FILES = _filter(self._trained, self._grid.there, self._particles)
+        self._belief, self._samples = self._filter.start(self._FILES, self._key)
 
     def _believe(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
         if not hasattr(self, "_filter"):
@@ -228,7 +228,7 @@ class _Believing(Predictor):
         times = self._grid.spread((seconds / self._normaliser).astype(np.float32))
         self._step += 1
         self._belief, self._samples = self._filter.after(
-            self._known, self._belief, self._key, self._step, times, self._grid.spread(finished)
+            self._FILES, self._belief, self._key, self._step, times, self._grid.spread(finished)
         )
 
     def ordered_samples(self) -> NDArray[np.float64]:
@@ -240,12 +240,12 @@ class _Believing(Predictor):
         return np.sort(np.asarray(self._samples), axis=1)[:, : self.workers].astype(np.float64) * self._normaliser
 
     def expected(self) -> NDArray[np.float64]:
-        plain = self._share * self._plainer.expected() if self._plainer else 0.0
+        plainer = self._share * self._plainer.expected() if self._plainer else 0.0
         if self._share == 1:
-            return np.asarray(plain)
+            return np.asarray(plainer)
         ordered = np.sort(np.asarray(self._samples), axis=1)[:, : self.workers]
         deep = np.add.reduce(ordered, axis=0).astype(np.float64) * (self._normaliser / self._particles)
-        return (1 - self._share) * deep + plain
+        return (1 - self._share) * deep + plainer
 
 
 def _filter(trained: saved.Trained, there: NDArray[np.bool_], particles: int) -> tuple["Filter", "Known"]:
@@ -257,13 +257,13 @@ def _filter(trained: saved.Trained, there: NDArray[np.bool_], particles: int) ->
     from fred.prediction.deep.filter import Filter, Known
     from fred.prediction.deep.networks import of_variant
 
-    about = trained.about
+    description = trained.about
     params = jax.tree.map(jnp.asarray, trained.params)
-    known = Known.of(params, jnp.asarray(there), particles, about.bounds)
-    return Filter(of_variant(about.variant, about.workers), particles, about.window), known
+    inputs = Known.of(params, jnp.asarray(there), particles, description.bounds)
+    return Filter(of_variant(description.variant, description.workers), particles, description.window), inputs
 
 
-_known: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}
+_FILES: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}
 
 
 def _loaded(path: Path) -> saved.Trained:
@@ -274,6 +274,6 @@ def _loaded(path: Path) -> saved.Trained:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot read {path}: {reason}; `fred train-cutoff` writes such a file") from None
     stamp = tuple(fact for each in facts for fact in (each.st_mtime_ns, each.st_size))
-    if path not in _known or _known[path][0] != stamp:
-        _known[path] = stamp, saved.load(path)
-    return _known[path][1]
+    if path not in _FILES or _FILES[path][0] != stamp:
+        _FILES[path] = stamp, saved.load(path)
+    return _FILES[path][1]

@@ -88,8 +88,8 @@ class Trained:
         trained = "format", "variant", "workers", "nodes", "window", "normaliser", "trace"
         names = *trained, "objective", "by", "share", "pace", "bounds"
         plainer = self.about.plainer and self.about.plainer.model_dump(exclude_defaults=True)
-        known = json.dumps([*(getattr(self.about, name) for name in names), plainer])
-        total = hashlib.sha256(known.encode())
+        facts = json.dumps([*(getattr(self.about, name) for name in names), plainer])
+        total = hashlib.sha256(facts.encode())
         for name, array in sorted(self._named().items()):
             total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return total.hexdigest()
