@@ -9,7 +9,7 @@
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 300 kill signals.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
 # make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here. make newest: with the newest packages that setup.cfg allows.
-# make house: the structure and the writing in numbers.
+# make house: the structure and the writing in numbers.   make lock: the lock files, each with the packages that those before it lack.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 # make study: is asynchrony needed? Do claims made for local updates hold? Which low-communication system where? Do the intervals of
 #   `fred diagnose` hold? How often do intervals over seeds? What does a failure cost? Which
@@ -35,6 +35,7 @@ lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.typed
 	$(BIN)/python -m tests.prose
 
@@ -110,9 +111,7 @@ study: $(RUNTIME)
 	$(BIN)/python -m studies.outer_momentum
 
 lock:
-	uv pip compile setup.cfg --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements.lock
-	uv pip compile setup.cfg --extra test -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements-test.lock
-	uv pip compile setup.cfg --extra docs -c requirements-test.lock --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements-docs.lock
+	$(PYTHON) -m tests.locks
 
 clean:
 	rm -rf .venv

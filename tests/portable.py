@@ -3,7 +3,7 @@
 Needs qemu's user-mode emulators for x86-64 and arm64 (Debian: qemu-user-static). Slow: about three quarters of an hour for
 each CPU, because everything is compiled there again. For arm64 Python and wheels are fetched first, a gigabyte when unpacked:
 Debian's packages, from the sources that this system is set up for, and PyPI's wheels are only unpacked, into the user's cache, once for
-each state of requirements-test.lock; nothing of this needs root. Where they cannot be had, arm64 is left out with a word. The
+each state of the lock files; nothing of this needs root. Where they cannot be had, arm64 is left out with a word. The
 emulated runs compute inline (larger compiled programs crash the emulator), the native ones replay; every run's digests must be
 the same. A CPU that is promised nothing must say so.
 """
@@ -39,7 +39,7 @@ from tests.golden import digests
 for name in sys.argv[1:]:
     print(json.dumps([name, digests(name, inline=True)]), flush=True)
 """
-_LOCK = SCENARIOS.parent / "requirements-test.lock"
+_LOCKS = [SCENARIOS.parent / name for name in ("requirements.lock", "requirements-test.lock")]  # the second one names the first
 _VERSION = "3.11"  # of bookworm's Python
 _PACKAGES = (f"python{_VERSION}", "libstdc++6", "libgomp1")
 _APT = """
@@ -112,7 +112,7 @@ def arm64_python() -> tuple[list[str], Path]:
     if f"{sys.version_info.major}.{sys.version_info.minor}" != _VERSION:
         raise UnavailableError(f"not Python {_VERSION}, which is what the emulated one is")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fred"
-    place = cache / f"arm64-{hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:12]}"
+    place = cache / f"arm64-{hashlib.sha256(b''.join(file.read_bytes() for file in _LOCKS)).hexdigest()[:12]}"
     if not place.exists():
         _make(place.with_suffix(".unfinished"))
         place.with_suffix(".unfinished").rename(place)
@@ -134,7 +134,7 @@ def _make(place: Path) -> None:
     shutil.rmtree(apt)
     glibc = [f"--platform=manylinux_2_{minor}_aarch64" for minor in (17, 27, 28)]
     wheels = ["--only-binary=:all:", *glibc, f"--python-version={_VERSION}", f"--target={place / 'wheels'}"]
-    _fetch(sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", *wheels, "-r", str(_LOCK))
+    _fetch(sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", *wheels, "-r", str(_LOCKS[-1]))
 
 
 def _fetch(*command: str, **variables: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parent.parent
-_LOCK = ROOT / "requirements-test.lock"
+_LOCKS = ("requirements.lock", "requirements-test.lock")  # the second one names the first
 
 
 def versions() -> list[str]:
@@ -80,9 +80,10 @@ def _installed(version: str, program: str) -> Path:
     """The Python of an environment with all that the tests need; made again when that has changed."""
     place = ROOT / ".venv" / f"python{version}"
     done, python = place / "tests.lock", place / "bin" / "python"
-    if not (done.exists() and done.read_bytes() == _LOCK.read_bytes()):
-        _environment(place, program, ["--require-hashes", "-r", str(_LOCK)], ["--no-deps", "--editable", "."])
-        shutil.copyfile(_LOCK, done)
+    locked = b"".join((ROOT / name).read_bytes() for name in _LOCKS)
+    if not (done.exists() and done.read_bytes() == locked):
+        _environment(place, program, ["--require-hashes", "-r", _LOCKS[-1]], ["--no-deps", "--editable", "."])
+        done.write_bytes(locked)
     return python
 
 
