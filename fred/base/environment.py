@@ -193,7 +193,6 @@ def _wanted() -> dict[str, str]:
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
         "XLA_FLAGS": " ".join([*_others_flags(own), *(f"{name}={value}" for name, value in own.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS") or "cpu",
-        **{name: value for name, value in options.variables().items() if name in os.environ},
     }
 
 
