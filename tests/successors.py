@@ -1,9 +1,6 @@
-"""Systems as short as users would write them: what the contract has to carry.
+"""Systems as short as users would write them, for what no system of FRED needs of the contract."""
 
-They are not part of FRED; the sources are named so that a real one can start here.
-"""
-
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -81,21 +78,6 @@ class ShardedRounds(Protocol):
         return sim.compose(worker, [sim.read(worker, worker, sent=False, block=block) for block in range(sim.servers)])
 
 
-class DCASGD(Server):
-    """Delay-compensated ASGD [Zheng et al. 2017, arXiv:1609.08326, eq. 10]: g + lambda g g (w - w_read)."""
-
-    compensation: float = 0.5
-
-    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        return {"gradient": grads, "read": params}, memory
-
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        def compensated(g: jax.Array, read: jax.Array, now: jax.Array) -> jax.Array:
-            return g + self.compensation * g * g * (now - read)
-
-        return self.step(state, jax.tree.map(compensated, message["gradient"], message["read"], state.params))
-
-
 class TopK(Server):
     """The largest entries only, with error feedback [Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599, algorithm 1]."""
 
@@ -139,21 +121,6 @@ class Averaged(Server):
         return jax.tree.map(lambda a, p: jnp.where(state.clock > 0, a / weight, p), state.average, state.params)
 
 
-class FedBuff(Server):
-    """Pseudo-gradients weighted by 1 / sqrt(1 + staleness), and a server step with their mean [arXiv:2106.06639, section 3]."""
-
-    protocol: ClassVar[str] = "buffered"
-    server_rate: float = 0.8
-
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        weight = 1 / jnp.sqrt(1.0 + state.clock - timestamp)
-        return jax.tree.map(lambda leaf: weight * leaf, message)
-
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        params = jax.tree.map(lambda p, d: p - self.server_rate * d, state.params, total)
-        return state.replace(params=params, clock=state.clock + 1)
-
-
 class Quantised(Server):
     """Workers read parameters rounded to a grid; what rounding took away is added to what the next one reads."""
 
@@ -170,16 +137,3 @@ class Quantised(Server):
     def published_bytes(self, params: Params) -> int:
         """A byte for each number."""
         return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
-class BlockMomentum(Server):
-    """Replicas that meet a mean step towards it with momentum [Chen, Huo 2016, "BMUF"]."""
-
-    momentum: float = 0.5
-
-    def init(self, params: Params, workers: int) -> State:
-        return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))
-
-    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        towards = jax.tree.map(lambda s, m, p: self.momentum * s + weight * (m - p), state.speed, mixed, state.params)
-        return state.replace(params=jax.tree.map(jnp.add, state.params, towards), speed=towards)

@@ -21,8 +21,9 @@ from fred.running.execution import execute
 from fred.schedule.layout import Layout
 from fred.systems.asgd import ASGD
 from fred.systems.decentralized import SGP
+from fred.systems.delays import DCASGD
 from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
-from tests.successors import DCASGD, Averaged, TopK
+from tests.successors import Averaged, TopK
 from tests.worlds import COMPUTE, LAYERS, make_run, mostly_slow, same
 
 EXAMPLES, CLASSES = 50, 10

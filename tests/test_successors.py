@@ -52,14 +52,6 @@ class PlainQuantised(PlainZeros):
         return rounded
 
 
-class PlainBlockMomentum(PlainZeros):
-    """Steps towards a mailbox with momentum."""
-
-    def meet(self, mixed: dict, keep: float, weight: float) -> None:
-        self.sum = {k: 0.5 * self.sum[k] + weight * (mixed[k] - p) for k, p in self.params.items()}
-        self.params = {k: p + self.sum[k] for k, p in self.params.items()}
-
-
 def plain_top_k() -> type[Plain]:
     """Return a class whose workers send the largest quarter of each array, and keep the rest in a memory of their own."""
     rests: dict[int, dict] = defaultdict(dict)
@@ -84,7 +76,6 @@ SYSTEMS: dict[str, tuple[str, Any, int, Any]] = {  # algorithm, protocol, server
     "top-k, layers on servers": (own("TopK"), LAYERS_APART, 2, plain_top_k),
     "top-k of pseudo-gradients on shards": (own("TopK"), own("ShardedRounds"), 2, plain_top_k),
     "quantised": (own("Quantised"), "asynchronous", 1, PlainQuantised),
-    "block momentum": (own("BlockMomentum"), {"name": "elastic", "period": 3, "elasticity": 0.3}, 1, PlainBlockMomentum),
     "fragments, layers": ("asgd", own("Fragments"), 1, Plain),
 }
 
