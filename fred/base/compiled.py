@@ -86,7 +86,8 @@ def keep(facts: Mapping[str, str], limit: int = _LIMIT) -> None:
     )  # there are many small programs, and reading one takes a tenth of the time of compiling
     # jax writes files in place. It compiles what another process has written in part, and what cannot be written.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
-    _switch()
+    if _BEFORE:
+        _switch()
 
 
 def _switch() -> None:
