@@ -134,9 +134,36 @@ class TestFirstCalls:
             (lambda: fred.ASGD(learning_rate=0.1, optimizer=optax.adam), r"expected its result, such as `optax.adam\(1e-3\)`"),
             (
                 lambda: fred.scenario(SETTINGS, runs={"a": fred.ASGD(learning_rate=0.1)}),
-                "expected settings, such as `algorithm:",
+                r"expected settings with their names, such as `{'a': {'algorithm': ...}}`",
             ),
-            (lambda: setattr(Fixed(), "seconds", 1.0), "options are fields of the class"),
+            (
+                lambda: fred.scenario(SETTINGS, runs=[fred.ASGD(learning_rate=0.1)]),
+                r"runs: found a list of 1; .* such as `{'mine': ",
+            ),
+            (
+                lambda: fred.scenario(SETTINGS, seeds=[]),
+                r"seeds: found 0 items; expected at least 1, such as `seeds: \[1, 2, 3\]`",
+            ),
+            (lambda: fred.scenario(SETTINGS, seeds=[3, 4, 3]), "must differ from each other; 3 is given twice"),
+            (lambda: fred.scenario(SETTINGS, workers=3), "unknown key `workers`; did you mean `cluster.workers`?"),
+            (lambda: fred.scenario(SETTINGS).replace(workers=3), "unknown key `workers`; did you mean `cluster.workers`?"),
+            (
+                lambda: setattr(fred.scenario(SETTINGS), "workers", 3),
+                r"`.replace\({'cluster.workers': ...}\)` returns a changed copy",
+            ),
+            (
+                lambda: setattr(Fixed(), "seconds", 1.0),
+                "components do not change; `.model_copy",
+            ),
+            (lambda: fred.ASGD(), "missing key `learning_rate`, such as `learning_rate=0.1`$"),  # type: ignore[call-arg]
+            (lambda: fred.Cluster(workers=2, compute="lognormal"), "missing key `median`, such as `median: 0.1`"),
+            (lambda: fred.Cluster(workers=2, compute=0.2), r"`fred.latency.Constant\(seconds=0.2\)`$"),
+            (lambda: fred.Cluster(workers=2, compute=lambda u: u), "write a class derived from `fred.Latency` with `sample"),
+            (lambda: fred.Stop(epochs=3), "unknown key `epochs`; an epoch has as many gradients"),  # type: ignore[call-arg]
+            (lambda: fred.models.MLP(hidden=32), r"MLP.hidden: found 32; expected a list, such as `hidden=\[32\]`"),
+            (lambda: fred.Task(data="digits", model="mlp", batch_size=0), r"^Task.batch_size: found 0; [^\n]* equal to 1$"),
+            (lambda: fred.Task(data="a.csv", model="mlp"), r"read a table in Python, and give its numbers as `data=\(X, y\)`"),
+            (lambda: fred.Task(data="a.npz", model="mlp"), "is `data: {name: arrays, file: a.npz}`"),
             (
                 lambda: fred.scenario(fred.scenario(SETTINGS), task={"data": "digits", "model": "mpl"}),
                 "^task.model.name: .* `mlp`",
@@ -147,6 +174,11 @@ class TestFirstCalls:
     def test_mistakes_are_refused_with_what_was_expected(self, call, words):
         with pytest.raises(fred.FredError, match=words):
             call()
+
+    def test_a_misspelt_class_of_a_namespace_is_refused_with_the_nearest_one_and_dir_lists_classes_alone(self):
+        with pytest.raises(AttributeError, match="'Lognormal'; did you mean 'LogNormal'"):
+            cast(Any, fred.latency).Lognormal(median=0.1, sigma=0.5)
+        assert dir(fred.codecs) == ["DCT", "E3M0", "Float", "LowBit", "PowerSGD", "QSGD", "RandomK", "Sign", "TopK"]
 
 
 def one_of(model: Any) -> Any:

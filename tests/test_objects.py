@@ -177,7 +177,10 @@ class TestModules:
             (task(linear(), replicas_start="apart"), "`replicas_start: apart` draws parameters"),
             (task(optax.sgd(1.0)), r"task.model: found optax.chain; expected a name .* `fred.Model`, or a module of Flax"),
             (task(data=linear()), r"task.data: found nnx.Linear; expected .* or arrays `\(X, y\)`"),
-            (task(linear), "task.model: expected a name or a mapping"),
+            (
+                task(linear),
+                "task.model: found a function; .*; to use a function, write a class derived from `fred.Model` with `init",
+            ),
         ],
     )
     def test_objects_of_another_kind_are_refused(self, settings, words):
@@ -266,10 +269,16 @@ class TestArrays:
             ((X, Y.astype("M8[D]")), r"task.data: `y` holds datetime64\[D\]; expected numbers"),
             ((X, Y[:-1]), r"task.data: X and y are \[50, 8\] and \[49\]; expected as many answers as inputs"),
             ((X[:3], Y[:3]), "at least 5 of each"),
-            ((np.where(X > 1, np.nan, X), Y), "task.data: training data: some numbers are not finite"),
+            (
+                (np.where(X > 1, np.nan, X), Y),
+                r"task.data: training data: some numbers are not finite: inputs\[\d+, \d+\] is nan, in \d+ of 40 examples",
+            ),
             ((X, Y, X), r"task.data: expected arrays as \(X, y\), \(X, y, X_eval, y_eval\) or"),
             (([[1, 2], [3]], [0, 1]), r"task.data: expected arrays \(X, y\): setting an array element"),
-            (pd.DataFrame(X), r"task.data: expected a name or .*, or arrays `\(X, y\)`"),
+            (
+                pd.DataFrame(X),
+                r"task.data: found a DataFrame; .*, or arrays `\(X, y\)`; .* `data=\(frame.drop\(columns='y'\), frame\['y'\]\)`",
+            ),
         ],
     )
     def test_arrays_that_form_no_data_set_are_refused(self, data, words):

@@ -4,6 +4,7 @@ import ast
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -26,13 +27,32 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
 
     def find(name: str) -> Any:
         if name not in modules:
-            import difflib  # for a message alone
-
-            match = [other for other in names if other.lower() == name.lower()] or difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {match[0]!r}?" if match else ""
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
+            raise _unknown(package, name, names)
         if modules[name] == package:
-            return importlib.import_module(f"{package}.{name}")
+            return _listed(importlib.import_module(f"{package}.{name}"))
         return getattr(importlib.import_module(modules[name]), name)
 
     return find, lambda: names, names
+
+
+def _listed(module: ModuleType) -> ModuleType:
+    """Return a namespace after adding what `attach` gives a package: `dir` lists its names, and a misspelt one gets a hint.
+
+    A `__getattr__` in its file would make type checkers accept any name.
+    """
+    if not hasattr(module, "__path__"):
+        names = sorted(name for name in vars(module) if name[0].isalpha())  # not what pytest adds
+
+        def find(name: str) -> Any:
+            raise _unknown(module.__name__, name, names)
+
+        vars(module).update({"__getattr__": find, "__dir__": lambda: names})
+    return module
+
+
+def _unknown(package: str, name: str, names: list[str]) -> AttributeError:
+    import difflib  # for a message alone
+
+    match = [other for other in names if other.lower() == name.lower()] or difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {match[0]!r}?" if match else ""
+    return AttributeError(f"module {package!r} has no attribute {name!r}{hint}")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -21,7 +21,7 @@ from fred.base.errors import FredError, quoted
 from fred.components import own_code, registry
 from fred.components.input_path import InputPath, UnreadError
 from fred.components.limits import LONGEST
-from fred.components.problems import problems
+from fred.components.problems import problems, with_examples
 
 if TYPE_CHECKING:  # type checkers know the options of a class by pydantic's metaclass only
     from pydantic._internal._model_construction import ModelMetaclass as ComponentType
@@ -91,7 +91,8 @@ class Component(BaseModel, metaclass=ComponentType):
         try:
             super().__init__(**options)
         except ValidationError as error:
-            lines = [f"{'.'.join((type(self).__name__, *map(str, keys)))}: {line}" for keys, line in problems(error.errors())]
+            found = problems(with_examples(error.errors(), type(self).model_fields), in_python=True)
+            lines = [f"{'.'.join((type(self).__name__, *map(str, keys)))}: {line}" for keys, line in found]
             raise FredError(*dict.fromkeys(lines)) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -99,10 +100,13 @@ class Component(BaseModel, metaclass=ComponentType):
         try:
             super().__setattr__(name, value)
         except ValidationError:
-            raise FredError(
-                f"{type(self).__name__}: `{name}` cannot be set: options are fields of the class, such as "
-                f"`{name}: float = 1.0`, without `__init__`; `.model_copy(update={{'{name}': ...}})` returns a changed copy"
-            ) from None
+            raise FredError(f"{type(self).__name__}: `{name}` cannot be set: {self._instead_of_setting(name)}") from None
+
+    def _instead_of_setting(self, name: str) -> str:
+        """Return the way to change an attribute, in words."""
+        if name in type(self).model_fields:
+            return f"components do not change; `.model_copy(update={{'{name}': ...}})` returns a changed copy"
+        return f"options are fields of the class, such as `{name}: float = 1.0`, without `__init__`"
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # pydantic need not call it for nested components
 
@@ -145,7 +149,7 @@ class Component(BaseModel, metaclass=ComponentType):
                         "unknown key `{key}`{hint}; expected {known}",
                         {
                             "key": key,
-                            "hint": registry.nearest(str(key), cls.model_fields),
+                            "hint": registry.nearest(str(key), cls.model_fields) or nearest_inside(cls, key),
                             "known": ", ".join(cls.model_fields) or "no options",
                         },
                     )
@@ -221,6 +225,24 @@ def options_of(component: Component) -> dict[str, Any]:
     {'low': 1.0, 'high': 2.0}
     """
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
+
+
+def nearest_inside(cls: type[Component], key: Any) -> str:
+    """Return a suggestion to append to a message: the path of an option in a part of a component, or an empty text.
+
+    Args:
+        cls: the component's class.
+        key: the name of the option.
+
+    >>> from fred.specification.shape import Run
+    >>> nearest_inside(Run, "workers"), nearest_inside(Run, "nothing")
+    ('; did you mean `cluster.workers`?', '')
+    """
+    for name, field in cls.model_fields.items():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, Component) and key in part.model_fields:
+                return f"; did you mean `{name}.{key}`?"
+    return ""
 
 
 def settings_of(value: Any, keys: tuple[str | int, ...] = ()) -> Any:

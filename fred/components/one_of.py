@@ -15,14 +15,23 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_jsonable_python
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, quoted
 from fred.components import registry
 from fred.components.component import Component, Object, checked, is_own
 from fred.components.input_path import UnreadError
+from fred.components.problems import with_examples
 from fred.components.unused import check_members
 
 ONE_OF = "x-one-of"
 _ALSO = {"data": ", or arrays `(X, y)`", "model": ", or a module of Flax or Equinox"}
+
+
+_CALLED = {  # methods of a class that calls the user's function
+    "model": "`init(self, key, input_shape, outputs)`, which returns parameters, and `apply(self, params, inputs)`",
+    "latency": "`sample(self, u)`, which returns durations in s for numbers between 0 and 1, and a property `mean`",
+    "algorithm": "`apply_update(self, state, grads, timestamp, worker)`",
+    "loss": "`losses(self, outputs, answers)`",
+}
 
 
 class OneOf:
@@ -96,7 +105,9 @@ class OneOf:
         if isinstance(value, str | type):
             value = {"name": value}
         if not isinstance(value, Mapping) or not isinstance(value.get("name"), str | type):
-            raise PydanticCustomError("component", "expected {wanted}", {"wanted": self._wanted})
+            raise PydanticCustomError(
+                "component", "{found}expected {wanted}", {"found": _found(value), "wanted": self._wanted + self._cure(value)}
+            )
         options = {key: option for key, option in value.items() if key != "name"}
         try:
             if value["name"] == registry.OBJECT and is_recorded(info):
@@ -108,7 +119,8 @@ class OneOf:
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
         except ValidationError as error:
-            nested = [self._with_protocols(each, getattr(cls, "protocol", "")) for each in error.errors()]
+            errors = with_examples(error.errors(), cls.model_fields)
+            nested = [self._with_protocols(each, getattr(cls, "protocol", "")) for each in errors]
             said = "; ".join(f"{'.'.join(map(str, line['loc'])) or cls.__name__}: {line['msg']}" for line in nested)
             raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error
 
@@ -118,6 +130,18 @@ class OneOf:
         own = registry.BASES[self.kind].partition(":")[2]
         return f"a name or a mapping with the key `name`, or in Python an instance of `fred.{own}`{_ALSO.get(self.kind, '')}"
 
+    def _cure(self, value: Any) -> str:
+        """Return how to give what a value of the wrong kind probably means; empty for an unknown one."""
+        if self.kind == "latency" and isinstance(value, int | float):
+            constant = f"`{{name: constant, seconds: {value:g}}}`, in Python `fred.latency.Constant(seconds={value:g})`"
+            return f"; a constant time in s is {constant}"
+        if callable(value) and (methods := _CALLED.get(self.kind)):
+            base = registry.BASES[self.kind].partition(":")[2]
+            return f"; to use a function, write a class derived from `fred.{base}` with {methods}"
+        if self.kind == "data" and hasattr(value, "columns"):
+            return "; of a data frame, name the column with the answers: `data=(frame.drop(columns='y'), frame['y'])`"
+        return ""
+
     def _class_of(self, name: Any, info: ValidationInfo) -> type[Component]:
         """Return the class with this name, or the class that a program gives instead of a name. Raises FredError."""
         if isinstance(name, type):
@@ -125,6 +149,13 @@ class OneOf:
         if is_recorded(info) and registry.is_unimported(name):
             return _unimported(name)
         return registry.lookup(self.kind, name)
+
+
+def _found(value: Any) -> str:
+    """Return the beginning of a message that refuses a value; empty for values too long to show."""
+    if isinstance(value, str | int | float):
+        return f"found {quoted(value)}; "
+    return f"found a {type(value).__name__}; " if value is not None and not isinstance(value, Mapping | list | tuple) else ""
 
 
 def _same(value: Any, default: Any) -> bool:

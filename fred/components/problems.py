@@ -1,7 +1,7 @@
 """What pydantic's validation errors mean, in FRED's words."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fred.base.errors import quoted
@@ -9,47 +9,111 @@ from fred.base.errors import quoted
 Keys = tuple[str | int, ...]  # of a value in nested settings
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?) ?({'|'.join(_SECONDS)})")
-_LIKE = {"learning_rate": ", such as `learning_rate: 0.1`"}
-_SUCH_AS = {
-    "stop": "{seconds: 30}",
-    "cluster": "{workers: 8}",
-    "evaluate": "{points: 40}",
-    "seeds": "[1, 2, 3]",
-    "report_seeds": "[11, 12]",
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")  # pydantic's codes
+_SUCH_AS: dict[str, Any] = {
+    "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    "learning_rate": 0.1,
+    "stop": {"seconds": 30},
+    "cluster": {"workers": 8},
+    "network": {"bandwidth": "10GbE"},
+    "task": {"data": "digits", "model": "mlp"},
+    "evaluate": {"points": 40},
+    "seeds": [1, 2, 3],
+    "report_seeds": [11, 12],
 }
 
 
-def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, str]]:
-    """Yield the keys and the message of each pydantic error; errors inside a component are yielded one by one."""
+def problems(errors: Iterable[Any], prefix: Keys = (), in_python: bool = False) -> Iterator[tuple[Keys, str]]:
+    """Yield the keys and the message of each pydantic error; errors inside a component are yielded one by one.
+
+    Args:
+        errors: pydantic's errors; `with_examples` adds examples of missing options.
+        prefix: keys that lead to the validated value.
+        in_python: True for options of a constructor, which examples write as `key=value`, not as in a file.
+    """
+    errors = list(errors)
+    bounded = {_place(error) for error in errors if error["type"] in _BOUNDS}
     for error in errors:
         context = error.get("ctx", {})
-        place = (key for key in error["loc"] if not _of_pydantic(key))
-        keys = (*prefix, *place, *([context["key"]] if "key" in context else []))
+        keys = (*prefix, *_place(error), *([context["key"]] if "key" in context else []))
+        name = str(keys[-1]) if keys else ""
         if "nested" in context:
-            yield from problems(context["nested"], keys)
+            yield from problems(context["nested"], keys, in_python and not keys)
         elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
             continue  # invalid items were not counted; each has an error of its own
+        elif error["type"] == "tuple_type" and _place(error) in bounded:
+            continue  # a number that is too large or small was meant as a number
         elif error["type"] == "missing":
-            yield keys, f"missing key `{keys[-1]}`{_LIKE.get(str(keys[-1]), '')}"
+            example = _example(name, error["example"], in_python) if "example" in error else _example(name, None, in_python)
+            yield keys, f"missing key `{name}`{example and ', such as ' + example}"
         elif error["type"] in ("unknown_key", "component"):
             yield keys, error["msg"]
         else:
-            expectation = (
-                error["msg"]
-                .removeprefix("Value error, ")
-                .replace("Input should be", "expected")
-                .replace("a valid tuple", "a list")
-            )
-            if error["type"] == "model_type":
-                expectation = f"expected settings, such as `{keys[-1]}: {_SUCH_AS.get(str(keys[-1]), '{key: value}')}`"
-            if error["type"] == "tuple_type" and keys[-1] in _SUCH_AS:
-                expectation = f"expected a list, such as `{keys[-1]}: {_SUCH_AS[str(keys[-1])]}`"
-            if error["type"] == "int_parsing_size":
-                expectation = "expected a smaller number"
-            if error["type"] in ("float_parsing", "int_parsing", "int_from_float"):
-                expectation = f"expected a {'whole ' * error['type'].startswith('int')}number{_without_unit(error['input'])}"
             found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
-            yield keys, found + expectation
+            yield keys, found + _expectation(error, name, in_python)
+
+
+def with_examples(errors: Iterable[Any], fields: Mapping[str, Any]) -> list[Any]:
+    """Return pydantic's errors with an `example` of each missing option.
+
+    Args:
+        errors: the errors.
+        fields: the class's fields by name, some with `examples`.
+    """
+    examples = {name: field.examples[0] for name, field in fields.items() if field.examples}
+    return [
+        error | {"example": examples[error["loc"][0]]}
+        if error["type"] == "missing" and len(error["loc"]) == 1 and error["loc"][0] in examples
+        else error
+        for error in errors
+    ]
+
+
+def _expectation(error: Any, name: str, in_python: bool) -> str:
+    """Return what was expected at the option `name`, in words."""
+    example = _example(name, None, in_python)
+    if error["type"] == "model_type":
+        return f"expected settings, such as {example or f'`{name}: {{key: value}}`'}"
+    if error["type"] == "tuple_type":
+        single = [error["input"]] if isinstance(error["input"], int | float) else None
+        like = example or (_example(name, single, in_python) if single else "")
+        return f"expected a list{like and ', such as ' + like}"
+    if error["type"] in ("too_short", "too_long"):
+        context = error["ctx"]
+        few = error["type"] == "too_short"
+        bound = f"at {'least' if few else 'most'} {context['min_length' if few else 'max_length']}"
+        return f"found {context['actual_length']} items; expected {bound}{example and ', such as ' + example}"
+    if error["type"] == "int_parsing_size":
+        return "expected a smaller number"
+    if error["type"] in ("float_parsing", "int_parsing", "int_from_float"):
+        return f"expected a {'whole ' * error['type'].startswith('int')}number{_without_unit(error['input'])}"
+    words: str = error["msg"]
+    return words.removeprefix("Value error, ").replace("Input should be", "expected").replace("a valid tuple", "a list")
+
+
+def _place(error: Any) -> Keys:
+    return tuple(key for key in error["loc"] if not _of_pydantic(key))
+
+
+def _example(name: str, value: Any, in_python: bool) -> str:
+    """Return an option as it is written, with this value or a usual one; empty if there is none.
+
+    >>> _example("stop", None, False), _example("stop", None, True), _example("median", 0.1, True), _example("x", None, True)
+    ('`stop: {seconds: 30}`', "`stop={'seconds': 30}`", '`median=0.1`', '')
+    """
+    value = _SUCH_AS.get(name) if value is None else value
+    return "" if value is None else f"`{name}{'=' if in_python else ': '}{_written(value, in_python)}`"
+
+
+def _written(value: Any, in_python: bool) -> str:
+    """Return a value of settings as Python or as a file writes it."""
+    if in_python:
+        return repr(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_written(item, in_python)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_written(item, in_python) for item in value)}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _without_unit(value: object) -> str:

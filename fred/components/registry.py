@@ -271,8 +271,13 @@ def lookup(kind: str, name: str) -> type[Any]:
             if len(REGISTRY[kind]) <= _LISTED
             else f"the names that `fred list {NAMESPACES[kind]}` lists"
         )
-        optimizer = f"; `{name}` is an optimizer: `algorithm: {{name: asgd, optimizer: {name}}}`"
-        hint = optimizer if kind == "algorithm" and name in _OPTIMIZERS else nearest(name, REGISTRY[kind])
+        hint = nearest(name, REGISTRY[kind])
+        if kind == "algorithm" and name in _OPTIMIZERS:
+            hint = f"; `{name}` is an optimizer: `algorithm: {{name: asgd, optimizer: {name}}}`"
+        if kind == "data" and name.endswith(".npz"):
+            hint = f"; a file of arrays is `data: {{name: arrays, file: {name}}}`"
+        elif kind == "data" and "." in name:
+            hint = "; read a table in Python, and give its numbers as `data=(X, y)`, or write them with `fred.arrays`"
         raise FredError(f"expected one of {known}, or `module:Class`{hint}")
     module = name.partition(":")[0]
     if not _OWN.fullmatch(name):

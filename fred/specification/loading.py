@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from fred.base.errors import FredError, quoted
+from fred.cluster.cluster import Cluster
 from fred.components import own_code, registry
 from fred.components.component import Component, Object, checked_as, objects_of, options_of, own_classes, settings_of
 from fred.components.problems import problems
@@ -187,6 +188,10 @@ class Scenario(Component):
 
         return f"<pre>{html.escape(as_yaml(self, _SHOWN))}</pre>"
 
+    def _instead_of_setting(self, name: str) -> str:
+        path = f"cluster.{name}" if name in Cluster.model_fields else name
+        return f"a scenario does not change; `.replace({{'{path}': ...}})` returns a changed copy"
+
     @property
     def criterion(self) -> Criterion:
         """Return the criterion for the best point of a sweep, or the default if the scenario names none.
@@ -221,7 +226,8 @@ class Scenario(Component):
     @classmethod
     def _distinct(cls, seeds: tuple[int, ...] | None, known: ValidationInfo) -> tuple[int, ...] | None:
         if seeds and len(set(seeds)) < len(seeds):
-            raise ValueError(f"`{known.field_name}` must differ from each other")
+            twice = next(seed for seed in seeds if seeds.count(seed) > 1)
+            raise ValueError(f"`{known.field_name}` must differ from each other; {twice} is given twice")
         return seeds
 
     @field_validator("report_seeds")

@@ -39,6 +39,14 @@ class Stop(Component):
     seconds: Duration | None = Field(default=None, description="virtual time, s")
     target_loss: Positive | None = Field(default=None, description="evaluation loss, checked at every evaluation")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_epochs(cls, options: Any) -> Any:
+        if isinstance(options, dict) and "epochs" in options:
+            meaning = "an epoch has as many gradients as training examples / `batch_size`: give `gradients`"
+            raise PydanticCustomError("unknown_key", "unknown key `epochs`; {meaning}", {"key": "epochs", "meaning": meaning})
+        return options
+
     @model_validator(mode="after")
     def _bounded(self) -> "Stop":
         if all(each is None for each in (self.updates, self.gradients, self.tokens, self.seconds)):

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fred.base.errors import FredError, quoted
-from fred.components.component import Object
+from fred.components.component import Object, nearest_inside
 from fred.components.problems import problems
 from fred.components.registry import nearest
 from fred.specification.run_names import is_usual, name_of_only_run
@@ -54,9 +54,8 @@ class Source:
         known = (*_OF_THE_FILE, *Run.model_fields, "sweep")
         for key in self.document:
             if key not in known:
-                raise FredError(
-                    f"{self.locate((key,))}: unknown key `{key}`{nearest(str(key), known)}; expected {', '.join(known)}"
-                )
+                hint = nearest(str(key), known) or nearest_inside(Run, key)
+                raise FredError(f"{self.locate((key,))}: unknown key `{key}`{hint}; expected {', '.join(known)}")
         self.runs = self._named_runs()
 
     def specification(self) -> dict[str, Any]:
@@ -173,13 +172,18 @@ class Source:
         if "runs" not in self.document:
             return {name_of_only_run(self.document.get("algorithm")): {}}
         if not isinstance(runs, dict) or not runs:
+            found = f"found a list of {len(runs)}" if isinstance(runs, list) and runs else f"found {quoted(runs)[:80]}"
+            like = "`{'mine': {'algorithm': ...}}`" if self.path is None else "`mine: {algorithm: ...}`"
             raise FredError(
-                f"{self.locate(('runs',))}: found {quoted(runs)[:80]}; expected run names, each with what it overrides"
+                f"{self.locate(('runs',))}: {found}; expected run names, each with what it overrides, such as {like}"
             )
         for name, own in runs.items():
             if isinstance(own, dict) and "name" in own:
+                wanted = f"`algorithm: {{name: {quoted(own['name'])}, ...}}`"
+                if isinstance(own["name"], type) or self.path is None:
+                    wanted = f"`{{'{name}': {{'algorithm': ...}}}}`"
                 raise FredError(
-                    f"{self.locate(('runs', name))}: found a component; expected settings, such as `algorithm: {{...}}`"
+                    f"{self.locate(('runs', name))}: found a component; expected settings with their names, such as {wanted}"
                 )
             if not is_usual(name):
                 raise FredError(

@@ -86,8 +86,13 @@ class Dataset:
             if part.inputs.shape[1:] != self.train.inputs.shape[1:]:
                 shapes = f"{list(part.inputs.shape[1:])}, those to train on {list(self.train.inputs.shape[1:])}"
                 raise FredError(f"evaluation data: inputs are {shapes}; expected the same shape")
-            if not np.isfinite(part.inputs).all() or not np.isfinite(part.answers).all():
-                raise FredError(f"{name} data: some numbers are not finite; expected finite numbers")
+            for what, numbers in (("inputs", part.inputs), ("answers", part.answers)):
+                if len(wrong := np.argwhere(~np.isfinite(numbers))):
+                    first, examples = tuple(wrong[0].tolist()), len(np.unique(wrong[:, 0]))
+                    raise FredError(
+                        f"{name} data: some numbers are not finite: {what}{list(first)} is {numbers[first]}, in {examples} of "
+                        f"{len(numbers)} examples; expected finite numbers: leave these examples out, or fill the gaps"
+                    )
             low, high = part.answers.min(), part.answers.max()
             if self.classifies and (low < 0 or high >= self.outputs):
                 raise FredError(f"{name} data: class numbers run from {low} to {high}; expected 0 to {self.outputs - 1}")
