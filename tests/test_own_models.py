@@ -252,8 +252,8 @@ def test_what_does_not_fit_is_refused_in_one_line():
     for task, message in (
         ({"data": VALUES, "loss": "cross-entropy"}, "loss `cross-entropy` needs classes"),
         ({"data": VALUES, "loss": shapeless}, r"`losses` of loss `.*Derived` gives \[\].*one number for"),
-        ({"data": VALUES, "loss": blind}, r"`losses` of loss `.*Derived` must take \(self, outputs, answers\)"),
-        ({"model": keyless}, r"`training` of model `.*Derived` must take \(self, params, inputs, key\)"),
+        ({"data": VALUES, "loss": blind}, r"`losses` of .*Derived must take \(self, outputs, answers\)"),
+        ({"model": keyless}, r"`training` of .*Derived must take \(self, params, inputs, key\)"),
         ({"model": other}, r"`training` of model `.*Derived` gives \[2\] for 2 examples; expected \[2, 4\]"),
     ):
         with pytest.raises(FredError, match=message) as refusal:

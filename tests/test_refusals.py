@@ -89,8 +89,6 @@ SERVERS: dict[str, tuple[dict[str, Any], str]] = {  # name -> methods, and the r
                           "returns dict; expected the new state, such as `self.step"),
     "AddsAField": (update(lambda self, state, grads: self.step(state, grads).replace(last=grads)),
                    r"returns a state with .*'last'.*; expected the fields that `init` made"),
-    "TakesTooLittle": ({"apply_update": lambda self, state, grads, timestamp: self.step(state, grads)},
-                       rf"must take \(self, state, message, timestamp, worker\): too many .* {HERE}"),
     "AsksInPython": (update(lambda self, state, grads: self.step(state, grads, scale=math.sqrt(state.clock))),
                      rf"the value of a traced array {HERE}; expected `jnp\.where` instead of `if`"),
     "Widens": (  # makes fractions of a whole number

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fred.base.errors import FredError
 from fred.cluster.latency import Latency, Seconds
 from fred.components import registry
+from fred.components.component import is_own
 from fred.components.input_path import UnreadError
 from fred.components.limits import LONGEST
 
@@ -66,13 +67,18 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
 def check_median(latency: Latency, speed: float) -> None:
     """Raise ValueError if the latency's median draw is no valid duration; rare draws are checked when they occur."""
     try:
-        draw = latency.sample(np.array([0.5])) / speed
+        draws = [np.ravel(latency.sample(np.array([0.5])) / speed) for _ in range(1 + is_own(type(latency)))]
     except UnreadError:
         raise
     except Exception as error:  # in a user's own class
         raise ValueError(f"latency `{registry.name_of('latency', latency)}`: {type(error).__name__}: {error}") from error
-    if _WRONG in _whole(draw):
-        raise ValueError(_not_a_duration(latency))
+    if _WRONG in _whole(draws[0]):
+        raise ValueError(f"{_not_a_duration(latency)}; its median is {draws[0][0]:g} s")
+    if not np.array_equal(draws[0], draws[-1]):
+        raise ValueError(
+            f"latency `{registry.name_of('latency', latency)}` gives {draws[0][0]:g} s and {draws[1][0]:g} s for the same `u`; "
+            "expected durations that depend on `u` alone: draw no random numbers in `sample`"
+        )
 
 
 def _whole(seconds: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -1,5 +1,6 @@
 """The class of component classes: it refuses an option without a type when the class is defined."""
 
+import inspect
 from typing import Any
 
 from pydantic import PydanticUserError
@@ -26,6 +27,22 @@ class ComponentType(ModelMetaclass):
                 raise
             untyped = next(key for key in members if f"`{key} = " in error.message or f"Field '{key}'" in error.message)
             raise FredError(_refusal(name, untyped, members[untyped], bases)) from None
+
+    def __call__(cls, *values: Any, **options: Any) -> Any:
+        """Return an instance. Raises FredError for a class that lacks a method."""
+        if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+            raise FredError(f"{cls.__name__} lacks {', '.join(_described(cls, name) for name in missing)}")
+        return super().__call__(*values, **options)
+
+
+def _described(cls: type, name: str) -> str:
+    """Return an abstract method or property with the first sentence about it."""
+    member: Any = getattr(cls, name)
+    kind = "property" if isinstance(member, property) else "method"
+    function: Any = member.fget if isinstance(member, property) else member
+    sentence = (inspect.getdoc(function) or "").partition("\n")[0].rstrip(".")
+    signature = "" if isinstance(member, property) else f"({', '.join(inspect.signature(function).parameters)})"
+    return f"the {kind} `{name}{signature}`{sentence and ': ' + sentence}"
 
 
 def _refusal(name: str, attribute: str, value: Any, bases: tuple[type, ...]) -> str:

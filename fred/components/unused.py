@@ -1,4 +1,4 @@
-"""Methods and options of the user's classes that nothing uses: mostly hooks with a misspelt name."""
+"""Methods and options of the user's classes that nothing uses, or that FRED cannot call: mostly misspelt hooks."""
 
 import inspect
 import sys
@@ -8,13 +8,13 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.components import registry
+from fred.components import own_code, registry
 from fred.components.component import is_own
 
 
 @cache
 def check_members(cls: type[Any]) -> None:
-    """Raise FredError for a public method or option of a user's class that neither FRED nor the user's code names.
+    """Raise FredError for a method with wrong parameters, or a public method or option that neither FRED nor the user names.
 
     Python cannot tell who will call a method. So a name counts as used if it occurs in the code of the class or of its module.
 
@@ -33,6 +33,8 @@ def check_members(cls: type[Any]) -> None:
     """
     mine, freds = ([part for part in cls.__mro__ if is_own(part) is own] for own in (True, False))
     methods = [name for part in mine for name, member in vars(part).items() if inspect.isfunction(member)]
+    for name in methods:
+        _check_parameters(cls, name, [part for part in freds if inspect.isfunction(vars(part).get(name))])
     options = [name for name in cls.model_fields if not any(name in getattr(part, "model_fields", ()) for part in freds)]
     news = [name for name in (*methods, *options) if name[0] != "_" and not any(hasattr(part, name) for part in freds)]
     if not news:
@@ -47,6 +49,20 @@ def check_members(cls: type[Any]) -> None:
                 f"nothing uses `{name}` of {cls.__qualname__}{registry.nearest(name, hooks)}; FRED calls the methods of its "
                 f"base classes only; begin a name that your own program uses with `_`"
             )
+
+
+def _check_parameters(cls: type[Any], name: str, overridden: list[type[Any]]) -> None:
+    """Raise FredError if a method cannot be called as FRED calls the one that it overrides, with arguments by position."""
+    if not overridden:
+        return
+    usual = inspect.signature(vars(overridden[0])[name]).parameters.values()
+    arguments = [each.name for each in usual if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    method = getattr(cls, name)
+    try:
+        inspect.signature(method).bind(*arguments)
+    except TypeError as error:
+        wanted = f"`{name}` of {cls.__qualname__} must take ({', '.join(arguments)})"
+        raise FredError(f"{wanted}: {error} ({own_code.place_of(method)})") from None
 
 
 def _names_in(cls: type[Any]) -> Iterator[str]:

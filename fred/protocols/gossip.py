@@ -38,16 +38,18 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 import simpy
 from pydantic import Field, model_validator
 
+from fred.base.errors import quoted
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import Component, Count, Whole
+from fred.components import own_code
+from fred.components.component import Component, Count, Whole, is_own
 from fred.components.one_of import OneOf
 from fred.protocols.exchanges import Exchanges, check_exchanges
 from fred.protocols.protocol import Protocol
@@ -172,6 +174,30 @@ class Topology(Component):
         return 1
 
 
+def receivers_of(topology: Topology, worker: int, iteration: int, workers: int) -> list[int]:
+    """Return the receivers of a worker in an iteration. Raises ValueError for those of a user's class that are impossible.
+
+    Args:
+        topology: the graph.
+        worker: number of the sender.
+        iteration: the sender's own count of iterations.
+        workers: number of workers.
+
+    >>> receivers_of(Ring(), 0, 0, 4)
+    [1, 3]
+    """
+    receivers = topology.receivers(worker, iteration, workers)
+    if not is_own(type(topology)):
+        return list(receivers)
+    numbers = list(receivers) if isinstance(receivers, Iterable) else [-1]
+    if len({*numbers} & {*range(workers)} - {worker}) < len(numbers):
+        raise ValueError(
+            f"`receivers` of {type(topology).__name__} returns {quoted(receivers)} for worker {worker} in iteration "
+            f"{iteration}; expected a list of other workers, each once: of 0 to {workers - 1} without {worker}"
+        )
+    return [int(number) for number in numbers]
+
+
 class Ring(Topology):
     """Every worker sends to both neighbours on a ring."""
 
@@ -293,9 +319,14 @@ class Gossip(Protocol):
 
     def check(self, cluster: Cluster) -> None:
         try:
-            edges = cluster.size * len(self.topology.receivers(1 % cluster.size, 0, cluster.size))
+            edges = cluster.size * len(receivers_of(self.topology, 1 % cluster.size, 0, cluster.size))
+            if is_own(type(self.topology)):
+                graphs_of(self.topology, cluster.size)
+        except ValueError:
+            raise
         except Exception as error:  # raised by a user's own class
-            raise ValueError(f"`topology`: {type(error).__name__}: {error}") from error
+            place = own_code.line_of(error)
+            raise ValueError(f"`topology`: {type(error).__name__}: {error}{place and f' ({place})'}") from error
         if edges > _MOST_EDGES:
             raise ValueError(f"`topology` has about {edges:.1g} edges, more than {_MOST_EDGES:g}; take a sparser one")
         if self.weights == "metropolis":
@@ -383,7 +414,7 @@ def graphs_of(topology: Topology, workers: int) -> list[Graph]:
     [[[1, 2], [0, 2]...
     """
     iterations = range(topology.period(workers))
-    return [[list(topology.receivers(worker, iteration, workers)) for worker in range(workers)] for iteration in iterations]
+    return [[receivers_of(topology, worker, iteration, workers) for worker in range(workers)] for iteration in iterations]
 
 
 def weights_of(graph: Graph, rule: str) -> list[dict[int, float]]:

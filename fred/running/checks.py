@@ -1,7 +1,7 @@
 """Checks before a run: data, model and algorithm must fit each other, and users' functions must do what they should."""
 
-import inspect
 import math
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,15 +25,6 @@ from fred.specification.shape import Run
 from fred.specification.task import Task
 
 _CLOCK = 7  # an arbitrary clock
-_HOOKS = {  # functions of a server, with their arguments
-    "init": ("params", "workers"),
-    "memory": ("params",),
-    "send": ("memory", "params", "grads"),
-    "send_steps": ("memory", "params", "grads", "after"),
-    "contribute": ("state", "message", "timestamp", "worker"),
-    "apply_update": ("state", "message", "timestamp", "worker"),
-    "apply_round": ("state", "total", "timestamp", "count"),
-}
 
 
 def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
@@ -127,10 +118,10 @@ def check_target(run: Run, data: Dataset) -> None:
 def check_outputs(model: Model, params: Params, data: Dataset) -> None:
     """Raise FredError unless a model returns one number per class, or per value to predict, for each example."""
     inputs = jax.ShapeDtypeStruct((2, *data.train.inputs.shape[1:]), jnp.float32)
-    name, meant = registry.name_of("model", model), "classes" if data.classifies else "values to predict"
+    name = model.kind if isinstance(model, Object) else registry.name_of("model", model)
+    meant = "classes" if data.classifies else "values to predict"
     ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {f"model `{name}`": (model.apply, (params, inputs))}
     if model.draws:
-        _check_signature(f"`training` of model `{name}`", model.training, "params", "inputs", "key")
         ways[f"`training` of model `{name}`"] = model.training, (params, inputs, key_of(0))
     for who, (way, arguments) in ways.items():
         with _given(who, inputs.shape):
@@ -170,7 +161,6 @@ def check_loss(function: LossFunction, data: Dataset) -> None:
     answers = jax.ShapeDtypeStruct((2, *data.train.answers.shape[1:]), data.train.answers.dtype)
     for hook, shape, meant in (("losses", (2,), "one number for each example"), ("error", (), "one number for all of them")):
         way = getattr(function, hook)
-        _check_signature(f"`{hook}` of loss `{name}`", way, "outputs", "answers")
         found = jax.eval_shape(way, outputs, answers)
         if getattr(found, "shape", None) != shape or not jnp.issubdtype(found.dtype, jnp.floating):
             kind = f" {found.dtype}" if hasattr(found, "dtype") else ""
@@ -178,17 +168,14 @@ def check_loss(function: LossFunction, data: Dataset) -> None:
             raise FredError(f"`{hook}` of loss `{name}` {said}")
 
 
-def _check_signature(who: str, function: Callable[..., Any], *names: str) -> None:
-    """Raise FredError unless a user's function accepts these arguments."""
-    try:
-        inspect.signature(function).bind(*names)
-    except TypeError as error:
-        place = own_code.place_of(function)
-        raise FredError(f"{who} must take ({', '.join(('self', *names))}): {error}{f' ({place})' if place else ''}") from None
-
-
 def _shape(found: Any) -> Any:
     return list(found.shape) if hasattr(found, "shape") else type(found).__name__
+
+
+def _drawn() -> tuple[Any, ...]:
+    """Return the states of Python's and NumPy's global generators, which change with every draw."""
+    _, words, place, *_ = np.random.get_state()
+    return random.getstate(), np.asarray(words).tobytes(), place
 
 
 def check_divisible(server: Server, params: Params) -> None:
@@ -219,8 +206,6 @@ def check_server(server: Server, params: Params, workers: int) -> None:
     name = registry.name_of("algorithm", server)
     if ":" not in name:
         return  # FRED's own, which its tests check
-    for hook, names in _HOOKS.items():
-        _check_signature(f"`{hook}` of `{name}`", getattr(server, hook), *names)
     state = server.init(params, workers)
     if not isinstance(state, State) or not hasattr(state, "clock"):
         raise FredError(f"`init` of `{name}` returns {type(state).__name__}; expected the State that `super().init` makes")
@@ -236,6 +221,7 @@ def check_server(server: Server, params: Params, workers: int) -> None:
 
 
 def _check_update(name: str, update: Callable[[State], Any], state: State) -> None:
+    drawn = _drawn()
     try:
         after = jax.eval_shape(update, state)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
@@ -245,6 +231,11 @@ def _check_update(name: str, update: Callable[[State], Any], state: State) -> No
             f"{name} uses the value of a traced array{where}; expected `jnp.where` instead of `if`, and "
             "functions of `jax.numpy` instead of those of `math` and `numpy`"
         ) from error
+    if drawn != _drawn():
+        raise FredError(
+            f"{name} draws from `random` or `numpy.random`, which would give one constant when it is compiled; expected "
+            "`jax.random`, with a key from the state"
+        )
     if after is None:
         raise FredError(f"{name} returns nothing; a `return` is missing")
     if not isinstance(after, State):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from fred.base.errors import FredError
 from fred.components import own_code
 from fred.components.component import own_classes
+from fred.components.registry import nearest
 from fred.specification.shape import Run
 
 
@@ -29,4 +30,13 @@ def blamed(name: str, run: Run) -> Iterator[None]:
             raise
         where = f" ({place})" if (place := own_code.line_of(error)) else ""
         classes = ", ".join(f"`{target}`" for target in own)
-        raise FredError(f"run `{name}`, with {classes}: {type(error).__name__}: {error}{where}") from error
+        raise FredError(f"run `{name}`, with {classes}: {type(error).__name__}: {error}{_hint(error)}{where}") from error
+
+
+def _hint(error: Exception) -> str:
+    """Return a suggestion to append to the message of an error in the user's code, or an empty text."""
+    if isinstance(error, AttributeError) and error.name is not None:
+        return nearest(error.name, [name for name in dir(error.obj) if name[0] != "_"])
+    if isinstance(error, TypeError) and "unsupported operand" in str(error) and "'dict'" in str(error):
+        return "; gradients and parameters are trees of arrays: write `jax.tree.map(lambda array: 0.5 * array, grads)`"
+    return ""

@@ -54,7 +54,7 @@ from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.components.one_of import OneOf
 from fred.learning.server import Family, Server
-from fred.protocols.gossip import Bipartite, Topology
+from fred.protocols.gossip import Bipartite, Topology, receivers_of
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.simulation import Operation, Process, Simulation
@@ -171,8 +171,8 @@ class _Exchanges:
 def _partners(topology: Topology, worker: int, workers: int) -> Sequence[int]:
     """Return all workers to which a worker ever sends."""
     if topology.period(workers) == 1:
-        return topology.receivers(worker, 0, workers)
-    ever = (topology.receivers(worker, iteration, workers) for iteration in range(topology.period(workers)))
+        return receivers_of(topology, worker, 0, workers)
+    ever = (receivers_of(topology, worker, iteration, workers) for iteration in range(topology.period(workers)))
     return sorted(set().union(*ever))
 
 

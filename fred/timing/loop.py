@@ -95,6 +95,7 @@ class Process(simpy.Process):
                 target = self._send(target._value) if target._ok else self._fail(target)
             elif not isinstance(target, Integral):
                 instead = ": write `yield from` instead of `yield`" if isgenerator(target) else ""
+                instead = ": write `yield gradient.finished`" if hasattr(target, "finished") else instead
                 error = TypeError(f"a process yields an event, or a whole number of nanoseconds, not {target!r}{instead}")
                 target = self._generator.throw(error)
             elif target < 0:

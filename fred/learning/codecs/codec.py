@@ -6,12 +6,15 @@ Sizes in brackets, such as [n], are shapes of arrays. Bits are those on the wire
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from numbers import Integral
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.errors import FredError
 from fred.base.later import jax, jnp
 from fred.components.component import Component, Count
 from fred.learning.keys import DRAWN_BY
@@ -73,6 +76,7 @@ class Codec(Component):
         """
         return ()
 
+    @abstractmethod
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
         """Return the decoded message and the codec's new state.
 
@@ -81,15 +85,14 @@ class Codec(Component):
             memory: the codec's state after the last message.
             key: a JAX random key for a codec that `draws`, else None.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def wire_bits(self, message: Message) -> int:
         """Return the size of a coded message on the wire, in bits.
 
         Args:
             message: a message, or the shapes of one.
         """
-        raise NotImplementedError
 
     def size(self, message: Message) -> int:
         """Return the size of a coded message on the wire, in bytes.
@@ -97,7 +100,12 @@ class Codec(Component):
         Args:
             message: a message, or the shapes of one.
         """
-        return -(-self.wire_bits(message) // 8)
+        bits = self.wire_bits(message)
+        if not isinstance(bits, Integral):
+            raise FredError(
+                f"`wire_bits` of {type(self).__name__} returns {bits!r}; expected a whole number, such as `math.ceil(...)`"
+            )
+        return -(-int(bits) // 8)
 
     def start(self, like: Params, words: Any = (0, 0)) -> dict[str, Any]:
         """Return a worker's whole memory for the codec before its first message, including error feedback.
@@ -127,7 +135,11 @@ class Codec(Component):
         if self.draws:
             key = jax.random.fold_in(jax.random.wrap_key_data(memory["words"], impl=DRAWN_BY), memory["count"])
             after["count"] = memory["count"] + 1
-        arrived, own = self.decoded(whole, memory.get("own", ()), key)
+        decoded = self.decoded(whole, memory.get("own", ()), key)
+        if not isinstance(decoded, tuple) or len(decoded) != 2:
+            wanted = "expected two values, the decoded message and the codec's new state: `return message, memory`"
+            raise FredError(f"`decoded` of {type(self).__name__} returns a {type(decoded).__name__}; {wanted}")
+        arrived, own = decoded
         if "own" in memory:
             after["own"] = own
         if self.error_feedback:
@@ -153,6 +165,7 @@ class Chunked(Codec):
         arrived = [piece.reshape(leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)]
         return jax.tree.unflatten(structure, arrived), memory
 
+    @abstractmethod
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:
         """Return the decoded values of chunks [chunks, numbers].
 
@@ -161,11 +174,10 @@ class Chunked(Codec):
             lengths: numbers of each chunk without padding [chunks, 1].
             key: a JAX random key for a codec that draws, else None.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def chunk_bits(self, length: int) -> int:
         """Return the size of a coded chunk of `length` numbers on the wire, in bits."""
-        raise NotImplementedError
 
     def wire_bits(self, message: Message) -> int:
         return sum(count * self.chunk_bits(length) for length, count in self.chunks(message))
