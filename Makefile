@@ -96,6 +96,7 @@ golden: $(TEST)
 	cd docs && ../$(BIN)/python -m fred list --markdown ../scenarios > algorithms.md
 	$(BIN)/python -m tests.house > /dev/null
 	$(BIN)/python -m tests.golden
+	$(BIN)/python -m pytest -m "slow or not slow" tests/pinned --fred-update
 
 reproduce: $(RUNTIME)
 	$(BIN)/python -m reproductions

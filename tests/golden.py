@@ -1,6 +1,8 @@
 """Digests pinned for the locked environment. `make golden` (python -m tests.golden) writes them anew, after an intended change.
 
-`python -m tests.golden shared` compares them with the digests of the same runs, each shared by two processes.
+Three checks read them: `python -m tests.golden shared` computes the same runs, each shared by two processes, `make portable`
+computes them on emulated CPUs, without pytest, and tests of small cases compare a run that they share with other tests. The
+shortened scenarios are compared by FRED's plugin for pytest, as in a user's project (`tests/pinned`).
 """
 
 import json
@@ -25,7 +27,7 @@ from tests.worlds import LAYERS, make_run
 
 GOLDEN = Path(__file__).parent / "golden.json"
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
-_RUNS = {  # scenario -> settings that make it short, runs
+SHORTENED = {  # scenario -> settings that make it short, runs
     "quickstart": (["seeds=[1]", "stop.seconds=5"], []),
     "systems/b-fasgd": (["seeds=[1]", "stop.updates=300"], ["fetch-0.1", "push-0.1"]),
     "systems/psp-sgd": (["seeds=[1]", "stop.updates=30"], ["both"]),
@@ -63,7 +65,7 @@ def _others() -> dict[str, Run]:
 
 def names() -> Iterator[str]:
     """Each run of a short quickstart, one or two of older systems, and a small one of each page, codec and kind of model."""
-    for name, (_, only) in _RUNS.items():
+    for name, (_, only) in SHORTENED.items():
         yield from (f"{name}/{run}" for run in only or fred.load(SCENARIOS / f"{name}.yaml").runs)
     yield from (f"{case.kind}/{case.name}" for case in pinned_cases())
     yield from _others()
@@ -72,8 +74,8 @@ def names() -> Iterator[str]:
 def digests(name: str, inline: bool = False, cores: int = 1) -> dict[str, str]:
     """The digests of a run's schedule and parameters."""
     scenario, _, run = name.rpartition("/")
-    if scenario in _RUNS:
-        loaded = fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0])
+    if scenario in SHORTENED:
+        loaded = fred.load(SCENARIOS / f"{scenario}.yaml", SHORTENED[scenario][0])
         return digests_of(execute(run, loaded.runs[run], loaded.seeds[0], inline, cores=cores))
     small = _others() | {f"{case.kind}/{case.name}": case.run for case in pinned_cases()}
     return digests_of(execute(name, small[name], SEED, inline, cores=cores))

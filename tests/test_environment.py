@@ -18,8 +18,7 @@ import pytest
 from fred.base import environment
 from tests.cases import TABLES
 from tests.conftest import ROOT
-from tests.golden import GOLDEN, digests, locked, names, training
-from tests.worlds import mostly_slow
+from tests.golden import GOLDEN, SHORTENED, digests, locked, names, training
 
 PROGRAM = """
 import json, fred
@@ -119,11 +118,11 @@ def test_jax_compiles_a_vmapped_matrix_vector_product_rightly(dtype, rows):
         np.testing.assert_array_equal(np.asarray(computed), np.arange(rows, dtype=dtype) ** 2)
 
 
-PINNED = [name for name in names() if not name.startswith(tuple(TABLES))]  # tests/test_every_case.py compares the others
-QUICK = ["quickstart/fasgd"]
+ELSEWHERE = (*TABLES, *SHORTENED)  # compared in tests/test_every_case.py, and in tests/pinned
 
 
-@pytest.mark.parametrize("name", mostly_slow(PINNED, QUICK))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in names() if not name.startswith(ELSEWHERE)])
 def test_digests_are_the_pinned_ones(name):
     pinned = json.loads(GOLDEN.read_text())
     if differences := locked(pinned["environment"]):
