@@ -287,6 +287,41 @@ class TestNotebook:
         assert not (tmp_path / "other.yaml").exists()
 
 
+def test_an_interrupt_does_not_promise_to_keep_units_of_own_classes():
+    begun: list[int] = []
+
+    def interrupt(_: str, seed: int, share: float) -> None:
+        begun.extend([seed] if share == 0 else [])
+        if begun == [1, 2]:
+            raise KeyboardInterrupt
+
+    scenario = fred.scenario(SETTINGS, seeds=[1, 2, 3]).replace({"cluster.compute": Fixed()})
+    with pytest.raises(KeyboardInterrupt) as raised:
+        fred.run(scenario, progress=interrupt)
+    line = "nothing is stored; 1 finished with classes of your own, which may change, so the same call computes them again"
+    assert raised.value.__notes__ == [line]
+    assert fred.run(scenario).reused == 0
+
+
+def test_results_are_read_by_run_and_seed_and_wrong_axes_and_folders_are_refused():
+    result = fred.run(SETTINGS, seeds=[1, 2])
+    assert (result["asgd"].seed, result["asgd", 2].seed) == (1, 2)
+    with pytest.raises(fred.FredError, match="no run `asgd` with seed 3 here; there are seeds"):
+        result["asgd", 3]
+    with pytest.raises(fred.FredError, match=r"ax: found a ndarray; expected axes for one panel, such as `axes\[0\]`"):
+        result.plot("throughput", ax=np.array([1, 2]))  # type: ignore[arg-type]
+    with pytest.raises(fred.FredError, match="out=5: expected a folder, such as 'results/mine'"):
+        fred.run(SETTINGS, out=5)  # type: ignore[arg-type]
+
+
+def test_a_scenario_shows_itself_in_one_line_and_its_yaml_leaves_out_the_usual_protocol():
+    scenario = fred.scenario(SETTINGS, seeds=[1, 2])
+    assert repr(scenario) == str(scenario) == "<Scenario of 1 run with seeds 1, 2; `print(scenario.to_yaml())` shows it>"
+    assert "protocol" not in scenario.to_yaml()
+    unusual = scenario.replace({"protocol": {"name": "softsync", "n": 2}})
+    assert "softsync" in unusual.to_yaml()
+
+
 def test_an_interrupted_run_in_memory_goes_on_after_its_finished_seeds():
     begun: list[int] = []
 

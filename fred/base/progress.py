@@ -56,6 +56,7 @@ class Compiled:
             self._seconds, self._since = self.seconds, None
 
 
+_PAUSED = 3  # most times slower than on average that the remaining tasks are assumed to be
 COMPILED = Compiled()  # of this process
 
 
@@ -122,6 +123,7 @@ class Tally:
         """Return the estimated time for this much work; empty if it is too early to tell.
 
         The estimate uses the pace of the last half of the elapsed time, after the first progress and without compilations.
+        A pause, such as for processes to start, makes this pace too slow: at least a third of the mean pace is assumed.
         Expected compilations are added.
         """
         now, worked = _running(), self._worked
@@ -130,7 +132,8 @@ class Tally:
         while len(self._marks) > 1 and 2 * self._marks[1][0] <= self._began + now:
             self._marks.popleft()
         since, before = self._marks[0] if worked > self._marks[0][1] else self._first
-        seconds = (now - since) / (worked - before) * work + COMPILED.left(work / (work + worked))
+        slowness = min((now - since) / (worked - before), _PAUSED * (now - self._began) / worked)  # s a task
+        seconds = slowness * work + COMPILED.left(work / (work + worked))
         return f", about {_duration(seconds)} left"
 
 

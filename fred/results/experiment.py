@@ -101,6 +101,8 @@ def run(
     if seeds is not None:
         checked = checked.replace(seeds=[*seeds] if isinstance(seeds, Iterable) else seeds, until=None)
     only, jobs = (only,) if isinstance(only, str) else tuple(only), _number_of_jobs(jobs)
+    if not isinstance(out, str | Path | None):
+        raise FredError(f"out={out!r}: expected a folder, such as 'results/mine'")
     if jobs > 1 and dask:
         raise FredError("`jobs` are processes on this machine, `dask` is a cluster: use only one of them")
     if out is None and (jobs > 1 or dask):
@@ -170,10 +172,11 @@ def _into_memory(scenario: Scenario, only: tuple[str, ...], inline: bool, how: "
     try:
         scenario, units = _completed(scenario, only, inline, partial(_in_memory, known=known, progress=how.progress))
     except KeyboardInterrupt as error:
-        done, number = len(known.keys() & {*_possible(scenario, only, inline)}), number_of_units(scenario, only)
-        error.add_note(
-            f"{done} of {number} units are done; the same call continues after them" if done else "nothing is stored"
-        )
+        done, number = known.keys() & {*_possible(scenario, only, inline)}, number_of_units(scenario, only)
+        kept = [unit for unit in done if not unit.own]
+        line = f"{len(kept)} of {number} units are done; the same call continues after them" if kept else "nothing is stored"
+        lost = "; {} finished with classes of your own, which may change, so the same call computes them again"
+        error.add_note(line + (lost.format(len(done) - len(kept)) if len(kept) < len(done) else ""))
         raise
     return Result(scenario, [known.pop(unit) for unit in units], sum(unit in before for unit in units))
 

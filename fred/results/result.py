@@ -67,13 +67,15 @@ class Result(Tables):
         reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""
         return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}{reported}>"
 
-    def __getitem__(self, run: str) -> Outcome:
-        """Return the outcome of one run with its first seed, as `outcome(run)` does. Raises FredError for an unknown run.
+    def __getitem__(self, run: str | tuple[str, int]) -> Outcome:
+        """Return a run's outcome: `result["asgd"]` with its first seed, `result["asgd", 2]` with seed 2. See `outcome`.
 
         Args:
-            run: its name.
+            run: its name, or its name and a seed.
+
+        Raises FredError for an unknown run or seed.
         """
-        return self.outcome(run)
+        return self.outcome(*run) if isinstance(run, tuple) else self.outcome(run)
 
     @property
     def notes(self) -> list[str]:
@@ -232,6 +234,8 @@ class Result(Tables):
             able = LEARNING if option == "against" else ("timeline",)
             if value is not None and figure not in able:
                 raise FredError(f"`{option}` is for the figure{'s' * (len(able) > 1)} {', '.join(able)}; got `{figure}`")
+        if ax is not None and not hasattr(ax, "plot"):
+            raise FredError(f"ax: found a {type(ax).__name__}; expected axes for one panel, such as `axes[0]` of several")
         if ax is not None and figure == "timeline":
             raise FredError("a timeline has a panel for each run, which do not fit into one `ax`; draw it without `ax`")
         against = (against,) if isinstance(against, str) else against

@@ -183,6 +183,12 @@ class Scenario(Component):
             Path(path).write_text(text, encoding="utf-8")
         return text
 
+    def __repr__(self) -> str:
+        number, seeds = len(self.runs), ", ".join(map(str, self.seeds))
+        return f"<Scenario of {number} run{'s' * (number > 1)} with seeds {seeds}; `print(scenario.to_yaml())` shows it>"
+
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         from fred.specification.writing import as_yaml
 

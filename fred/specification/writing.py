@@ -25,8 +25,10 @@ def as_yaml(scenario: Any, most: int | None = None) -> str:
     how: dict[str, Any] = {"mode": "json", "context": {"paths": name_alone}}
     document = scenario.model_dump(**how, exclude={"points", "best", "comment"}, exclude_defaults=True)
     brief = document.pop("runs")
-    for name, run in scenario.runs.items():  # an algorithm may change its protocol's defaults, so write all options
-        brief[name]["protocol"] = run.model_dump(**how, include={"protocol"})["protocol"]
+    for name, run in scenario.runs.items():
+        brief[name].pop("protocol", None)
+        if not run.has_usual_protocol:  # an algorithm may change its protocol's defaults, so write all options
+            brief[name]["protocol"] = run.model_dump(**how, include={"protocol"})["protocol"]
     runs = _swept(scenario, brief)
     shared = _shared(list(runs.values())) if len(runs) > 1 else {}
     whole = {**document, **shared, "runs": {name: _rest(own, shared) for name, own in runs.items()}}

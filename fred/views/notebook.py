@@ -39,6 +39,7 @@ _STYLE = """<style>
 .fred .wide { overflow-x: auto; }
 .fred table.sorts { border-collapse: collapse; font-variant-numeric: tabular-nums; background: none; }
 .fred .sorts th, .fred .sorts td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #8884; background: none; }
+.fred .sorts td { white-space: nowrap; }
 .fred .sorts th:first-child { text-align: left; }
 .fred .histograms { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; }
 .fred figure { margin: 0; }
@@ -135,11 +136,12 @@ class Inline(NamedTuple):
         return f"<a page of {len(self.page) // 1000:,} kB, which a notebook shows>"
 
 
-_WIDTH, _CURVE_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 220, 10, 36  # px: the panel, and its margins
+_WIDTH, _CURVE_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 300, 10, 36  # px: the panel, and its margins
 _ROW = 17  # px of a line of text
-_LETTERS = 20  # of a name
+_LETTERS = 24  # of a name
 _POINTS = 300  # largest number of points of a line
 _LARGE_RATIO = 6  # an axis is logarithmic if the largest value is more than 6 times the smallest
+_CLOSE = 1.5  # an axis begins at the smallest value if the largest is less than 1.5 times that
 _DECADES = 3.0  # from this span on, only powers of ten get a tick
 _TICKS = 4
 _DASHES = {"-": "", "--": "6 3", ":": "2 2", "-.": "6 3 2 3"}
@@ -180,10 +182,21 @@ class LossFigure(NamedTuple):
         axis = _Axis.fitting(np.concatenate([np.array(run.losses, np.float64) for run in self.runs.values()]))
         last = max(1, *(len(run.losses) - 1 for run in self.runs.values()))
         parts = [*_grid(axis), *_evaluations(last)]
+        common = _common(list(self.runs))
         for place, (name, run) in enumerate(self.runs.items()):
-            parts += [_line(run, axis, last), _label(name, run, _TOP + _ROW * place)]
+            parts += [_line(run, axis, last), _label(name[common:], run, _TOP + _ROW * place)]
         size = _LEFT + _WIDTH + _RIGHT, max(_TOP + _CURVE_HEIGHT + _BOTTOM, _TOP + _ROW * len(self.runs))
         return f'<svg width="{size[0]}" height="{size[1]}" style="{_CURVE_STYLE}">{"".join(parts)}</svg>'
+
+
+def _common(names: Sequence[str]) -> int:
+    """Return the number of letters of the run's name, with its comma, if all are points of one sweep.
+
+    >>> _common(["asgd,rate=0.1", "asgd,rate=0.3"]), _common(["asgd,rate=0.1", "ssgd,rate=0.1"]), _common(["asgd,rate=0.1"])
+    (5, 0, 0)
+    """
+    swept = {name.partition(",")[0] for name in names if "," in name}
+    return len(swept.pop()) + 1 if len(names) > 1 and len(swept) == 1 and all("," in name for name in names) else 0
 
 
 class _Axis(NamedTuple):
@@ -195,13 +208,15 @@ class _Axis(NamedTuple):
 
     @classmethod
     def fitting(cls, values: NDArray[np.float64]) -> "_Axis":
-        """Return an axis for these values: from 0 on, or logarithmic if that would hide the small ones."""
+        """Return an axis for these values: from 0 on, from the least if all are large, or logarithmic if some are small."""
         finite = values[np.isfinite(values)]
         if not len(finite):
             return cls(0.0, 1.0, False)
         low, high = float(finite.min()), float(finite.max())
         if 0 < low < high / _LARGE_RATIO:
             return cls(math.log10(low), math.log10(high), True)
+        if 0 < high / _CLOSE < low < high:
+            return cls(low, high, False)
         return cls(min(0.0, low), high if high > min(0.0, low) else 1.0, False)
 
     def height(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
