@@ -122,6 +122,17 @@ def test_lines_are_linear_or_logarithmic_in_the_losses_and_leave_out_those_that_
     assert len(line_points([1.0] * 10_000)) == 300
 
 
+def test_labels_of_a_sweep_show_the_values_of_points_and_close_losses_fill_the_panel():
+    look = ("red", "-")
+    points = {f"a-long-name-of-a-run,rate={rate}": SeedLosses(1, [0.7, 0.6 + rate], look) for rate in (0.01, 0.02)}
+    text = LossFigure(points)._repr_html_()
+    assert ">rate=0.01, seed 1: 0.61<" in text and ">rate=0.02, seed 1: 0.62<" in text and "a-long" not in text
+    heights = line_points([0.7, 0.65, 0.6])[:, 1]
+    assert heights.max() - heights.min() == 180, "the height of the panel"
+    width = int(re.findall(r'svg width="(\d+)"', text)[0])
+    assert width >= 46 + 420 + 36 + 7 * len("x" * 24 + ", seed 1234: 0.612"), "12 px letters are about 7 px wide"
+
+
 def test_names_are_escaped():
     assert "<b>" not in LossFigure({"<b>": SeedLosses(1, [1.0], ("red", "-"))})._repr_html_()
 

@@ -3,6 +3,7 @@
 import importlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -254,3 +255,17 @@ class TestProgress:
             now[0] = 10.0 + second / 10
             tally.note("asgd", second / 20)
         assert tally.words() == "1 of 3 done, about 24 s left"
+
+    def test_the_time_left_after_a_pause_is_at_most_that_of_three_times_the_mean_pace(self, now):
+        """One task a second for 10 s, then 30 s in which processes start: 4 s a task on average, so no more than 12 s each."""
+        tally = Tally(20)
+        for second in range(11):
+            now[0] = float(second)
+            tally.note(str(second), 0.0)
+            if second:
+                tally.note(str(second - 1), 1.0)
+        for second in range(11, 41):
+            now[0] = float(second)
+            tally.note("10", (second - 10) / 3000)
+        (minutes,) = map(float, re.findall(r"about ([0-9.]+) min left", tally.words()))
+        assert 1.5 <= minutes <= 10 * 12 / 60 + 0.05

@@ -136,7 +136,7 @@ class Inline(NamedTuple):
         return f"<a page of {len(self.page) // 1000:,} kB, which a notebook shows>"
 
 
-_WIDTH, _CURVE_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 300, 10, 36  # px: the panel, and its margins
+_WIDTH, _CURVE_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 330, 10, 36  # px: the panel, and its margins
 _ROW = 17  # px of a line of text
 _LETTERS = 24  # of a name
 _POINTS = 300  # largest number of points of a line
