@@ -127,6 +127,8 @@ def test_labels_of_a_sweep_show_the_values_of_points_and_close_losses_fill_the_p
     points = {f"a-long-name-of-a-run,rate={rate}": SeedLosses(1, [0.7, 0.6 + rate], look) for rate in (0.01, 0.02)}
     text = LossFigure(points)._repr_html_()
     assert ">rate=0.01, seed 1: 0.61<" in text and ">rate=0.02, seed 1: 0.62<" in text and "a-long" not in text
+    two = {f"run,a_long_name_of_a_rate={rate},power=2": SeedLosses(1, [0.5], look) for rate in (0.1, 0.2)}
+    assert len(set(re.findall(r">([^<>]*…[^<>]*),power=2, seed 1", LossFigure(two)._repr_html_()))) == 2, "shortened, not alike"
     heights = line_points([0.7, 0.65, 0.6])[:, 1]
     assert heights.max() - heights.min() == 180, "the height of the panel"
     width = int(re.findall(r'svg width="(\d+)"', text)[0])

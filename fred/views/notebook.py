@@ -271,7 +271,8 @@ def _line(run: SeedLosses, axis: _Axis, last: int) -> str:
 
 def _label(name: str, run: SeedLosses, y: int) -> str:
     """Return the name of a run, its seed and its last loss, at the right of the panel."""
-    x, short = _LEFT + _WIDTH + 14, name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
+    x, half = _LEFT + _WIDTH + 14, (_LETTERS - 1) // 2  # names mostly differ at their ends
+    short = name if len(name) <= _LETTERS else f"{name[:half]}…{name[half + 1 - _LETTERS :]}"
     words = escape(f"{short}, seed {run.seed}: {run.losses[-1]:.3g}")
     return f'<path d="M{x} {y}h16" {_stroke(run)}/><text x="{x + 22}" y="{y + 4}">{words}</text>'
 
