@@ -303,7 +303,7 @@ def _one_cluster(measurements: Sequence[Measurement]) -> str:
     latency_is_known = measurements[0].latency is not None
     if not latency_is_known and (len({each.size for each in measurements}) < 2 or len(measurements) < 3):
         raise FredError(
-            "too few measurements: expected at least 3, of at least 2 sizes, such as with -b 8 -e 1G -f 2; "
-            "with the latency, such as --values delay_ms=0.1, one is enough"
+            "too few measurements: expected at least 3, of at least 2 sizes, such as with -b 8 -e 1G -f 2 of nccl-tests, "
+            "or -a of perftest; with the latency, such as --values delay_ms=0.1, one time of 1 MiB or more is enough"
         )
     return libraries[0]

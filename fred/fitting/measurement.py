@@ -96,6 +96,19 @@ def operations_in(text: str) -> list[str]:
     return list(dict.fromkeys(_OPERATIONS[name] for name in longest))
 
 
+def bus_factor(operation: str, nodes: int) -> float:
+    """Return the bus bandwidth of an operation, as nccl-tests define it, divided by its algorithm bandwidth.
+
+    Args:
+        operation: operation, in FRED's words.
+        nodes: number of members.
+
+    >>> bus_factor("allreduce", 4), bus_factor("allgather", 4), bus_factor("broadcast", 4)
+    (1.5, 0.75, 1.0)
+    """
+    return _FACTORS[operation] * (nodes - 1) / nodes if operation in _FACTORS else 1.0
+
+
 def members_by_bandwidths(operation: str, bandwidths: Sequence[tuple[str, str]]) -> int:
     """Return the number of members that explains all bus bandwidths as they are rounded, or 0 if none or several do.
 

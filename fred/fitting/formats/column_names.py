@@ -19,6 +19,8 @@ _RANKS = dict.fromkeys(("avg", "mean", "average", "out", "of", "place", "oop"), 
 )
 _NOT_TIMES = {"min", "max", "p90", "p95", "p99", "p999", "std", "stdev", "stddev", "var", "cpu", "in", "start", "end", "cv"}
 BANDWIDTHS = {"GB/s": 1e9, "GBps": 1e9, "MB/s": 1e6, "MBps": 1e6, "GiB/s": 2.0**30}  # bytes/s; case tells bytes from bits
+BANDWIDTHS |= dict.fromkeys(("Gb/s", "Gbps", "Gbit/s"), 1e9 / 8) | dict.fromkeys(("Mb/s", "Mbps", "Mbit/s"), 1e6 / 8)
+ELEMENTS = re.compile(r"num[ _-]?el|elem|count")  # numbers of elements, which are no sizes
 RATES = re.compile(r"bw|bandwidth|throughput|tput|bps|/s$|per_s|rate|flops")
 _OPERATIONS = {
     "operation",
@@ -65,7 +67,8 @@ class Column(NamedTuple):
     """The content of a column.
 
     Args:
-        kind: `size`, `time`, `nodes`, `operation`, `library`, or as the name says; `algbw` is size / time.
+        kind: `size`, `time`, `nodes`, `operation`, `library`, or as the name says; `algbw` is size / time, `busbw` what
+            nccl-tests compute from it.
         factor: factor to bytes, s or bytes/s; 0: the name has no unit.
         rank: 0 for the best column of a kind.
         name: its name in the file.
@@ -83,13 +86,17 @@ def recognise(name: str) -> Column | None:
     Args:
         name: its name in a file.
 
-    >>> recognise("time (seconds)"), recognise("Size (Bytes)"), recognise("num_ranks").kind, recognise("busbw(GB/s)")
-    (Column(kind='time', factor=1.0, rank=0, name=''), Column(kind='size', factor=1.0, rank=0, name=''), 'nodes', None)
+    >>> recognise("time (seconds)"), recognise("Size (Bytes)"), recognise("num_ranks").kind, recognise("busbw(GB/s)").kind
+    (Column(kind='time', factor=1.0, rank=0, name=''), Column(kind='size', factor=1.0, rank=0, name=''), 'nodes', 'busbw')
+    >>> recognise("Latency(us):p50")
+    Column(kind='time', factor=1e-06, rank=1, name='')
     """
     if name.strip().lower() in _EXACT:
         return Column(*_EXACT[name.strip().lower()])
     if name.strip().startswith(("(", "[")):  # a unit alone
         return None
+    if (unit := re.search(r"[\[(](\w+)[\])]", name)) and unit[1].lower() in SIZES | TIMES:
+        name = f"{name[: unit.start()]} {name[unit.end() :]} {unit[1]}"
     words = re.findall(r"[a-zµ]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z][a-zA-Z])", " ", name).lower())
     text = " ".join(words)
     bare = re.sub(r"^(num|number of|total|n) ", "", text)
@@ -98,16 +105,16 @@ def recognise(name: str) -> Column | None:
     for kind, names in (("nodes", _MEMBERS), ("operation", _OPERATIONS), ("library", _LIBRARIES)):
         if bare in names:
             return Column(kind, rank=int(bare == "op"))  # in some tables it is the reduction
-    if words and re.match(r"alg(orithm)? ?(bw|bandwidth)", text):
-        return Column("algbw", next((factor for unit, factor in BANDWIDTHS.items() if unit in name), 0.0))
+    if match := re.match(r"(alg|bus)(orithm)? ?(bw|bandwidth)", text):
+        return Column(f"{match[1]}bw", next((factor for unit, factor in BANDWIDTHS.items() if unit in name), 0.0))
     if not words or RATES.search(name.lower()):
         return None
     if words[-1] in TIMES or _TIME_WORDS & set(words):
         return _time(words)
     if words[-1] in SIZES or _SIZE_WORDS & set(words):
-        unit = SIZES.get(words[-1], 1.0 if "nbytes" in words else 0.0)
+        factor = SIZES.get(words[-1], 1.0 if "nbytes" in words else 0.0)
         rest = set(words if words[-1] not in SIZES else words[:-1]) - _SIZE_WORDS
-        return Column("size", unit) if rest <= {"in", "of", "per", "rank", "the"} else None
+        return Column("size", factor) if rest <= {"in", "of", "per", "rank", "the"} else None
     return None
 
 

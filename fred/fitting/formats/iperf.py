@@ -58,7 +58,7 @@ def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
     try:
         report = _report(log.text)
         if "error" in report:
-            raise FredError(f"{log.path}: the test failed: {report['error']}; run it command")
+            raise FredError(f"{log.path}: the test failed: {report['error']}; run again: `{_RUN}`")
         end = report["end"]
         _check_protocol(log, report.get("start", {}).get("test_start", {}).get("protocol", "TCP"))
         total = end["sum_received"]
@@ -66,7 +66,7 @@ def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
         numbers = float(total["bits_per_second"]) / 8, float(total["seconds"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FredError(
-            f"{log.path}: no total of the receiver (end.sum_received): the test was cut off; run it command: `{_RUN}`"
+            f"{log.path}: no total of the receiver (end.sum_received): the test was cut off; run again: `{_RUN}`"
         ) from None
     times = [float(time) for time in streams if time]
     rate, seconds = (
@@ -90,7 +90,7 @@ def _of_text(log: BenchmarkLog) -> tuple[float, float, float | None]:
     received = [row for row in rows if "receiver" in row[6]]
     totals = [row for row in received or rows if row[0] == "SUM"] or received or rows
     if not totals:
-        raise FredError(f"{log.path}: no rate: the test was cut off, or failed; run it command: `{_RUN}`")
+        raise FredError(f"{log.path}: no rate: the test was cut off, or failed; run again: `{_RUN}`")
     _, begin, end, number, prefix, unit, _ = max(totals, key=lambda row: float(row[2]) - float(row[1]))
     scale = _PREFIXES[prefix] / 8 if unit == "bits" else 1024.0 ** "KMGT".find(prefix) * 1024 if prefix else 1.0
     return log.number(number, "Bitrate", str(log.path)) * scale, float(end) - float(begin), None

@@ -12,7 +12,7 @@ A row is one measurement. The columns are recognised by FRED's names and by othe
 | `megabytes` (2^20) or `bytes` | size of the model or message                                            |
 | `delay_ms` or `round_trip_ms` | latency in one direction, or in both; empty: unknown                    |
 | `gbit_per_s`                  | bandwidth of each member; empty: unknown                                |
-| `seconds`, `milliseconds` or `microseconds` | measured duration; or `algbw (GB/s)`, size / duration     |
+| `seconds`, `milliseconds` or `microseconds` | measured duration; or `algbw (GB/s)`, size / duration; or `busbw (GB/s)` |
 | `mbit_per_s`                  | instead: measured rate of a message of 64 MiB                           |
 | `source`                      | where it was measured, if the table has several clusters                |
 """
@@ -29,9 +29,11 @@ from fred.base.errors import FredError, quoted
 from fred.base.words import briefly, listed
 from fred.cluster.collectives import LIBRARIES
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
-from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, RATES, SIZES, TIMES, Column, recognise
-from fred.fitting.measurement import Measurement, Skipped
+from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, ELEMENTS, RATES, SIZES, TIMES, Column, recognise
+from fred.fitting.measurement import Measurement, Skipped, bus_factor
 from fred.tables import quantities
+from fred.tables.content import content
+from fred.tables.table_commands import written
 
 TOOL = "table"
 _BYTES_OF_A_RATE = 64 * 2**20  # sent to measure a rate
@@ -40,7 +42,15 @@ _BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as larg
 _CUT = 0.8  # similarity from which on an unknown column is taken for a typing error
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg", "none")  # of a column `op`, in the words of nccl-tests
 _QUANTITIES = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}
+_RULE = re.compile(r"[-=+|:\s]+")
+_NONE = Skipped("have no positive time")
+_ALONE = (
+    "write a table with the header `library,operation,nodes,bytes,microseconds`, a row for each time; a latency or a bandwidth "
+    "alone goes into the scenario: `network: {latency: {name: constant, seconds: 0.0001}, bandwidth: 1250000000}` in s (half a "
+    "round trip) and bytes/s, or as tables or files into `network: {regions: {latency: ..., bandwidth: ...}}`"
+)
 _UNIT = re.compile(r"[\[(][^\[\]()]*[\])]")
+_SPAN = 4  # times the smallest size is the largest of a benchmark, at least
 _CELL = re.compile(r"([\d.,]+(?:[eE][+-]?\d+)?)\s*([a-zA-Zµ]+)")
 
 
@@ -74,7 +84,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     columns = _columns(log, table.names)
     kinds = {column.kind for column in columns.values()}
     if not _has_measurements(kinds):
-        raise _refusal(log, [table.names, *(cells for _, cells in table.rows[:1])])
+        raise _refusal(log, [table.names, *(cells for _, cells in table.rows)])
     sizes = [
         row[place] for place, column in columns.items() if column.kind == "size" for _, row in table.rows if place < len(row)
     ]
@@ -84,6 +94,14 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         row = {column.kind: (cells[at].strip(), column) for at, column in columns.items() if at < len(cells)}
         if table.is_text and not row.get("size", (" ",))[0][:1].isdigit():
             continue
+        if table.is_text and len(cells) != len(table.names):
+            if number == table.rows[-1][0] and len(cells) < len(table.names):
+                yield Skipped("were cut off")
+                continue
+            raise FredError(
+                f"{place}: {len(cells)} cells below {len(table.names)} names, so columns and names do not fit; write the table "
+                "as CSV, with commas between cells"
+            )
         yield _measurement(log, row, place, number, settings, sizes)
 
 
@@ -94,8 +112,11 @@ def _measurement(
     line: int,
     settings: dict[tuple[str, ...], Setting],
     sizes: Sequence[str],
-) -> Measurement:
-    """Return the measurement in a row, by the kinds of its columns."""
+) -> Measurement | Skipped:
+    """Return the measurement in a row, by the kinds of its columns; a failed or rounded one has no positive time."""
+    source = next((kind for kind in ("time", "algbw", "busbw") if row.get(kind, ("",))[0]), "")
+    if source and not _is_positive(row[source][0]):
+        return _NONE
 
     def number(kind: str, least: float = 1e-9) -> float | None:
         text, column = row.get(kind, ("", None))
@@ -115,8 +136,7 @@ def _measurement(
     size = number("size")
     if not size:
         raise FredError(f"{place}: no size; expected a number in a column `megabytes` or `bytes`")
-    seconds = number("time") if "time" in row or not number("algbw") else size / (number("algbw") or math.inf)
-    if not seconds:
+    if not (value := number(source) if source else None):
         raise FredError(f"{place}: no duration; expected a positive number")
     if text.get("operation", "").lower() in _REDUCTIONS:
         del text["operation"]
@@ -128,7 +148,15 @@ def _measurement(
         if nodes and (nodes != int(nodes) or nodes < 2):
             raise FredError(f"{place}: `{row['nodes'][1].name}` is `{text['nodes']}`; expected a whole number from 2 on")
         settings[key] = _in_use(text["how"], nodes, place) if text.get("how") else log.setting(key[0], key[1], int(nodes), line)
-    return Measurement(*settings[key], size, seconds, latency, bandwidth, where=text.get("source", ""), machines=machines)
+    setting = settings[key]
+    factor = bus_factor(setting.operation, setting.nodes) if source == "busbw" else 1.0
+    seconds = value if source == "time" else factor * size / value
+    return Measurement(*setting, size, seconds, latency, bandwidth, where=text.get("source", ""), machines=machines)
+
+
+def _is_positive(text: str) -> bool:
+    """Return False for a number that is no time or rate: zero, negative, infinite or missing."""
+    return not quantities.is_missing(text) and (not quantities.is_number(text) or 0 < float(text) < math.inf)
 
 
 def _in_use(operation: str, nodes: float, place: str) -> Setting:
@@ -142,9 +170,9 @@ def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: f
     """Return a number in FRED's units: bytes, s or bytes/s."""
     if re.match(r"\d+,\d+(?!,)\b", text) and not re.match(r"\d{1,3}(,\d{3})+(?!\d)", text):
         text = text.replace(",", ".")
-    units = {"size": SIZES, "time": TIMES, "algbw": BANDWIDTHS}.get(column.kind, {})
+    units = {"size": SIZES, "time": TIMES, "algbw": BANDWIDTHS, "busbw": BANDWIDTHS}.get(column.kind, {})
     cell = _CELL.fullmatch(text)
-    unit = cell[2] if cell and column.kind == "algbw" else cell[2].lower() if cell else ""
+    unit = cell[2] if cell and units is BANDWIDTHS else cell[2].lower() if cell else ""
     if cell and unit in units:
         return log.number(cell[1], column.name, place, least) * units[unit]
     value = log.number(text, column.name, place, least)
@@ -152,7 +180,7 @@ def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: f
         return value * column.factor
     if column.kind == "size" and any(size.isdecimal() and int(size[:20]) >= _BARE_SIZES for size in sizes):
         return value
-    if column.kind == "algbw":
+    if units is BANDWIDTHS:
         raise FredError(
             f"{log.path}: the column `{column.name}` has no unit; name it `{column.name} (GB/s)`, or add the durations"
         )
@@ -198,7 +226,7 @@ def _one_of_a_kind(log: BenchmarkLog, selected: Mapping[int, Column]) -> dict[in
     """Return one column of each kind: the best; raise FredError if two are as good."""
     best = {place: column for place, column in selected.items() if column.rank == min(
         other.rank for other in selected.values() if other.kind == column.kind)}  # fmt: skip
-    for kind in {column.kind for column in best.values()} - {"text", "algbw"}:
+    for kind in {column.kind for column in best.values()} - {"text", "algbw", "busbw"}:
         names = [column.name for column in best.values() if column.kind == kind]
         if len(names) > 1:
             ours = {"time": "milliseconds", "size": "bytes", "delay": "delay_ms"}.get(kind, kind)
@@ -217,14 +245,19 @@ def _text_table(log: BenchmarkLog) -> _Table:
     for at, (_, line) in enumerate(lines):
         for delimiter in _DELIMITERS:
             names = _cells(line.lstrip("# "), delimiter)
-            if not _is_header(names):
+            if delimiter == "\t" and "" in names[1:-1]:  # several tabs stand between two cells
+                delimiter = r"\t+"
+                names = _cells(line.lstrip("# "), delimiter)
+            if not _is_header(names) or (len(delimiter) > 1 and len({*names}) < len(names)):
                 continue
             kinds = {column.kind for name in names if (column := recognise(name))}
-            if _has_measurements(kinds) or (required and required <= {name.lower() for name in names}):
+            if (_has_measurements(kinds) and _has_sizes(lines[at + 1 :], delimiter, names)) or (
+                required and required <= {name.lower() for name in names}
+            ):
                 return _table(log, lines[at:], delimiter, names)
     content = [line for _, line in lines if line.strip() and not line.startswith("#")]
     delimiter = next((delimiter for delimiter in _DELIMITERS[:4] if content and delimiter in content[0]), "")
-    raise _refusal(log, [_cells(line, delimiter) for line in content[:2]] if delimiter else [])
+    raise _refusal(log, [_cells(line, delimiter) for line in content] if delimiter else [])
 
 
 def _is_header(names: Sequence[str]) -> bool:
@@ -232,9 +265,22 @@ def _is_header(names: Sequence[str]) -> bool:
     return len(names) > 1 and all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names if name)
 
 
+def _has_sizes(lines: Sequence[tuple[int, str]], delimiter: str, names: Sequence[str]) -> bool:
+    """Return True if the first line below a header, apart from rules, comments and units, has a number in a column of sizes."""
+    kinds = [column.kind if (column := recognise(name)) else "" for name in names]
+    for _, line in lines:
+        cells = _cells(line, delimiter)
+        filled = [cell for cell in cells if cell]
+        if not filled or line.startswith("#") or _RULE.fullmatch(line) or all(map(_UNIT.fullmatch, filled)) or cells == names:
+            continue
+        place = kinds.index("size") if "size" in kinds else 0
+        return "rate" in kinds or (place < len(cells) and cells[place][:1].isdigit())
+    return False
+
+
 def _has_measurements(kinds: Collection[str]) -> bool:
     """Return True if columns of these kinds make measurements."""
-    return "rate" in kinds or ("size" in kinds and ("time" in kinds or "algbw" in kinds))
+    return "rate" in kinds or ("size" in kinds and bool({"time", "algbw", "busbw"} & {*kinds}))
 
 
 def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
@@ -242,28 +288,46 @@ def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
 
     Args:
         log: the file.
-        rows: names of the columns, and the first row.
+        rows: names of the columns, and the rows.
     """
     names = [name.strip() for name in rows[0]] if rows else []
     if not _is_header(names):
         return FredError(
             f"{log.path}: no table, nor a log that FRED knows: nccl-tests, rccl-tests, OSU, IMB-MPI1, ds_bench, nccom-test, "
-            "iperf3, perftest; write a table with the header `library,operation,nodes,bytes,microseconds`, a row for each time"
+            f"iperf3, perftest; {_ALONE}"
         )
     kinds = {column.kind for name in [*names, *log.columns] if (column := recognise(name))}
     if {"iteration", "step", "worker", "rank"} & {name.lower() for name in names} and "time" in kinds:
         return FredError(f"{log.path}: step times of workers, not times of messages: `fred fit {log.path}` reads them")
-    cells = dict(zip(names, rows[1], strict=False)) if len(rows) > 1 else {}
-    numbers = [name for name in names if cells.get(name, "")[:1].isdigit() and not (recognise(name) or RATES.search(name))]
-    numbers = numbers or ["THEIRS"]
-    guesses = {"size": f"bytes={numbers[0]}", "time": f"milliseconds={numbers[-1]}"}
-    columns = [f"{ours}={theirs}" for ours, theirs in log.columns.items()]
-    columns += [guess for kind, guess in guesses.items() if kind not in kinds]
     missing = " and no ".join(columns_of_kind for kind, columns_of_kind in _QUANTITIES.items() if kind not in kinds)
-    return FredError(
-        f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}; name yours, "
-        f"and what the file does not say, as in: {log.command(columns=','.join(columns), values=log.examples(kinds))}"
-    )
+    found = f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}"
+    elements = next((name for name in names if ELEMENTS.search(name.lower())), "")
+    if "size" not in kinds and elements:
+        size = written(content(log.path), f".assign(bytes=lambda t: t['{elements}'] * 4)")
+        return FredError(
+            f"{found}; if `{elements}` are numbers of 4 bytes (2 for float16 and bfloat16), write their sizes: {size}"
+        )
+    guesses = _guesses(names, rows[1:], kinds)
+    if len(guesses) < len({"size", "time"} - kinds):
+        return FredError(f"{found}; {_ALONE}")
+    columns = [f"{ours}={theirs}" for ours, theirs in [*log.columns.items(), *guesses]]
+    command = log.command(columns=",".join(columns), values=log.examples(kinds))
+    return FredError(f"{found}; name yours, and what the file does not say, as in: {command}")
+
+
+def _guesses(names: Sequence[str], rows: Sequence[Sequence[str]], kinds: Collection[str]) -> list[tuple[str, str]]:
+    """Return columns that may hold what is missing: sizes are whole and differ a lot, times differ; no other is proposed."""
+    values: dict[str, list[float]] = {}
+    for place, name in enumerate(names):
+        cells = [row[place] for row in rows if place < len(row)]
+        if name and not recognise(name) and not RATES.search(name.lower()) and cells and all(map(quantities.is_number, cells)):
+            values[name] = [float(cell) for cell in cells]
+    sizes = [
+        name for name, column in values.items() if all(map(float.is_integer, column)) and 0 < _SPAN * min(column) <= max(column)
+    ]
+    guesses = [("bytes", sizes[0])] if sizes and "size" not in kinds else []
+    times = [name for name, column in values.items() if 0 < min(column) < max(column) and ("bytes", name) not in guesses]
+    return guesses + ([("milliseconds", times[-1])] if times and "time" not in kinds else [])
 
 
 def _table(log: BenchmarkLog, lines: Sequence[tuple[int, str]], delimiter: str, names: list[str]) -> _Table:
@@ -301,7 +365,7 @@ def _with_points(log: BenchmarkLog, names: Sequence[str], rows: Sequence[tuple[i
 def _cells(line: str, delimiter: str) -> list[str]:
     """Return the cells of a line."""
     if len(delimiter) > 1:
-        return re.split(delimiter, line.strip())
+        return [cell.strip() for cell in re.split(delimiter, line.strip())]
     if delimiter == "|":
         return [cell.strip() for cell in line.strip().strip("|").split("|")]
     try:

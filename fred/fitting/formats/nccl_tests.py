@@ -78,7 +78,7 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
                 program.ranks.append((int(match[1]), match[2] or "0", match[3]))
             elif re.match(r"[#\s]*size\s+count\b", line):
                 program.columns = line.lstrip("# ").split()
-            elif words and words[0].isdecimal() and len(words) > 4 and words[1].isdecimal():
+            elif words and words[0].isdecimal() and (number == len(lines) or (len(words) > 4 and words[1].isdecimal())):
                 rows.append((number, words))
             elif (match := _PROGRAM.search(line)) and "concluded" not in line:
                 name = match[1]
