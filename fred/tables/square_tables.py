@@ -18,6 +18,7 @@ from fred.tables.small_tables import times_factor
 
 _FROM = ("from", "source", "src", "sender", "origin", "from_region", "source_region", "src_region", "a")
 _TO = ("to", "destination", "dest", "dst", "receiver", "target", "to_region", "destination_region", "dst_region", "b")
+_RULE = re.compile(r"[-=+|:\s]*[-=][-=+|:\s]*")  # such as |---|---|
 _EXPECTED = "rows of numbers with commas between them, such as 1e8, 2.5e6; or names above and beside them; or from,to,{}"
 
 
@@ -35,19 +36,24 @@ def read_square(path: Path, names: Sequence[str], factor: Unit, units: Mapping[s
     file = content(path)
     expected = _EXPECTED.format(names[0])
     lines = [
-        (number, line) for number, line in enumerate(file.text.splitlines(), 1) if line.strip() and line.lstrip()[0] != "#"
+        (number, line)
+        for number, line in enumerate(file.text.splitlines(), 1)
+        if line.strip() and line.lstrip()[0] != "#" and not _RULE.fullmatch(line)
     ]
     if not lines:
         raise FredError(f"{path} is empty; expected {expected}")
     delimiter = next((mark for mark in "\t;,|" if mark in lines[0][1]), None)
     rows = [(number, _cells(line, delimiter)) for number, line in lines]
+    if all(len(cells) > 1 and not cells[-1] for _, cells in rows):
+        rows = [(number, cells[:-1]) for number, cells in rows]
     if {plain(cell) for cell in rows[0][1]} & {*_FROM, *_TO} and len(rows[0][1]) < 6:
         return _of_pairs(file, names, factor, units)
-    header: list[str] = []
+    header, value = list[str](), 1.0
     if not any(map(_is_number, rows[0][1])):
         header, rows = [cell for cell in rows[0][1] if cell], rows[1:]
     if header and len(rows) and len(rows[0][1]) == len(header) and not _is_number(rows[0][1][0]):
-        header = header[1:]  # a word above the names of the rows
+        value = [number for _, number in split_unit(header[0], factor)][-1]
+        header = header[1:]  # words above the names of the rows, such as `latency (ms)`
     table = []
     for place, (number, cells) in enumerate(rows):
         if header and len(cells) == len(header) + 1:
@@ -55,7 +61,8 @@ def read_square(path: Path, names: Sequence[str], factor: Unit, units: Mapping[s
                 raise FredError(f"{path}:{number}: expected the row of {quoted(header[min(place, len(header) - 1)])}, as above")
             cells = cells[1:]
         try:
-            table.append(quantities.numbers(cells, units or None, delimiter != ",").values.tolist())
+            numbers = quantities.numbers(cells, units or None, delimiter != ",")
+            table.append((numbers.values * (1.0 if numbers.unit else value)).tolist())
         except quantities.CellError as error:
             raise FredError(f"{path}:{number}: found {quoted(cells[error.row])}; expected {expected}") from None
     return table
@@ -96,8 +103,9 @@ def _of_pairs(file: Content, names: Sequence[str], factor: Unit, units: Mapping[
 
 
 def _cells(line: str, delimiter: str | None) -> list[str]:
-    cells = line.split() if delimiter is None else next(csv.reader([line], delimiter=delimiter))
-    return [cell.strip() for cell in (cells[:-1] if len(cells) > 1 and not cells[-1].strip() else cells)]
+    text = line.strip().strip("|") if delimiter == "|" else line
+    cells = text.split() if delimiter is None else next(csv.reader([text], delimiter=delimiter))
+    return [cell.strip(" *`") for cell in cells]  # without the emphasis of Markdown
 
 
 def _is_number(cell: str) -> bool:
