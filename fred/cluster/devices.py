@@ -25,14 +25,17 @@ from fred.cluster.bandwidths import Bandwidth
 from fred.cluster.latency import AnyLatency, Positive
 from fred.components.component import Component
 from fred.components.input_path import InputPath
+from fred.tables.content import content
 from fred.tables.named_units import BANDWIDTHS, bandwidth_in
-from fred.tables.small_tables import Column, read_table
-from fred.tables.small_tables import Kind as _Kind
+from fred.tables.small_tables import read_table
+from fred.tables.table_commands import written
+from fred.tables.table_kinds import Column
+from fred.tables.table_kinds import Kind as _Kind
 
 Way = Literal["upload", "download"]
 _COLUMNS = ("speed", "upload", "download")
 _LEAST = 1000.0  # bytes/s: a table below it has other units, and does not name them
-_RATES = ("flops", "gflops", "tflops", "mips", "ghz", "mhz", "samples_per_second", "throughput", "images_per_second")
+_RATES = ("flops", "gflops", "tflops", "mips", "ghz", "mhz", "second", "throughput", "fps", "tops", "score")
 _UNIT = "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (bytes) or 5 Mbit/s"
 _TABLE = _Kind(
     "devices",
@@ -45,7 +48,9 @@ _TABLE = _Kind(
             False,
             "times the usual",
             lambda unit: None,
+            {"x": 1.0, "%": 0.01},
             absolute=_RATES,
+            is_inverse_of_time=True,
         ),
         *(
             Column(
@@ -58,8 +63,11 @@ _TABLE = _Kind(
                 BANDWIDTHS,
             )
             for way, others in (
-                ("upload", ("uplink", "upload_bandwidth", "upload_speed", "upload_rate", "uplink_bandwidth", "ul")),
-                ("download", ("downlink", "download_bandwidth", "download_speed", "download_rate", "downlink_bandwidth", "dl")),
+                ("upload", ("uplink", "upload_bandwidth", "upload_speed", "upload_rate", "uplink_bandwidth", "ul", "up")),
+                (
+                    "download",
+                    ("downlink", "download_bandwidth", "download_speed", "download_rate", "downlink_bandwidth", "dl", "down"),
+                ),
             )
         ),
     ),
@@ -175,7 +183,10 @@ def _kinds(path: Path) -> list[dict[str, float]]:
     for place, row in enumerate(rows):
         if not all(0 < number < math.inf for number in row.values()):
             values = listed([f"{number:g}" for number in row.values()])
-            raise FredError(f"{file.where(place)}: expected positive numbers; found {values}")
+            cure = ""
+            if any(map(math.isnan, row.values())):
+                cure = f"; fill empty cells, or leave their rows out: {written(content(path), '.dropna()')}"
+            raise FredError(f"{file.where(place)}: expected positive numbers; found {values}{cure}")
     for way in set(numbers) & set(file.header) - {"speed"}:
         if (most := float(numbers[way].max())) < _LEAST:
             raise FredError(

@@ -31,7 +31,8 @@ from fred.components.component import Component, Count, Duration, Time, Whole
 from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST, MOST_BYTES
 from fred.tables.common_names import BEGINS, ENDS, MACHINES
-from fred.tables.small_tables import Column, Kind, intervals, numbers_of, read_table, tell_order
+from fred.tables.small_tables import intervals, numbers_of, read_table, tell_order
+from fred.tables.table_kinds import Column, Kind
 
 _AT_ONCE = Constant(seconds=0.0)
 _MOST = 100_000  # recorded failures; all of them are stored in every manifest
@@ -43,7 +44,7 @@ _KIND = Kind(
         Column(
             "down",
             "times",
-            ("down_at", "down_since", "failed", "failed_at", "failure", "failure_time", *BEGINS),
+            ("down_at", "down_since", "fail", "failed", "failed_at", "failure", "failure_time", *BEGINS),
             if_dates=("down_time", "downtime"),
         ),
         Column(

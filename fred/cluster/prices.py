@@ -33,7 +33,8 @@ from fred.components.component import Component, Power, Price, Time, Whole
 from fred.components.input_path import InputPath
 from fred.tables.common_names import BEGINS
 from fred.tables.named_units import price_in
-from fred.tables.small_tables import Column, Kind, read_table
+from fred.tables.small_tables import read_table
+from fred.tables.table_kinds import Column, Kind
 
 Step = tuple[Time, Price]  # a time, s; the price per hour from then on
 _MOST = 100_000  # steps of a price; all of them are stored in every manifest

@@ -29,7 +29,8 @@ from fred.components.limits import LONGEST
 from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
 from fred.tables.content import Content, content
 from fred.tables.records import record_of
-from fred.tables.small_tables import Column, Kind, intervals, read_table
+from fred.tables.small_tables import intervals, read_table
+from fred.tables.table_kinds import Column, Kind
 
 _LONGER = "give longer `sessions`"
 _MOST = 100_000  # sessions; all of them are stored in every manifest

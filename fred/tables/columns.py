@@ -205,7 +205,11 @@ class TextFile(File):
     def _cure(self) -> str:
         example = self._example.replace(",", "\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ")
         if len(self.names) != self._example.count(",") + 1:
-            return ""
+            names = self._example.split(",")
+            change = f"[{list(range(len(names)))}].set_axis({names}, axis=1).to_csv('{self.path.stem}-2.csv', index=False)"
+            read = f"pandas.read_csv('{self.path}', header=None, sep=None, engine='python')"
+            numbers = f"if columns {', '.join(map(str, range(len(names))))}, counted from 0, are {', '.join(names)}"
+            return f'; {numbers}: `python -c "import pandas; {read}{change}"`'
         return f"; put them first, in the order of your columns: `sed -i '1i {example}' {self.path}`"
 
     def _where(self, row: int) -> str:

@@ -3,8 +3,9 @@
 MACHINES = (
     *("worker_id", "node", "node_id", "nodeid", "node_name", "host", "hostname", "host_name", "machine", "machine_id"),
     *("rank", "gpu", "gpu_id", "device", "device_id", "instance", "instance_id", "server", "name", "component", "id"),
-    *("client", "client_id", "phone", "user", "user_id", "member", "member_id", "worker"),
+    *("vm", "vm_id", "vm_name", "cid", "client", "client_id", "phone", "user", "user_id", "member", "member_id", "worker"),
 )
+VAGUE = ("id", "name", "component", "user", "user_id")  # of these, other columns than those of machines have the names, too
 BEGINS = ("begin", "begin_time", "begins", "start", "start_time", "started", "started_at", "starts", "since", "from")
 ARRIVALS = (
     "on",

@@ -14,7 +14,8 @@ BANDWIDTHS = {  # unit -> bytes/s; `b` is a bit, `B` a byte
     for (prefix, factor), (size, share), per in itertools.product((_PREFIXES | _BINARY).items(), _SIZES.items(), _PER_SECOND)
     if prefix or per or len(size) > 1
 } | {"GbE": 0.125e9, "MB/S": 10**6, "GB/S": 10**9, "KB/S": 10**3}
-_CURRENCY = re.compile(r"(usd|us\$|dollars?|eur|euros?|[$€])(\s*(/|per|_per_)\s*(h|hr|hour))?")
+_PRICE = re.compile(r"(?:(cents?|ct|¢)|usd|us\$|dollars?|eur|euros?|[$€]|)(?:\s*(?:/|_?per_?)\s*([a-z]+))?")
+_HOURS = {"h": 1, "hr": 1, "hour": 1, "second": 1 / 3600, "minute": 1 / 60, "day": 24, "week": 168, "month": 730, "year": 8760}
 _UNCLEAR = re.compile(r"[KMGT]BPS")
 _BRACKETS = re.compile(r"(.*?)[\s_]*[\[(]\s*([^\[\]()]+?)\s*[\])]")
 
@@ -32,12 +33,18 @@ def bandwidth_in(unit: str) -> float | None:
 
 
 def price_in(unit: str) -> float | None:
-    """Return 1 for a currency, also per hour, whose name does not change a price; None for another word.
+    """Return the factor from a unit to a price per hour in the currency; None for another word. A month has 730 hours.
 
     Args:
         unit: the unit.
+
+    >>> [price_in(unit) for unit in ("USD", "$/hour", "cents", "per_day", "EUR/month", "gb")]
+    [1.0, 1.0, 0.01, 0.041666666666666664, 0.0013698630136986301, None]
     """
-    return 1.0 if _CURRENCY.fullmatch(unit.lower()) else None
+    match = _PRICE.fullmatch(unit.lower())
+    if not match or not unit or (match[2] or "h") not in _HOURS:
+        return None
+    return (0.01 if match[1] else 1.0) / _HOURS[match[2] or "h"]
 
 
 def plain(name: str) -> str:
@@ -65,9 +72,21 @@ def split_unit(name: str, factor: Unit) -> Iterator[tuple[str, float]]:
     [('down_ms', 1.0), ('down', 0.001)]
     """
     yield plain(name), 1.0
-    if (match := _BRACKETS.fullmatch(name.strip())) and (value := factor(match[2])) is not None:
-        yield plain(match[1]), value
+    for stem, unit in split_name(name):
+        if (value := factor(unit)) is not None:
+            yield plain(stem), value
+
+
+def split_name(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the ways to divide a column's name into a name and a last part, which may be a unit.
+
+    Args:
+        name: the name.
+
+    >>> list(split_name("Start (h)")), list(split_name("upload_mbps"))
+    ([('Start', 'h'), ('Start', 'h')], [('upload', 'mbps')])
+    """
+    if match := _BRACKETS.fullmatch(name.strip()):
+        yield match[1], match[2]
     for mark in re.finditer(r"[\s_.-]+|(?<=[a-z])(?=[A-Z])", name.strip()):
-        word = name.strip()[mark.end() :].strip("()[]")
-        if (value := factor(word)) is not None:
-            yield plain(name.strip()[: mark.start()]), value
+        yield name.strip()[: mark.start()], name.strip()[mark.end() :].strip("()[]")

@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -12,77 +11,19 @@ import numpy as np
 
 from fred.base.errors import FredError, quoted
 from fred.base.words import briefly, listed
-from fred.components import registry
 from fred.tables import quantities
+from fred.tables.column_cures import renamed, unknown_columns
 from fred.tables.columns import File, Floats
-from fred.tables.common_names import MACHINES
+from fred.tables.common_names import VAGUE
 from fred.tables.content import Content, content
-from fred.tables.named_units import Unit, plain, split_unit
+from fred.tables.named_units import plain
 from fred.tables.opening import opened
 from fred.tables.records import record_of
-from fred.tables.table_commands import with_clear_dates, without_columns, written
+from fred.tables.table_commands import with_clear_dates, without_columns
+from fred.tables.table_kinds import Column, Kind, match_column
 
-_LOOKED_AT = 20  # rows that tell whether a column has dates
 _UNIX = 9e8  # s since 1970: no run begins 28 years after its start, so larger times are dates
 _NO_UNIT: dict[str, float] = {"x": 1.0}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column that a kind of table has.
-
-    Args:
-        name: its name.
-        holds: `names`, `times` (s, or dates), `lengths` (durations), or `numbers`.
-        others: further names by which it is known, in lower case.
-        needed: True if the table must have it.
-        unit: unit of its numbers, as messages name it.
-        factor: function that returns the factor of a unit in the column's name.
-        units: factors of units in cells; empty: those of time.
-        if_dates: names that mean it only if its cells are dates, because they are durations otherwise.
-        absolute: names of quantities to which it is proportional.
-    """
-
-    name: str
-    holds: str
-    others: tuple[str, ...] = ()
-    needed: bool = True
-    unit: str = ""
-    factor: Unit = quantities.seconds_in
-    units: dict[str, float] = field(default_factory=dict)
-    if_dates: tuple[str, ...] = ()
-    absolute: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of table: its columns.
-
-    Args:
-        name: plural of what a row is, such as `failures`.
-        columns: its columns.
-        example: a row, as messages show it.
-    """
-
-    name: str
-    columns: tuple[Column, ...]
-    example: str
-
-    @property
-    def header(self) -> str:
-        """Return the names of the columns, apart from those that replace others."""
-        return ",".join(column.name for column in self.columns if column.needed or column.holds == "numbers")
-
-    @property
-    def expected(self) -> str:
-        """Return what a table of this kind has, in words."""
-        units: dict[str, list[str]] = {}
-        for column in self.columns:
-            if column.holds in ("numbers", "times"):
-                unit = column.unit or "s from the begin of the run, or as dates"
-                units.setdefault(unit, []).append(f"`{column.name}`")
-        parts = [f"{' and '.join(names)} in {unit}" for unit, names in units.items()]
-        return f"expected {self.header.replace(',', ', ')}: {', '.join(parts)}; a row is such as {self.example}"
 
 
 class Table(NamedTuple):
@@ -125,14 +66,14 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
     ]
     notes += [f"column {', '.join(renamed)}"] if renamed else []
     cells = {column.name: columns[column.name] for column in kind.columns if column.name in columns}
-    names = {name: file.texts(cells[name][0]) for name in _of(kind, "names") if name in cells}
+    names = {name: file.texts(cells[name][0]) for name in kind.of("names") if name in cells}
     numbers = {
         column.name: _numbers(file, column, *cells[column.name])
         for column in kind.columns
         if column.holds == "numbers" and column.name in cells
     }
-    times = _times(file, {name: cells[name] for name in _of(kind, "times") if name in cells}, record is None)
-    for name in _of(kind, "lengths"):
+    times = _times(file, {name: cells[name] for name in kind.of("times") if name in cells}, record is None)
+    for name in kind.of("lengths"):
         if name in cells:
             times[name] = _lengths(file, *cells[name])
     counted, said = _counted(file, times, begin, record.first if record else None)
@@ -172,87 +113,35 @@ def intervals(table: Table, first: str, last: str) -> list[tuple[int, float, flo
     return kept
 
 
-def _of(kind: Kind, holds: str) -> list[str]:
-    return [column.name for column in kind.columns if column.holds == holds]
-
-
 def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, float]]:
     """Return the header and the factor of its unit for each column of a kind that the table has."""
     matches: dict[str, tuple[str, float]] = {}
     unknown = []
     for header in file.header:
-        match = _match(file, header, kind)
+        match = match_column(file, header, kind)
         if match is None:
             unknown.append(header)
             continue
         name, factor = match
+        if name in matches and plain(matches[name][0]) in VAGUE:
+            unknown.append(matches.pop(name)[0])
+        if name in matches and plain(header) in VAGUE:
+            unknown.append(header)
+            continue
         if name in matches:
             both = f"columns `{matches[name][0]}` and `{header}`"
             raise FredError(f"{file.path}: {both} may both be `{name}`; keep one of them: {without_columns(source, [header])}")
         matches[name] = header, factor
     for column in kind.columns:
-        instead = "length" in matches and column.holds == "times" and column.name != _of(kind, "times")[0]
+        instead = "length" in matches and column.holds == "times" and column.name != kind.of("times")[0]
         if column.needed and column.name not in matches and not instead:
-            cure = _renamed(file, kind, source, matches, unknown)
+            cure = renamed(file, kind, source, matches, unknown)
             raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}; {cure}")
-    for column in kind.columns:
-        for header in unknown:
-            if plain(header) in column.absolute:
-                change = f".assign({column.name}=lambda t: t['{header}'] / t['{header}'].median()).drop(columns=['{header}'])"
-                relative = f"`{header}` is no `{column.name}`, which is relative; divide it by that of the median"
-                raise FredError(f"{file.path}: {relative}: {written(source, change)}")
     if unknown:
-        hints = [_hint(name, kind) for name in unknown]
-        raise FredError(
-            f"{file.path} has a column {listed(hints)}; {kind.expected}; leave it out: {without_columns(source, unknown)}"
-        )
-    if not any(name in matches for name in _of(kind, "numbers") + _of(kind, "times")):
+        raise unknown_columns(file, kind, source, matches, unknown)
+    if not any(name in matches for name in kind.of("numbers") + kind.of("times")):
         raise FredError(f"{file.path} has the columns {listed(file.header)}; {kind.expected}")
     return matches
-
-
-def _hint(header: str, kind: Kind) -> str:
-    """Describe an unknown column: the nearest name, or a unit that is not known."""
-    names = [column.name for column in kind.columns]
-    for name in names:
-        if plain(header).startswith(f"{name}_"):
-            return f"`{header}`, whose `{header[len(name) + 1 :]}` is no unit of `{name}`"
-    return f"`{header}`{registry.nearest(plain(header), names) or ', which nothing reads'}"
-
-
-def _match(file: File, header: str, kind: Kind) -> tuple[str, float] | None:
-    """Return the column that a header means, and the factor of its unit; dates decide between a time and a duration."""
-    is_dated = any(map(quantities.is_date, file.texts(header)[:_LOOKED_AT]))
-    for column in kind.columns:
-        for stem, factor in split_unit(header, column.factor):
-            is_known = stem == column.name or stem in column.others or (is_dated and stem in column.if_dates)
-            if is_known and not (is_dated and column.holds == "lengths"):
-                return column.name, factor
-    return None
-
-
-def _renamed(file: File, kind: Kind, source: Content, matches: dict[str, tuple[str, float]], unknown: list[str]) -> str:
-    """Return a command that writes the table with the columns it lacks, from those that may be meant."""
-    texts = {header: [text for text in file.texts(header) if text] for header in unknown}
-    dates = [header for header in unknown if any(map(quantities.is_date, texts[header]))]
-    named = [header for header in unknown if plain(header).endswith(MACHINES) and header not in dates]
-    words = [header for header in unknown if header not in dates and not any(map(quantities.is_number, texts[header]))]
-    numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
-    fits = {"names": named + words, "times": dates, "numbers": numeric if len(numeric) == 1 else []}
-    names: dict[str, str] = {}
-    lacking = [column for column in kind.columns if column.needed and column.name not in matches]
-    for column in lacking:
-        if free := [header for header in fits[column.holds] if header not in names]:
-            names[free[0]] = column.name
-    missing = [column.name for column in lacking if column.name not in names.values()]
-    if missing and missing != _of(kind, "times")[1:]:
-        return "write a table with these columns"
-    columns = [*(header for header, _ in matches.values()), *names.values(), *missing]
-    parts = [f"`{header}` is `{name}`" for header, name in names.items()]
-    parts += [f"`{name}` is open" for name in missing]
-    change = f".rename(columns={names})" if names else ""
-    change += f".assign({missing[0]}=None)" if missing else ""
-    return f"if {' and '.join(parts)}: {written(source, f'{change}[{columns}]')}"
 
 
 def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:

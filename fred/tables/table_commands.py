@@ -4,7 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from fred.base.errors import FredError
 from fred.tables.content import Content
+from fred.tables.text_layout import SPACES, layout_of
 
 
 def without_columns(source: Content, names: Sequence[str]) -> str:
@@ -25,7 +27,7 @@ def written(source: Content, change: str) -> str:
         change: calls of methods of the table.
     """
     path, load = source.path, "import pandas"
-    reader = f"pandas.read_csv('{path}', sep=None, engine='python')"
+    reader = f"pandas.read_csv('{path}', sep={separator(source)}, engine='python')"
     if source.kind == "parquet":
         reader = f"pandas.read_parquet('{path}')"
     elif source.head.lstrip()[:1] in ("[", "{"):
@@ -37,6 +39,18 @@ def written(source: Content, change: str) -> str:
         lists = [key for key, value in document.items() if isinstance(value, list)] if isinstance(document, dict) else []
         reader = f"pandas.json_normalize({whole}{f'[{lists[0]!r}]' if lists else ''}, sep='/')"
     return f"`python -c \"{load}; {reader}{change}.to_csv('{path.stem}-2.csv', index=False)\"`"
+
+
+def separator(source: Content) -> str:
+    """Return pandas' option for the delimiter of a text: `None`, which finds it, or spaces, which it would not find.
+
+    Args:
+        source: content of the table's file.
+    """
+    try:
+        return "' +'" if source.kind == "text" and layout_of(source).delimiter == SPACES else "None"
+    except FredError:
+        return "None"
 
 
 def with_clear_dates(path: Path, headers: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from fred.tables.named_units import plain
 from fred.tables.opening import opened
 from fred.tables.quantities import is_date, moments
 from fred.tables.records.record import Record, rows_table
+from fred.tables.table_commands import written
 
 NAME = "availability at some times, a column for each client"
 KINDS = ("sessions",)
@@ -53,7 +54,8 @@ def read(file: Content, kind: str) -> Record:
         states = [state.lower() for state in table.texts(client)]
         for row, state in enumerate(states):
             if state not in _ON + _OFF:
-                raise FredError(f"{table.where(row)}: expected 1 or 0 in column `{client}`; found {state!r}")
+                cure = f"; if an empty cell means 0: {written(file, '.fillna(0)')}" if not state else ""
+                raise FredError(f"{table.where(row)}: expected 1 or 0 in column `{client}`; found {state!r}{cure}")
             if state in _ON and (row == 0 or states[row - 1] not in _ON):
                 last = next((times[later] for later in range(row, len(times)) if states[later] in _OFF), end)
                 rows.append((client, times[row], last))

@@ -17,17 +17,18 @@ NAME = "Slurm's sacct"
 KINDS = ("failures",)
 _FAILED = ("NODE_FAIL", "FAILED", "BOOT_FAIL")
 _COMMAND = "`sacct -P --format=JobID,State,NodeList,Start,End > failures.txt`"
+_JSON = re.compile(r'\s*\{\s*"(jobs|meta)"')
 _LIST = re.compile(r"([^,\[]+)(?:\[([^\]]+)\])?([^,\[]*)")
 
 
 def sniff(file: Content) -> bool:
-    """Return True for a table with the columns `JobID` and `State`.
+    """Return True for a table with the columns `JobID` and `State`, and for the JSON of jobs.
 
     Args:
         file: content of the file.
     """
     first = file.head.lstrip().partition("\n")[0].lower()
-    return first.startswith("jobid") and "state" in first
+    return (first.startswith("jobid") and "state" in first) or bool(_JSON.match(file.head) and '"job_id"' in file.head)
 
 
 def nodes_of(names: str) -> list[str]:
@@ -58,6 +59,8 @@ def read(file: Content, kind: str) -> Record:
         kind: `failures`.
     """
     head = file.head.lstrip()
+    if _JSON.match(head):
+        raise FredError(f"{file.path}: sacct's JSON has other fields in each version of Slurm; write it with bars: {_COMMAND}")
     if "|" not in head.partition("\n")[0] and "," not in head.partition("\n")[0]:
         raise FredError(f"{file.path}: the output of sacct cuts long names; write it with bars: {_COMMAND}")
     table = opened(file, "JobID|State|NodeList|Start|End")

@@ -8,37 +8,49 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from fred.base.errors import FredError
+from fred.base.words import briefly
 from fred.tables.columns import File
 from fred.tables.common_names import MACHINES
 from fred.tables.content import Content
-from fred.tables.named_units import plain
+from fred.tables.named_units import plain, split_unit
 from fred.tables.opening import opened
+from fred.tables.quantities import seconds_in
 from fred.tables.records.record import Record, rows_table
+from fred.tables.table_commands import written
 
 NAME = "machines that go down and come up"
 KINDS = ("failures", "sessions")
-_STATES = ("state", "new_state", "status", "event", "event_type", "transition", "condition", "what")
+_STATES = ("state", "new_state", "status", "event", "event_type", "transition", "condition", "what", "reason", "alert")
 _TIMES = ("timestamp", "time", "date", "datetime", "at", "when", "ts", "moment", "event_time", "changed_at")
-_DOWN = (
-    *("down", "offline", "fail", "failed", "failure", "error", "critical", "unreachable", "notready", "not_ready", "lost"),
+_DOWN = {
+    *("down", "offline", "off", "fail", "failed", "failure", "error", "critical", "unreachable", "lost", "dead", "preempt"),
+    *("preempted", "evicted", "terminated", "stopped", "firing", "left", "leave", "discharging"),
+}
+_UP = {
+    *("up", "online", "on", "ok", "ready", "recovered", "recovery", "repaired", "restored", "running", "available", "healthy"),
     *(
-        "dead",
-        "preempt",
-        "preempted",
-        "evicted",
-        "terminated",
-        "stopped",
-        "unavailable",
-        "unhealthy",
-        "firing",
-        "left",
-        "leave",
+        "started",
+        "start",
+        "resolved",
+        "joined",
+        "join",
+        "back",
+        "plugged",
+        "charging",
+        "connected",
+        "reachable",
+        "active",
+        "alive",
     ),
-)
-_UP = (
-    *("up", "online", "ok", "ready", "recovered", "recovery", "repaired", "restored", "running", "available", "healthy"),
-    *("started", "start", "resolved", "joined", "join", "back"),
-)
+}
+_DOWN |= {f"{no}{state}" for state in _UP for no in ("not_", "not", "un", "in", "dis")}
+_SPELLS = {  # what begins and ends -> True if the machine is up meanwhile
+    **dict.fromkeys(("fault", "failure", "outage", "downtime", "incident", "error"), False),
+    **dict.fromkeys(("session", "charge", "charging", "availability", "uptime"), True),
+}
+_SUBJECTS = ("node", "host", "instance", "machine", "worker", "client", "device", "vm", "gpu")
+_FIRST, _LAST = {"start", "started", "begin", "began"}, {"end", "ended", "stop", "stopped", "cleared", "resolved"}
+_UNIX = 9e8  # s since 1970: smaller times are those of a record's own clock
 
 
 def sniff(file: Content) -> bool:
@@ -47,15 +59,45 @@ def sniff(file: Content) -> bool:
     Args:
         file: content of the file.
     """
-    first = file.head.lstrip().partition("\n")[0].lower()
-    if not any(name in first for name in _STATES):
+    if not any(name in file.head.lower() for name in _STATES):
         return False
     try:
         table = opened(file)
         names = _names(table)
-        return len(names) == 3 and {plain(text) for text in table.texts(names[2])} <= {*_DOWN, *_UP}
+        states = {_is_up(text) for text in table.texts(names[2])} if len(names) == 3 else {None}
+        return None not in states or {True, False} <= states
     except FredError:
         return False
+
+
+def _is_up(state: str) -> bool | None:
+    """Return True for a word that means that a machine is up, False for down, None for another one.
+
+    >>> [_is_up(word) for word in ("NodeNotReady", "NodeReady", "fault_start", "session_end", "unplugged", "reboot")]
+    [False, True, False, False, False, None]
+    """
+    words = plain(state).split("_")
+    if len(words) == 2 and words[0] in _SPELLS and words[1] in _FIRST | _LAST:
+        return _SPELLS[words[0]] == (words[1] in _FIRST)
+    word = "_".join(words[1:] if words[0] in _SUBJECTS else words)
+    return True if word in _UP else False if word in _DOWN else None
+
+
+def columns_of_states(table: File) -> tuple[str, str, str] | None:
+    """Return columns that may hold machines, times and states, by their contents; None if no column has both states.
+
+    Args:
+        table: a table in which machines go down and come up, under any names.
+    """
+    states = [name for name in table.header if {True, False} <= {_is_up(text) for text in table.texts(name)}]
+    rest = [name for name in table.header if name not in states]
+    times = [name for name in rest if table.has_moments(name)] or [name for name in rest if _last(name) in _TIMES]
+    machines = [name for name in rest if _last(name) in MACHINES and name not in times]
+    return (machines[0], times[0], states[0]) if states and times and machines else None
+
+
+def _last(name: str) -> str:
+    return plain(name.rpartition("/")[2])
 
 
 def read(file: Content, kind: str) -> Record:
@@ -67,8 +109,23 @@ def read(file: Content, kind: str) -> Record:
     """
     table = opened(file)
     machine, time, state = _names(table)
-    moments = table.columns([], [time])[1][time].tolist()
-    machines, is_up = table.texts(machine), [plain(text) in _UP for text in table.texts(state)]
+    _, *units = [factor for _, factor in split_unit(time, seconds_in)]
+    times = table.columns([], [time])[1][time]
+    units = [seconds_in(table.unit(time)) or 1.0] if table.unit(time) else units
+    moments = (times * (units[-1] if units else 1.0)).tolist()
+    if max(moments, default=0.0) < _UNIX and not units:
+        cure = written(file, f".rename(columns={{'{time}': '{time}_s'}})")
+        raise FredError(
+            f"{file.path}: `{time}` has neither dates nor a unit; add it, such as `{time}_hours`; if it is s: {cure}"
+        )
+    machines, states = table.texts(machine), table.texts(state)
+    if other := sorted({text for text in states if _is_up(text) is None}):
+        known = sorted({*states} - {*other})
+        cure = written(file, f"[lambda t: t['{state}'].isin({known})]")
+        raise FredError(
+            f"{file.path}: states in `{state}` that are neither up nor down: {briefly(other)}; leave them out: {cure}"
+        )
+    is_up = [_is_up(text) for text in states]
     rows_of = defaultdict[str, list[int]](list)
     for row in sorted(range(len(moments)), key=lambda row: (moments[row], row)):
         rows_of[machines[row]].append(row)
@@ -93,5 +150,6 @@ def read(file: Content, kind: str) -> Record:
 
 def _names(table: File) -> Sequence[str]:
     """Return the columns of machines, times and states; fewer if one is missing or not the only one."""
-    kinds = [[name for name in table.header if plain(name) in known] for known in (MACHINES, _TIMES, _STATES)]
+    kinds = [[name for name in table.header if _last(name) in known] for known in (MACHINES, (), _STATES)]
+    kinds[1] = [name for name in table.header if any(stem in _TIMES for stem, _ in split_unit(name, seconds_in))]
     return [names[0] for names in kinds if len(names) == 1]
