@@ -377,6 +377,9 @@ def test_perftest_latencies_are_read_and_rates_are_not(tmp_path):
         ("a.md", "| payload | algbw | ranks | lib | coll |\n| --- | ---: | --- | --- | --- |\n| 1MB | 0.4194304GBps | 4 | rccl | all_reduce |\n"),
         ("a.json", '{"data": [{"num_ranks": 4, "op": "AllReduce", "backend": "nccl", "size_bytes": 1048576, "avg_time_us": 2500}]}'),
         ("a.jsonl", '{"nodes": 4, "operation": "allreduce", "library": "nccl", "megabytes": 1, "seconds": 0.0025}\n'),
+        ("a.csv", "lib,op,ranks,size_mb,busbw (GB/s)\nnccl,all_reduce,4,1,0.6291456\n"),
+        ("nccl-allreduce-np4.txt", "\tRES\tsize (B)\t\t elements\t Latency(us):p50\tp99\t\tp95\t algBW(GB/s)\n\tx\t1048576\t9\t2500\t9\t9\t0.000\n"),
+        ("nccl-allreduce-np4.csv", "bytes,time_ms\n1048576,2.5\n2048,-1\n1024,nan\n512,\n"),
         ("a.csv", "library,operation,nodes,gpus_per_node,bytes,milliseconds\nnccl,allreduce,2,2,1048576,2.5\n"),
     ],
 )  # fmt: skip
@@ -406,6 +409,12 @@ def test_columns_of_unknown_names_are_asked_for_with_a_command_that_works(tmp_pa
         ("iteration,worker,seconds\n0,0,1\n", "`fred fit"),
         ("bytes,seconds,nodes\n8,1,1\n", "`nodes` is `1`"),
         ("bytes,seconds,nodes,sorce\n8,1,2,a\n", "did you mean `source`"),
+        (
+            "Recv  Message  Elapsed\nSize  Size  Time\nbytes  bytes  secs.\n\n131072  16384  10.00\n",
+            "alone goes into the scenario",
+        ),
+        ("PING b (10.0.0.2) 56(84) bytes of data.\n64 bytes from b: time=0.1 ms\n", "alone goes into the scenario"),
+        ("size(B)  time(us)  nodes\n8  5  2\n16  6  2  9\n", ":3: 4 cells below 3 names"),
         ("bytes,time_ms,time_us,nodes\n8,1,2,2\n", "--columns milliseconds=time_ms"),
         ("bytes,time_ms,nodes,world_size\n8,1,2,16\n", "--columns nodes=world_size"),
     ],
@@ -430,3 +439,24 @@ def test_commas_between_semicolons_stand_before_decimals_or_are_refused(tmp_path
     assert seconds == pytest.approx([1.234e-6, 0.987e-6])
     with pytest.raises(FredError, match=r"b.csv:2: expected a number whose comma is clear.* found '1,234' in `microseconds`"):
         read(written(tmp_path, "b.csv", text.format("987")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Version,Start_Time,Host,Hop,Ip,Loss%,Avg\nMTR,1620460381,h,1,172.16.2.2,0.00,0.46\nMTR,1620460381,h,2,10.1.1.1,0.00,0.3\n",
+        "| ms | Dallas | Tokyo |\n| --- | --- | --- |\n| Dallas | | 143 |\n| Tokyo | 143 | |\n",
+        '{"download": 93412345.6, "upload": 11234567.8, "ping": 23.4, "bytes_sent": 14000000}\n',
+    ],
+)
+def test_columns_that_cannot_be_sizes_and_times_are_not_proposed(text, tmp_path):
+    said = refusal("fit-network", written(tmp_path, "a.csv", text))
+    assert "--columns" not in said and "alone goes into the scenario" in said
+
+
+def test_numbers_of_elements_are_no_bytes_and_the_command_multiplies_them(tmp_path, monkeypatch):
+    path = written(tmp_path, "nccl-allreduce-np4.csv", f"numel,time_us\n{2**18},2500\n")
+    said = refusal("fit-network", path)
+    monkeypatch.chdir(tmp_path)
+    exec(said.split('python -c "')[1].split('"`')[0], {})
+    assert summary(read(tmp_path / "nccl-allreduce-np4-2.csv")) == ("nccl", "allreduce", 4, [(2**20, 2500.0)])

@@ -153,6 +153,40 @@ class TestColumns:
         run(f"python {command}", tmp_path)
         assert Devices(file=tmp_path / "d-2.csv").kinds == Devices(kinds=[{"speed": 1.0}]).kinds
 
+    @pytest.mark.filterwarnings("ignore")
+    def test_no_command_drops_a_column_that_may_be_a_measurement(self, tmp_path):
+        for text, kinds in (
+            ("speed,uplaod,downlod_mbps\n1,1000000,80\n", [{"speed": 1, "upload": 1e6, "download": 1e7}]),
+            ("speed,UPLOAD_MBPS\n1,8\n", [{"speed": 1, "upload": 1e6}]),
+            ("tile,avg_d_kbps,avg_u_kbps,avg_lat_ms\nx,80000,8000,9\n", [{"upload": 1e6, "download": 1e7}]),
+            (
+                "Device,Chip,Inference (ms),Score\na,x,4,9\nb,y,10,9\nc,z,40,9\n",
+                [{"speed": 2.5}, {"speed": 1}, {"speed": 0.25}],
+            ),
+            ("speed,upload\n1,8 Mbit/s\n2,\n", [{"speed": 1, "upload": 1e6}]),
+        ):
+            (tmp_path / "d.csv").write_text(text)
+            with pytest.raises(FredError, match="`python ") as error:
+                Devices(file=tmp_path / "d.csv")
+            run(str(error.value).split("`")[-2], tmp_path)
+            assert Devices(file=tmp_path / "d-2.csv").kinds == Devices(kinds=kinds).kinds
+        (tmp_path / "d.csv").write_text("device_id;rel_speed;up (Mbit/s)\n1;40%;20,5\n")
+        assert Devices(file=tmp_path / "d.csv").kinds == Devices(kinds=[{"speed": 0.4, "upload": 2_562_500}]).kinds
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_words_that_change_nothing_may_stand_in_names(self, tmp_path):
+        text = "id,host,fail_date,downtime_hours\n7,a,01.02.2026 13:00,1\n7,b,13.02.2026 14:00,0.5\n"
+        with pytest.raises(ValueError, match=r"a column `id`, which nothing reads.*leave it out"):
+            failures_in(tmp_path / "f.csv", text)
+        assert failures_in(tmp_path / "f.csv", text.replace("id,", "").replace("7,", "")) == (
+            (0, 0, 3600),
+            (1, 1040400, 1042200),
+        )
+        text = "cid,joined_at,left_at\na,2026-02-01T10:00:00+01:00,2026-02-01T09:30:00Z\n"
+        assert sessions_in(tmp_path / "s.csv", text).sessions == (((0, 1800),),)
+        text = "client_id,start_ts,end_ts\na,1769904000000,1769907600000\n"
+        assert sessions_in(tmp_path / "s.csv", text).sessions == (((0, 3600),),)
+
     def test_each_kind_names_its_own(self, tmp_path):
         for read, example in ((failures_in, "worker,down,up"), (sessions_in, "member,begin,end"), (steps_in, "begin,per_hour")):
             with pytest.raises((FredError, ValueError), match=f"such as {example}"):
@@ -400,6 +434,10 @@ def test_plain_tables_are_read_without_a_word(tmp_path):
         assert steps_in(tmp_path / "p.csv", "begin,per_hour\n0,1\n60,2\n") == ((0, 1), (60, 2))
 
 
+def sessions_of(path: Path, text: str) -> Any:
+    return sessions_in(path, text).sessions
+
+
 CURED: dict[str, tuple[Any, str]] = {
     "further columns": (
         failures_in,
@@ -438,6 +476,31 @@ CURED: dict[str, tuple[Any, str]] = {
             }
         ),
     ),
+    "events.txt": (
+        failures_in,
+        "MACHINE   TIME                  STATE\na1   2026-02-01T01:00:00Z   NodeNotReady\na1   2026-02-01T02:00:00Z   NodeReady\n"
+        "a1   2026-02-01T03:00:00Z   Rebooted\n",
+    ),
+    "own-clock.csv": (failures_in, "node_id,event_time,event_type\na,8.5,fault_start\na,9,fault_end\n"),
+    "kubernetes.json": (
+        failures_in,
+        json.dumps(
+            {
+                "items": [
+                    {
+                        "kind": "Event",
+                        "reason": reason,
+                        "lastTimestamp": f"2026-02-01T0{hour}:00:00Z",
+                        "metadata": {"name": "e"},
+                        "involvedObject": {"name": "w1"},
+                    }
+                    for hour, reason in ((1, "NodeNotReady"), (2, "NodeReady"))
+                ]
+            }
+        ),
+    ),
+    "restarts.csv": (failures_in, "timestamp,reason\n2026-02-01 04:00,NCCL timeout\n2026-02-01 09:30,ECC error\n"),
+    "gap.csv": (sessions_of, "time,a,b\n0,1,0\n60,,1\n"),
     "header.txt": (steps_in, "2026-02-01T05:00:00+00:00\t0.9\n2026-02-01T01:00:00+00:00\t0.8\n"),
     "prices": (steps_in, "Effective Date,SKU,Price (USD/hour)\n2026-01-01,A100,1.2\n2026-02-01,A100,1.1\n"),
 }
@@ -493,6 +556,10 @@ def test_a_log_of_machines_that_go_down_and_come_up_has_the_failures_and_the_ses
     assert sessions.sessions == (((900, 9000),), ((0, 4000), (4600, 9000)))
     with pytest.raises(ValueError, match="no column `down`"):
         failures_in(tmp_path / "a.csv", text.replace("UP", "reboot"))
+    phones = "device_id,ts_ms,event\n" + "".join(
+        f"a,{1769904000000 + time},{state}\n" for time, state in ((0, "plugged"), (60_000, "unplugged"))
+    )
+    assert sessions_in(tmp_path / "s.csv", phones).sessions == (((0, 60),),)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -501,3 +568,9 @@ def test_two_prices_at_one_time_are_refused_unless_they_are_the_same(tmp_path):
     with pytest.raises(ValueError, match=r"p.csv:3: another price at the same time as in .*p.csv:2, 3.5 and 1.5"):
         steps_in(tmp_path / "p.csv", text)
     assert len(steps_in(tmp_path / "p.csv", text.replace("3.5", "1.5"))) >= 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_prices_of_other_periods_and_in_cents_are_converted(tmp_path):
+    for header, price in (("price_per_month", 730), ("Price (USD/day)", 24), ("price_cents", 100), ("price_usd", 1)):
+        assert steps_in(tmp_path / "p.csv", f"begin,{header}\n0,{price}\n60,{2 * price}\n") == ((0, 1), (60, 2))

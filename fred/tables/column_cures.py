@@ -49,7 +49,7 @@ def renamed(file: File, kind: Kind, source: Content, matches: Matches, unknown: 
     numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
     fits = {"names": machines + words, "times": dates, "numbers": numeric if len(numeric) == 1 else []}
     names: dict[str, str] = {}
-    end = kind.of("times")[1:]
+    end = kind.names_of("times")[1:]
     lacking = [column for column in kind.columns if column.needed and column.name not in matches]
     lacking = [column for column in lacking if not ("length" in matches and column.name in end)]
     for column in lacking:
@@ -99,7 +99,7 @@ def unknown_columns(file: File, kind: Kind, source: Content, matches: Matches, u
         if change and column.name not in matches:
             relative = f"`{header}` is no `{column.name}`, which is relative; {words}"
             return FredError(f"{file.path}: {relative}: {written(source, f'{change}[{[*kept, column.name]}]')}")
-    if not {*matches} & {*kind.of("numbers"), *kind.of("times")}:
+    if not {*matches} & {*kind.names_of("numbers"), *kind.names_of("times")}:
         return FredError(f"{place}; write a table with these columns")
     return FredError(f"{place}; leave it out: {without_columns(source, unknown)}")
 

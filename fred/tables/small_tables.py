@@ -66,14 +66,14 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
     ]
     notes += [f"column {', '.join(renamed)}"] if renamed else []
     cells = {column.name: columns[column.name] for column in kind.columns if column.name in columns}
-    names = {name: file.texts(cells[name][0]) for name in kind.of("names") if name in cells}
+    names = {name: file.texts(cells[name][0]) for name in kind.names_of("names") if name in cells}
     numbers = {
         column.name: _numbers(file, column, *cells[column.name])
         for column in kind.columns
         if column.holds == "numbers" and column.name in cells
     }
-    times = _times(file, {name: cells[name] for name in kind.of("times") if name in cells}, record is None)
-    for name in kind.of("lengths"):
+    times = _times(file, {name: cells[name] for name in kind.names_of("times") if name in cells}, record is None)
+    for name in kind.names_of("lengths"):
         if name in cells:
             times[name] = _lengths(file, *cells[name])
     counted, said = _counted(file, times, begin, record.first if record else None)
@@ -133,13 +133,13 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
             raise FredError(f"{file.path}: {both} may both be `{name}`; keep one of them: {without_columns(source, [header])}")
         matches[name] = header, factor
     for column in kind.columns:
-        instead = "length" in matches and column.holds == "times" and column.name != kind.of("times")[0]
+        instead = "length" in matches and column.holds == "times" and column.name != kind.names_of("times")[0]
         if column.needed and column.name not in matches and not instead:
             cure = renamed(file, kind, source, matches, unknown)
             raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}; {cure}")
     if unknown:
         raise unknown_columns(file, kind, source, matches, unknown)
-    if not any(name in matches for name in kind.of("numbers") + kind.of("times")):
+    if not any(name in matches for name in kind.names_of("numbers") + kind.names_of("times")):
         raise FredError(f"{file.path} has the columns {listed(file.header)}; {kind.expected}")
     return matches
 

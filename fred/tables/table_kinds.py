@@ -57,7 +57,7 @@ class Kind:
     columns: tuple[Column, ...]
     example: str
 
-    def of(self, holds: str) -> list[str]:
+    def names_of(self, holds: str) -> list[str]:
         """Return the names of the columns with this content.
 
         Args:

@@ -114,7 +114,8 @@ def _measurement(
     sizes: Sequence[str],
 ) -> Measurement | Skipped:
     """Return the measurement in a row, by the kinds of its columns; a failed or rounded one has no positive time."""
-    source = next((kind for kind in ("time", "algbw", "busbw") if row.get(kind, ("",))[0]), "")
+    sources = [kind for kind in ("time", "algbw", "busbw") if kind in row]
+    source = next((kind for kind in sources if row[kind][0]), "".join(sources[:1]))
     if source and not _is_positive(row[source][0]):
         return _NONE
 
@@ -316,7 +317,7 @@ def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
 
 
 def _guesses(names: Sequence[str], rows: Sequence[Sequence[str]], kinds: Collection[str]) -> list[tuple[str, str]]:
-    """Return columns that may hold what is missing: sizes are whole and differ a lot, times differ; no other is proposed."""
+    """Return columns that may be sizes, which are whole and differ a lot, or times, which differ."""
     values: dict[str, list[float]] = {}
     for place, name in enumerate(names):
         cells = [row[place] for row in rows if place < len(row)]
