@@ -455,7 +455,7 @@ def test_columns_that_cannot_be_sizes_and_times_are_not_proposed(text, tmp_path)
 
 
 def test_numbers_of_elements_are_no_bytes_and_the_command_multiplies_them(tmp_path, monkeypatch):
-    path = written(tmp_path, "nccl-allreduce-np4.csv", f"numel,time_us\n{2**18},2500\n")
+    path = written(tmp_path, "nccl-allreduce-np4.csv", f"numel,dtype,time_us\n{2**19},torch.bfloat16,2500\n")
     said = refusal("fit-network", path)
     monkeypatch.chdir(tmp_path)
     exec(said.split('python -c "')[1].split('"`')[0], {})

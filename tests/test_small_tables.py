@@ -344,6 +344,8 @@ class TestDevices:
                 "speed,upload\n1,5\n",
                 "has at most 5 bytes/s; if it is in Mbit/s, name it `upload_mbps`; if it is not, `upload_Bps`",
             ),
+            ("speed,Avg UL\n1,5\n", "column `Avg UL` has at most 5 bytes/s"),
+            ("avg_speed\n85\n", "`avg_speed`; did you mean `speed`?"),
             ("speed,upload_MBPS\n1,5\n", "`upload_MBPS`, whose `MBPS` is no unit of `upload`; expected"),
             ("speed,upload\n2 s,5000\n", "expected a number, or one with a unit such as x in column `speed`; found '2 s'"),
         ):

@@ -26,10 +26,10 @@ from fred.cluster.latency import AnyLatency, Positive
 from fred.components.component import Component
 from fred.components.input_path import InputPath
 from fred.tables.content import content
-from fred.tables.named_units import BANDWIDTHS, bandwidth_in
+from fred.tables.named_units import BANDWIDTHS, bandwidth_in, split_name
 from fred.tables.small_tables import read_table
 from fred.tables.table_commands import written
-from fred.tables.table_kinds import Column
+from fred.tables.table_kinds import Column, match_column
 from fred.tables.table_kinds import Kind as _Kind
 
 Way = Literal["upload", "download"]
@@ -187,10 +187,12 @@ def _kinds(path: Path) -> list[dict[str, float]]:
             if any(map(math.isnan, row.values())):
                 cure = f"; fill empty cells, or leave their rows out: {written(content(path), '.dropna()')}"
             raise FredError(f"{file.where(place)}: expected positive numbers; found {values}{cure}")
-    for way in set(numbers) & set(file.header) - {"speed"}:
-        if (most := float(numbers[way].max())) < _LEAST:
+    for header in file.header:
+        way, _ = match_column(file, header, _TABLE) or ("", 1.0)
+        has_unit = any(bandwidth_in(unit) for _, unit in split_name(header))
+        if way in ("upload", "download") and not has_unit and (most := float(numbers[way].max())) < _LEAST:
             raise FredError(
-                f"{path}: column `{way}` has at most {most:g} bytes/s; if it is in Mbit/s, name it `{way}_mbps`; if it is not, "
-                f"`{way}_Bps`"
+                f"{path}: column `{header}` has at most {most:g} bytes/s; if it is in Mbit/s, name it `{way}_mbps`; if it is "
+                f"not, `{way}_Bps`"
             )
     return rows

@@ -8,10 +8,8 @@ from fred.tables.common_names import MACHINES, VAGUE
 from fred.tables.named_units import Unit, plain, split_unit
 
 _LOOKED_AT = 20  # rows that tell whether a column has dates
-_FILLERS = {  # words that do not change what a column holds
-    "times": {"at", "ts", "timestamp", "date", "datetime", "utc", "went", "came"},
-    "numbers": {"avg", "mean", "median", "average", "rel", "relative"},
-}
+_OF_TIMES = {"at", "ts", "timestamp", "date", "datetime", "utc", "went", "came"}  # words that do not change what a column holds
+_OF_NUMBERS, _RELATIVE = {"avg", "mean", "median", "average"}, {"rel", "relative"}
 
 
 @dataclass(frozen=True)
@@ -108,4 +106,5 @@ def _shortened(stem: str, header: str, column: Column) -> str:
     last = plain(header.rpartition("/")[2])
     if column.holds == "names" and last in MACHINES and last not in VAGUE:
         return last
-    return "_".join(word for word in stem.split("_") if word not in _FILLERS.get(column.holds, ()))
+    fillers = {"times": _OF_TIMES, "numbers": _RELATIVE if column.absolute else _OF_NUMBERS}.get(column.holds, set())
+    return "_".join(word for word in stem.split("_") if word not in fillers)

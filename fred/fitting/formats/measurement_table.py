@@ -42,6 +42,8 @@ _BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as larg
 _CUT = 0.8  # similarity from which on an unknown column is taken for a typing error
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg", "none")  # of a column `op`, in the words of nccl-tests
 _QUANTITIES = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}
+_TYPE = re.compile("half|double|64|32|16|8")  # such as bfloat16
+_WIDTHS = {"half": 2, "double": 8, "64": 8, "32": 4, "16": 2, "8": 1}  # bytes
 _RULE = re.compile(r"[-=+|:\s]+")
 _NONE = Skipped("have no positive time")
 _ALONE = (
@@ -304,10 +306,10 @@ def _refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
     found = f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}"
     elements = next((name for name in names if ELEMENTS.search(name.lower())), "")
     if "size" not in kinds and elements:
-        size = written(content(log.path), f".assign(bytes=lambda t: t['{elements}'] * 4)")
-        return FredError(
-            f"{found}; if `{elements}` are numbers of 4 bytes (2 for float16 and bfloat16), write their sizes: {size}"
-        )
+        cells = [cell for row in rows[1:2] for name, cell in zip(names, row, strict=False) if "type" in name.lower()]
+        width = next((bits[0] for cell in cells if (bits := [_WIDTHS[word] for word in _TYPE.findall(cell)])), 4)
+        size = written(content(log.path), f".assign(bytes=lambda t: t['{elements}'] * {width})")
+        return FredError(f"{found}; if `{elements}` are numbers of {width} bytes, write their sizes: {size}")
     guesses = _guesses(names, rows[1:], kinds)
     if len(guesses) < len({"size", "time"} - kinds):
         return FredError(f"{found}; {_ALONE}")
