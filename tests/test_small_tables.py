@@ -576,3 +576,12 @@ def test_two_prices_at_one_time_are_refused_unless_they_are_the_same(tmp_path):
 def test_prices_of_other_periods_and_in_cents_are_converted(tmp_path):
     for header, price in (("price_per_month", 730), ("Price (USD/day)", 24), ("price_cents", 100), ("price_usd", 1)):
         assert steps_in(tmp_path / "p.csv", f"begin,{header}\n0,{price}\n60,{2 * price}\n") == ((0, 1), (60, 2))
+
+
+def test_markdown_and_a_unit_above_the_names_give_the_same_matrix(tmp_path):
+    text = "| One way (ms) | Oslo | Rome |\n| --- | :---: | ---: |\n| **Oslo** |  | 30 |\n| **Rome** | 40 |  |\n"
+    (tmp_path / "m.md").write_text(text)
+    (tmp_path / "m.csv").write_text("0, .03\n.04, 0\n")
+    options = {"bandwidth": [[1e9, 1e8], [1e8, 1e9]]}
+    read = [Regions.model_validate({"latency": str(tmp_path / name), **options}).latency or () for name in ("m.md", "m.csv")]
+    assert [[row[1 - place] for place, row in enumerate(rows)] for rows in read] == [[0.03, 0.04]] * 2
