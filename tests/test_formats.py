@@ -239,13 +239,13 @@ def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
     [
         ("run-a-tag-loss.csv", "Wall time,Step,Value\n1.7e9,0,2.5\n1.7e9,1,2.4\n", "export of the tag `loss`; expected"),
         ("loss", "1700000000000 2.5 0\n1700000000001 2.4 1\n", "MLflow's file of the metric `loss`"),
-        ("metrics.csv", "epoch,step,train_loss,val_acc\n0,0,2.5,.1\n0,1,2.4,.2\n", "has no column of times; .* Record the time of each step"),
+        ("metrics.csv", "epoch,step,train_loss,val_acc\n0,0,2.5,.1\n0,1,2.4,.2\n", "has no column of times; .* record the own time of each rank"),
         ("h.jsonl", '{"_step": 0, "_runtime": 1.5, "loss": 2}\n{"_step": 1, "_runtime": 2.5, "loss": 1}\n', "which metric has the times"),
         ("events.out.tfevents.17.host", "", "the package `tensorboard` reads|which tag|cannot read"),
         ("w.csv", "a,b\n" + "".join(f"{1.7e9 + 1.7 * i},{0.5 + i % 2}\n" for i in range(20)), "a only grows, like a moment or a counter"),
-        ("elapsed_time_ms_forward.csv", "step,elapsed_time_ms_forward\n1,9.5\n2,9.25\n", "is a phase of a step, not a worker's times. Record"),
+        ("elapsed_time_ms_forward.csv", "step,elapsed_time_ms_forward\n1,9.5\n2,9.25\n", "is a phase of a step, not a worker's times; record the own time"),
         ("trainer_state.json", json.dumps({"log_history": [{"loss": 1.5, "step": 10}, {"step": 10, "train_runtime": 9.5,
-            "train_steps_per_second": 2.5, "total_flos": 1e15}]}), "has no column of times; .* Record the time of each step"),
+            "train_steps_per_second": 2.5, "total_flos": 1e15}]}), "has no column of times; .* record the own time of each rank"),
         ("dmon.txt", "#Entity   GPUTL  SMACT\nID\nGPU 0     95     0.71\nGPU 1     93     0.82\n", "DCGM, which has the use of GPUs"),
         ("runs.csv", "Start Time,Duration,Run ID,Name,Source Type,rank,step_time\n2026-01-01,1.2h,a7,rank-0,LOCAL,0,.5\n", "is a list of runs"),
         ("runs.csv", "run_id,experiment_id,status,artifact_uri,metrics.step_time\na7,0,FINISHED,/a,.5\n", "is a list of runs"),
@@ -259,6 +259,72 @@ def test_what_is_no_time_of_a_step_is_refused_and_no_command_is_proposed(tmp_pat
         read(tmp_path / name)
     if "unit" not in message:
         assert not getattr(refused.value, "fix", ())
+
+
+def rates(folder: Path) -> None:
+    """Samples per second, which are small where steps are long."""
+    rows = [(step, rank, 8 / SECONDS[step, rank]) for step in range(STEPS) for rank in range(RANKS)]
+    pd.DataFrame(rows, columns=["step", "rank", "samples_per_sec"]).to_csv(folder / "rates.csv", index=False)
+    wide = pd.DataFrame({f"{name} - perf/throughput": 8 / SECONDS[:, rank] for rank, name in enumerate(NAMES)})
+    wide.assign(**{f"{NAMES[0]} - perf/throughput{end}": 1.0 for end in ("__MIN", "__MAX")}).to_csv(
+        folder / "chart.csv", index_label="Step"
+    )
+    for rank, name in enumerate(NAMES):
+        scalar = pd.DataFrame({"Wall time": 1.7e9, "Step": range(STEPS), "Value": 8 / SECONDS[:, rank]})
+        scalar.to_csv(folder / f"run-{name}-tag-perf_tokens_per_sec.csv", index=False)
+
+
+@pytest.mark.parametrize("files", ["rates.csv", "chart.csv", "run-*.csv"])
+def test_of_rates_the_inverse_counts_so_a_slow_rank_is_slow(tmp_path, files):
+    rates(tmp_path)
+    trace = read(*sorted(tmp_path.glob(files)))
+    np.testing.assert_allclose(trace.seconds, SECONDS / 8, rtol=1e-9)
+    assert any("factors between workers are right, seconds are not" in note for note in trace.notes)
+
+
+def test_a_chart_of_another_metric_is_read_as_times_only_if_the_user_names_it(tmp_path):
+    for metric, is_proposed in (("loss", False), ("cost", True)):
+        columns = {
+            f"{name} - {metric}{end}": SECONDS[:, rank] for rank, name in enumerate(NAMES) for end in ("", "__MIN", "__MAX")
+        }
+        pd.DataFrame(columns).to_csv(tmp_path / "chart.csv", index_label="Step")
+        with pytest.raises(FredError, match=f"none of its metrics is known to be a step time: {metric}") as refused:
+            read(tmp_path / "chart.csv", unit="s")
+        assert getattr(refused.value, "fix", ()) == (("--columns", "time=cost") if is_proposed else ())
+
+
+def test_labels_of_prometheus_other_than_the_rank_are_no_workers(tmp_path):
+    values = {"0.5": SECONDS, "0.99": 3 * SECONDS}
+    series = [{"metric": {"__name__": "step_seconds", "job": "a", "rank": name, "quantile": quantile},
+               "values": [[1.7e9 + 15 * step, str(seconds)] for step, seconds in enumerate(times[:, rank])]}
+              for quantile, times in values.items() for rank, name in enumerate(NAMES)]  # fmt: skip
+    (tmp_path / "range.json").write_text(json.dumps({"data": {"resultType": "matrix", "result": series}}))
+    with pytest.raises(UnclearTraceError, match="with another `quantile`") as refused:
+        read(tmp_path / "range.json")
+    assert (refused.value.options, refused.value.works) == ({"only": {"quantile": "0.5"}}, True)
+    trace = read(tmp_path / "range.json", **refused.value.options)
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-12)
+    assert trace.workers == tuple(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ("rank,idle_time(us),compute_time(us),compute_time_pctg\n0,5,9,64\n1,2,12,86\n", "compute_time_pctg"),
+        (
+            "|  Action  |  Mean duration (s)  |  Num calls  |\n|  backward  |  0.15  |  200  |\n|  step  |  0.1  |  200  |\n",
+            "calls",
+        ),
+        ("   ncalls  tottime  percall  cumtime  percall function\n   200  0.1  0.001  56.0  0.28  train\n", "ncalls"),
+    ],
+)
+def test_sums_over_steps_are_refused_whatever_their_layout(tmp_path, content, word):
+    (tmp_path / "summary.txt").write_text(content)
+    with pytest.raises(
+        FredError, match=f"has sums over many steps .`{word}`., which hide the times of steps; record"
+    ) as refused:
+        read(tmp_path / "summary.txt")
+    assert not getattr(refused.value, "fix", ())
 
 
 def test_the_page_of_logs_lists_each_format_and_has_the_title_that_messages_name(tmp_path):

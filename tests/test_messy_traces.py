@@ -157,7 +157,8 @@ def test_without_kernels_operations_on_the_cpu_count_and_without_those_whole_ste
 
 def test_what_no_profiler_wrote_is_refused(tmp_path):
     for content, message in (
-        ("{", "it is not JSON"),
+        ("{", "its JSON is cut off; copy it again"),
+        ("[}]", "it is not JSON"),
         ('{"a": 1}', "expected a table in JSON"),
         ('{"traceEvents": 1}', "expected what `torch.profiler` exports, with a list `traceEvents`"),
         ('[{"ph": "X", "name": "aten::mul", "ts": 1, "dur": 2}, 7]', r"no step is marked \(`ProfilerStep#1`\);"),

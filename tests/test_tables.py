@@ -3,8 +3,12 @@
 import bz2
 import gzip
 import io
+import json
 import lzma
+import re
+import shlex
 import sqlite3
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -205,7 +209,7 @@ def test_damaged_and_foreign_files_are_refused_with_what_they_are(tmp_path):
     for name, data, message in (
         ("a.gz", gzip.compress(CSV.encode())[:-9], "damaged or cut off"),
         ("a.zip", zipped(CSV.encode())[:60], "damaged or locked archive"),
-        ("a.npy", b"\x93NUMPY\x01\0", "not text, Parquet, Arrow or SQLite"),
+        ("a.npy", b"\x93NUMPY\x01\0", "it is an array without names"),
         ("a.pkl", b"\x80\x04\x95", "pandas.read_pickle"),
         ("b.bin", bytes(range(256)) * 4, "not text, Parquet, Arrow or SQLite"),
         ("a.sqlite", b"SQLite format 3\0", "cannot read .*a.sqlite"),
@@ -214,3 +218,36 @@ def test_damaged_and_foreign_files_are_refused_with_what_they_are(tmp_path):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(FredError, match=message):
             opened_path(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["times.npy", "times.npz", "times.json", "levels.csv", "big.csv", "matrix.csv"])
+def test_the_command_in_the_refusal_of_a_table_without_names_makes_one(tmp_path, monkeypatch, name):
+    """Arrays of NumPy, lists of lists, two lines of names by pandas, commas between thousands, a matrix of four columns."""
+    monkeypatch.chdir(tmp_path)
+    times = np.arange(1.0, 13).reshape(3, 4) * 1000
+    np.save("times.npy", times)
+    np.savez("times.npz", compute=times)
+    Path("times.json").write_text(json.dumps(times.tolist()))
+    levels = pd.DataFrame(times, columns=pd.MultiIndex.from_product([["compute_s"], range(4)], names=[None, "rank"]))
+    levels.rename_axis("step").to_csv("levels.csv")
+    Path("big.csv").write_text("step,seconds\n" + "".join(f'{i},"{int(time):,}"\n' for i, time in enumerate(times.ravel())))
+    np.savetxt("matrix.csv", times, delimiter=",")
+    with pytest.raises(FredError) as refused:
+        opened_path(Path(name)).columns([], ["seconds"])
+    command = re.search("`((?:python|sed) [^`]+)`", str(refused.value))
+    assert command
+    words = shlex.split(command[1])
+    exec(words[2], {}) if words[0] == "python" else subprocess.run(words, check=True)
+    made = {"times.npz": "compute.csv", "times.json": "times.csv", "times.npy": "times.csv", "matrix.csv": "matrix.csv"}
+    table = pd.read_csv(made.get(name, f"{name[:-4]}-2.csv"))
+    columns = [column for column in table if column != "step"]
+    np.testing.assert_allclose(table[columns].to_numpy().ravel(), times.ravel())
+
+
+def test_a_line_of_titles_with_mostly_empty_cells_is_no_header(tmp_path):
+    """As spreadsheets and dstat write them."""
+    (tmp_path / "a.csv").write_text("Run 7;;;\nstep;rank;time;size\n0;0;0,5;1\n0;1;0,25;2\n")
+    table = opened_path(tmp_path / "a.csv")
+    assert table.header == ["step", "rank", "time", "size"]
+    assert table.columns([], ["time"])[1]["time"].tolist() == [0.5, 0.25]
+    assert "1 line above the table left out" in table.notes

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,68 @@ def test_a_command_is_said_to_work_only_if_it_does(tmp_path, capsys):
     assert "no iteration has all times" in capsys.readouterr().err
     assert main(["fit", str(path), "--columns", "node=FILE", "--unit=s"]) == 2
     assert capsys.readouterr().err.endswith(f"fred: this works: fred fit {path} --columns node=FILE --unit=s --mend fill\n")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "options"),
+    [
+        ("run", ("first", "second"), {"only": {"run": "first"}}),
+        ("micro", (0, 1), {"columns": {"type": "micro"}}),
+        ("attempt", (0, 1), {"only": {"attempt": "0"}}),
+        ("device", (0, 1), {"columns": {"worker": "rank+device"}}),
+    ],
+)
+def test_what_repeats_a_step_is_read_by_its_name_and_every_meaning_is_listed(tmp_path, column, values, options):
+    """Ten steps of two ranks, twice: the second time, all takes three times as long."""
+    times = {value: np.random.default_rng(5).uniform(1, 2, (10, 2)) * (1, 3)[place] for place, value in enumerate(values)}
+    rows = [(value, step, rank, times[value][step, rank]) for value in values for step in range(10) for rank in range(2)]
+    pd.DataFrame(rows, columns=[column, "step", "rank", "seconds"]).to_csv(tmp_path / "trace.csv", index=False)
+    meanings = rf"`only: {{{column}: {values[0]}}}`; .*`columns: {{type: {column}}}`; .*{column}\+step.*rank\+{column}"
+    with pytest.raises(UnclearTraceError, match=meanings) as refused:
+        read(tmp_path / "trace.csv")
+    assert (refused.value.options, refused.value.works) == (options, True)
+    first, second = times.values()
+    expected = {
+        "run": first, "micro": first + second, "attempt": first,
+        "device": np.stack([first, second], axis=2).reshape(10, 4),
+    }  # fmt: skip
+    np.testing.assert_allclose(read(tmp_path / "trace.csv", **options).seconds, expected[column], rtol=1e-12)
+
+
+def test_a_few_rows_of_another_kind_are_no_duplicates(tmp_path):
+    rows = [("eval", 4, rank, 0.1) for rank in range(2)] + [
+        ("train", t, rank, 1.0 + t % 3) for t in range(10) for rank in range(2)
+    ]
+    pd.DataFrame(rows, columns=["mode", "step", "rank", "seconds"]).to_csv(tmp_path / "trace.csv", index=False)
+    with pytest.raises(UnclearTraceError, match=r"9% of the rows repeat .* `only: {mode: train}`") as refused:
+        read(tmp_path / "trace.csv")
+    assert refused.value.options == {"only": {"mode": "train"}}
+
+
+def test_iterations_of_sampled_workers_are_not_filled_and_the_command_numbers_the_times(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [(t, f"client{(t + k) % 8}", 1.0 + t + k) for t in range(32) for k in range(2)]
+    pd.DataFrame(rows, columns=["round", "client", "seconds"]).to_csv("log.csv", index=False)
+    with pytest.raises(FredError, match="Workers take part in 25% of the iterations, and no iteration has all") as refused:
+        read("log.csv")
+    assert not getattr(refused.value, "fix", ())
+    command = re.search('`(python -c "[^"]+")`', str(refused.value))
+    assert command
+    exec(shlex.split(command[1])[2], {})
+    assert read("numbered.csv", mend="drop").seconds.shape == (8, 8)
+
+
+def test_times_since_the_start_become_durations_by_the_command_in_the_refusal(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    times = np.random.default_rng(5).uniform(1, 2, (12, 2))
+    rows = [(t, rank, times[: t + 1, rank].sum()) for t in range(12) for rank in range(2)]
+    pd.DataFrame(rows, columns=["step", "rank", "elapsed_s"]).to_csv("log.csv", index=False)
+    with pytest.raises(FredError, match="they look like timestamps") as refused:
+        read("log.csv")
+    command = re.search('`(python -c "[^"]+")`', str(refused.value))
+    assert command
+    exec(shlex.split(command[1])[2], {})
+    np.testing.assert_allclose(read("log-2.csv").seconds, times[1:], rtol=1e-9)
 
 
 def test_a_digest_is_of_the_numbers_alone(tmp_path):

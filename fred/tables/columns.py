@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fred.base.errors import FredError, quoted
 from fred.base.words import listed
-from fred.tables import quantities
+from fred.tables import quantities, table_commands
 from fred.tables.content import Content
 from fred.tables.text_layout import TRACE, Layout, layout_of
 
@@ -167,13 +167,31 @@ class File(ABC):
         except quantities.CellError as error:
             expected = f"a time in column `{name}`, {error.expected}"
             expected = f"{error.expected} in column `{name}`" if units or name in self._moments else expected
-            raise FredError(f"{self.where(error.row)}: expected {expected}; found {quoted(cells[error.row])}") from None
+            cure = self._clear_comma(name) if "comma is clear" in expected else ""
+            raise FredError(f"{self.where(error.row)}: expected {expected}; found {quoted(cells[error.row])}{cure}") from None
         self.notes += [f"{note} in `{name}`" for note in notes if f"{note} in `{name}`" not in self.notes]
         if unit:
             self._units[name] = unit
         return values
 
     _comma = False  # True if a comma can only stand before decimals
+
+    def command(self, change: str) -> str:
+        """Return a command that writes the table with a change; an empty text if the table is not in text.
+
+        Args:
+            change: calls of methods of a data frame.
+        """
+        return ""
+
+    def _second_header(self, name: str) -> str:
+        """Return a command that keeps the second of two header lines, as pandas writes them for columns in two levels."""
+        return ""
+
+    def _clear_comma(self, name: str) -> str:
+        """Return commands that write a column without commas."""
+        without, point = (self.command(f".replace({{'{name}': {{',': '{to}'}}}}, regex=True)") for to in ("", "."))
+        return f". If thousands, {without}; if decimals, {point}" if without else ""
 
     def _cure(self) -> str:
         """Return a command that adds the names of columns to a table without them."""
@@ -187,7 +205,8 @@ class File(ABC):
                 raise FredError(f"{self.path}: expected names of columns, such as {self._example}; found {name}{self._cure()}")
         for name, number in Counter(self.header).items():
             if number > 1:
-                raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names")
+                cure = self._second_header(name)
+                raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names{cure}")
 
 
 class TextFile(File):
@@ -202,15 +221,27 @@ class TextFile(File):
         self._units = dict(self._layout.units)
         self.notes += [*file.notes, *self._layout.notes]
 
+    def command(self, change: str) -> str:
+        return table_commands.written(self._content, change)
+
+    def _second_header(self, name: str) -> str:
+        if self.names.count(name) < len(self.names) - 1 or quantities.is_number(self._layout.samples[self.names[0]][0]):
+            return ""
+        table = f"pandas.read_csv('{self.path}', header=[0, 1], index_col=0)['{name}'].to_csv('{self.path.stem}-2.csv')"
+        return f'; if pandas wrote two lines of names: `python -c "import pandas; {table}"`'
+
     def _cure(self) -> str:
-        example = self._example.replace(",", "\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ")
-        if len(self.names) != self._example.count(",") + 1:
-            names = self._example.split(",")
+        are_workers = self._example == TRACE and len(self.names) != TRACE.count(",") + 1
+        example = ",".join(f"worker{number}" for number in range(len(self.names))) if are_workers else self._example
+        if len(self.names) != example.count(",") + 1:
+            names = example.split(",")
             change = f"[{list(range(len(names)))}].set_axis({names}, axis=1).to_csv('{self.path.stem}-2.csv', index=False)"
             read = f"pandas.read_csv('{self.path}', header=None, sep=None, engine='python')"
             numbers = f"if columns {', '.join(map(str, range(len(names))))}, counted from 0, are {', '.join(names)}"
             return f'; {numbers}: `python -c "import pandas; {read}{change}"`'
-        return f"; put them first, in the order of your columns: `sed -i '1i {example}' {self.path}`"
+        line = example.replace(",", "\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ")
+        order = "if each column is a worker" if are_workers else "in the order of your columns"
+        return f"; put them first, {order}: `sed -i '1i {line}' {self.path}`"
 
     def _where(self, row: int) -> str:
         return f"{self.path}:{self._layout.line(self._content, row)}"

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import json
 import lzma
 import zlib
 from collections import Counter
@@ -78,6 +79,21 @@ class Content:
     def text(self) -> str:
         """Return the whole text; empty for other kinds."""
         return self.data.decode(errors="replace") if self.kind == "text" else ""
+
+
+def document(file: Content) -> Any:
+    """Return a document of JSON. Raises FredError.
+
+    Args:
+        file: the file that holds it.
+    """
+    try:
+        return json.loads(file.data)
+    except (ValueError, RecursionError) as error:
+        reason, text = f"it is not JSON ({type(error).__name__})", file.text.rstrip()
+        if text[:1] in ("[", "{") and (text[-1:] not in ("]", "}") or getattr(error, "pos", 0) >= len(text)):
+            reason = "its JSON is cut off; copy it again, record it again, or name the other files without it"
+        raise FredError(f"cannot read {file.path}: {reason}") from None
 
 
 def contents(paths: Sequence[Path]) -> list[Content]:
@@ -187,6 +203,10 @@ def _decoded(path: Path, data: bytes) -> Content:
     kind = next((kind for magic, kind in _BINARY.items() if data.startswith(magic)), "text")
     if kind in _BY_PANDAS:
         raise _for_pandas(path, kind)
+    if kind == "npy":
+        member = path.parent.suffix.lower() == ".npz"
+        load = f"numpy.load('{path.parent}')['{path.stem}']" if member else f"numpy.load('{path}')"
+        raise FredError(f"cannot read {path}: it is an array without names; {matrix_command(load, path.stem)}")
     if kind != "text":
         return Content(path, data, kind)
     encoding = next((name for mark, name in _ENCODINGS if data.startswith(mark)), "utf-8-sig")
@@ -207,6 +227,17 @@ def _decoded(path: Path, data: bytes) -> Content:
         text, encoding = data.decode("cp1252", errors="replace"), f"Windows-1252, because line {line} is not UTF-8"
     notes = () if encoding == "utf-8-sig" else (f"text in {encoding}",)
     return Content(path, text.encode(), notes=notes)
+
+
+def matrix_command(load: str, stem: str) -> str:
+    """Return commands that write a matrix of times as a table with a column for each worker.
+
+    Args:
+        load: expression in Python that loads the matrix.
+        stem: name of the table's file, without its ending.
+    """
+    command = f"import numpy, pandas; pandas.DataFrame({load}).add_prefix('worker').to_csv('{stem}.csv', index=False)"
+    return f'if its rows are iterations, write `python -c "{command}"`; if they are workers, with `.T` before `.add_prefix`'
 
 
 def _for_pandas(path: Path, kind: str) -> FredError:

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.tables.columns import ArrowFile, File, TextFile, unreadable
-from fred.tables.content import Content
-from fred.tables.text_layout import TRACE
+from fred.tables.content import Content, document, matrix_command
+from fred.tables.text_layout import RECORD, TRACE
 
 
 def opened(file: Content, example: str = TRACE) -> File:
@@ -79,26 +79,25 @@ def _lines(file: Content) -> File:
 
 def _document(file: Content) -> File:
     """Return the table in one document of JSON: a list of objects, or an object of columns."""
-    try:
-        document = json.loads(file.data)
-    except (ValueError, RecursionError) as error:
-        raise FredError(f"cannot read {file.path}: it is not JSON ({type(error).__name__})") from None
-    if isinstance(document, dict) and isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):
-        document = [dict(zip(map(str, document["columns"]), row, strict=False)) for row in document["data"]]
-    if isinstance(document, dict):
-        lists = [value for value in document.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    whole = document(file)
+    if isinstance(whole, dict) and isinstance(whole.get("columns"), list) and isinstance(whole.get("data"), list):
+        whole = [dict(zip(map(str, whole["columns"]), row, strict=False)) for row in whole["data"]]
+    if isinstance(whole, dict):
+        lists = [value for value in whole.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
         if len(lists) == 1:
-            document = lists[0]
-        elif document and all(isinstance(value, list | dict) and value for value in document.values()):
-            columns = {name: [*value.values()] if isinstance(value, dict) else value for name, value in document.items()}
+            whole = lists[0]
+        elif whole and all(isinstance(value, list | dict) and value for value in whole.values()):
+            columns = {name: [*value.values()] if isinstance(value, dict) else value for name, value in whole.items()}
             if len({len(values) for values in columns.values()}) == 1:
-                document = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    if not isinstance(document, list) or not document or not all(isinstance(record, dict) for record in document):
+                whole = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    is_matrix = isinstance(whole, list) and whole and all(isinstance(row, list) for row in whole)
+    matrix = "; " + matrix_command(f"pandas.read_json('{file.path}')", file.path.stem) if is_matrix else ""
+    if not isinstance(whole, list) or not whole or not all(isinstance(record, dict) for record in whole):
         raise FredError(
             f"{file.path}: expected a table in JSON: a list of objects with the same names, an object of lists, or an object "
-            "in each line"
+            f"in each line{matrix}"
         )
-    return of_records(file.path, document)
+    return of_records(file.path, whole)
 
 
 def of_records(path: Path, records: Iterable[Mapping[str, Any]], place: Callable[[int], str] | None = None) -> ArrowFile:
@@ -111,6 +110,12 @@ def of_records(path: Path, records: Iterable[Mapping[str, Any]], place: Callable
     """
     rows = [dict(_flat(record)) for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
+    first = next(iter(rows), {})
+    if first and all(str(value).startswith(("[{", "[[")) for value in first.values()):
+        raise FredError(
+            f"{path}: expected a value in each cell; {listed([*first])} holds lists of JSON. Write a row for each time, with "
+            f"the columns {TRACE}; or {RECORD}"
+        )
     columns = {}
     for name in names:
         values = [row.get(name) for row in rows]

@@ -21,6 +21,7 @@ _COMMENT = re.compile(r"\s*(#|%|//)")
 _RULE = re.compile(r"[-=+|:\s]*[-=][-=+|:\s]*")  # such as |---|---|
 _DIRT = re.compile(rb"\n[ \t]*(#|%|//|[-=+|:][-=+|: \t]{2,}[\r\n])")
 _PAGE = "see `From a log to a table` in the documentation"
+RECORD = "record the own time of each rank with `fred record` (page `Record step times`)"
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,10 @@ def _header(file: Content, fields: Sequence[tuple[int, list[str]]], width: int) 
     texts = [item for item, left_out in zip(fields, no_rows, strict=True) if not left_out]
     if not texts:
         return 0, [], False
-    place = next((i for i, (_, cells) in enumerate(texts) if len(cells) == width), 0)
+    wide = [i for i, (_, cells) in enumerate(texts) if len(cells) == width]
+    titles = [i for i in wide if sum(map(is_missing, texts[i][1])) * 2 >= width > 1]  # as spreadsheets write them
+    names_of = [i for i in wide if i not in titles and not _is_row(texts[i][1], width)]
+    place = next(iter(names_of if wide[:1] == titles[:1] and names_of else wide), 0)
     while place and _is_row(texts[place][1], width) and not _is_row(texts[place - 1][1], len(texts[place - 1][1])):
         place -= 1  # a header with another number of cells; the rows' error says so
     line, names = texts[place]
@@ -256,5 +260,5 @@ def _no_table(file: Content, example: str) -> str:
     first = next((number for number, line in enumerate(file.head.splitlines(), 1) if line.strip()), 1)
     return (
         f"{file.path}:{first}: no table begins here; expected a row with numbers, below a line with the names of columns, such "
-        f"as {example}; for a log, {_PAGE}"
+        f"as {example}; for a log, {_PAGE}{f'; or {RECORD}' if example == TRACE else ''}"
     )

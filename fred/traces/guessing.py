@@ -4,6 +4,7 @@ Two columns are iterations and workers if they form a table: most pairs of value
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,13 +15,29 @@ from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.columns import File, Floats
 from fred.tables.quantities import PER_SECOND, Unit
-from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, FILE, Role, Roles, has_operations, has_times, parts, stands_beside_times
+from fred.traces.refusal import Options, UnclearTraceError
+from fred.traces.roles import (
+    AND,
+    FILE,
+    Role,
+    Roles,
+    has_operations,
+    has_times,
+    is_of_a_node,
+    is_of_nodes,
+    parts,
+    plain,
+    stands_beside_times,
+)
 
 _MOST_COLUMNS, _MOST_WAYS = 8, 6
 _ONCE, _FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur
 _USUAL: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # a smaller median suggests this unit
 _FEWEST = 2  # least mean number of rows of an iteration
+_MOST_ONCE = 0.8  # with a larger share of rows that repeat nothing, the others are duplicates
+_PART = re.compile(r"(?:^|_)(?:micro\w*|accum\w*|mb|chunk|bucket|layer|block|segment|section|part|stage)(?:_|$)")
+_KIND = re.compile(r"(?:^|_)(?:mode|split|subset|data\w*|config\w*|variant|experiment|quantile|statistic|setting)(?:_|$)")
+_MEANINGS: dict[Role, str] = {"type": "parts of a step, which add up", "iteration": "more iterations", "worker": "more workers"}
 
 
 class _Column(NamedTuple):
@@ -60,19 +77,53 @@ def makes_a_table(file: File, roles: Roles) -> bool:
     return _fit(_together(file, roles.get("iteration")), _together(file, roles.get("worker")), several=False) is not None
 
 
-def finer(file: File, roles: Roles) -> list[dict[Role, str]]:
-    """Return columns that distinguish rows of the same iteration and worker, as finer workers or as longer iterations.
+def repeated(file: File, roles: Roles, once: float) -> UnclearTraceError | None:
+    """Return an error about rows of the same iteration and worker, if another column tells them apart.
+
+    It lists what the column may mean, and proposes the meaning that its name and its values suggest.
 
     Args:
         file: the table.
         roles: known roles of its columns.
+        once: share of the rows that repeat no iteration and worker.
     """
     iteration, worker = roles.get("iteration"), roles.get("worker")
-    result: list[dict[Role, str]] = []
-    for name in _labels(file, roles.free(file.header)):
-        both: tuple[dict[Role, str], ...] = ({"worker": f"{worker}{AND}{name}"}, {"iteration": f"{name}{AND}{iteration}"})
-        result += [way for way in both if makes_a_table(file, Roles({**roles.columns, **way}))]
-    return sorted(result, key=lambda way: "worker" not in way)[:_MOST_WAYS]
+    pairs = _pairs_of(_together(file, iteration), _together(file, worker))
+    needs_names = worker == FILE or is_of_nodes(worker)
+    for name in roles.free(file.header)[:_MOST_COLUMNS]:
+        column, is_part = _together(file, name), _PART.search(plain(name)) is not None
+        if stands_beside_times(name) or column.size * _FEWEST > len(column.codes):
+            continue
+        value, meanings = _selected(file, name, column, pairs), dict[str, Options]()
+        if value:
+            meanings[f"runs or kinds, of which one counts, such as `only: {{{name}: {value}}}`"] = {"only": {name: value}}
+        if once < _MOST_ONCE and len(np.unique(_pairs_of(pairs, column).codes)) >= _ONCE * len(column.codes):
+            finer: dict[Role, str] = {"type": name, "iteration": f"{name}{AND}{iteration}", "worker": f"{worker}{AND}{name}"}
+            for role, meaning in _MEANINGS.items():
+                if role == "type" or makes_a_table(file, Roles({**roles.columns, role: finer[role]})):
+                    meanings[f"{meaning}: `columns: {{{role}: {finer[role]}}}`"] = {"columns": {role: finer[role]}}
+        if meanings:
+            is_worker = is_of_a_node(name) or (needs_names and not _KIND.search(plain(name)))
+            first = "worker" if is_worker else "type" if is_part else "iteration"
+            ranked = sorted(meanings.values(), key=lambda way: first not in way.get("columns", {}))
+            return UnclearTraceError(
+                f"{file.path}: {1 - once:.0%} of the rows repeat the iteration and worker of an earlier row, with another "
+                f"`{name}`. Say what it distinguishes: {'; '.join(meanings)}",
+                remedies=ranked if is_worker or is_part or not value else [*meanings.values()],
+            )
+    return None
+
+
+def _selected(file: File, name: str, column: _Column, pairs: _Column) -> str:
+    """Return a value of a column whose rows repeat nothing and have most iterations and workers, or an empty text."""
+    labels = file.columns([name], [])[0][name]
+    if column.size < 2:
+        return ""
+    for code in np.argsort(-np.bincount(labels.codes[labels.codes >= 0]), kind="stable")[:_MOST_WAYS]:
+        chosen = pairs.codes[labels.codes == code]
+        if len(np.unique(chosen)) == len(chosen) >= _FULL * len(np.unique(pairs.codes)):
+            return labels.names[code]
+    return ""
 
 
 def to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearTraceError:
@@ -123,11 +174,15 @@ def _fit(iteration: _Column, worker: _Column, several: bool) -> tuple[float, ...
         several: True if a pair may have several rows.
     """
     rows = max(len(iteration.codes), len(worker.codes))
-    pairs = len(np.unique(iteration.codes * worker.size + worker.codes))
+    pairs = len(np.unique(_pairs_of(iteration, worker).codes))
     once, full = pairs / rows, pairs / (iteration.size * worker.size)
     if full < _FULL or (once < _ONCE and not several) or rows < _FEWEST * iteration.size:
         return None
     return (float(worker.text), float(iteration.size >= worker.size), round(once, 1), full)
+
+
+def _pairs_of(one: _Column, other: _Column) -> _Column:
+    return _Column(one.codes * other.size + other.codes, one.size * other.size, text=True)
 
 
 def _labels(file: File, names: Sequence[str]) -> dict[str, _Column]:

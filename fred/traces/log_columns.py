@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from fred.tables import quantities
-from fred.traces.roles import is_communication, plain, unit_of
+from fred.traces.roles import STEP_RATE, WORK_RATE, is_communication, is_mean, plain, unit_of
 
 _STEP = re.compile(r"(?:.*?_)??(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
 STEPS = ("global_step", "iteration", "iter", "step", "it", "num_updates", "update", "batch", "round", "i")  # first preferred
@@ -20,17 +20,9 @@ _NO_TIME = re.compile(
     r"(?:^|_)(?:eta|remain\w*|left|since|clock|date|data\w*|load\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint\w*"
     r"|compil\w*|init\w*|startup|epoch|lr|loss|microstep)(?:_|$)"
 )
-_MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
 _PHASE = re.compile(
     r"data(?:_?loa\w*|_time)?|load\w*|h2d|fwd|forward(?:_compute)?|bwd(?:_inner)?|backward(?:_compute|_inner)?|forward_backward"
     r"|optim\w*|step|update"
-)
-_STEP_RATE = re.compile(
-    r"(?:.*_)?(?:it|its|iter|iters|iteration|iterations|step|steps|batch|batches)_(?:s|per_s|sec|per_sec|per_second)|ups"
-)
-_WORK_RATE = re.compile(
-    r"(?:.*_)?(?:(?:tok|tokens?|samples?|images?|imgs?|examples?|sequences?|seqs?|words?)_(?:s|per_s|sec|per_sec|per_second)(?:_.*)?"
-    r"|tps|wps|tgs)(?:_.*)?|throughput_tps"
 )
 UNITS = rf"(?:{'|'.join(quantities.WORDS.values())})"
 _WITH_UNIT = re.compile(rf"[-+\d.,eE]+ {UNITS}(/\w+)?")
@@ -72,7 +64,7 @@ def is_duration(name: str, sample: str) -> bool:
     """
     if re.fullmatch(r"[-+.\d,eE]+ \S+", sample):
         return has_unit(sample)
-    if _STEP_RATE.fullmatch(plain(name)) or _WORK_RATE.fullmatch(plain(name)):
+    if STEP_RATE.fullmatch(plain(name)) or WORK_RATE.fullmatch(plain(name)):
         return False
     return unit_in(name) is not None or _TIME.fullmatch(plain(name)) is not None or plain(name).endswith("_time")
 
@@ -87,15 +79,6 @@ def unit_in(name: str) -> quantities.Unit | None:
     ('ms', 's', None)
     """
     return unit_of(name) or next((unit for part in name.split("/")[:-1] if (unit := unit_of(part))), None)
-
-
-def is_mean(name: str) -> bool:
-    """Return True for a mean over steps, which hides single steps.
-
-    Args:
-        name: name of a column.
-    """
-    return _MEAN.search(plain(name)) is not None
 
 
 def is_clock(name: str) -> bool:
@@ -153,22 +136,6 @@ def phases_of_steps(durations: Sequence[str]) -> list[str]:
         return []
     has_inner = any(words.endswith("_inner") for words in phases.values())
     return [name for name, words in phases.items() if not (has_inner and words in ("bwd", "backward"))]
-
-
-def rate_of(columns: Sequence[str]) -> tuple[str, bool]:
-    """Return a column of steps per second, or of work per second, and True for steps; empty if there is none.
-
-    Args:
-        columns: names of columns.
-
-    >>> rate_of(["loss", "tps", "it/s"]), rate_of(["RunningAvgSamplesPerSec", "CurrSamplesPerSec"])
-    (('it/s', True), ('CurrSamplesPerSec', False))
-    """
-    for pattern in (_STEP_RATE, _WORK_RATE):
-        rates = [name for name in columns if pattern.fullmatch(plain(name)) and not is_mean(name)]
-        if rates:
-            return rates[0], pattern is _STEP_RATE
-    return "", False
 
 
 def _without_unit(name: str) -> str:

@@ -9,9 +9,11 @@ from fred.base.errors import FredError
 from fred.base.words import briefly, listed
 from fred.tables.columns import File, Floats, Labels
 from fred.tables.quantities import PER_SECOND, Unit
+from fred.tables.text_layout import RECORD
 from fred.traces import wide
 from fred.traces.cells import Cells, in_order, together
-from fred.traces.guessing import finer, makes_a_table, no_unit, to_be_said, ways
+from fred.traces.guessing import makes_a_table, no_unit, repeated, to_be_said, ways
+from fred.traces.log_columns import step_word
 from fred.traces.operations import Operations, busy
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
@@ -22,13 +24,14 @@ from fred.traces.roles import (
     has_operations,
     has_times,
     is_communication,
+    is_rate,
     is_wide,
     parts,
     roles_of,
     unit_of,
 )
 
-_MOST_ONCE = 0.8  # with a smaller share of rows without duplicates, look for a column that distinguishes them
+_MOST_ONCE = 0.8  # with a smaller share of rows without duplicates, rows of one gradient are operations
 _FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance
 _MANY_POINTS = 20  # likewise, in a column that is called `seconds`
 
@@ -77,7 +80,10 @@ def _check_known(file: File, roles: Roles) -> None:
         if proposed := ways(file, roles):
             raise to_be_said(problem, proposed)
         if "time" in missing:
-            raise FredError(f"{problem}. Say what they are with `columns`, such as iteration: step, worker: rank, time: took")
+            raise FredError(
+                f"{problem}. Say what they are with `columns`, such as iteration: step, worker: rank, time: took; if none has "
+                f"times, {RECORD}"
+            )
 
 
 class _Long:
@@ -155,10 +161,9 @@ class _Long:
         return gradients < _MOST_ONCE * len(keys)
 
     def _check_fine(self, once: float) -> None:
-        """Raise UnclearTraceError for many rows of the same iteration and worker that another column distinguishes."""
-        if once < _MOST_ONCE and (proposed := finer(self.file, self.roles)):
-            again = f"{1 - once:.0%} of the rows repeat the iteration and worker of an earlier row"
-            raise to_be_said(f"{self.file.path}: {again}", proposed)
+        """Raise UnclearTraceError for rows of the same iteration and worker that another column distinguishes."""
+        if once < (_MOST_ONCE if self.says.mend else 1.0) and (error := repeated(self.file, self.roles, once)):
+            raise error
 
     def _rows(self) -> NDArray[np.int64]:
         """Return the rows with all names. Raises UnclearTraceError if names are missing and no rows may be left out."""
@@ -208,10 +213,12 @@ class _Long:
             return self._label("iteration")
         counts = np.bincount(worker.codes, minlength=len(worker.names))
         if (counts != counts[0]).any() or "type" in self.roles.columns:
-            raise FredError(
+            problem = (
                 f"{self.file.path}: no column is called `iteration`, `step` or the like; it has {listed(self.file.header)}; "
                 "expected one, or the same number of times for each worker"
             )
+            steps = [name for name in self.roles.free(self.file.header) if step_word(name)]
+            raise to_be_said(problem, [{"iteration": name} for name in steps]) if steps else FredError(problem)
         start = self.numbers.get(self.roles.get("start"), np.zeros(self.size))[self.row]
         order = np.lexsort((start, worker.codes))  # in the order of rows if there are no starts
         place = np.empty(len(order), np.int64)
@@ -234,7 +241,12 @@ class _Long:
             return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
 
     def _in_seconds(self, name: str) -> Floats:
-        """Return a column of durations or moments, s."""
+        """Return a column of durations or moments, s; of rates, the inverse."""
+        if is_rate(name) and not self.file.unit(name):
+            note = f"no step times, so 1 / `{name}` counts: factors between workers are right, seconds are not"
+            self.notes += [note] if note not in self.notes else []
+            with np.errstate(divide="ignore"):
+                return 1 / self.numbers[name][self.row]
         return self.numbers[name][self.row] / PER_SECOND[self._unit(name)]
 
     def _unit(self, name: str) -> Unit:
@@ -267,7 +279,15 @@ class _Long:
             raise FredError(
                 f"{self.file.path}: the times in `{name}` grow from each iteration to the next, for every worker: they look "
                 f"like timestamps; expected durations of iterations. If they are durations, set `columns` (time={name})"
+                f"{self._differences(name)}"
             )
+
+    def _differences(self, name: str) -> str:
+        """Return a command that writes the table with the differences of a column, for each worker."""
+        workers = [part for part in parts(self.roles.get("worker"), self.file.header) if part != FILE]
+        values = f"t{f'.groupby({workers})' if workers else ''}['{name}']"
+        command = self.file.command(f".assign(**{{'{name}': lambda t: {values}.diff()}}).dropna(subset=['{name}'])")
+        return f"; if they are times since the start, take differences: {command}" if command else ""
 
     def _joined(self, seconds: Floats, of: NDArray[np.int64], number: int) -> Floats:
         """Return the time of each gradient: the union of its operations, or their sum if their starts are unknown."""

@@ -12,11 +12,13 @@ from fred.base.words import briefly
 from fred.components.limits import LONGEST
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import AND, FILE
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
 _LASTING = 5  # iterations without a time at the end, from which a worker is said to have ended
 _SHOWN = 3  # places shown in a message
+_MOST_FILLED = 0.5  # share of the times; a table with more gaps is not the workers' any more
 _ENOUGH = 0.8  # share of iterations without gaps below which filling is proposed first
 
 
@@ -101,7 +103,7 @@ def _refused(
     impossible: NDArray[np.int64],
     again: NDArray[np.int64],
     longest: float,
-) -> UnclearTraceError:
+) -> FredError:
     """Return an error that reports all problems, and the ways to repair them."""
     problems, ended = [], _ended(gaps, cells)
     if len(impossible):
@@ -123,14 +125,27 @@ def _refused(
         number = _number(int(gaps.sum()), "time")
         who = cells.whose(iteration, worker)
         problems.append(f"{place}: no time for {who}. {number} of {gaps.size:,} missing{ended}")
-    stay, size = int((~gaps.any(axis=1)).sum()), len(gaps)
+    stay, size, share = int((~gaps.any(axis=1)).sum()), len(gaps), float(gaps.mean())
+    if share > _MOST_FILLED and not stay:
+        return FredError(*problems[:-1], f"{problems[-1]}. {_sparse(cells, source, 1 - share)}")
     problems[-1] += (
         f". Choose what to do: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
         "`mend: fill` keeps all, with the worker's previous time in each gap"
     )
     enough = stay >= _ENOUGH * size or (stay >= FEWEST_ROUNDS and ended)
-    ways = ("drop", "fill") if enough else ("fill", "drop")
+    ways = ("drop",) if share > _MOST_FILLED else ("drop", "fill") if enough else ("fill", "drop")
     return UnclearTraceError(*problems, remedies=[{"mend": way} for way in ways])
+
+
+def _sparse(cells: Cells, source: str, share: float) -> str:
+    """Return what to do with iterations in which only some workers take part, such as sampled clients."""
+    iteration, worker = cells.columns.get("iteration", FILE), cells.columns.get("worker", FILE)
+    said = f"Workers take part in {share:.0%} of the iterations, and no iteration has all. Compare their k-th times instead"
+    if not source.endswith(".csv") or any(AND in name or name == FILE for name in (iteration, worker)):
+        return f"{said}: number the times of each worker in the column of iterations, and set `mend: drop`"
+    numbered = f"t['{iteration}'] = t.groupby('{worker}').cumcount(); t.to_csv('numbered.csv', index=False)"
+    command = f"import pandas; t = pandas.read_csv('{source}', sep=None, engine='python'); {numbered}"
+    return f'{said}: `python -c "{command}"`, and read `numbered.csv` with `mend: drop`'
 
 
 def _ended(gaps: NDArray[np.bool_], cells: Cells) -> str:

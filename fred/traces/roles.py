@@ -18,8 +18,8 @@ AND = "+"  # joins columns that identify something together
 _NAMES: dict[Role, str] = {  # the first that occurs is used
     "iteration": "iteration global_step iteration_id iter iter_id train_step training_step step step_id it batch batch_idx "
     "batch_id round training_iteration",
-    "worker": "worker worker_id worker_name global_rank rank rank_id world_rank process process_id proc task task_id client "
-    "client_id learner replica trainer executor",
+    "worker": "worker worker_id worker_name global_rank rank rank_id world_rank executor executor_id process process_id proc "
+    "task task_id client client_id learner replica trainer",
     "node": "node node_id node_name hostname host host_name host_id machine machine_id machine_name instance server pod",
     "start": "start begin start_time begin_time start_timestamp started started_at start_at begin_at start_ts ts timestamp",
     "end": "end stop finish end_time stop_time finish_time end_timestamp ended ended_at finished finished_at end_at end_ts",
@@ -46,6 +46,15 @@ _METRIC = re.compile(  # a word in the name of what training measures, which is 
     r"util\w*|reward|return|perplexity|ppl|f1|auc|score|temp\w*|power|watts?|wall_time|eta|grad\w*|seen|consumed|batch_size|flos|(train|eval)_runtime|per_s(ec|econd)?)(_|$)"
 )
 
+_OF_RUNS = re.compile("(?:.*_)?(?:train|eval|test|val)_(?:steps|samples)_per_second")  # of the Hugging Face Trainer
+_MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
+STEP_RATE = re.compile(
+    r"(?:.*_)?(?:it|its|iter|iters|iteration|iterations|step|steps|batch|batches)_(?:s|per_s|sec|per_sec|per_second)|ups"
+)
+WORK_RATE = re.compile(
+    r"(?:.*_)?(?:(?:tok|tokens?|samples?|images?|imgs?|examples?|sequences?|seqs?|words?)_(?:s|per_s|sec|per_sec|per_second)(?:_.*)?"
+    r"|tps|wps|tgs)(?:_.*)?|(?:.*_)?throughput(?:_tps)?"
+)
 _COMMUNICATION = re.compile(
     r"(?:^|_)(?:(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all|broadcast|bcast|send|recv|receive|p2p|comms?|communicat\w*|"
     r"barrier|sync|synchroni[sz]\w*|wait|waiting|idle|c10d|gloo|mpi|record_param_comms)(?:_|$)|[nr]ccl)"
@@ -198,6 +207,15 @@ def is_of_a_node(name: str) -> bool:
     return plain(name) in _LOCAL
 
 
+def is_of_nodes(name: str) -> bool:
+    """Return True for a column that names nodes, such as `hostname`.
+
+    Args:
+        name: name of the column.
+    """
+    return plain(name) in _NAMES["node"].split()
+
+
 def is_time(name: str) -> bool:
     """Return True for a column whose name says that it holds the time of a step.
 
@@ -220,6 +238,47 @@ def is_metric(name: str) -> bool:
         name: name of the column.
     """
     return _METRIC.search(plain(name)) is not None
+
+
+def is_mean(name: str) -> bool:
+    """Return True for a mean over steps, which hides single steps.
+
+    Args:
+        name: name of a column.
+    """
+    return _MEAN.search(plain(name)) is not None
+
+
+def is_rate(name: str) -> bool:
+    """Return True for a column of steps per second, or of work per second, whose inverse is proportional to a step's time.
+
+    Args:
+        name: name of the column.
+
+    >>> [is_rate(name) for name in ("it/s", "perf/tokens_per_sec", "throughput", "time_per_step", "time_this_iter_s")]
+    [True, True, True, False, False]
+    """
+    words = plain(name)
+    if _OF_RUNS.fullmatch(words):
+        return False
+    is_clear = re.search("/ ?s|per_s|ups", f"{name} {words}") is not None  # `iter_s` may be s of an iteration
+    return (is_clear and STEP_RATE.fullmatch(words) is not None) or WORK_RATE.fullmatch(words) is not None
+
+
+def rate_of(columns: Sequence[str]) -> tuple[str, bool]:
+    """Return a column of steps per second, or of work per second, and True for steps; empty if there is none.
+
+    Args:
+        columns: names of columns.
+
+    >>> rate_of(["loss", "tps", "it/s"]), rate_of(["RunningAvgSamplesPerSec", "CurrSamplesPerSec"])
+    (('it/s', True), ('CurrSamplesPerSec', False))
+    """
+    for pattern in (STEP_RATE, WORK_RATE):
+        rates = [name for name in columns if pattern.fullmatch(plain(name)) and not is_mean(name)]
+        if rates:
+            return rates[0], pattern is STEP_RATE
+    return "", False
 
 
 def stands_beside_times(name: str) -> bool:
@@ -290,13 +349,16 @@ def _first(names: Sequence[str], header: Sequence[str], found: Mapping[Role, str
 
 
 def _time(path: str, found: Roles, free: Sequence[str]) -> dict[Role, str]:
-    """Return the column of times, if its name identifies one. Raises UnclearTraceError if several may be."""
+    """Return the column of times or else of rates, if a name identifies one. Raises UnclearTraceError if several may be."""
+    rates, free = [name for name in free if is_rate(name)], [name for name in free if not is_rate(name)]
     times = [name for name in free if name == "seconds"] or [name for name in free if is_time(name) and not is_metric(name)]
     best = [name for name in times if _OF_A_STEP.fullmatch(plain(name)) and not _NO_DURATION.search(plain(name))]
     times = best if len(best) == 1 and "worker" not in found.columns else times
     units = [name for name in free if unit_of(name) and not is_metric(name)]
     if not times and (len(units) == 1 or "worker" in found.columns):
         times = units
+    if not (times or has_times(found)) and ("worker" in found.columns or all(map(stands_beside_times, free))):
+        times = [name for name in rates if not is_mean(name)]
     if has_times(found) or len(times) < 2:
         return {"time": times[0]} if len(times) == 1 else {}
     phases = [name for name in times if not is_communication(name)]

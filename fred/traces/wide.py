@@ -10,6 +10,7 @@ from fred.base.errors import FredError
 from fred.base.words import briefly, listed
 from fred.tables.columns import File, Floats, Labels
 from fred.tables.quantities import PER_SECOND, Unit
+from fred.tables.text_layout import RECORD
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.guessing import no_unit, to_be_said, ways
 from fred.traces.plausible import doubt
@@ -34,10 +35,7 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
     name = roles.get("iteration")
     workers, others = workers_of(file.header, name)
     if not workers:
-        raise FredError(
-            f"{file.path} has no column of times; it has {listed(file.header)}. Record the time "
-            "of each step without its waits, as the page `Record step times` shows"
-        )
+        raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}; {RECORD}")
     _check_no_phases(file, workers)
     counted = [each for each in parts(name, file.header) if each not in ("", FILE)]
     try:
@@ -92,7 +90,7 @@ def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
     times = [name for name in roles.free(file.header) if _TIME.search(plain(name)) and not stands_beside_times(name)]
     of_files: list[dict[Role, str]] = [{"worker": FILE, "time": name} for name in times]
     proposed = ways(file, roles) or of_files
-    return to_be_said(said, proposed) if proposed else FredError(said)
+    return to_be_said(said, proposed) if proposed else FredError(f"{said}. If none has times, {RECORD}")
 
 
 def _check_no_phases(file: File, workers: Sequence[str]) -> None:
@@ -102,7 +100,7 @@ def _check_no_phases(file: File, workers: Sequence[str]) -> None:
         return
     are = f"{listed(phases)} {'are phases' if phases[1:] else 'is a phase'} of a step, not a worker's times"
     if not all(re.search(passes, " ".join(map(plain, phases))) for passes in ("forward|fwd", "backward|bwd")):
-        raise FredError(f"{file.path}: {are}. Record the own time of each rank with `fred record` (page `Record step times`)")
+        raise FredError(f"{file.path}: {are}; {RECORD}")
     way: dict[Role, str] = {"worker": FILE, "time": AND.join(phases)}
     raise to_be_said(f"{file.path}: {are}", [way])
 
@@ -116,7 +114,8 @@ def _check_plausible(file: File, workers: Sequence[str], numbers: Mapping[str, F
     if len(whole) >= _FEWEST and (reason := doubt(whole, tuple(workers))):
         raise FredError(
             f"{file.path}: no column names workers, so each column would be one worker's times; but {reason}. Name the columns "
-            "(`columns: {worker: FILE, iteration: COLUMN, time: COLUMN}`), or leave out those that are no workers"
+            "(`columns: {worker: FILE, iteration: COLUMN, time: COLUMN}`), or leave out those that are no workers; if none has "
+            f"times, {RECORD}"
         )
 
 

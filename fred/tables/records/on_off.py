@@ -9,8 +9,8 @@ import re
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.tables.content import Content
-from fred.tables.records.record import Record, document, rows_table
+from fred.tables.content import Content, document
+from fred.tables.records.record import Record, rows_table
 
 NAME = "times at which clients come and go"
 KINDS = ("sessions",)

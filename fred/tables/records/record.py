@@ -1,12 +1,11 @@
 """A record as a plain table, with the begin and the duration of the whole record."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fred.base.errors import FredError
 from fred.tables.columns import ArrowFile, of_columns
-from fred.tables.content import Content
+from fred.tables.content import Content, document
 
 
 class Record(NamedTuple):
@@ -38,18 +37,6 @@ def rows_table(
         raise FredError(f"{file.path} has no {columns[0]} with {' and '.join(columns[1:])}")
     values = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
     return of_columns(file.path, values, place)
-
-
-def document(file: Content) -> Any:
-    """Return a document of JSON. Raises FredError.
-
-    Args:
-        file: the file that holds it.
-    """
-    try:
-        return json.loads(file.data)
-    except (ValueError, RecursionError) as error:
-        raise FredError(f"cannot read {file.path}: it is not JSON ({type(error).__name__})") from None
 
 
 def objects_by_name(file: Content) -> Mapping[str, Mapping[str, Any]]:

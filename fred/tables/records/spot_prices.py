@@ -1,8 +1,8 @@
 """Prices at equal distances, `{"metadata": {"gap_seconds": 300}, "prices": [...]}`, as in skypilot-org/spot-traces."""
 
 from fred.base.errors import FredError
-from fred.tables.content import Content
-from fred.tables.records.record import Record, document, rows_table
+from fred.tables.content import Content, document
+from fred.tables.records.record import Record, rows_table
 
 NAME = "spot-traces"
 KINDS = ("prices",)

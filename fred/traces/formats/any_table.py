@@ -1,12 +1,20 @@
 """Tables of step times or operations in any file: the format of all logs that no other format knows."""
 
+import re
+
+from fred.base.errors import FredError
 from fred.tables.content import Content
 from fred.tables.opening import opened
+from fred.tables.text_layout import RECORD
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.roles import Says
 
 NAME = "table"
+_SUMMARY = re.compile(  # in a line of names, of profilers of one process or of whole traces
+    r"^(?!.*\b(?:step|iter|iteration|round)s?\b)[^\d\n]*?\b(n?calls|instances|percentage|\w+_pctg)\b[^\d\n]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def sniff(file: Content) -> bool:
@@ -25,4 +33,6 @@ def read(file: Content, says: Says) -> Cells:
         file: the content of the file.
         says: options from the user.
     """
+    if summary := _SUMMARY.search(file.head):
+        raise FredError(f"{file.path} has sums over many steps (`{summary[1]}`), which hide the times of steps; {RECORD}")
     return long_tables.cells_of(opened(file), says)

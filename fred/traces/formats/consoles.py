@@ -17,16 +17,14 @@ from fred.tables import quantities
 from fred.tables.columns import of_columns
 from fred.tables.content import Content
 from fred.tables.log_lines import Line, lines_of, sample_of
-from fred.tables.text_layout import is_value, layout_of
+from fred.tables.text_layout import RECORD, is_value, layout_of
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.log_columns import (
     STEPS,
     has_unit,
     is_duration,
-    is_mean,
     phases_of_steps,
-    rate_of,
     step_word,
     times_of_steps,
     unit_in,
@@ -44,10 +42,9 @@ from fred.traces.log_rows import (
     subtract,
 )
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, Role, Says, plain
+from fred.traces.roles import AND, Role, Says, is_mean, plain, rate_of
 
 NAME = "console log"
-RECORD = "record the own time of each rank with `fred record` (page `Record step times`)"
 _USUAL = 0.8  # share of the rows that have a column
 _KNOWN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
 _MESSAGE = re.compile(r'"(?:message|msg|log)"\s*:\s*"[^"]*\b(?:step|iter|iteration)\b[ :=#]*\d', re.IGNORECASE)  # in JSON

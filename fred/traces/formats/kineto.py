@@ -6,7 +6,6 @@ Without kernels, operations on the CPU count. Without those, the whole annotatio
 workers. Times are in microseconds [Trace Event Format, Google 2016; Kineto's `output_json.cpp`].
 """
 
-import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.columns import Labels
-from fred.tables.content import Content
+from fred.tables.content import Content, document
 from fred.traces.cells import Cells
 from fred.traces.operations import Operations, busy
 from fred.traces.roles import Says, is_communication
@@ -109,11 +108,8 @@ def _operations(work: _Work, step: NDArray[np.int64]) -> Operations | None:
 
 def _events(file: Content) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     """Return the file's metadata, and its events that have a duration."""
-    try:
-        document = json.loads(file.data)
-    except (ValueError, RecursionError) as error:
-        raise FredError(f"cannot read {file.path}: it is not JSON ({type(error).__name__})") from None
-    about = document if isinstance(document, dict) else {"traceEvents": document}
+    trace = document(file)
+    about = trace if isinstance(trace, dict) else {"traceEvents": trace}
     events = about.get("traceEvents")
     if not isinstance(events, list):
         raise FredError(f"{file.path}: expected what `torch.profiler` exports, with a list `traceEvents`")

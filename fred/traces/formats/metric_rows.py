@@ -17,10 +17,11 @@ from fred.tables.columns import of_columns
 from fred.tables.content import Content
 from fred.tables.opening import of_records, opened
 from fred.tables.quantities import is_moment, is_number
+from fred.tables.text_layout import RECORD
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import FILE, Says, is_time, plain
+from fred.traces.roles import FILE, Role, Says, is_rate, is_time, plain
 
 NAME = "metrics"
 _KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "metric_value", "scalar")
@@ -61,49 +62,60 @@ def read(file: Content, says: Says) -> Cells:
         )
     table = of_records(file.path, _series(file)) if _has_series(file) else opened(file)
     named = {plain(name): name for name in reversed(table.header)}
-    key, value, step = (next(named[word] for word in words if word in named) for words in (_KEYS, _VALUES, _STEPS))
+    key, value, step = (next((named[word] for word in words if word in named), "") for words in (_KEYS, _VALUES, _STEPS))
+    if not (key and value and step):
+        return long_tables.cells_of(table, says)
     keys = list(dict.fromkeys(table.texts(key)))
-    times = [name for name in keys if is_time(name)]
+    times = [name for name in keys if is_time(name)] or [name for name in keys if is_rate(name)]
     metric = says.only.get(key) or (times[0] if len(times) == 1 else "")
     if not metric:
         raise UnclearTraceError(
-            f"{file.path}: which `{key}` has the times of steps? It has {listed(keys[:12])}",
+            f"{file.path}: which `{key}` has the times of steps? It has {listed(keys[:12])}. If none has, but a sum of times "
+            f"that grows, write its differences (Prometheus: `increase(SUM[1m]) / increase(COUNT[1m])`), or {RECORD}",
             remedies=[{"only": {key: name}} for name in (times or keys)[:6]],
         )
     table.restrict({**says.only, key: metric})
     run = next((named[word] for word in _RUNS if word in named), "")
     columns = {step: table.texts(step), metric: table.columns([], [value])[1][value]}
+    is_matrix = _is_matrix(file)
     others = [name for name in table.header if name not in (key, value, step)]
-    for name in [run] if run else others:
+    for name in others:
         texts = table.texts(name)
-        if run or not any(is_number(text) or is_moment(text) for text in texts):  # words may be the names of runs
+        if is_matrix or name == run or not any(is_number(text) or is_moment(text) for text in texts):  # words may name runs
             columns[name] = texts
-    roles = {"iteration": step, "time": metric, "worker": run or FILE, **says.columns}
+    worker: dict[Role, str] = {} if is_matrix and others else {"worker": run or FILE}  # labels have the names of columns
+    roles = {"iteration": step, "time": metric, **worker, **says.columns}
     cells = long_tables.cells_of(of_columns(file.path, columns, table.where), replace(says, columns=roles, only={}))
     return replace(cells, notes=(f"rows of metrics: step times in `{key}` = `{metric}`", *cells.notes))
 
 
 def _has_series(file: Content) -> bool:
     """Return True for JSON of ClearML or Prometheus."""
-    return bool(_SERIES.match(file.head) or (file.head.lstrip()[:1] == "{" and _MATRIX.search(file.head)))
+    return bool(_SERIES.match(file.head)) or _is_matrix(file)
+
+
+def _is_matrix(file: Content) -> bool:
+    return file.head.lstrip()[:1] == "{" and _MATRIX.search(file.head) is not None
 
 
 def _series(file: Content) -> Iterator[dict[str, Any]]:
     """Yield a row for each value in series of metrics; the times of Prometheus count as steps. Raises FredError."""
     try:
         metrics = json.loads(file.data)
-        if _MATRIX.search(file.head):
-            for series in metrics["data"]["result"]:
-                labels = dict(series["metric"])
-                metric = labels.pop("__name__", "value")
-                run = ",".join(f"{name}={value}" for name, value in labels.items())
-                yield from ({"metric": metric, "run": run, "step": time, "value": value} for time, value in series["values"])
+        if _is_matrix(file):
+            answers = metrics["data"]["result"]
+            common = set(answers[0]["metric"].items()).intersection(*(answer["metric"].items() for answer in answers[1:]))
+            for answer in answers:
+                labels = dict(sorted(set(answer["metric"].items()) - (common if answers[1:] else set())))
+                named = {"metric": answer["metric"].get("__name__", "value")}
+                labels.pop("__name__", "")
+                yield from ({**labels, **named, "step": time, "value": value} for time, value in answer["values"])
             return
         for metric, runs in metrics.items():
             for run, series in runs.items():
                 for step, value in zip(series["x"], series["y"], strict=True):
                     yield {"metric": metric, "run": run, "step": step, "value": value}
-    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+    except (ValueError, RecursionError, AttributeError, IndexError, KeyError, TypeError):
         expected = '`{"METRIC": {"RUN": {"x": [STEP], "y": [VALUE]}}}`, or what Prometheus answers a query of a range'
         raise FredError(f"{file.path}: expected {expected}") from None
 
@@ -111,9 +123,10 @@ def _series(file: Content) -> Iterator[dict[str, Any]]:
 def _mlflow(file: Content, says: Says) -> Cells:
     """Return the step times in MLflow's own file of a metric."""
     metric = file.path.name
-    if not is_time(metric):
+    if not (is_time(metric) or is_rate(metric)):
         raise FredError(
-            f"{file.path} is MLflow's file of the metric `{metric}`, which is no time; expected that of the step times"
+            f"{file.path} is MLflow's file of the metric `{metric}`, which is no time; expected that of the step times. "
+            f"If there is none, {RECORD}"
         )
     lines = [line.split() for line in file.text.splitlines()]
     wrong = next((row for row, line in enumerate(lines) if len(line) != 3 or not is_number(line[1])), None)

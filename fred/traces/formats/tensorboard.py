@@ -15,10 +15,11 @@ from fred.base.words import listed
 from fred.tables.columns import of_columns
 from fred.tables.content import Content
 from fred.tables.opening import opened
+from fred.tables.text_layout import RECORD
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import Says, is_time
+from fred.traces.roles import Says, is_rate, is_time
 
 NAME = "TensorBoard"
 _HEADER = ["Wall time", "Step", "Value"]
@@ -47,9 +48,10 @@ def read(file: Content, says: Says) -> Cells:
         return _events(file, says)
     match = _FILE.fullmatch(says.name)
     tag = match["tag"] if match else "Value"
-    if match and not is_time(tag) and "time" not in tag.lower():
+    if match and not (is_time(tag) or is_rate(tag) or "time" in tag.lower()):
         raise FredError(
-            f"{file.path} is TensorBoard's export of the tag `{tag}`; expected that of a tag with the times of steps"
+            f"{file.path} is TensorBoard's export of the tag `{tag}`; expected that of a tag with the times of steps. "
+            f"If there is none, {RECORD}"
         )
     table = opened(file)
     names = says.columns.get("time", "Value")
@@ -65,7 +67,7 @@ def read(file: Content, says: Says) -> Cells:
 def _events(file: Content, says: Says) -> Cells:
     """Return the step times in an event file."""
     scalars = _scalars(file)
-    times = [tag for tag in scalars if is_time(tag)]
+    times = [tag for tag in scalars if is_time(tag)] or [tag for tag in scalars if is_rate(tag)]
     tag = says.only.get("tag") or says.columns.get("time") or (times[0] if len(times) == 1 else "")
     if tag not in scalars:
         raise UnclearTraceError(

@@ -16,10 +16,11 @@ from fred.base.words import listed
 from fred.tables.columns import ArrowFile, File, of_columns
 from fred.tables.content import Content
 from fred.tables.opening import opened
+from fred.tables.text_layout import RECORD
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import Role, Says, is_metric, is_time
+from fred.traces.roles import Role, Says, is_metric, is_rate, is_time
 
 NAME = "Weights & Biases"
 _COLUMN = re.compile(r"(?:group: )?(?P<run>.+) - (?P<metric>.+?)(?P<spread>__(?:MIN|MAX))?")
@@ -57,14 +58,16 @@ def _chart(table: File, columns: Sequence[str], says: Says) -> Cells:
     """Return the step times in the columns of a chart's export."""
     names = {name: _run_and_metric(name) for name in columns}
     metrics = list(dict.fromkeys(metric for _, metric in names.values()))
-    metric = says.columns.get("time") or next((name for name in metrics if is_time(name)), metrics[0])
+    known = [name for known in (is_time, is_rate) for name in metrics if known(name)]
+    metric = says.columns.get("time") or next(iter(known), metrics[0])
     if metric not in metrics:
         raise FredError(f"{table.path} has no metric `{metric}`; it has {listed(metrics)}")
-    if len(metrics) == 1 or is_time(metric) or "time" in says.columns:
+    if known or "time" in says.columns:
         selected = [name for name in columns if names[name][1] == metric]
     else:
         problem = (
-            f"{table.path}: none of its metrics is known to be a step time: {listed(metrics)}; set `columns` (time=METRIC)"
+            f"{table.path}: none of its metrics is known to be a step time: {listed(metrics)}; set `columns` (time=METRIC)."
+            f" If none is, {RECORD}"
         )
         raise _unclear(problem, [name for name in metrics if not is_metric(name)])
     order = next((name for name in table.header if name not in columns and "__" not in name and " - " not in name), "")
@@ -81,7 +84,7 @@ def _chart(table: File, columns: Sequence[str], says: Says) -> Cells:
 def _history(table: File, says: Says) -> Cells:
     """Return the step times in a run's history."""
     logged = [name for name in table.header if name not in _MOMENTS and not name.startswith("system")]
-    times = [name for name in logged if is_time(name)]
+    times = [name for name in logged if is_time(name)] or [name for name in logged if is_rate(name)]
     metric = says.columns.get("time") or (times[0] if len(times) == 1 else "")
     if not metric:
         problem = (

@@ -5,7 +5,6 @@ is that in which the device ran operations which began in it, collectives exclud
 Format, Google 2016; OpenXLA, `trace_events_to_json.cc`].
 """
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,10 +15,10 @@ import numpy as np
 from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.columns import Labels
-from fred.tables.content import Content
+from fred.tables.content import Content, document
 from fred.tables.quantities import is_count
+from fred.tables.text_layout import RECORD
 from fred.traces.cells import Cells
-from fred.traces.formats.consoles import RECORD
 from fred.traces.formats.kineto import lasts
 from fred.traces.operations import busy
 from fred.traces.roles import Says, is_communication
@@ -47,11 +46,8 @@ def read(file: Content, says: Says) -> Cells:
         file: content of `trace.json`.
         says: options from the user; of them counts the name of the file.
     """
-    try:
-        document = json.loads(file.data)
-    except (ValueError, RecursionError) as error:
-        raise FredError(f"cannot read {file.path}: it is not JSON ({type(error).__name__})") from None
-    listing = document.get("traceEvents") if isinstance(document, dict) else None
+    trace = document(file)
+    listing = trace.get("traceEvents") if isinstance(trace, dict) else None
     events = [event for event in listing if isinstance(event, dict) and _has_thread(event)] if isinstance(listing, list) else []
     names = _names(events)
     lasting = [event for event in events if event.get("ph") == "X" and lasts(event)]
