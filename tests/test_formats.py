@@ -249,6 +249,7 @@ def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
         ("dmon.txt", "#Entity   GPUTL  SMACT\nID\nGPU 0     95     0.71\nGPU 1     93     0.82\n", "DCGM, which has the use of GPUs"),
         ("runs.csv", "Start Time,Duration,Run ID,Name,Source Type,rank,step_time\n2026-01-01,1.2h,a7,rank-0,LOCAL,0,.5\n", "is a list of runs"),
         ("runs.csv", "run_id,experiment_id,status,artifact_uri,metrics.step_time\na7,0,FINISHED,/a,.5\n", "is a list of runs"),
+        ("dstat.csv", "time,usr,sys,recv,send\n2026-01-01 10:00:00,40,2,9,8\n2026-01-01 10:00:01,41,2,9,8\n", "has no column of times; .* record the own"),
         ("w.csv", "tokens_seen,rank0\n9000,.5\n9000,.6\n", "in which unit"),
         ("w.csv", "queue,rank0\n9000,.5\n9000,.6\n", "queue is .* times rank0, so they are not times of the same step"),
     ],

@@ -39,7 +39,7 @@ _NO_DURATION = re.compile(
 _PATH = re.compile(r"^(?!.*/s(/|$)).*/")  # such as trainer/global_step, not TFLOP/s/device
 _NO_WORKERS = (  # columns of a wide table that are not workers
     "loss accuracy acc error lr learning_rate epoch timestamp date datetime total mean avg average median min max std "
-    "throughput tokens samples grad_norm step_time time"
+    "throughput tokens samples grad_norm step_time time usr sys idl wai stl iowait idle cpu read writ write recv send"
 )
 _METRIC = re.compile(  # a word in the name of what training measures, which is no worker
     r"(^|_)(loss\w*|acc|accuracy|error|lr|rate|epoch|timestamp|norm|tokens?|samples?|throughput|tps|flops?|tflops?|mfu|mem|memory|"
