@@ -10,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 import fred
+from fred.fitting.fitted import fit
+from fred.prediction.comparison import compare, rolling
 from fred.traces.reading import read
 from fred.traces.trace import Trace
 from fred.traces.waiting import Waiting, find_waiting
@@ -154,6 +156,17 @@ def test_commands_that_would_use_waiting_as_compute_time_refuse_it(command, tmp_
     long_table(tmp_path, waiting_for_all(0))
     error = refusal(command[0], "steps.csv", *command[1:])
     assert "contain waiting for the slowest worker" in error and '"Record step times"' in error
+
+
+@pytest.mark.parametrize(
+    "use",
+    [fit, lambda trace: compare(trace, 40, ["all"]), lambda trace: rolling(trace, 40, 10, ["all"])],
+    ids=["fit", "compare", "rolling"],
+)
+def test_functions_that_would_use_waiting_as_compute_time_refuse_it_as_the_commands_do(use):
+    trace = Trace(waiting_for_all(0), tuple("abcd"))
+    with pytest.raises(fred.FredError, match="contain waiting for the slowest worker"):
+        use(trace)
 
 
 def test_a_scenario_that_repeats_times_with_waiting_warns_of_it(tmp_path):

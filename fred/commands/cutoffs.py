@@ -7,7 +7,6 @@ from fred.commands import command_options, cutoff_tables
 from fred.components import registry
 from fred.prediction.closed_loop import WARM_UP
 from fred.prediction.comparison import RULES, compare, rolling
-from fred.traces.doubts import refuse_doubtful
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +47,6 @@ def run(options: argparse.Namespace) -> int:
     """Train and run the rules, then print their results. Raises FredError."""
     registry.allow_import(options.imports)
     trace = command_options.from_options(options)
-    refuse_doubtful(trace)
     names = options.rules.split(",")
     train = max(1, trace.iterations * 2 // 3) if options.train is None else options.train
     rest = max(0, trace.iterations - train)

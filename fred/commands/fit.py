@@ -8,7 +8,6 @@ from fred.base.progress import bars
 from fred.commands import command_options
 from fred.fitting import fit_report
 from fred.fitting.fitted import fit
-from fred.traces.doubts import refuse_doubtful
 from fred.traces.reading import EXAMPLE
 
 
@@ -25,7 +24,6 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         fit_report.check_free(options.out)
     trace = command_options.from_options(options)
-    refuse_doubtful(trace)
     with bars(quiet=options.quiet) as show:
         fitted = fit(trace, _recorded(options), lambda share: show("fitting", share))
     if options.out:

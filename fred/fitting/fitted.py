@@ -15,6 +15,7 @@ from fred.fitting.block import Block, cluster_block, families
 from fred.fitting.description import Description, Matrix, describe
 from fred.fitting.entities import Groups, Model, fit_model
 from fred.fitting.fit_sentences import sentences
+from fred.traces.doubts import refuse_doubtful
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
@@ -114,7 +115,8 @@ class Fitted:
 def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progress = lambda share: None) -> Fitted:
     """Fit a cluster that behaves like a trace; if no simple one does, the cluster uses the trace's own times.
 
-    Raises FredError if the trace has fewer than eight iterations.
+    Raises FredError if the trace has fewer than eight iterations, or if its times cannot be compute times, such as times
+    that contain waiting.
 
     Args:
         trace: compute times; if the trace does not give the workers' nodes, `find_groups` looks for them.
@@ -130,6 +132,7 @@ def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progr
     >>> fred.run(fred.scenario(cluster=fitted.block.options, algorithm=algorithm, stop=stop)).summary["workers"].tolist()
     [8]
     """
+    refuse_doubtful(trace)
     seconds = trace.seconds
     if len(seconds) < _FEWEST:
         raise FredError(f"the trace has {len(seconds)} complete iterations; expected at least {_FEWEST}, to fit and to judge")

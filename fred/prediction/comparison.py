@@ -26,6 +26,7 @@ from fred.prediction.auto import Auto
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle
 from fred.prediction.simple_rules import FixedCount, FixedDeadline
+from fred.traces.doubts import refuse_doubtful
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
@@ -167,9 +168,10 @@ def compare(
 ) -> Comparison:
     """Train every rule on the first `train` iterations and run it in closed loop on the others.
 
-    `more` maps names to rules with options. Raises FredError for unknown rules, for too few iterations, and if a rule
-    cannot work on this trace.
+    `more` maps names to rules with options. Raises FredError for unknown rules, for too few iterations, if a rule cannot
+    work on this trace, and if its times cannot be compute times, such as times that contain waiting.
     """
+    refuse_doubtful(trace)
     if train < 1 or warm_up < 0 or trace.iterations - train <= warm_up:
         raise FredError(
             f"{trace.source} has {trace.iterations} iterations: expected 1 or more to train on ({train}), 0 or more to warm up "
@@ -269,8 +271,10 @@ def rolling(
         warm_up: maximum number of warm-up iterations before each block.
         progress: called with a description of the current step and the share of it that is done.
 
-    Raises FredError for unknown rules and impossible numbers, and if a rule cannot work on this trace.
+    Raises FredError for unknown rules and impossible numbers, if a rule cannot work on this trace, and if its times cannot be
+    compute times, such as times that contain waiting.
     """
+    refuse_doubtful(trace)
     if not 1 <= first < trace.iterations or block < 1 or warm_up < 0:
         raise FredError(
             f"{trace.source} has {trace.iterations} iterations: expected 1 or more to train on at first ({first}) and one more "
