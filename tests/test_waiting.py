@@ -37,9 +37,9 @@ def waiting_for_all(seed: int, rounds: int = ROUNDS, workers: int = WORKERS) -> 
     return own.max(axis=1, keepdims=True) + clocks(seed, own.shape)
 
 
-def meeting(seed: int, every: int) -> Floats:
+def meeting(seed: int, every: int, slowness: Any = 1.0) -> Floats:
     """Times of workers that wait for the slowest after a number of iterations."""
-    own = compute(seed)
+    own = compute(seed) * slowness
     for begin in range(0, len(own), every):
         sums = own[begin : begin + every].sum(axis=0)
         own[begin + every - 1] += sums.max() - sums
@@ -70,6 +70,13 @@ COMPUTE: dict[str, Any] = {
     "regular pauses at other times": lambda seed: (
         compute(seed, rounds=200, workers=8, deviation=0.02) + 2.0 * (np.add.outer(np.arange(200), 2 * np.arange(8)) % 20 == 0)
     ),
+    "pauses by turns in each fourth iteration": lambda seed: (
+        compute(seed, workers=8) + 2.0 * (np.add.outer(np.arange(ROUNDS), 3 * np.arange(8)) % 4 == 0)
+    ),
+    "short pauses of two workers by turns": lambda seed: (
+        compute(seed, workers=2) + 0.1 * (np.add.outer(np.arange(ROUNDS), np.arange(2)) % 2 == 0)
+    ),
+    "pauses of all in each third iteration": lambda seed: compute(seed) + 2.0 * (np.arange(ROUNDS) % 3 == 0)[:, None],
     "shared lengths": lengths,
 }
 WAITING: dict[str, Any] = {
@@ -78,6 +85,7 @@ WAITING: dict[str, Any] = {
     "few iterations": lambda seed: waiting_for_all(seed, rounds=12),
     "every 10 iterations": lambda seed: meeting(seed, 10),
     "every 4 iterations": lambda seed: meeting(seed, 4),
+    "every 2 iterations, one slow": lambda seed: meeting(seed, 2, [1.5, 1.0, 1.0, 1.0]),
     "equal to the last digit": lambda seed: compute(seed, workers=1).repeat(WORKERS, axis=1),
     "clocks that differ by more than the rounds": lambda seed: (
         waiting_for_all(seed) + np.diff(clocks(seed, (ROUNDS + 1, WORKERS), 0.02), axis=0)

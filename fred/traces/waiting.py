@@ -4,7 +4,8 @@
 |-----------------------------------------------------|--------------------------------------------------------------------|
 | iterations vary more than workers within one        | all workers take the time of the slowest; clocks differ by little  |
 | differences do not grow with an iteration's time    | clocks add to a time; lengths of inputs, which all share, scale it |
-| a worker that is late is early in the next one      | the same event ends one time and starts the next                   |
+| a worker that is late is early in the next one      | the same event ends one time and starts the next; not so if late   |
+|                                                     | times come again regularly: pauses by turns                        |
 | sums over H iterations are equal, from one phase on | all workers meet every H iterations                                |
 
 The thresholds were chosen on simulated logs and judged on other kinds and seeds; the page "Read trace files" has the rates.
@@ -27,11 +28,13 @@ _EFFICIENCY = 0.35  # independent observations in a variance from absolute diffe
 _LIKE, _ALIKE = 0.9, 0.97  # correlations of workers from which times may contain waiting, and contain it
 _GROWS, _CONSTANT = 0.25, 0.5  # growth of deviations with a round's time, as a power: surely above, surely below
 _NARROW = 0.08  # deviation of rounds up to which no lengths of inputs are suspected
+_PERIOD = 9  # longest period of pauses of all workers at once that no differences between rounds are made of
+_SURELY = 4.0  # standard errors of a correlation
 _FOLLOWS = -0.25  # correlation of successive deviations from which the same event ends one time and begins the next
 _MEETS, _ONLY_THERE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
 _BY_CHANCE = 1e-4  # probability that independent times meet at any interval and phase
 _COMPENSATED = 0.5  # variance of sums relative to that without the longest times, from which these are waits
-_LONGEST = 64  # longest interval between meetings that is tried
+_LONGEST = 64  # longest interval between meetings, or between pauses, that is tried
 _NEARER = 0.2  # difference within a group, relative to that of other pairs
 
 
@@ -101,23 +104,28 @@ def find_waiting(seconds: Floats) -> Waiting:
     if _in_step(seconds):
         return Waiting("certain", within, between, correlation, in_step=True)
     power, error = _growth(seconds)
-    if correlation >= _LIKE and power - error <= _GROWS:
-        surely = correlation >= _ALIKE and _correlation(within, between * _lower_bound(iterations, workers)) >= _LIKE
-        excluded = not within or between <= _NARROW or power + error <= _CONSTANT
-        return Waiting("certain" if surely and excluded else "possible", within, between, correlation)
+    alike = correlation >= _LIKE and power - error <= _GROWS
+    surely = correlation >= _ALIKE and _correlation(within, between * _lower_bound(iterations, workers)) >= _LIKE
+    if alike and surely and (not within or between <= _NARROW or power + error <= _CONSTANT):
+        return Waiting("certain", within, between, correlation)
     if every := next(_meetings(seconds), 0):
         return Waiting("certain", within, between, correlation, every=every)
+    if alike:
+        return Waiting("possible", within, between, correlation)
     groups = _groups(np.log(seconds))
     return Waiting("groups" if groups else "no", within, between, correlation, groups=groups)
 
 
 def _deviations(logs: Floats) -> tuple[float, float]:
-    """Return robust deviations of workers within a round, levels removed, and of rounds, trends removed."""
+    """Return robust deviations of workers within a round, levels removed, and of rounds, trends and regular pauses removed."""
     centre = np.median(logs, axis=1, keepdims=True)
     deviations = logs - centre
     workers = logs.shape[1]
     within = _NORMAL * float(np.median(np.abs(deviations - np.median(deviations, axis=0)))) * math.sqrt(workers / (workers - 1))
-    steps = _NORMAL * float(np.median(np.abs(np.diff(centre[:, 0], n=2)))) / math.sqrt(6)
+    round_logs = centre[:, 0]
+    periods = range(1, max(1, min(_PERIOD, len(logs) // _FEWEST)) + 1)
+    bends = (round_logs[2 * i :] - 2 * round_logs[i:-i] + round_logs[: -2 * i] for i in periods)
+    steps = min(_NORMAL * float(np.median(np.abs(bend))) / math.sqrt(6) for bend in bends)
     return within, math.sqrt(max(0.0, steps**2 - within**2 / workers))
 
 
@@ -159,7 +167,18 @@ def _in_step(seconds: Floats) -> bool:
         return False
     follows = float((deviations[1:] * deviations[:-1]).sum()) / square
     error = 1 / math.sqrt(deviations.size - len(deviations))
-    return follows + 4 * error < 0 and follows < _FOLLOWS
+    return follows + _SURELY * error < 0 and follows < _FOLLOWS and not _recurs(deviations, -follows / 2)
+
+
+def _recurs(deviations: Floats, least: float) -> bool:
+    """Return True if deviations come again after some iterations, as regular pauses do and errors of clocks do not."""
+    square = float((deviations**2).mean())
+    for lag in range(2, min(_LONGEST, len(deviations) // 2) + 1):
+        products = deviations[lag:] * deviations[:-lag]
+        error = 1 / math.sqrt(products.size - len(products))
+        if float(products.mean()) / square > max(least, _SURELY * error):
+            return True
+    return False
 
 
 def _meetings(seconds: Floats) -> Iterator[int]:
