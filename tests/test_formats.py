@@ -1,8 +1,10 @@
 """Logs of trackers as people export them: who is slow, and by how much, comes out of each; what is no time is refused."""
 
+import base64
 import json
 import re
 import sqlite3
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,6 +236,26 @@ def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
     np.testing.assert_allclose(read(tmp_path / "metrics.csv", only={"key": "cost"}, unit="s").seconds, SECONDS, rtol=1e-12)
 
 
+# By tensorboardX 2.6 (a loss and a step time), and by tensorboard 2.21 as TensorFlow does, each step with another kind of tensor.
+EVENTS = {
+    "rank0": "eNqTYICAxfXeSpx6/LviTx665SjFm1SUmJmn51qWmldiZfTJNvmJBLK64zsh6rR4ubi5WHLyi4tFgVIOU5nfzJWFqkvQv6/MOWcfVJ0QlwAXZ3FJakF"
+    "8SWZuKlBxg13VLuFlUlDFQrNv6HKyHIYoFmBEMbbBPnD2OQ55qMpAbxcJzgaESgyDGexX9DfnoRj8CKacCdW9DHladcdQDLY/AleJYfABOz7dhCkA4vZV9A==",
+    "rank1": "eNrzYICAf5M85nLq9p+KP3nolqMUb1JRYmaenmtZal6JlVGQHpdOSWpecX5RUn5iUYpecWlubmJRpV55UWZJapFeKkhVfFpmTmo8VESBXUIJam6FoO1fTiD"
+    "t8CfkpqOWOJcoF2dxSWpBfElmbqoTBwejFgtQzj5sj9QtFagOJ+0GX6AOB7AOAUYsepSAehjsUyVnWWlA9fwvEPMC6mmA6GHSkuaSRNbDw8FkxAFR+cR+j7FBFwA63kKc",
+}
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "last record cut off"])
+def test_event_files_of_tensorboard_are_read_without_it_whatever_wrote_them(is_cut, tmp_path):
+    for number, (run, packed) in enumerate(EVENTS.items()):
+        data = zlib.decompress(base64.b64decode(packed))
+        (tmp_path / run).mkdir()
+        (tmp_path / run / f"events.out.tfevents.1795892606.host{number}.{number}").write_bytes(data[:-9] if is_cut else data)
+    trace = read(tmp_path, unit="s")
+    assert trace.workers == ("rank0", "rank1")
+    assert trace.seconds.tolist() == [[0.25, 0.75], [0.5, 0.5], [0.375, 0.625]][: 2 if is_cut else 3]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -241,7 +263,8 @@ def test_rows_of_another_metric_are_chosen_by_the_user(tmp_path):
         ("loss", "1700000000000 2.5 0\n1700000000001 2.4 1\n", "MLflow's file of the metric `loss`"),
         ("metrics.csv", "epoch,step,train_loss,val_acc\n0,0,2.5,.1\n0,1,2.4,.2\n", "has no column of times; .* record the own time of each rank"),
         ("h.jsonl", '{"_step": 0, "_runtime": 1.5, "loss": 2}\n{"_step": 1, "_runtime": 2.5, "loss": 1}\n', "which metric has the times"),
-        ("events.out.tfevents.17.host", "", "the package `tensorboard` reads|which tag|cannot read"),
+        ("events.out.tfevents.17.host", "", "is an event file without scalars"),
+        ("events.out.tfevents.17.host", "\x05" + 7 * "\0" + "crc4" + "\x2a\x09abc" + "crc4", "no event file of TensorBoard, or a damaged one"),
         ("w.csv", "a,b\n" + "".join(f"{1.7e9 + 1.7 * i},{0.5 + i % 2}\n" for i in range(20)), "a only grows, like a moment or a counter"),
         ("elapsed_time_ms_forward.csv", "step,elapsed_time_ms_forward\n1,9.5\n2,9.25\n", "is a phase of a step, not a worker's times; record the own time"),
         ("trainer_state.json", json.dumps({"log_history": [{"loss": 1.5, "step": 10}, {"step": 10, "train_runtime": 9.5,

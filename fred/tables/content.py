@@ -156,6 +156,8 @@ def _inside(path: Path, file: Path) -> Path:
 
 
 def _ending(path: Path) -> str:
+    if ".tfevents." in path.name:  # a host and numbers follow
+        return ".tfevents"
     packed = {ending for ending, _ in _PACKED.values()}
     return next((suffix for suffix in reversed(path.suffixes) if suffix.lower() not in packed), "").lower()
 

@@ -1,14 +1,14 @@
 """TensorBoard: scalars exported as CSV (`Wall time,Step,Value`), or the event files themselves.
 
-Each file is of one run, which is a worker. The tag, in the name of an exported file, says what was logged. Event files need the
-package `tensorboard`, which reads them.
+Each file is of one run, which is a worker. The tag, in the name of an exported file, says what was logged. Event files hold
+messages that github.com/tensorflow/tensorboard defines in tensorboard/compat/proto (event, summary, tensor).
 """
 
 import re
-import tempfile
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from fred.base.errors import FredError
 from fred.base.words import listed
@@ -25,6 +25,13 @@ NAME = "TensorBoard"
 _HEADER = ["Wall time", "Step", "Value"]
 _FILE = re.compile(r"(?:run-)?(?P<run>.*?)[-_]tag-(?P<tag>.*)", re.DOTALL)
 _EVENTS = ".tfevents."
+_STEP, _SUMMARY = 2, 5  # fields of an event
+_TAG, _SIMPLE, _TENSOR = 1, 2, 8  # fields of a summary's value
+_KIND, _CONTENT = 1, 4  # fields of a tensor
+_ELEMENTS: dict[int | bytes, tuple[str, int]] = {1: ("<f", 5), 2: ("<d", 6)}  # by kind: form, and another field of numbers
+
+Value = int | bytes
+Fields = dict[int, Value]
 
 
 def sniff(file: Content) -> bool:
@@ -67,6 +74,8 @@ def read(file: Content, says: Says) -> Cells:
 def _events(file: Content, says: Says) -> Cells:
     """Return the step times in an event file."""
     scalars = _scalars(file)
+    if not scalars:
+        raise FredError(f"{file.path} is an event file without scalars; expected one with the time of each step")
     times = [tag for tag in scalars if is_time(tag)] or [tag for tag in scalars if is_rate(tag)]
     tag = says.only.get("tag") or says.columns.get("time") or (times[0] if len(times) == 1 else "")
     if tag not in scalars:
@@ -84,21 +93,70 @@ def _events(file: Content, says: Says) -> Cells:
 
 
 def _scalars(file: Content) -> dict[str, list[tuple[int, float]]]:
-    """Return steps and values by tag."""
+    """Return steps and values by tag; a record that is cut off ends the file, as while a run writes it."""
+    scalars: dict[str, list[tuple[int, float]]] = defaultdict(list)
     try:
-        from tensorboard.backend.event_processing import event_accumulator
-    except ImportError:
-        raise FredError(
-            f"{file.path} is an event file, which the package `tensorboard` reads: `pip install tensorboard`; or "
-            "export the scalar of the step time as CSV, in TensorBoard's page, one file for each run"
-        ) from None
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / file.path.name).write_bytes(file.data)
-        events: Any = event_accumulator.EventAccumulator(folder, {"scalars": 0, "tensors": 0}).Reload()
-        tags = events.Tags()
-        scalars = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags["scalars"]}
-        for tag in tags["tensors"]:
-            values = [(event.step, event.tensor_proto) for event in events.Tensors(tag)]
-            if all(len(proto.float_val) == 1 for _, proto in values):
-                scalars[tag] = [(step, proto.float_val[0]) for step, proto in values]
+        for record in _records(file.data):
+            event = dict(_fields(record))
+            summary = event.get(_SUMMARY, b"")
+            for _, logged in _fields(summary if isinstance(summary, bytes) else b""):
+                value = dict(_fields(logged)) if isinstance(logged, bytes) else {}
+                tag, number, step = value.get(_TAG), _number(value), event.get(_STEP, 0)
+                if isinstance(tag, bytes) and isinstance(step, int) and number is not None:
+                    scalars[tag.decode()].append((step, number))
+    except (IndexError, UnicodeDecodeError, ValueError, struct.error):
+        raise FredError(f"cannot read {file.path}: it is no event file of TensorBoard, or a damaged one") from None
     return scalars
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Yield the records of a TFRecord file: length, its checksum, bytes, their checksum."""
+    begin = 0
+    while begin + 12 <= len(data):
+        end = begin + 12 + int.from_bytes(data[begin : begin + 8], "little")
+        if end + 4 > len(data):
+            return
+        yield data[begin + 12 : end]
+        begin = end + 4
+
+
+def _number(value: Fields) -> float | None:
+    """Return the number of a scalar, single or as a tensor with one element; None for other summaries."""
+    tensor = value.get(_TENSOR)
+    parts = dict(_fields(tensor)) if isinstance(tensor, bytes) else {}
+    form, place = _ELEMENTS.get(parts.get(_KIND, 1), ("<f", 0))
+    for number in (value.get(_SIMPLE), parts.get(_CONTENT), parts.get(place)):
+        if isinstance(number, bytes) and len(number) == struct.calcsize(form):
+            return float(struct.unpack(form, number)[0])
+    return None
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Value]]:
+    """Yield the numbers and values of the fields of a message of protocol buffers."""
+    at = 0
+    while at < len(message):
+        key, at = _integer(message, at)
+        size, wire = 0, key & 7
+        if wire == 0:
+            value, at = _integer(message, at)
+            yield key >> 3, value
+            continue
+        if wire == 2:
+            size, at = _integer(message, at)
+        else:
+            size = {1: 8, 5: 4}.get(wire, len(message))
+        if at + size > len(message):
+            raise ValueError("a field ends after its message")
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def _integer(message: bytes, at: int) -> tuple[int, int]:
+    """Return an integer of seven bits a byte, and the place after it."""
+    value = shift = 0
+    while True:
+        byte, at = message[at], at + 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
