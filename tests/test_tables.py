@@ -9,6 +9,7 @@ import re
 import shlex
 import sqlite3
 import subprocess
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,37 @@ def test_archives_and_folders_hold_files_in_the_order_of_their_names(tmp_path):
         (tmp_path / "more" / name).write_text(CSV)
     names = [str(each.path.relative_to(tmp_path)) for each in contents([tmp_path / "logs.zip", tmp_path / "more"])]
     assert names == ["logs.zip/a/c.csv", "logs.zip/b.csv", "more/1.csv", "more/2.csv"]
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+def test_a_tape_archive_holds_the_files_of_its_folder(mode, tmp_path):
+    (tmp_path / "logs").mkdir()
+    for name in ("rank1.csv", "rank0.csv"):
+        (tmp_path / "logs" / name).write_text(f"{CSV}{name}")
+    (tmp_path / "logs" / "run.yaml").write_text("a: 1")
+    with tarfile.open(tmp_path / "logs.tar", mode) as archive:
+        archive.add(tmp_path / "logs", "logs")
+    members = contents([tmp_path / "logs.tar"])
+    assert [member.text for member in members] == [member.text for member in contents([tmp_path / "logs"])]
+    assert [str(member.path.relative_to(tmp_path)) for member in members] == [
+        "logs.tar/logs/rank0.csv",
+        "logs.tar/logs/rank1.csv",
+    ]
+    data = (tmp_path / "logs.tar").read_bytes()
+    (tmp_path / "cut.tar").write_bytes(data[: min(700, len(data) // 2)])
+    with pytest.raises(FredError, match=r"cannot read .*cut\.tar: "):
+        contents([tmp_path / "cut.tar"])
+
+
+@pytest.mark.parametrize("names", [("0/stdout.log", "0/stderr.log"), ("step-0.out", "step-0.err")], ids=["torchrun", "Slurm"])
+@pytest.mark.parametrize("order", [1, -1], ids=["steps in stdout", "steps in stderr"])
+def test_of_two_streams_that_a_launcher_wrote_the_one_with_the_steps_counts(names, order, tmp_path):
+    texts = ["step: 1, time: 5 ms\nstep: 2, time: 4 ms\n", 40 * "a warning\n"][::order]
+    for name, text in zip(names, texts, strict=True):
+        (tmp_path / "0").mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (member,) = contents([tmp_path])
+    assert member.text.startswith("step: 1") and member.notes[-1] == f"files of {'stderr' if order == 1 else 'stdout'} left out"
 
 
 def test_other_files_and_folders_around_the_logs_count_alike_in_folders_and_archives(tmp_path):

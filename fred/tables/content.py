@@ -5,12 +5,14 @@ import gzip
 import io
 import json
 import lzma
+import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tarfile import TarError, TarFile
 from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
@@ -22,6 +24,8 @@ from fred.base.words import briefly
 
 _MOST = 2**33  # bytes after unpacking; more is a mistake or an attack
 _MOST_RATIO, _SMALL = 300, 2**28  # times as many bytes after unpacking; up to so many bytes any ratio will do
+_TAR = slice(257, 262)  # where a tape archive has its mark
+_OF_STEP = re.compile(rb"step|iter|epoch", re.IGNORECASE)
 _HEAD = 2**15  # bytes that tell what a file is
 _PACKED: dict[bytes, tuple[str, Callable[[IO[bytes]], Any]]] = {  # first bytes -> ending, reader
     b"\x1f\x8b": (".gz", lambda file: gzip.GzipFile(fileobj=file)),
@@ -100,14 +104,15 @@ def contents(paths: Sequence[Path]) -> list[Content]:
     """Return what files hold, and what archives and folders among them hold, in the order of their names.
 
     Args:
-        paths: files, zip archives, or folders, of which the files that are not hidden count.
+        paths: files, zip or tar archives, or folders, of which the files that are not hidden count.
 
     Raises FredError for what cannot be read, and for a folder without files.
     """
     members: list[Content] = []
     for path in paths:
         files, notes = _files(path)
-        inside = [member for file in files for member in _members(file)]
+        inside, more = _of_one_stream([member for file in files for member in _members(file)])
+        notes = (*notes, *more)
         members += [replace(member, notes=(*notes, *member.notes)) for member in inside[:1]] + inside[1:]
     return members
 
@@ -139,6 +144,18 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     raise FredError(f"cannot read {path}: the folder has no files of times; expected one of each worker, or one of all")
 
 
+def _of_one_stream(members: list[Content]) -> tuple[list[Content], tuple[str, ...]]:
+    """Return the stream with the steps if a launcher wrote two files for each process, and a note about the other."""
+    streams: dict[str, list[Content]] = {"stdout": [], "stderr": []}
+    for member in members:
+        streams["stderr" if member.path.stem == "stderr" or member.path.suffix == ".err" else "stdout"].append(member)
+    if not all(streams.values()):
+        return members, ()
+    lines = {name: sum(len(_OF_STEP.findall(member.data)) for member in stream) for name, stream in streams.items()}
+    most = max(lines, key=lambda name: lines[name])
+    return streams.pop(most), (f"files of {next(iter(streams))} left out",)
+
+
 def _of_times(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
     """Return the files of a folder or archive with the most frequent ending, and a note about the others."""
     seen = [file for file in files if not any(part.startswith((".", "__MACOSX")) for part in _inside(path, file).parts)]
@@ -158,6 +175,8 @@ def _inside(path: Path, file: Path) -> Path:
 def _ending(path: Path) -> str:
     if ".tfevents." in path.name:  # a host and numbers follow
         return ".tfevents"
+    if path.suffix == ".err":  # next to `.out`
+        return ".out"
     packed = {ending for ending, _ in _PACKED.values()}
     return next((suffix for suffix in reversed(path.suffixes) if suffix.lower() not in packed), "").lower()
 
@@ -165,22 +184,39 @@ def _ending(path: Path) -> str:
 def _members(path: Path) -> Iterator[Content]:
     with inputs.opened(path) as file:
         data = file.read()
-    if not data.startswith(b"PK\x03\x04"):
-        yield _decoded(path, _unpacked(path, data))
-        return
     try:
-        with ZipFile(io.BytesIO(data)) as archive:
-            members = {Path(member.filename): member for member in archive.infolist() if not member.is_dir()}
-            if Path("xl/workbook.xml") in members:
-                raise _for_pandas(path, "xlsx")
-            names, notes = _of_times(path, sorted(members))
-            for place, name in enumerate(names):
-                with archive.open(members[name]) as member:
-                    data = _unpacked(path / name, _limited(path, member, members[name].compress_size))
-                entry = _decoded(path / name, data)
-                yield replace(entry, notes=(*notes, *entry.notes)) if place == 0 else entry
-    except (BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+        if data.startswith(b"PK\x03\x04"):
+            with ZipFile(io.BytesIO(data)) as archive:
+                zipped = {Path(member.filename): member for member in archive.infolist() if not member.is_dir()}
+                if Path("xl/workbook.xml") in zipped:
+                    raise _for_pandas(path, "xlsx")
+                yield from _of_archive(
+                    path, {name: (archive.open, member.compress_size, member) for name, member in zipped.items()}
+                )
+        elif (data := _unpacked(path, data))[_TAR] == b"ustar":
+            with TarFile(fileobj=io.BytesIO(data)) as tape:
+                stored = {Path(member.name): member for member in tape if member.isfile()}
+                yield from _of_archive(path, {name: (tape.extractfile, member.size, member) for name, member in stored.items()})
+        else:
+            yield _decoded(path, data)
+    except (BadZipFile, TarError, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         raise FredError(f"cannot read {path}: it is a damaged or locked archive ({type(error).__name__})") from None
+
+
+def _of_archive(path: Path, members: Mapping[Path, tuple[Callable[[Any], Any], int, Any]]) -> Iterator[Content]:
+    """Yield the members of an archive.
+
+    Args:
+        path: the archive.
+        members: a function that opens the member, its packed bytes, and what that function takes, by name.
+    """
+    names, notes = _of_times(path, sorted(members))
+    for place, name in enumerate(names):
+        opened, size, member = members[name]
+        with opened(member) as file:
+            data = _unpacked(path / name, _limited(path, file, size))
+        entry = _decoded(path / name, data)
+        yield replace(entry, notes=(*notes, *entry.notes)) if place == 0 else entry
 
 
 def _unpacked(path: Path, data: bytes) -> bytes:

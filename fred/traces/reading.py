@@ -81,7 +81,7 @@ class Reading(Component):
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # shared by several runs
         alone = ("only one worker: name the files of all workers to see which is slow",) if table.seconds.shape[1] == 1 else ()
-        notes = (*cells.notes, *alone)
+        notes = tuple(dict.fromkeys((*cells.notes, *(note for file in files for note in file.notes), *alone)))
         steps = tuple(cells.iteration.names[row] for row in table.rows)
         return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes, steps)
 

@@ -250,9 +250,8 @@ def _check_told_apart(file: Content, rows: Sequence[Line], steps: Sequence[str])
     if again * 2 > len(keys):
         raise FredError(
             f"{file.path}: most steps stand there {max(keys.values())} times, and no line says from which rank. Write a file "
-            "for each rank (`torchrun --redirects 3 --log-dir logs`, `mpirun --output-filename logs`, "
-            "`srun --output step-%t.log`), or the rank before each line (`torchrun --tee 3`, `mpirun --tag-output`, "
-            "`srun --label`)"
+            "for each rank (`torchrun --redirects 3 --log-dir logs`, `srun --output step-%t.log`), or the rank before each "
+            "line (`torchrun --tee 3`, `mpirun --tag-output`, `srun --label`)"
         )
 
 
