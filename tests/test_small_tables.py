@@ -260,6 +260,29 @@ class TestFailures:
         ]
         assert failures_in(tmp_path / "o.json", json.dumps(operations)) == ((0, 900, 1200), (1, 2000, 9e9))
 
+    def test_azure(self, tmp_path):
+        def answer(number: int, kind: str, machine: str, time: str, length: int) -> str:
+            event = {
+                "EventId": f"C1BF-{number}",
+                "EventStatus": "Scheduled",
+                "EventType": kind,
+                "ResourceType": "VirtualMachine",
+            }
+            more = {"Resources": [machine], "NotBefore": time, "EventSource": "Platform", "DurationInSeconds": length}
+            return json.dumps({"DocumentIncarnation": number, "Events": [event | more]}, indent=number)
+
+        first = answer(1, "Preempt", "vm-spot", "Tue, 09 Aug 2022 17:07:32 GMT", -1)
+        answers = [
+            first,
+            answer(2, "Freeze", "vm-2", "2022-08-09T17:08:00Z", 5),
+            answer(3, "Reboot", "vm-2", "2022-08-09T17:17:32Z", 60),
+        ]
+        times = ((0, 0, 9e9), (1, 600, 660))
+        assert failures_in(tmp_path / "events.json", "\n".join([answers[0], *answers])) == times
+        assert failures_in(tmp_path / "list.json", f"[{', '.join(answers)}]") == times
+        dated = "".join(f"2022-08-09 17:00:0{i} {' '.join(answer.split())}\n" for i, answer in enumerate(answers))
+        assert failures_in(tmp_path / "poll.log", dated) == times
+
 
 @pytest.mark.filterwarnings("ignore")
 class TestSessions:

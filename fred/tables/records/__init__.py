@@ -9,6 +9,7 @@ from fred.tables.content import Content
 from fred.tables.records import (
     availability,
     aws_prices,
+    azure_events,
     client_behaviour,
     failure_archive,
     fedscale,
@@ -23,7 +24,7 @@ from fred.tables.records import (
 from fred.tables.records.record import Record
 
 FORMATS: tuple[ModuleType, ...] = (
-    *(sacct, slurm_events, lanl, failure_archive, preemptions),
+    *(sacct, slurm_events, lanl, failure_archive, preemptions, azure_events),
     *(aws_prices, spot_prices, availability, on_off, client_behaviour, fedscale, transitions),
 )
 
