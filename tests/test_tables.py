@@ -169,6 +169,21 @@ def test_of_two_streams_that_a_launcher_wrote_the_one_with_the_steps_counts(name
     assert member.text.startswith("step: 1") and member.notes[-1] == f"files of {'stderr' if order == 1 else 'stdout'} left out"
 
 
+def test_reports_of_rays_trials_count_whatever_files_of_its_state_lie_above_and_next_to_them(tmp_path):
+    for trial in ("train_0", "train_1"):
+        (tmp_path / "exp" / trial).mkdir(parents=True)
+        for name in ("params.json", "params.pkl", "result.json", "progress.csv"):
+            (tmp_path / "exp" / trial / name).write_text(f"{trial},{name}")
+    for state in ("experiment_state-1.json", "basic-variant-state-1.json", "tuner.pkl"):
+        (tmp_path / "exp" / state).write_text("{}")
+    with tarfile.open(tmp_path / "exp.tar", "w") as archive:
+        archive.add(tmp_path / "exp", "exp")
+    reports = ["train_0,progress.csv", "train_1,progress.csv"]
+    for path in (tmp_path, tmp_path / "exp", tmp_path / "exp.tar"):
+        assert [member.text for member in contents([path])] == reports
+    assert [member.text for member in contents([tmp_path / "exp" / "train_1"])] == reports[1:]
+
+
 def test_other_files_and_folders_around_the_logs_count_alike_in_folders_and_archives(tmp_path):
     folder = tmp_path / "runs"
     for name in ("rank0/metrics.csv", "rank1/metrics.csv", "rank0/hparams.yaml", ".git/a.csv"):

@@ -25,6 +25,7 @@ from fred.base.words import briefly
 _MOST = 2**33  # bytes after unpacking; more is a mistake or an attack
 _MOST_RATIO, _SMALL = 300, 2**28  # times as many bytes after unpacking; up to so many bytes any ratio will do
 _TAR = slice(257, 262)  # where a tape archive has its mark
+_TRIAL, _REPORTS = "params.json", ("progress.csv", "result.json")  # in the folder of a trial of Ray
 _OF_STEP = re.compile(rb"step|iter|epoch", re.IGNORECASE)
 _HEAD = 2**15  # bytes that tell what a file is
 _PACKED: dict[bytes, tuple[str, Callable[[IO[bytes]], Any]]] = {  # first bytes -> ending, reader
@@ -135,7 +136,12 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     try:
         if not path.is_dir():
             return [path], ()
-        for entries in (path.iterdir(), path.rglob("*")):  # the files of its folders only if it has none itself
+        near = [file for depth in ("", "*/", "*/*/") for mark in path.glob(depth + _TRIAL) for file in mark.parent.iterdir()]
+        for entries in (
+            _of_trials(near),
+            path.iterdir(),
+            path.rglob("*"),
+        ):  # the files of its folders only if it has none itself
             files, notes = _of_times(path, sorted(entry for entry in entries if entry.is_file()))
             if files:
                 return files, notes
@@ -158,6 +164,8 @@ def _of_one_stream(members: list[Content]) -> tuple[list[Content], tuple[str, ..
 
 def _of_times(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
     """Return the files of a folder or archive with the most frequent ending, and a note about the others."""
+    if reports := _of_trials(files):
+        return reports, ()
     seen = [file for file in files if not any(part.startswith((".", "__MACOSX")) for part in _inside(path, file).parts)]
     endings = Counter(_ending(file) for file in seen if _ending(file) not in _SPARE or len(seen) == 1)
     if not endings:
@@ -166,6 +174,13 @@ def _of_times(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str,
     rest = [file.name for file in seen if _ending(file) != most]
     notes = (f"files of {path} with other endings than {most or 'none'} left out: {briefly(rest)}",) if rest else ()
     return [file for file in seen if _ending(file) == most], notes
+
+
+def _of_trials(files: Sequence[Path]) -> list[Path]:
+    """Return the reports of Ray's trials, which lie next to files of their state."""
+    trials = {file.parent for file in files if file.name == _TRIAL}
+    reports = ([file for file in files if file.name == name and file.parent in trials] for name in _REPORTS)
+    return next((some for some in reports if some), [])
 
 
 def _inside(path: Path, file: Path) -> Path:

@@ -55,6 +55,7 @@ _TOOLS = {  # text of a tool's lines -> what they are
     r"\{'(?:loss|eval_loss|train_runtime)'": "lines of the Hugging Face Trainer, which give losses and no step times",
     r"\[titan\]|torchtitan": "a log of torchtitan",
     r"completed step: \d": "a log of MaxText",
+    r"tokens_per_second_per_gpu:": "a log of torchtune",
     r"\[(?:logging|timer)\.py:\d+:": "a log of DeepSpeed, which its rank 0 writes for all",
     r"\bbusbw\b|# OSU MPI|nccom": "a measurement of a network, which `fred fit-network` reads",
     r"\bNCCL (?:INFO|WARN)\b": "a log of NCCL, which has no step times; `fred fit-network` reads those of nccl-tests",
