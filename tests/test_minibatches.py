@@ -160,10 +160,10 @@ def test_every_minibatch_is_what_a_second_program_draws_in_any_order(sampling, s
     options: dict[str, Any] = {"batch_size": batch, "examples": examples, "workers": workers, "parts": division}
     for indices, (worker, step, ordinal) in zip(together.tolist(), keys, strict=True):
         assert indices == plain_indices(sampling, seed, worker, step, ordinal, batch, workers, parts[worker], divided)
-        assert indices == batches.one(worker, step, ordinal).tolist()
+        assert indices == batches.minibatch(worker, step, ordinal).tolist()
         assert indices == batch_indices(seed, worker, step, sampling=sampling, ordinal=ordinal, **options).tolist()
         later = batch_indices(seed, worker, step + 9, sampling=sampling, ordinal=ordinal, **options)
-        assert batches.one(worker, step + 9, ordinal).tolist() == later.tolist(), "drawn ahead"
+        assert batches.minibatch(worker, step + 9, ordinal).tolist() == later.tolist(), "drawn ahead"
         key = [plain_word(seed, "training", worker, 2 * step + number) for number in (0, 1)]
         assert fred.key_words(seed, worker, step).tolist() == key
     nobody = np.zeros(0, np.int64)

@@ -94,7 +94,7 @@ class TestExpensiveRounds:
         assert run.task
         problem = Problem(run.task, run, seed=1)
         gradient = jax.jit(problem.loss.gradient)
-        grads = [gradient(problem.params, problem.examples, problem.batches.one(worker, 0, 0)) for worker in range(4)]
+        grads = [gradient(problem.params, problem.examples, problem.batches.minibatch(worker, 0, 0)) for worker in range(4)]
         expected = jax.tree.map(
             lambda params, *parts: params - np.float32(0.1) * (sum(parts[1:], parts[0]) * np.float32(0.25)),
             *(problem.params, *grads),

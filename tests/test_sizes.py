@@ -176,7 +176,7 @@ def test_of_the_algorithms_only_three_send_more_than_a_model():
         assert run.task is not None
         sizes = Problem(run.task, run, 0).sizes
         model = {"sgp": MODEL + 4, "des-loc": 3 * MODEL, "scaffold": 2 * MODEL}.get(name, MODEL)
-        assert (sizes.model.whole, sizes.message.whole) == (model, 2 * MODEL if name == "scaffold" else MODEL), name
+        assert (sizes.model.total, sizes.message.total) == (model, 2 * MODEL if name == "scaffold" else MODEL), name
 
 
 class Saying(Protocol):
@@ -290,11 +290,11 @@ def test_bytes_are_the_number_of_messages_times_the_size_of_each(protocol, clust
     protocol = fitting(protocol, cluster)
     layout = protocol.layout(cluster)
     shares = (1 / layout.blocks,) * layout.blocks
-    sizes = Sizes(shares, Size.cut(model, shares), Size.cut(message, shares))
+    sizes = Sizes(shares, Size.from_shares(model, shares), Size.from_shares(message, shares))
     schedule = record(protocol, cluster, gradients=40, seed=seed, sizes=sizes)
     assert (schedule["bytes"] >= 0).all()
     if isinstance(protocol, (Allreduce, ChocoGossip, Cutoff, DropCompute, Eager, OuterSteps, OverlappedSteps, Streaming)):
-        twice = record(protocol, cluster, gradients=40, seed=seed, sizes=Sizes.alike(message, shares))
+        twice = record(protocol, cluster, gradients=40, seed=seed, sizes=Sizes.uniform(message, shares))
         assert schedule.digest() == twice.digest(), "how large models are is no matter"
         return
     for verbs, size in (((Verb.PULL,), model), ((Verb.PUSH, Verb.ADD, Verb.DROP), message)):

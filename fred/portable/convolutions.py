@@ -20,14 +20,14 @@ from fred.portable.sums import places_of, strided
 
 
 def _convolution(
-    lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **how: Any
+    lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **options: Any
 ) -> jax.Array:
     """Compute `lax.conv_general_dilated`, with axes moved to the order batch, space..., features, and back."""
     batch, feature, *space = dimension_numbers.lhs_spec
-    out, into, *window = dimension_numbers.rhs_spec
+    outputs, inputs, *window = dimension_numbers.rhs_spec
     kind = preferred_element_type or jnp.result_type(lhs, rhs)
     lhs, rhs = widened(lhs, kind), widened(rhs, kind)
-    result = _channels_last(lhs.transpose(batch, *space, feature), rhs.transpose(*window, into, out), **how)
+    result = _channels_last(lhs.transpose(batch, *space, feature), rhs.transpose(*window, inputs, outputs), **options)
     axes = np.argsort([dimension_numbers.out_spec[0], *dimension_numbers.out_spec[2:], dimension_numbers.out_spec[1]])
     return result.transpose(axes).astype(kind)
 
@@ -47,16 +47,16 @@ def _channels_last(
     """Convolve an image [batch, space..., features] with a kernel [window..., features / groups, outputs]."""
     margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, lhs_dilation, strict=True)]
     image = lax.pad(image, jnp.zeros((), image.dtype), [(0, 0, 0), *margins, (0, 0, 0)])
-    window, (into, outputs) = kernel.shape[:-2], kernel.shape[-2:]
+    window, (inputs, outputs) = kernel.shape[:-2], kernel.shape[-2:]
     places = places_of(image.shape[1:-1], window, window_strides, rhs_dilation)
     count = len(image) // batch_group_count
     if not math.prod((*image.shape, *kernel.shape, *places)):
         return jnp.zeros((count, *places, outputs), image.dtype)
     patches = _patches(image, places, window, window_strides, rhs_dilation)  # [batch, places, window, features]
     groups = feature_group_count * batch_group_count
-    patches = patches.reshape(batch_group_count, count, *patches.shape[1:3], feature_group_count, into)
-    patches = patches.transpose(0, 4, 1, 2, 3, 5).reshape(groups, count * math.prod(places), math.prod(window) * into)
-    kernel = kernel.reshape(math.prod(window) * into, groups, outputs // groups).swapaxes(0, 1)
+    patches = patches.reshape(batch_group_count, count, *patches.shape[1:3], feature_group_count, inputs)
+    patches = patches.transpose(0, 4, 1, 2, 3, 5).reshape(groups, count * math.prod(places), math.prod(window) * inputs)
+    kernel = kernel.reshape(math.prod(window) * inputs, groups, outputs // groups).swapaxes(0, 1)
     result = (patches @ kernel).reshape(groups, count, *places, outputs // groups)
     return jnp.moveaxis(result, 0, -2).reshape(count, *places, outputs)
 
@@ -66,13 +66,13 @@ def _patches(
 ) -> jax.Array:
     """Return the inputs of every output place: [batch, places, window, features], sliced by the fewer of places and window."""
     by_place = math.prod(places) < math.prod(window)
-    (along, step), (each, spacing) = ((places, strides), (window, dilations))[:: 1 if by_place else -1]
+    (outer, outer_step), (inner, inner_step) = ((places, strides), (window, dilations))[:: 1 if by_place else -1]
     count, features = image.shape[0], image.shape[-1]
     slices = []
-    for position in itertools.product(*map(range, along)):
-        start = [i * width for i, width in zip(position, step, strict=True)]
-        part = strided(image, [0, *start, 0], [count, *each, features], [1, *spacing, 1])
-        slices.append(part.reshape(count, math.prod(each), features))
+    for position in itertools.product(*map(range, outer)):
+        start = [i * width for i, width in zip(position, outer_step, strict=True)]
+        part = strided(image, [0, *start, 0], [count, *inner, features], [1, *inner_step, 1])
+        slices.append(part.reshape(count, math.prod(inner), features))
     return jnp.stack(slices, axis=1 if by_place else 2)
 
 

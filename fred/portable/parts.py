@@ -27,9 +27,9 @@ def agreeable(m: int, k: int, n: int, transposed: bool) -> tuple[int, int]:
 def parts(m: int, k: int, n: int, transposed: bool) -> list[tuple[slice, list[slice]]]:
     """Return strips of columns of [m, k] x [k, n], and the partial sums of each; empty if everything is in one row."""
     if _copied(m, n, transposed):
-        strips = [(slice(0, n), list(_cut(k, _CACHE // _strip(n))))]
+        strips = [(slice(0, n), list(_slices(k, _CACHE // _strip(n))))]
     else:
-        strips = [(strip, list(_cut(k, _CACHE // (strip.stop - strip.start)))) for strip in _cut(n, _width(m, k, n))]
+        strips = [(strip, list(_slices(k, _CACHE // (strip.stop - strip.start)))) for strip in _slices(n, _width(m, k, n))]
     return strips if any(len(sums) > 1 for _, sums in strips) else []
 
 
@@ -57,5 +57,5 @@ def _width(m: int, k: int, n: int) -> int:
     return min(columns, n)
 
 
-def _cut(length: int, step: int) -> Iterator[slice]:
+def _slices(length: int, step: int) -> Iterator[slice]:
     return (slice(start, min(start + step, length)) for start in range(0, length, step))

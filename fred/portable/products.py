@@ -26,10 +26,10 @@ _SMALLEST = 8  # XLA does not use YNNPACK if all sides are below this
 
 def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **_: Any) -> jax.Array:
     """Compute `lax.dot_general` as products of matrices [batch, rows, sums] and [batch, sums, columns]."""
-    (over, right_over), (batch, right_batch) = dimension_numbers
+    (contracted, right_contracted), (batch, right_batch) = dimension_numbers
     kind = preferred_element_type or jnp.result_type(lhs, rhs)
     lhs, rhs = widened(lhs, kind), widened(rhs, kind)
-    left, right = _Operand(lhs, batch, over), _Operand(rhs, right_batch, right_over)
+    left, right = _Operand(lhs, batch, contracted), _Operand(rhs, right_batch, right_contracted)
     if left.lies_in_columns and right.lies_in_columns:  # gradient of a weight; JAX's next transposition cancels this one
         result = _product(right.in_rows(), left.in_columns(), transposed=False).swapaxes(-1, -2)
     elif right.lies_in_rows:
@@ -49,12 +49,12 @@ def widened(array: jax.Array, kind: Any) -> jax.Array:
 class _Operand:
     """An operand of a product, with batch axes, free axes, and axes that are summed over."""
 
-    def __init__(self, array: jax.Array, batch: Sequence[int], over: Sequence[int]):
-        self.array, self.batch, self.over = array, tuple(batch), tuple(over)
-        self.free = tuple(axis for axis in range(array.ndim) if axis not in (*batch, *over))
+    def __init__(self, array: jax.Array, batch: Sequence[int], contracted: Sequence[int]):
+        self.array, self.batch, self.contracted = array, tuple(batch), tuple(contracted)
+        self.free = tuple(axis for axis in range(array.ndim) if axis not in (*batch, *contracted))
         axes = tuple(range(array.ndim))
-        self.lies_in_rows = (*self.batch, *self.free, *self.over) == axes
-        self.lies_in_columns = (*self.batch, *self.over, *self.free) == axes and not self.lies_in_rows
+        self.lies_in_rows = (*self.batch, *self.free, *self.contracted) == axes
+        self.lies_in_columns = (*self.batch, *self.contracted, *self.free) == axes and not self.lies_in_rows
 
     def sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
         """Return the lengths of these axes."""
@@ -62,11 +62,11 @@ class _Operand:
 
     def in_rows(self) -> jax.Array:
         """Return the operand as [(batch,) free, sums]."""
-        return self._matrix(self.free, self.over)
+        return self._matrix(self.free, self.contracted)
 
     def in_columns(self) -> jax.Array:
         """Return the operand as a matrix [(batch,) summed, free], with a batch axis if there is one."""
-        return self._matrix(self.over, self.free)
+        return self._matrix(self.contracted, self.free)
 
     def _matrix(self, first: tuple[int, ...], last: tuple[int, ...]) -> jax.Array:
         batch = (math.prod(self.sizes(self.batch)),) if self.batch else ()

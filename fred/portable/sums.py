@@ -20,30 +20,30 @@ Operation = Callable[[Any, Any], Any]
 
 
 def _sum(operand: jax.Array, *, axes: Sequence[int], **_: Any) -> jax.Array:
-    return _reduced(operand, axes, operator.add, 0)
+    return _reduce(operand, axes, operator.add, 0)
 
 
 def _product(operand: jax.Array, *, axes: Sequence[int]) -> jax.Array:
-    return _reduced(operand, axes, operator.mul, 1)
+    return _reduce(operand, axes, operator.mul, 1)
 
 
-def _reduced(operand: jax.Array, axes: Sequence[int], operation: Operation, neutral: int) -> jax.Array:
+def _reduce(operand: jax.Array, axes: Sequence[int], operation: Operation, neutral: int) -> jax.Array:
     """Reduce one axis after the other."""
     if not jnp.issubdtype(operand.dtype, jnp.inexact):  # exact in any order
-        return lax.reduce(operand, operand.dtype.type(neutral), lambda one, other: operation(one, other), tuple(axes))
+        return lax.reduce(operand, operand.dtype.type(neutral), lambda left, right: operation(left, right), tuple(axes))
     for axis in sorted(axes):
-        operand = _along(operand, axis, operation, neutral)
+        operand = _reduce_axis(operand, axis, operation, neutral)
     return operand.reshape([size for axis, size in enumerate(operand.shape) if axis not in axes])
 
 
-def _along(operand: jax.Array, axis: int, operation: Operation, neutral: int) -> jax.Array:
+def _reduce_axis(operand: jax.Array, axis: int, operation: Operation, neutral: int) -> jax.Array:
     """Reduce an axis to length 1: cut it into parts, add these to each other, and repeat."""
     if not operand.shape[axis]:
-        return jnp.full([1 if each == axis else size for each, size in enumerate(operand.shape)], neutral, operand.dtype)
+        return jnp.full([1 if i == axis else size for i, size in enumerate(operand.shape)], neutral, operand.dtype)
     while (length := operand.shape[axis]) > 1:
         size = -(-length // _FAN_IN)
         parts = [lax.slice_in_dim(operand, start, min(start + size, length), axis=axis) for start in range(0, length, size)]
-        missing = [(0, size - parts[-1].shape[axis] if each == axis else 0, 0) for each in range(operand.ndim)]
+        missing = [(0, size - parts[-1].shape[axis] if i == axis else 0, 0) for i in range(operand.ndim)]
         parts[-1] = lax.pad(parts[-1], operand.dtype.type(neutral), missing)
         operand = _together(parts, operation)
     return operand
@@ -74,7 +74,7 @@ def _window_sum(
 def places_of(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
     """Return the number of places of a sliding window along each axis."""
     sizes = zip(shape, window, strides, dilations, strict=True)
-    return tuple(max(0, (length - (own - 1) * dilation - 1) // stride + 1) for length, own, stride, dilation in sizes)
+    return tuple(max(0, (length - (extent - 1) * dilation - 1) // stride + 1) for length, extent, stride, dilation in sizes)
 
 
 def strided(array: jax.Array, start: Sequence[int], count: Sequence[int], step: Sequence[int]) -> jax.Array:

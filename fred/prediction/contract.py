@@ -20,7 +20,7 @@ from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Component
-from fred.schedule.layout import is_whole
+from fred.schedule.layout import is_whole_number
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns
 Progress = Callable[[float], None]
@@ -225,7 +225,7 @@ class Round(NamedTuple):
 def _count_taken(times: Times, choice: Choice) -> int:
     """Return the number of gradients that a round takes."""
     if isinstance(choice, Deadline):
-        if not is_whole(choice.ns) or choice.ns < 0:
+        if not is_whole_number(choice.ns) or choice.ns < 0:
             raise FredError(
                 f"the cutoff rule announces a deadline {choice.ns!r} ns after the round's start; expected 0 or more"
             )
@@ -236,7 +236,7 @@ def _count_taken(times: Times, choice: Choice) -> int:
 
 def _check_workers(workers: int, most: int) -> int:
     """Return `workers` if a round can wait for that many. Raises FredError otherwise."""
-    if not is_whole(workers) or not 1 <= workers <= most:
+    if not is_whole_number(workers) or not 1 <= workers <= most:
         raise FredError(f"the cutoff rule wants to wait for {workers!r} workers; expected 1 to {most}, as many as there are")
     return workers
 

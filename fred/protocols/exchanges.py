@@ -94,7 +94,7 @@ class _Messages:
         self._sim, self._rounds = sim, 1 if exchanges == "global" else exchanges
         sim.cluster.check_alike("`exchanges` need links alike")
         network, node_of = sim.network or Network(), sim.node_of.tolist()
-        size = sim.sizes.model.whole / self._rounds
+        size = sim.sizes.model.total / self._rounds
         self._kinds = [_Kind.of(network, size), _Kind.of(network.within or network, size)]  # between nodes, inside one
         self._sent = [  # sender, receiver, kind: in this order
             (worker, other, int(network.within is not None and node_of[worker] == node_of[other]))

@@ -154,7 +154,7 @@ class Blocks:
     def sizes(self, sent: Any, count: Callable[[Any], int]) -> Size:
         """Return the bytes of a message, which has the parameters' structure if it is split; `count` counts a part's bytes."""
         if not self.layers:
-            return Size.cut(count(sent), self.shares)
+            return Size.from_shares(count(sent), self.shares)
         leaves = jax.tree.leaves(sent)
         blocks = [count({self.paths[array]: leaves[array] for array in own}) for own in self.layers]
         return Size(count(sent), tuple(blocks))

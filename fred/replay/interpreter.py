@@ -146,7 +146,7 @@ class Interpreter:
         count = self._arithmetic.blocks.count
         present = [state.params for state in self.memory.states[row.replica * count : (row.replica + 1) * count]]
         ordinal = self.memory.ordinals.get(_key(row), self.memory.used)
-        return self._model(row.mailbox), present, self._batches.one(row.worker, row.step, ordinal)
+        return self._model(row.mailbox), present, self._batches.minibatch(row.worker, row.step, ordinal)
 
     def states(self, replicas: Sequence[int]) -> list[State]:
         """Return the states of these replicas: for each block, stacked over the replicas."""
@@ -189,7 +189,7 @@ class Interpreter:
         if row.step == NONE:
             message = self._sent(row.worker, "pseudo_gradient", self._model(row.source), model)
         else:
-            indices = self._batches.one(row.worker, row.step, ordinal)
+            indices = self._batches.minibatch(row.worker, row.step, ordinal)
             message = self._sent(row.worker, "message", model, self._examples, indices)
         if key in self.memory.ordinals:  # the message is still held, and may be used again
             messages[key] = message

@@ -68,8 +68,8 @@ class Layout(NamedTuple):
         >>> Layout.clients().local(3)
         True
         """
-        own = self.replicas - len(self.on_servers)
-        return self.replicas > 1 and (own >= workers or 0 < own < self.replicas)
+        on_workers = self.replicas - len(self.on_servers)
+        return self.replicas > 1 and (on_workers >= workers or 0 < on_workers < self.replicas)
 
     def models_only(self, workers: int) -> bool:
         """Return True if each of the `workers` has its own model and there is no other replica: only models are sent.
@@ -83,20 +83,20 @@ class Layout(NamedTuple):
 class Size(NamedTuple):
     """Bytes of a message: in total, and for each block."""
 
-    whole: int
+    total: int
     blocks: tuple[int, ...]
 
     @classmethod
-    def cut(cls, whole: int, shares: Sequence[float]) -> "Size":
-        """Return the sizes of a message of `whole` bytes and of its blocks, which have these `shares` of it, rounded up.
+    def from_shares(cls, total: int, shares: Sequence[float]) -> "Size":
+        """Return the sizes of a message of `total` bytes and of its blocks, which have these `shares` of it, rounded up.
 
         The shares sum to 1; a part of a byte counts as one:
-            >>> Size.cut(1000, (0.5, 0.25, 0.25)), Size.cut(10, (1 / 3,) * 3).blocks
-            (Size(whole=1000, blocks=(500, 250, 250)), (4, 4, 4))
-            >>> Size.cut(10, (0.7, 0.1, 0.2)).blocks, 10 * 0.7 > 7 or 100 * 0.07 > 7, Size.cut(100, (0.07, 0.93)).blocks
+            >>> Size.from_shares(1000, (0.5, 0.25, 0.25)), Size.from_shares(10, (1 / 3,) * 3).blocks
+            (Size(total=1000, blocks=(500, 250, 250)), (4, 4, 4))
+            >>> Size.from_shares(10, (0.7, 0.1, 0.2)).blocks, 10 * 0.7 > 7 or 100 * 0.07 > 7, Size.from_shares(100, (0.07, 0.93)).blocks
             ((7, 1, 2), True, (7, 93))
         """
-        return cls(whole, tuple(math.ceil(whole * share - 1e-6) for share in shares))  # 3,000 x 1/3 may exceed 1,000
+        return cls(total, tuple(math.ceil(total * share - 1e-6) for share in shares))  # 3,000 x 1/3 may exceed 1,000
 
 
 class Sizes(NamedTuple):
@@ -113,7 +113,7 @@ class Sizes(NamedTuple):
     def average(self, number: int) -> int | None:
         """Return the bytes of the average of models with this `number`, from 0; None for the usual size.
 
-        >>> Sizes.alike(100, (1.0,))._replace(averages=(100, 100, 300)).average(5)
+        >>> Sizes.uniform(100, (1.0,))._replace(averages=(100, 100, 300)).average(5)
         300
         """
         return self.averages[number % len(self.averages)] if self.averages else None
@@ -123,48 +123,48 @@ class Sizes(NamedTuple):
 
         A codec that halves messages halves them at any size. Without a task, every message is as large as the parameters:
             >>> half = Sizes((1.0,), Size(400, (400,)), Size(200, (200,)), params=400)
-            >>> half.scaled(1_000_000).message.whole, Sizes.alike(0, (1.0,)).scaled(1_000_000).message.whole
+            >>> half.scaled(1_000_000).message.total, Sizes.uniform(0, (1.0,)).scaled(1_000_000).message.total
             (500000, 1000000)
         """
         if not self.params:
-            return Sizes.alike(params, self.shares)._replace(examples=self.examples)
+            return Sizes.uniform(params, self.shares)._replace(examples=self.examples)
 
         def scaled(size: int) -> int:
             return -(-size * params // self.params)
 
         def resized(size: Size) -> Size:
-            if size.whole == self.params:
-                return Size.cut(params, self.shares)
-            return Size(scaled(size.whole), tuple(map(scaled, size.blocks)))
+            if size.total == self.params:
+                return Size.from_shares(params, self.shares)
+            return Size(scaled(size.total), tuple(map(scaled, size.blocks)))
 
         averages = tuple(map(scaled, self.averages))
         return self._replace(model=resized(self.model), message=resized(self.message), averages=averages, params=params)
 
     @classmethod
-    def alike(cls, size: int, shares: Sequence[float]) -> "Sizes":
+    def uniform(cls, size: int, shares: Sequence[float]) -> "Sizes":
         """Return sizes in which models and messages have the same `size`, in bytes; `shares` are those of the blocks."""
-        usual = Size.cut(size, shares)
+        usual = Size.from_shares(size, shares)
         return cls(tuple(shares), usual, usual)
 
 
-def size_in_bytes(said: Any, who: str) -> int:
-    """Return the size that `who` states (`said`), in bytes. Raises FredError if it is not a valid size.
+def size_in_bytes(value: Any, source: str) -> int:
+    """Return `value`, in bytes, which `source` gives as a size. Raises FredError if it is not a valid size.
 
     Example:
         >>> size_in_bytes(1.5, "`send`")
         Traceback (most recent call last):
         fred.FredError: `send` says that something has 1.5 bytes, of type float; expected a whole number, 0 to 2**48
     """
-    if not is_whole(said) or not 0 <= said <= MOST_BYTES:
-        kind = "" if type(said) is int else f", of type {type(said).__name__}"
-        raise FredError(f"{who} says that something has {said!r} bytes{kind}; expected a whole number, 0 to 2**48")
-    return int(said)
+    if not is_whole_number(value) or not 0 <= value <= MOST_BYTES:
+        kind = "" if type(value) is int else f", of type {type(value).__name__}"
+        raise FredError(f"{source} says that something has {value!r} bytes{kind}; expected a whole number, 0 to 2**48")
+    return int(value)
 
 
-def is_whole(number: Any) -> bool:
+def is_whole_number(number: Any) -> bool:
     """Return True for a whole `number`; booleans do not count as numbers.
 
-    >>> is_whole(2), is_whole(2.0), is_whole(True)
+    >>> is_whole_number(2), is_whole_number(2.0), is_whole_number(True)
     (True, False, False)
     """
     return isinstance(number, Integral) and not isinstance(number, bool)

@@ -66,9 +66,9 @@ def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: 
     parts: list[list[int]] = [[] for _ in range(workers)]
     for label in np.unique(labels):
         draws = scipy.special.gammaincinv(concentration, streams.uniforms(seed, "shares", label, 0, workers))
-        own, upto = mixed[labels[mixed] == label], np.cumsum(draws) / draws.sum()
-        for part, chosen in zip(parts, np.split(own, np.rint(upto[:-1] * len(own)).astype(np.int64)), strict=True):
-            part.extend(chosen.tolist())
+        members, cumulative = mixed[labels[mixed] == label], np.cumsum(draws) / draws.sum()
+        for part, share in zip(parts, np.split(members, np.rint(cumulative[:-1] * len(members)).astype(np.int64)), strict=True):
+            part.extend(share.tolist())
     _give_to_empty(parts)
     order = np.array([example for part in parts for example in part], np.int32)
     return Parts(order, np.cumsum([0, *map(len, parts)]))
@@ -104,9 +104,9 @@ def divide_by_quantity(seed: int, examples: int, workers: int, concentration: fl
         [22, 23, 26, 29]
     """
     draws = 1e-300 + scipy.special.gammaincinv(concentration, streams.uniforms(seed, "quantities", 0, 0, workers))
-    more = np.rint(np.cumsum(draws) / draws.sum() * (examples - workers)).astype(np.int64)
+    extra = np.rint(np.cumsum(draws) / draws.sum() * (examples - workers)).astype(np.int64)
     order, _ = divide(seed, examples, 1)
-    return Parts(order, np.concatenate(([0], more + np.arange(1, workers + 1))))
+    return Parts(order, np.concatenate(([0], extra + np.arange(1, workers + 1))))
 
 
 def divide_by_owner(owners: ArrayLike) -> Parts:
@@ -227,8 +227,8 @@ class Minibatches:
         self.seed = seed
         self._key_words = partial(key_words, seed) if keys else None
         self._sampling = sampling
-        how = partial(batch_indices, batch_size=batch_size, sampling=sampling, workers=workers, parts=parts)
-        self._draw = partial(how, seed, examples=examples)
+        draw = partial(batch_indices, batch_size=batch_size, sampling=sampling, workers=workers, parts=parts)
+        self._draw = partial(draw, seed, examples=examples)
         self._ahead: dict[int, tuple[int, NDArray[np.int32]]] = {}  # worker -> first step drawn ahead, indices
 
     def indices(self, worker: ArrayLike, step: ArrayLike, ordinal: ArrayLike) -> NDArray[np.int32]:
@@ -238,7 +238,7 @@ class Minibatches:
             return indices
         return np.concatenate((indices, self._key_words(worker, step).view(np.int32)), axis=-1)
 
-    def one(self, worker: int, step: int, ordinal: int) -> NDArray[np.int32]:
+    def minibatch(self, worker: int, step: int, ordinal: int) -> NDArray[np.int32]:
         """Return the example indices of one minibatch [width]; fast if a worker's steps are requested in order."""
         if self._sampling == "sequential":
             return self.indices(worker, step, ordinal)
@@ -288,8 +288,8 @@ def _in_own_order(
     key = (epoch * (len(parts.begins) - 1) + worker).ravel()
     sort = np.argsort(key, kind="stable")
     for group in np.split(sort, np.flatnonzero(np.diff(key[sort], prepend=-1)))[1:]:  # none if no minibatch is requested
-        number, who = divmod(int(key[group[0]]), len(parts.begins) - 1)
-        own = parts.order[parts.begins[who] : parts.begins[who + 1]]
-        order = np.argsort(streams.words(seed, "shuffle", number, own), kind="stable")
-        indices[group] = own[order[rank.ravel()[group]]]
+        number, owner = divmod(int(key[group[0]]), len(parts.begins) - 1)
+        part = parts.order[parts.begins[owner] : parts.begins[owner + 1]]
+        order = np.argsort(streams.words(seed, "shuffle", number, part), kind="stable")
+        indices[group] = part[order[rank.ravel()[group]]]
     return indices.reshape(rank.shape)

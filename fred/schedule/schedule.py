@@ -40,6 +40,7 @@ Ints = NDArray[np.int64]
 NONE = -1  # in a column that does not apply to the row's verb
 WAYS = ("to_workers", "to_servers", "between_workers")  # of messages
 UNENDING = 2**63 - 1  # ns: end of a gradient whose worker never rejoined
+_METADATA = b"fred"  # key of the facts (JSON) in the Parquet file
 
 
 class Verb(IntEnum):
@@ -111,7 +112,7 @@ class Intervals(NamedTuple):
     other: Ints  # TRIP: the receiver; SERVER_AWAY: the server; SKIPPED: number of minibatches
 
     @classmethod
-    def of(cls, table: Ints) -> "Intervals":
+    def from_table(cls, table: Ints) -> "Intervals":
         """Return the intervals in a table with these columns: [intervals, 6]."""
         return cls(*np.ascontiguousarray(table.reshape(-1, len(cls._fields)).T))
 
@@ -132,7 +133,7 @@ def message_key(worker: int, step: int, source: int, mailbox: int) -> tuple[int,
 
 COLUMNS, SCALES = Row._fields[:-2], Row._fields[-2:]  # whole numbers; factors of parameters or messages
 _FACTS = ("workers", "replicas", "blocks", "started", "end_ns", "standstill")  # about a schedule, in addition to its columns
-_NO_INTERVALS = Intervals.of(np.zeros(0, np.int64))
+_NO_INTERVALS = Intervals.from_table(np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -149,14 +150,14 @@ class Ledger:
     every_update: Ints  # rows PUSH and COMMIT
 
     @classmethod
-    def of(cls, schedule: "Schedule") -> "Ledger":
+    def from_schedule(cls, schedule: "Schedule") -> "Ledger":
         """Return the ledger of a schedule."""
         step, uses = schedule["step"], schedule.rows(Verb.PUSH, Verb.ADD)
         updates = _updates(schedule, uses)
         made_of_gradients = step[uses] != NONE
         drops = schedule.rows(Verb.DROP)
-        used, lost = uses[made_of_gradients], drops[step[drops] != NONE]
-        keys = _keys(schedule, np.concatenate((used, lost)))
+        used, unapplied = uses[made_of_gradients], drops[step[drops] != NONE]
+        keys = _keys(schedule, np.concatenate((used, unapplied)))
         first = np.full(int(keys.max(initial=0)) + 1, NONE, np.int64)
         first[keys[: len(used)][::-1]] = np.arange(len(used))[::-1]  # by key, the position of the first use
         begins = first[keys[: len(used)]] == np.arange(len(used))
@@ -229,12 +230,12 @@ class Schedule:
     def rows(self, *verbs: Verb) -> NDArray[np.intp]:
         """Return the positions of the rows with one of these `verbs`, ascending: [n]."""
         verb = self["verb"]
-        return np.flatnonzero(np.logical_or.reduce([verb == each for each in map(int, verbs)]))
+        return np.flatnonzero(np.logical_or.reduce([verb == code for code in map(int, verbs)]))
 
     @cached_property
     def ledger(self) -> Ledger:
         """Return the uses of all messages, and the fate of each gradient."""
-        return Ledger.of(self)
+        return Ledger.from_schedule(self)
 
     def is_on_servers(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return True for each of these `rows` (positions [n]) whose replica is on servers: [n]."""
@@ -250,9 +251,9 @@ class Schedule:
 
         `rows` are positions [n] of PUSH, ADD and DROP. Of the block concerned, for a pseudo-gradient at its start: [n].
         """
-        written = self.rows(Verb.PULL, Verb.MIX)[::-1]  # reversed, so that the first row of a mailbox wins
+        writes = self.rows(Verb.PULL, Verb.MIX)[::-1]  # reversed, so that the first row of a mailbox wins
         clocks = np.zeros((int(self["mailbox"].max(initial=0)) + 1) * self.blocks, np.int64)
-        clocks[self["mailbox"][written] * self.blocks + self["block"][written]] = self["timestamp"][written]
+        clocks[self["mailbox"][writes] * self.blocks + self["block"][writes]] = self["timestamp"][writes]
         origin = np.where(self["step"][rows] == NONE, self["source"][rows], self["mailbox"][rows])
         return clocks[origin * self.blocks + self["block"][rows]]
 
@@ -278,15 +279,15 @@ class Schedule:
         skipped = self.intervals.what == What.SKIPPED
         if not skipped.any():
             return self
-        skips, others = (Intervals(*(column[some] for column in self.intervals)) for some in (skipped, ~skipped))
+        skips, intervals = (Intervals(*(column[mask] for column in self.intervals)) for mask in (skipped, ~skipped))
         step, order = self["step"].copy(), np.argsort(self["worker"], kind="stable")
         for worker in np.unique(skips.worker).tolist():
             first, last = (np.searchsorted(self["worker"], worker, side, sorter=order) for side in ("left", "right"))
-            rows, own = order[first:last], skips.worker == worker
-            before = np.searchsorted(skips.begin_ns[own], self["begin_ns"][rows], side="right")
-            total = np.concatenate(([0], np.cumsum(skips.other[own])))[before]
+            rows, of_worker = order[first:last], skips.worker == worker
+            before = np.searchsorted(skips.begin_ns[of_worker], self["begin_ns"][rows], side="right")
+            total = np.concatenate(([0], np.cumsum(skips.other[of_worker])))[before]
             step[rows] += np.where(step[rows] == NONE, 0, total)
-        return replace(self, columns={**self.columns, "step": step}, intervals=others)
+        return replace(self, columns={**self.columns, "step": step}, intervals=intervals)
 
     def counts(self) -> dict[str, int]:
         """Return the number of updates, and of gradients applied, dropped, and in flight at the end."""
@@ -311,11 +312,11 @@ class Schedule:
 
     def frame(self) -> pd.DataFrame:
         """Return the rows as a table, with names of verbs."""
-        return _named(self.columns, "verb", Verb)
+        return _with_names(self.columns, "verb", Verb)
 
     def beside(self) -> pd.DataFrame:
         """Return the intervals as a table, with names of kinds."""
-        return _named(self.intervals._asdict(), "what", What)
+        return _with_names(self.intervals._asdict(), "what", What)
 
     def save(self, path: Path) -> None:
         """Write two Parquet files, which `load` and any data frame library can read: rows to `path`, intervals next to it.
@@ -325,7 +326,7 @@ class Schedule:
         rows = pa.Table.from_pandas(self.frame(), preserve_index=False)
         metadata = {**(rows.schema.metadata or {}), _METADATA: json.dumps(self.facts)}
         pq.write_table(rows.replace_schema_metadata(metadata), path)
-        self.beside().to_parquet(_beside(path), index=False)
+        self.beside().to_parquet(_intervals_path(path), index=False)
 
     @classmethod
     def load(cls, path: Path) -> "Schedule":
@@ -333,8 +334,8 @@ class Schedule:
         rows = pq.read_table(path)
         facts: dict[str, Any] = json.loads(rows.schema.metadata[_METADATA])
         facts["on_servers"] = range(*facts["on_servers"])
-        columns = _numbered(rows.to_pandas(), "verb", Verb, Row._fields)
-        intervals = _numbered(pd.read_parquet(_beside(path)), "what", What, Intervals._fields)
+        columns = _with_numbers(rows.to_pandas(), "verb", Verb, Row._fields)
+        intervals = _with_numbers(pd.read_parquet(_intervals_path(path)), "what", What, Intervals._fields)
         return cls(columns, **facts, intervals=Intervals(**intervals))
 
 
@@ -343,23 +344,20 @@ def by_name(codes: Any, names: Sequence[str]) -> "pd.Categorical[str]":
     return pd.Categorical.from_codes(codes, pd.Index(names))
 
 
-_METADATA = b"fred"  # key of the facts (JSON) in the Parquet file
-
-
-def _beside(path: Path) -> Path:
+def _intervals_path(path: Path) -> Path:
     """Return the file of the intervals that belong to the rows in the file `path`."""
     return path.with_name(f"{path.stem}-intervals{path.suffix}")
 
 
-def _named(columns: dict[str, NDArray], coded: str, names: type[IntEnum]) -> pd.DataFrame:
+def _with_names(columns: dict[str, NDArray], coded: str, names: type[IntEnum]) -> pd.DataFrame:
     """Return a table in which one column has names instead of numbers."""
     frame = pd.DataFrame(columns)
-    frame[coded] = by_name(columns[coded], [each.name for each in names])
+    frame[coded] = by_name(columns[coded], [member.name for member in names])
     return frame
 
 
-def _numbered(frame: pd.DataFrame, coded: str, names: type[IntEnum], columns: tuple[str, ...]) -> dict[str, NDArray]:
-    """Return the columns from which `_named` made a table."""
+def _with_numbers(frame: pd.DataFrame, coded: str, names: type[IntEnum], columns: tuple[str, ...]) -> dict[str, NDArray]:
+    """Return the columns from which `_with_names` made a table."""
     numbers = frame.pop(coded).map(lambda name: names[name].value).to_numpy(np.int64)
     return {name: numbers if name == coded else frame[name].to_numpy() for name in columns}
 
@@ -378,10 +376,10 @@ def _updates(schedule: Schedule, uses: Ints) -> Ints:
     commits = commits[np.argsort(schedule.cells(commits), kind="stable")]  # by cell, then in order
     cells = schedule.cells(commits)
     adds = np.flatnonzero(updates == NONE)
-    own = schedule.cells(uses[adds])
+    add_cells = schedule.cells(uses[adds])
     stride = len(schedule) + 1  # lets one search find the next COMMIT of the same cell
-    position = np.searchsorted(cells * stride + commits, own * stride + uses[adds])
+    position = np.searchsorted(cells * stride + commits, add_cells * stride + uses[adds])
     closed = position < len(commits)
-    closed[closed] = cells[position[closed]] == own[closed]
+    closed[closed] = cells[position[closed]] == add_cells[closed]
     updates[adds[closed]] = commits[position[closed]]
     return updates

@@ -179,7 +179,7 @@ class ChocoGossip(Protocol):
             sim.push(gradient, worker, NOTHING)
             sim.add(sim.pseudo_gradient(worker, sim.read(worker, replica, sent=False), sim.own(worker)), replica, NOTHING)
             sim.commit(replica)
-            model = sim.publish(worker, len(receivers), size=sim.sizes.message.whole, replica=replica)
+            model = sim.publish(worker, len(receivers), size=sim.sizes.message.total, replica=replica)
             for receiver in receivers:
                 inboxes[receiver].expect(sim.transfer(worker, receiver), number, worker, model)
             yield from inboxes[worker].wait(worker, number, len(receivers))

@@ -98,7 +98,7 @@ class Averaging(Sending):
             >>> sim.allreduce([0, 3], "tree", size=1_000_000).cost.nanoseconds
             200000000
         """
-        return self._collect("allreduce", bytes_of(size, self.sizes.model.whole), members, begin, awaited, algorithm)
+        return self._collect("allreduce", bytes_of(size, self.sizes.model.total), members, begin, awaited, algorithm)
 
     def add_up(
         self, members: int | Sequence[int], begin: int | None = None, awaited: Collection[int] = (), block: int | None = None
@@ -123,7 +123,7 @@ class Averaging(Sending):
             >>> sim.add_up(4).cost
             Cost(nanoseconds=600000000, bytes=6000000, messages=3, moving=600000000)
         """
-        size = self.sizes.message.whole if block is None else self.sizes.message.blocks[block]
+        size = self.sizes.message.total if block is None else self.sizes.message.blocks[block]
         return self._collect("allreduce" if self.sizes.summable else "allgather", size, members, begin, awaited)
 
     def slowest(self, operations: Sequence[Operation]) -> Operation:

@@ -289,7 +289,7 @@ class Recorder:
         kept = self._intervals[:intervals]
         for other in others:
             kept += _pack_interval(*other)
-        beside = Intervals.of(np.frombuffer(kept, np.int64))
+        beside = Intervals.from_table(np.frombuffer(kept, np.int64))
         beside = beside._replace(end_ns=np.where(beside.what == _TRIP, np.minimum(beside.end_ns, end_ns), beside.end_ns))
         facts = self.workers, self.layout.replicas, self._blocks, started, end_ns, self.layout.on_servers, standstill
         return Schedule(columns, *facts, beside)

@@ -32,11 +32,11 @@ class Sending(World):
         kind = FairLinks if network and network.sharing == "fair" else QueuedLinks
         self.links: Links | None = kind(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.blocks = blocks = recorder.layout.blocks  # number of blocks in each replica
-        usual = Sizes.alike(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
+        usual = Sizes.uniform(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
         self.sizes = usual.scaled(network.message_bytes) if network and network.message_bytes else usual
         self.shares = usual.shares  # each block's share of a model
         self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
-        self._published = [(NONE, self.sizes.model.whole)] * self.workers  # row and bytes of each worker's last `publish`
+        self._published = [(NONE, self.sizes.model.total)] * self.workers  # row and bytes of each worker's last `publish`
 
     def halt(self, seconds: float, waiting: dict[str, str]) -> None:
         super().halt(seconds, waiting)
@@ -79,14 +79,14 @@ class Sending(World):
         one = block if server is None else server if self.blocks > 1 else None
         said = None if size is None else self._say(gradient, one, size)
         if server is not None and self.blocks == 1:
-            gradient.sent = {0: ((said or self.sizes.message).whole, 1)}
+            gradient.sent = {0: ((said or self.sizes.message).total, 1)}
         if self.links is None:
             return ()
         if gradient.underway or self.blocks > 1 or gradient.step == NONE:
             self._note(gradient, one)
         gradient.underway = True
         sent = said or self.sizes.message
-        upload = self.links.upload(gradient.worker, sent.whole if one is None else sent.blocks[one], server)
+        upload = self.links.upload(gradient.worker, sent.total if one is None else sent.blocks[one], server)
         return upload if self.faultless else self._sending(gradient, one, sent, upload)
 
     def send_between(self, pseudo_gradient: Gradient, server: int, receiver: int) -> Iterable[Wait]:
@@ -96,7 +96,7 @@ class Sending(World):
             pseudo_gradient: that of a server's model.
             server, receiver: numbers of the two servers.
         """
-        size = self.sizes.message.whole
+        size = self.sizes.message.total
         pseudo_gradient.sent = {0: (size, 1)}
         if self.links is None:
             return ()
@@ -167,7 +167,7 @@ class Sending(World):
 
     def _say(self, gradient: Gradient, block: int | None, size: int) -> Size:
         """Return the size of a message for a gradient, or a block of it; store it in the gradient for its row."""
-        sent = Size.cut(bytes_of(size, 0), self.shares if block is None else (1.0,) * self.blocks)
+        sent = Size.from_shares(bytes_of(size, 0), self.shares if block is None else (1.0,) * self.blocks)
         counted = dict(enumerate(self._counted(sent)))
         gradient.sent = gradient.sent | (counted if block is None else {block: counted[block]})
         return sent
@@ -177,7 +177,7 @@ class Sending(World):
         again = yield from upload
         if not any(again):
             return
-        counted = [(sent.whole, len(again))] if self.blocks == 1 else self._counted(sent)
+        counted = [(sent.total, len(again))] if self.blocks == 1 else self._counted(sent)
         for block in range(len(counted)) if one is None else (one,):
             share = again if len(counted) == 1 else again[block % len(again) :: self.blocks] if one is None else again
             gradient.sent = gradient.sent | {block: more(*counted[block], sum(share))}
@@ -190,7 +190,7 @@ class Sending(World):
 
     def _counted(self, size: Size) -> list[tuple[int, int]]:
         """Return the bytes and messages of each block; or of the whole, of which each server gets (or sends) a part."""
-        return [(each, 1) for each in size.blocks] if self.blocks > 1 else [(size.whole, self.servers)]
+        return [(each, 1) for each in size.blocks] if self.blocks > 1 else [(size.total, self.servers)]
 
 
 def more(size: int, messages: int, again: int) -> tuple[int, int]:

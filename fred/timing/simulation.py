@@ -94,7 +94,7 @@ class Simulation(Averaging):
             replica: number of the replica that is read.
             server, receiver: numbers of the two servers.
         """
-        now, size = self.env._now, self.sizes.model.whole
+        now, size = self.env._now, self.sizes.model.total
         wait = 0 if self.links is None else self.links.between(server, receiver, size)
         copy = self.record.pull(now, worker, replica, 0, self._steps[worker], self._end(wait), size, 1)
         yield wait
