@@ -44,7 +44,7 @@ def test_messages_between_workers_start_slowly():
     network = Network(latency={"name": "constant", "seconds": 0.01}, bandwidth=1e8, **windows)
     env = Loop()
     links = FairLinks(env, Cluster(workers=2, network=network), seed=0)
-    env.process(links.across(0, 1, 10_000_000))
+    env.process(links.send_between_workers(0, 1, 10_000_000))
     env.run()
     lost = Connection(0.01, 5e7, initial_window=1e5).lost(1e7)
     assert env.now / 1e9 == pytest.approx(0.01 + 10_000_000 / 5e7 + lost, abs=1e-8)

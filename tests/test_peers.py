@@ -166,7 +166,7 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
     come = [[env.event() for _ in range(1000)] for _ in range(cluster.size)]
 
     def send(worker: int, number: int) -> Generator[Wait, Any, None]:
-        yield from links.across(worker, (worker + 1) % cluster.size, 1000 // exchanges)
+        yield from links.send_between_workers(worker, (worker + 1) % cluster.size, 1000 // exchanges)
         come[(worker + 1) % cluster.size][number].succeed()
 
     def work(worker: int) -> Generator[Wait, Any, None]:
@@ -178,7 +178,7 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
                 env.process(send(worker, number))
                 one_node = cluster.node_of[worker] == cluster.node_of[(worker + 1) % cluster.size]
                 bandwidth = network.within.bandwidth if one_node else network.bandwidth
-                left = links.together([worker], env._now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
+                left = links.collective_time([worker], env._now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
                 yield env.after(left) & come[worker][number]
                 yield env.after(faults.back("worker", worker, env._now) - env._now)
             taken.append(env._now / 1e9)

@@ -58,7 +58,7 @@ class Exchanges:
             del self._iterations[number]
 
     def _end(self, worker: int, number: int, iteration: "_Iteration", moving: int) -> None:
-        self._sim.record.beside(What.TRIP, self._sim.now - moving, self._sim.now, other=worker)
+        self._sim.record.record_interval(What.TRIP, self._sim.now - moving, self._sim.now, other=worker)
         for sender in iteration.senders[worker]:
             iteration.deliver[worker](number, sender, iteration.models[sender])
 
@@ -170,7 +170,7 @@ class _Messages:
     def _lasting(self, owner: int, begin: int, work: float) -> int:
         """Return the time, ns, of `work` ns at full speed on the owner's link, begun at `begin`, under contention."""
         assert self._sim.links is not None
-        return round(work) if begin >= _NEVER else self._sim.links.together((owner,), begin, round(work))
+        return round(work) if begin >= _NEVER else self._sim.links.collective_time((owner,), begin, round(work))
 
     def _reach(self, receiver: NDArray[np.int64], workers: int) -> NDArray[np.bool_]:
         """Return [workers, workers]: True if the column's model reaches the row's worker in K exchanges, or is its own."""

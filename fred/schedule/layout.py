@@ -93,10 +93,12 @@ class Size(NamedTuple):
         The shares sum to 1; a part of a byte counts as one:
             >>> Size.from_shares(1000, (0.5, 0.25, 0.25)), Size.from_shares(10, (1 / 3,) * 3).blocks
             (Size(total=1000, blocks=(500, 250, 250)), (4, 4, 4))
-            >>> Size.from_shares(10, (0.7, 0.1, 0.2)).blocks, 10 * 0.7 > 7 or 100 * 0.07 > 7, Size.from_shares(100, (0.07, 0.93)).blocks
-            ((7, 1, 2), True, (7, 93))
+            >>> Size.from_shares(10, (0.7, 0.1, 0.2)).blocks, Size.from_shares(100, (0.07, 0.93)).blocks
+            ((7, 1, 2), (7, 93))
         """
-        return cls(total, tuple(math.ceil(total * share - 1e-6) for share in shares))  # 3,000 x 1/3 may exceed 1,000
+        # A product with a float share may exceed a whole number by its rounding error (100 x 0.07 > 7), and the ceiling would
+        # then charge one byte too many. A real share of less than a millionth of a byte does not occur.
+        return cls(total, tuple(math.ceil(total * share - 1e-6) for share in shares))
 
 
 class Sizes(NamedTuple):

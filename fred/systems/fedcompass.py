@@ -297,7 +297,7 @@ class _Scheduler:
         sim = self._sim
         for message, time in arrivals:
             if time < sim.now:  # it was sent until then, and has waited since
-                sim.record.beside(What.SENDING, message.end, time, len(sim.record), message.worker)
+                sim.record.record_interval(What.SENDING, message.end, time, len(sim.record), message.worker)
                 message.begin = message.end = sim.now
             sim.add(message, _SERVER, weight=self._shares[message.worker])
         sim.commit(_SERVER, weight=1 / sim.workers)

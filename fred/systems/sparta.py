@@ -222,7 +222,7 @@ class _Averages:
     def _arrived(self, worker: int, mean: Copy, cost: Cost) -> Copy:
         """Return a worker's copy of the mean, and record its time on the network."""
         if cost.nanoseconds:
-            self._sim.record.together(self._sim.now - cost.moving, self._sim.now, worker)
+            self._sim.record.record_collective(self._sim.now - cost.moving, self._sim.now, worker)
         return self._sim.mix(worker, [(mean, 1.0)])
 
     def _end(self, number: int, operation: Operation) -> None:

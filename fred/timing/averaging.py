@@ -58,11 +58,11 @@ class Part(NamedTuple):
     """A bucket of a model: it is sent once the part before it is over.
 
     Args:
-        ready: time before which it is not computed, ns.
+        computed_at: time before which it is not computed, ns.
         share: share of it that is not sent yet.
     """
 
-    ready: int
+    computed_at: int
     share: float = 1.0
 
 
@@ -135,17 +135,17 @@ class Averaging(Sending):
         if len(operations) == 1:
             return operations[0]
         if not isinstance(self.links, FairLinks):
-            return max(operations, key=lambda each: each.cost.nanoseconds)
-        whole = Operation(self.env.all_of([each.over for each in operations]), operations[0].cost)
+            return max(operations, key=lambda operation: operation.cost.nanoseconds)
+        joint = Operation(self.env.all_of([operation.over for operation in operations]), operations[0].cost)
 
         def note(_: simpy.Event) -> None:
-            whole.cost = max((each.cost for each in operations), key=lambda cost: cost.nanoseconds)
+            joint.cost = max((operation.cost for operation in operations), key=lambda cost: cost.nanoseconds)
 
-        assert whole.over.callbacks is not None
-        whole.over.callbacks.append(note)
-        return whole
+        assert joint.over.callbacks is not None
+        joint.over.callbacks.append(note)
+        return joint
 
-    def _take_part(self, worker: int, operation: Operation) -> None:
+    def _join_operation(self, worker: int, operation: Operation) -> None:
         """Mark the next row, of `worker`, as part of an operation that has begun."""
         now, row = self.now, len(self.record)
 
@@ -153,7 +153,7 @@ class Averaging(Sending):
             cost = operation.cost
             if cost.nanoseconds and not self.record.full:
                 end = now + cost.nanoseconds
-                self.record.together(end - cost.moving, end, worker, row)
+                self.record.record_collective(end - cost.moving, end, worker, row)
 
         if isinstance(self.links, FairLinks):
             self.later(operation.over, note)
@@ -172,36 +172,36 @@ class Averaging(Sending):
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
         if not isinstance(self.links, FairLinks):
             self.cluster.check_alike("collectives need links alike, or `network: {sharing: fair}`")
-        asked, buckets = self.now if begin is None else begin, network.buckets
+        request_time, buckets = self.now if begin is None else begin, network.buckets
         spread, part = self._spread(network, workers), size // buckets
         cost = network.allgather(spread, part) if kind == "allgather" else network.allreduce(spread, part, algorithm)
         if buckets > 1:
             cost = cost._replace(bytes=cost.bytes * buckets, messages=cost.messages * buckets)
-        ready = self._ready(buckets, workers, asked)
+        computed_at = self._bucket_times(buckets, workers, request_time)
         if isinstance(self.links, FairLinks):
             operation = Operation(self.env.event(), cost._replace(nanoseconds=0, moving=0))
-            parts = list(self._parts(ready, cost.nanoseconds))
+            parts = list(self._parts(computed_at, cost.nanoseconds))
             stages = patterns.stages(network, kind, self._groups(network, workers), algorithm, part)
             send = partial(self._send_parts, self.links, stages, part, parts)
-            first = max([self.now, *(part.ready for part in parts[:1])])
-            self.process(self._send_all(operation, send, first, asked, awaited))
+            first = max([self.now, *(part.computed_at for part in parts[:1])])
+            self.process(self._send_all(operation, send, first, request_time, awaited))
             return operation
-        left = max(0, _ends(ready, cost.nanoseconds)[-1] - asked)
-        cost = self._together(cost._replace(nanoseconds=left, moving=left), workers, asked, awaited)
-        return Operation(self.env.after(asked + cost.nanoseconds - self.now), cost)
+        duration = max(0, _ends(computed_at, cost.nanoseconds)[-1] - request_time)
+        cost = self._delayed_cost(cost._replace(nanoseconds=duration, moving=duration), workers, request_time, awaited)
+        return Operation(self.env.after(request_time + cost.nanoseconds - self.now), cost)
 
     def _spread(self, network: Network, workers: Sequence[int]) -> int | Collection[int]:
         """Return the number of members of a collective operation, by node or region if the network has any."""
         if network.regions is not None:
-            there = Counter(self._region_of[worker] for worker in workers)
-            return [there[region] for region in range(len(network.regions.bandwidth))]
+            counts = Counter(self._region_of[worker] for worker in workers)
+            return [counts[region] for region in range(len(network.regions.bandwidth))]
         return Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
 
     def _groups(self, network: Network, workers: Sequence[int]) -> list[list[int]]:
         """Return the members of a collective operation, by node or region if the network has any."""
         if network.regions is not None:
-            everywhere = range(len(network.regions.bandwidth))
-            return [[worker for worker in workers if self._region_of[worker] == region] for region in everywhere]
+            regions = range(len(network.regions.bandwidth))
+            return [[worker for worker in workers if self._region_of[worker] == region] for region in regions]
         if not network.two_levels:
             return [list(workers)]
         groups: dict[int, list[int]] = {}
@@ -209,45 +209,47 @@ class Averaging(Sending):
             groups.setdefault(int(self.node_of[worker]), []).append(worker)
         return list(groups.values())
 
-    def _ready(self, buckets: int, workers: Sequence[int], asked: int) -> list[int]:
+    def _bucket_times(self, buckets: int, workers: Sequence[int], request_time: int) -> list[int]:
         """Return when each bucket has been computed by the backward passes of all `workers`, ns.
 
         They are sent one after the other, each once it is ready [Li et al. 2020, arXiv:2006.15704].
         """
         if buckets == 1:
-            return [asked]
+            return [request_time]
         latest = [self.record.latest[worker] for worker in workers]
-        computed = [(each.end, _BACKWARD * (each.end - each.begin)) for each in latest if each.end <= asked]
+        computed = [
+            (gradient.end, _BACKWARD * (gradient.end - gradient.begin)) for gradient in latest if gradient.end <= request_time
+        ]
         return [
-            max((round(end - backward * (1 - part / buckets)) for end, backward in computed), default=asked)
+            max((round(end - backward * (1 - part / buckets)) for end, backward in computed), default=request_time)
             for part in range(1, buckets + 1)
         ]
 
-    def _parts(self, ready: list[int], lasts: int) -> Iterator[Part]:
-        """Yield the buckets that are not over by now if the links are idle, when each `lasts` so long, ns."""
+    def _parts(self, computed_at: list[int], duration: int) -> Iterator[Part]:
+        """Yield the buckets that are not over by now if the links are idle, and each takes `duration`, ns."""
         now = self.now
-        for begin, end in zip(ready, _ends(ready, lasts), strict=True):
-            if end > now or lasts == 0:
-                over = max(0, now - (end - lasts))
-                yield Part(max(begin, now), 1 - over / lasts if lasts else 1.0)
+        for begin, end in zip(computed_at, _ends(computed_at, duration), strict=True):
+            if end > now or duration == 0:
+                elapsed = max(0, now - (end - duration))
+                yield Part(max(begin, now), 1 - elapsed / duration if duration else 1.0)
 
-    def _together(self, cost: Cost, workers: Sequence[int], asked: int, awaited: Collection[int]) -> Cost:
+    def _delayed_cost(self, cost: Cost, workers: Sequence[int], request_time: int, awaited: Collection[int]) -> Cost:
         """Return the cost of a collective operation, including slow links and offline workers."""
         if self.links is None:
             return cost
-        lasts = partial(self.links.together, workers, work=cost.nanoseconds)
+        duration = partial(self.links.collective_time, workers, work=cost.nanoseconds)
         if self._faults is not None and awaited:
-            begin, end = self._faults.undisturbed(awaited, asked, lasts)
+            begin, end = self._faults.undisturbed(awaited, request_time, duration)
         else:
-            begin, end = asked, asked + lasts(asked)
-        return cost._replace(nanoseconds=end - asked, moving=end - begin)
+            begin, end = request_time, request_time + duration(request_time)
+        return cost._replace(nanoseconds=end - request_time, moving=end - begin)
 
     def _send_all(
         self,
         operation: Operation,
         send: Callable[[int], Generator[Wait, Any, bool]],
         first: int,
-        asked: int,
+        request_time: int,
         awaited: Collection[int],
     ) -> Process:
         """Send the messages of an operation; if an awaited worker crashes, again from the beginning.
@@ -257,7 +259,7 @@ class Averaging(Sending):
         Args:
             operation: the operation.
             send: sends its messages, unless a time comes before that, ns; ends with True if all have arrived by then.
-            first, asked: when it may begin, and when all members have asked for it, ns.
+            first, request_time: when it may begin, and when all members have asked for it, ns.
             awaited: workers who must be available.
         """
         for _ in range(MOST_TRIES):
@@ -275,8 +277,10 @@ class Averaging(Sending):
                 break
         else:
             raise FredError(f"`cluster.faults`: a worker crashes in each of {MOST_TRIES:,} attempts at an average")
-        yield max(0, asked - self.now)
-        operation.cost = operation.cost._replace(nanoseconds=self.now - asked, moving=self.now - max(begin, asked))
+        yield max(0, request_time - self.now)
+        operation.cost = operation.cost._replace(
+            nanoseconds=self.now - request_time, moving=self.now - max(begin, request_time)
+        )
         operation.over.succeed()
 
     def _send_parts(
@@ -284,15 +288,15 @@ class Averaging(Sending):
     ) -> Generator[Wait, Any, bool]:
         """Send parts of a model one after the other; return False if a crash at `until` (ns) ends this."""
         for part in parts:
-            yield max(0, part.ready - self.now)
+            yield max(0, part.computed_at - self.now)
             yield from links.collect(stages, size, part.share, until)
         return self.now <= until
 
 
-def _ends(ready: list[int], lasts: int) -> list[int]:
-    """Return when each of successive operations ends, ns, if each `lasts` so long and begins once its part is ready."""
+def _ends(begins: list[int], duration: int) -> list[int]:
+    """Return when each of successive operations ends, ns, if each takes `duration` and begins once its part is ready."""
     ends, end = [], 0
-    for each in ready:
-        end = max(end, each) + lasts
+    for begin in begins:
+        end = max(end, begin) + duration
         ends.append(end)
     return ends

@@ -44,11 +44,11 @@ class Slowness:
         self._passing = Loads([load for load in loads if type(load).delay is Load.delay])
         self._messages = [0] * owners
 
-    def latency(self, owner: int, drawn: int) -> int:
-        """Return the latency (ns) of a message of `owner` sent now, after slowdowns; `drawn` is the latency without them."""
+    def latency(self, owner: int, base: int) -> int:
+        """Return the latency (ns) of a message of `owner` sent now, after slowdowns; `base` is the latency without them."""
         number, now = self._messages[owner], self._env._now
         self._messages[owner] += 1
-        return self._loads.finish(owner, number, now, drawn) - now
+        return self._loads.finish(owner, number, now, base) - now
 
     def slowdown(self, owner: int, now: int) -> tuple[float, int]:
         """Return the current factor on transfer times of the owner's link, and the time (ns) until which it holds."""
@@ -94,7 +94,7 @@ class SharedCard(Card):
         return max(self._link.passes(now, size), self._card.passes(now, size))
 
 
-class OfServer(Card):
+class ServerCard(Card):
     """A server's card, at which messages wait while the server is offline."""
 
     def __init__(self, card: Card, back: Callable[[int], int]):

@@ -41,7 +41,7 @@ class Copy:
 
     def stamped(self, clocks: Sequence[int]) -> "Copy":
         """Return the same parameters with newer `clocks`, one for each block. Raises FredError if one is older."""
-        if any(clock < own for own, clock in zip(self._clocks(len(clocks)), clocks, strict=False)):
+        if any(clock < old for old, clock in zip(self._clocks(len(clocks)), clocks, strict=False)):
             raise FredError(
                 f"a copy read at clock {self.timestamp} is stamped with clock {min(clocks)}; expected no older clock"
             )
@@ -88,21 +88,19 @@ class Gradient:
     """
 
     __slots__ = (
-        *(
-            "__weakref__",
-            "applied",
-            "begin",
-            "copy",
-            "dropped",
-            "due",
-            "end",
-            "finished",
-            "ready",
-            "sent",
-            "source",
-            "step",
-            "underway",
-        ),
+        "__weakref__",
+        "applied",
+        "begin",
+        "copy",
+        "dropped",
+        "due",
+        "end",
+        "finished",
+        "ready",
+        "sent",
+        "source",
+        "step",
+        "underway",
         "worker",
     )
 

@@ -44,38 +44,38 @@ class FairLinks(Links):
 
     def upload(self, worker: int, size: int, server: int | None = None) -> Generator[Wait, Any, list[int]]:
         if server is None and self._servers > 1:
-            parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
+            parts = [self.upload(worker, self._server_share(size), i) for i in range(self._servers)]
             arrived = yield self._env.all_of([self._env.process(part) for part in parts])
-            return [again for own in arrived.values() for again in own]
-        one = server or 0
-        latency, again = self._up[one][worker](), 0
+            return [repeats for counts in arrived.values() for repeats in counts]
+        target = server or 0
+        latency, repeats = self._up[target][worker](), 0
         if self._faults is None:
             yield latency
         else:
-            late, again = self._lateness(self._faults, "to-servers", worker, one), self.resent()
+            late, repeats = self._lateness(self._faults, "to-servers", worker, target), self.pop_repeats()
             yield latency + late
-            yield from self._until(self._faults.back("server", one, self._env._now))
-        shared = self._shared(("workers", worker), ("servers", one))
-        way = (*self._from_worker(worker, self._region_of_server[one]), *shared, self._inward[one])
+            yield from self._wait_until(self._faults.back("server", target, self._env._now))
+        shared = self._shared(("workers", worker), ("servers", target))
+        way = (*self._from_worker(worker, self._region_of_server[target]), *shared, self._inward[target])
         yield self._flow(way, size, latency)
-        return [again]
+        return [repeats]
 
     def download(self, worker: int, size: int, server: int | None = None) -> simpy.Event:
         if server is None and self._servers > 1:
-            return self._env.all_of([self.download(worker, self._part(size), each) for each in range(self._servers)])
-        one = server or 0
-        late = 0 if self._faults is None else self._lateness(self._faults, "to-workers", worker, one)
-        return self._env.process(self._downloading(worker, size, one, self._down[one][worker](), late))
+            return self._env.all_of([self.download(worker, self._server_share(size), i) for i in range(self._servers)])
+        target = server or 0
+        late = 0 if self._faults is None else self._lateness(self._faults, "to-workers", worker, target)
+        return self._env.process(self._downloading(worker, size, target, self._down[target][worker](), late))
 
     def _downloading(self, worker: int, size: int, server: int, latency: int, late: int) -> Generator[Wait, Any, None]:
         yield latency + late
         if self._faults is not None:
-            yield from self._until(self._faults.back("server", server, self._env._now))
+            yield from self._wait_until(self._faults.back("server", server, self._env._now))
         shared = self._shared(("servers", server), ("workers", worker))
         way = (self._outward[server], *shared, *self._to_worker(worker, self._region_of_server[server]))
         yield self._flow(way, size, latency)
 
-    def between(self, sender: int, receiver: int, size: int) -> Wait:
+    def send_between_servers(self, sender: int, receiver: int, size: int) -> Wait:
         if sender == receiver:
             return 0
         return self._env.process(self._sending(sender, receiver, size, self._latency_between(sender, receiver)))
@@ -88,14 +88,20 @@ class FairLinks(Links):
 
     def _between_regions(self, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the link from the region of one server to that of another, which these two have for themselves."""
-        regions, own, other = self._network.regions, self._region_of_server[sender], self._region_of_server[receiver]
+        regions, sender_region, receiver_region = (
+            self._network.regions,
+            self._region_of_server[sender],
+            self._region_of_server[receiver],
+        )
         if regions is None:
             return ()
         if (sender, receiver) not in self._pairs:
-            self._pairs[sender, receiver] = self._flows.add_link(regions.bandwidth[own][other] / NANOSECONDS)
+            self._pairs[sender, receiver] = self._flows.add_link(
+                regions.bandwidth[sender_region][receiver_region] / NANOSECONDS
+            )
         return (self._pairs[sender, receiver],)
 
-    def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
+    def send_between_workers(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         inside = self._node_of[sender] == self._node_of[receiver]
         latency, late = self._latency_across(sender, receiver, inside)
         yield latency + late
@@ -103,13 +109,13 @@ class FairLinks(Links):
 
     def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
-        own = self._from_worker(number, 0) if kind == "workers" else (self._outward[number],)
-        return self._storing((*own, self._into_store), size, self._latency_of_store(owner))
+        path = self._from_worker(number, 0) if kind == "workers" else (self._outward[number],)
+        return self._storing((*path, self._into_store), size, self._latency_of_store(owner))
 
     def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
-        own = self._to_worker(number, 0) if kind == "workers" else (self._inward[number],)
-        return self._storing((self._out_of_store, *own), size, self._latency_of_store(owner))
+        path = self._to_worker(number, 0) if kind == "workers" else (self._inward[number],)
+        return self._storing((self._out_of_store, *path), size, self._latency_of_store(owner))
 
     def _storing(self, way: tuple[int, ...], size: int, latency: int) -> Generator[Wait, Any, None]:
         yield latency
@@ -138,14 +144,14 @@ class FairLinks(Links):
     def _by_wait(self, phase: Phase, size: int, share: float) -> dict[int, list[Message]]:
         """Return the messages of a phase by how long they wait before they are sent, ns."""
         waits: dict[tuple[int, float], int] = {}  # by latency and rate
-        found = defaultdict[int, list[Message]](list)
+        messages = defaultdict[int, list[Message]](list)
         for sender, receiver, volume in phase.messages:
             latency, way = self._mean_latency(sender, receiver), self._way(sender, receiver)
             kind = latency, min(map(self._flows.capacity, way))
             if kind not in waits:
                 waits[kind] = round(share * phase.waits.seconds(size, self._connection(*kind)) * NANOSECONDS)
-            found[self._slowed_wait(sender, receiver, waits[kind])].append((way, share * volume * size, latency))
-        return found
+            messages[self._slowed_wait(sender, receiver, waits[kind])].append((way, share * volume * size, latency))
+        return messages
 
     def _slowed_wait(self, sender: int, receiver: int, wait: int) -> int:
         """Return how long a wait of two workers lasts if their links are slow now, ns."""
@@ -185,8 +191,8 @@ class FairLinks(Links):
         if not self._network.routes:
             return ()
         if (sender, receiver) not in self._routed:
-            passed = [each for route in self._network.routes for each in route.passed(sender, receiver)]
-            self._routed[sender, receiver] = tuple(self._named[name][forward] for name, forward in dict.fromkeys(passed))
+            passages = [passage for route in self._network.routes for passage in route.passed(sender, receiver)]
+            self._routed[sender, receiver] = tuple(self._named[name][forward] for name, forward in dict.fromkeys(passages))
         return self._routed[sender, receiver]
 
     def _from_worker(self, worker: int, region: int) -> tuple[int, ...]:
@@ -200,7 +206,7 @@ class FairLinks(Links):
             return (self._from[worker][region],)
         return self._entering[self._node_of[worker]], self._in[worker]
 
-    def _until(self, time: int) -> Iterator[Wait]:
+    def _wait_until(self, time: int) -> Iterator[Wait]:
         if time > self._env._now:
             yield time - self._env._now
 
@@ -209,8 +215,8 @@ class FairLinks(Links):
         volume, weight, limit = self._terms(path, size, latency)
         if self._network.initial_window is None or not latency:
             return self._flows.send(path, volume, weight, limit)
-        lost = self._connection(latency, min(map(self._flows.capacity, path))).lost(volume)
-        return self._env.process(self._flow_later(round(lost * NANOSECONDS), path, volume, weight, limit))
+        seconds = self._connection(latency, min(map(self._flows.capacity, path))).lost(volume)
+        return self._env.process(self._flow_later(round(seconds * NANOSECONDS), path, volume, weight, limit))
 
     def _terms(self, path: tuple[int, ...], size: float, latency: int) -> tuple[float, float, float]:
         """Return the volume of a message of `size` bytes, its share of a link relative to others, and its highest rate."""
@@ -225,10 +231,10 @@ class FairLinks(Links):
         return Connection(latency / NANOSECONDS, rate * NANOSECONDS, *windows)
 
     def _flow_later(
-        self, lost: int, path: tuple[int, ...], volume: float, weight: float, limit: float
+        self, delay: int, path: tuple[int, ...], volume: float, weight: float, limit: float
     ) -> Generator[Wait, Any, None]:
         """Send along a path after the time that the message loses because its window still grows, ns."""
-        yield lost
+        yield delay
         yield self._flows.send(path, volume, weight, limit)
 
     def _lay_cards(
@@ -239,17 +245,18 @@ class FairLinks(Links):
         self._window = network.window
         self._means: dict[bool, int] = {}  # mean latencies between nodes and inside them, ns
         self._slow: dict[int, tuple[Slowness, int]] = {}  # slowness and owner of links that slow down at times
-        of_servers = self._server_bandwidths(network)
+        server_bandwidths = self._server_bandwidths(network)
 
-        def of_workers(bandwidths: Sequence[float | None]) -> list[int]:
+        def worker_links(bandwidths: Sequence[float | None]) -> list[int]:
             return [self._link(bandwidth, self._slow_workers, worker) for worker, bandwidth in enumerate(bandwidths)]
 
-        self._out, self._in = of_workers(upload), of_workers(download)
+        self._out, self._in = worker_links(upload), worker_links(download)
         self._inner_out, self._inner_in = self._out, self._in
         if network.within is not None:
-            self._inner_out, self._inner_in = (of_workers([network.within.bandwidth] * workers) for _ in range(2))
+            self._inner_out, self._inner_in = (worker_links([network.within.bandwidth] * workers) for _ in range(2))
         self._inward, self._outward = (
-            [self._link(bandwidth, self._slow_servers, server) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
+            [self._link(bandwidth, self._slow_servers, server) for server, bandwidth in enumerate(server_bandwidths)]
+            for _ in range(2)
         )
         nodes = range(max(self._node_of) + 1)
         self._leaving, self._entering = ([self._link(network.node_bandwidth) for _ in nodes] for _ in range(2))
@@ -274,7 +281,7 @@ class FairLinks(Links):
     def _lay_ways(self, regions: Regions, workers: int) -> None:
         """Number the links of each worker: one to each region, and one from each."""
         self._region_of = regions.of(workers)
-        table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
-        owned, slow = list(enumerate(self._region_of)), self._slow_workers
-        self._to = [[self._link(table[own][other], slow, worker) for other in everywhere] for worker, own in owned]
-        self._from = [[self._link(table[other][own], slow, worker) for other in everywhere] for worker, own in owned]
+        table, numbers = regions.bandwidth, range(len(regions.bandwidth))
+        homes, slow = list(enumerate(self._region_of)), self._slow_workers
+        self._to = [[self._link(table[home][region], slow, worker) for region in numbers] for worker, home in homes]
+        self._from = [[self._link(table[region][home], slow, worker) for region in numbers] for worker, home in homes]

@@ -38,7 +38,7 @@ class Links(ABC):
         self._region_of: tuple[int, ...] = ()  # of each worker, if there are regions
         self._region_of_server = network.regions.of_servers(cluster.servers) if network.regions else (0,) * cluster.servers
         self._faults = faults
-        self._again = 0  # messages sent again, not yet reported by `resent`
+        self._repeats = 0  # messages sent again, not yet reported by `pop_repeats`
         self._late: dict[int, deque[int]] = defaultdict(deque)  # lateness of each sender's next messages, ns
         self._up: list[list[Callable[[], int]]] = []  # latencies to each server, of each worker
         self._down: list[list[Callable[[], int]]] = []  # from each server
@@ -76,7 +76,7 @@ class Links(ABC):
         """
 
     @abstractmethod
-    def between(self, sender: int, receiver: int, size: int) -> Wait:
+    def send_between_servers(self, sender: int, receiver: int, size: int) -> Wait:
         """Send `size` bytes from one server to another; return what to wait for: 0, if both are the same.
 
         The message passes both cards, and the link between their regions, at the same time. It is never lost.
@@ -87,7 +87,7 @@ class Links(ABC):
         """
 
     @abstractmethod
-    def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
+    def send_between_workers(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         """Send `size` bytes from one worker to another; ends when the last byte has arrived.
 
         Args:
@@ -121,13 +121,13 @@ class Links(ABC):
 
     def clear(self) -> None:
         """Forget all messages under way."""
-        self._again = 0
+        self._repeats = 0
         self._late.clear()
         cluster = self._cluster
         self._lay_cards(self._network, cluster.size, cluster.bandwidths("upload"), cluster.bandwidths("download"))
 
-    def pause(self, lasts: int) -> None:
-        """Delay all messages under way by `lasts` ns."""
+    def pause(self, duration: int) -> None:
+        """Delay all messages under way by `duration` ns."""
         raise NotImplementedError
 
     def _latency_of_store(self, owner: Member) -> int:
@@ -141,8 +141,8 @@ class Links(ABC):
         """Return the latency of a message between two servers, ns."""
         regions = self._network.regions
         if regions is not None and regions.latency is not None:
-            own, other = self._region_of_server[sender], self._region_of_server[receiver]
-            latency = round(regions.latency[own][other] * NANOSECONDS)
+            sender_region, receiver_region = self._region_of_server[sender], self._region_of_server[receiver]
+            latency = round(regions.latency[sender_region][receiver_region] * NANOSECONDS)
         else:
             latency = self._from_server[sender]()
         return latency if self._slow_servers is None else self._slow_servers.latency(sender, latency)
@@ -160,16 +160,16 @@ class Links(ABC):
         """Announce that `sender` will send `messages` messages to other workers; return how many of them are sent again."""
         if self._faults is None or not self._faults.loses:
             return 0
-        drawn = [self._faults.lateness("between-workers", sender, self._env._now) for _ in range(messages)]
-        self._late[sender] += [late for late, _ in drawn]
-        return sum(again for _, again in drawn)
+        draws = [self._faults.lateness("between-workers", sender, self._env._now) for _ in range(messages)]
+        self._late[sender] += [late for late, _ in draws]
+        return sum(repeats for _, repeats in draws)
 
-    def resent(self) -> int:
+    def pop_repeats(self) -> int:
         """Return the number of messages to and from servers that were sent again since the last call."""
-        again, self._again = self._again, 0
-        return again
+        repeats, self._repeats = self._repeats, 0
+        return repeats
 
-    def together(self, members: Iterable[int], begin: int, work: int) -> int:
+    def collective_time(self, members: Iterable[int], begin: int, work: int) -> int:
         """Return how long (ns) a collective operation of `work` ns at full speed takes its `members` from `begin` on."""
         if self._slow_workers is None:
             return work
@@ -185,30 +185,33 @@ class Links(ABC):
 
     def _server_bandwidths(self, network: Network) -> list[float | None]:
         """Return the bandwidth of each server's card, bytes/s."""
-        own = {server: some.bandwidth for some in network.servers for server in some.servers}
-        return [own.get(server) or network.server_bandwidth for server in range(self._servers)]
+        bandwidths = {server: group.bandwidth for group in network.servers for server in group.servers}
+        return [bandwidths.get(server) or network.server_bandwidth for server in range(self._servers)]
 
     def _draw_latencies(self, network: Network, workers: int, seed: int) -> None:
         """Set up each worker's latency draws: to each server, from each server, to other workers, and within its node."""
         speeds = [1.0] * workers
 
         def draws(purpose: str, latency: Latency) -> list[Callable[[], int]]:
-            drawn = durations(seed, purpose, [latency] * workers, speeds)
+            functions = durations(seed, purpose, [latency] * workers, speeds)
             slow = self._slow_workers
-            return drawn if slow is None else [_slowed(slow, worker, draw) for worker, draw in enumerate(drawn)]
+            return functions if slow is None else [_slowed(slow, worker, draw) for worker, draw in enumerate(functions)]
 
         if network.regions is not None and network.regions.latency is not None:
             self._fix_latencies(network.regions, network.regions.latency)
             return
         self._up = [draws("uplink", network.latency)] * self._servers
         self._down = [draws("downlink", network.pull_latency or network.latency)] * self._servers
-        across = draws("peers", network.latency)
-        self._peers = (across, across if network.within is None else draws("peers of a node", network.within.latency))
-        for some in network.servers:
-            for server in some.servers:
-                if some.latency is not None:
-                    self._up[server] = draws(f"uplink, server {server}", some.latency)
-                if (latency := some.pull_latency or some.latency) is not None:
+        between_nodes = draws("peers", network.latency)
+        self._peers = (
+            between_nodes,
+            between_nodes if network.within is None else draws("peers of a node", network.within.latency),
+        )
+        for group in network.servers:
+            for server in group.servers:
+                if group.latency is not None:
+                    self._up[server] = draws(f"uplink, server {server}", group.latency)
+                if (latency := group.pull_latency or group.latency) is not None:
                     self._down[server] = draws(f"downlink, server {server}", latency)
 
     def _fix_latencies(self, regions: Regions, table: tuple[tuple[float, ...], ...]) -> None:
@@ -218,20 +221,20 @@ class Links(ABC):
             nanoseconds, slow = round(seconds * NANOSECONDS), self._slow_workers
             return (lambda: nanoseconds) if slow is None else _slowed(slow, worker, lambda: nanoseconds)
 
-        own = list(enumerate(self._region_of))
-        there = self._region_of_server
-        up = {server: [fixed(worker, table[region][server]) for worker, region in own] for server in set(there)}
-        down = {server: [fixed(worker, table[server][region]) for worker, region in own] for server in set(there)}
-        self._up, self._down = [up[server] for server in there], [down[server] for server in there]
-        self._to_region = [[fixed(worker, seconds) for seconds in table[region]] for worker, region in own]
+        homes = list(enumerate(self._region_of))
+        server_regions = self._region_of_server
+        up = {server: [fixed(worker, table[region][server]) for worker, region in homes] for server in set(server_regions)}
+        down = {server: [fixed(worker, table[server][region]) for worker, region in homes] for server in set(server_regions)}
+        self._up, self._down = [up[server] for server in server_regions], [down[server] for server in server_regions]
+        self._to_region = [[fixed(worker, seconds) for seconds in table[region]] for worker, region in homes]
 
-    def _lateness(self, faults: Faults, way: Way, worker: int, one: int | None) -> int:
-        """Return by how much a message to the server `one`, or to all servers (None), is late, ns."""
-        late, again = faults.lateness(way, worker, self._env._now)
-        self._again += again * (self._servers if one is None else 1)
+    def _lateness(self, faults: Faults, way: Way, worker: int, server: int | None) -> int:
+        """Return by how much a message to a `server`, or to all servers (None), is late, ns."""
+        late, repeats = faults.lateness(way, worker, self._env._now)
+        self._repeats += repeats * (self._servers if server is None else 1)
         return late
 
-    def _part(self, size: int) -> int:
+    def _server_share(self, size: int) -> int:
         return round(size / self._servers)
 
 

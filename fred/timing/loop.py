@@ -18,7 +18,7 @@ class Ends(Protocol):
     full: bool
 
 
-_BEYOND = NEVER >> 1  # still below NEVER after times have been subtracted from it
+_HORIZON = NEVER >> 1  # still below NEVER after times have been subtracted from it
 
 
 class After(simpy.Event):
@@ -30,7 +30,7 @@ class After(simpy.Event):
         self.env = env
         self.callbacks = []
         self._ok, self._value = True, None
-        if delay < _BEYOND:
+        if delay < _HORIZON:
             heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), self))
 
 
@@ -60,7 +60,7 @@ class Process(simpy.Process):
         super().__init__(env, generator)
         self._send = generator.send
         self._pause: Any = None  # an After
-        self._alone: list[Any] = []  # callbacks of the pause: only this process
+        self._pause_callbacks: list[Any] = []  # callbacks of the pause: only this process
 
     def _resume(self, event: simpy.Event) -> None:
         env = self.env
@@ -68,7 +68,7 @@ class Process(simpy.Process):
         try:
             target = self._send(event._value) if event._ok else self._fail(event)
             if target.__class__ is not int or target < 0:
-                target = self._to_come(target)
+                target = self._next_target(target)
         except StopIteration as end:
             self._end(True, end.value)
         except BaseException as error:
@@ -78,15 +78,15 @@ class Process(simpy.Process):
                 target.callbacks.append(self._resume)
                 self._target = target
             else:
-                if not self._alone:  # first pause, or first after an interrupt, which left the last one in the queue
-                    self._pause, self._alone = After(env, NEVER), [self._resume]
+                if not self._pause_callbacks:  # first pause, or first after an interrupt, which left the last one in the queue
+                    self._pause, self._pause_callbacks = After(env, NEVER), [self._resume]
                 self._target = pause = self._pause
-                pause.callbacks = self._alone
-                if target < _BEYOND:
+                pause.callbacks = self._pause_callbacks
+                if target < _HORIZON:
                     heappush(env._queue, (env._now + target, NORMAL, next(env._eid), pause))
         env._active_proc = None
 
-    def _to_come(self, target: Any) -> Any:
+    def _next_target(self, target: Any) -> Any:
         """Return the event, or number of ns, to wait for; resume the process at once after a past event or an invalid one."""
         while True:
             if isinstance(target, simpy.Event):
@@ -113,7 +113,7 @@ class Process(simpy.Process):
 
     def _end(self, ok: bool, value: Any) -> None:
         self._ok, self._value = ok, value
-        self._pause, self._alone = None, []  # they refer back to this process
+        self._pause, self._pause_callbacks = None, []  # they refer back to this process
         self._target = None  # type: ignore[assignment]  # as SimPy does for finished processes
         self.env.schedule(self)
 
@@ -158,11 +158,11 @@ class Loop(simpy.Environment):
         event.callbacks.append(lambda _: action())
         self.schedule(event, URGENT, time - self._now)
 
-    def pause(self, lasts: int) -> None:
-        """Delay all events by `lasts` ns, except later ones that were set with `at`."""
+    def pause(self, duration: int) -> None:
+        """Delay all events by `duration` ns, except later ones that were set with `at`."""
         queue, now = self._queue, self._now
         queue[:] = [
-            (time if rank == URGENT and time > now else time + lasts, rank, number, event)
+            (time if rank == URGENT and time > now else time + duration, rank, number, event)
             for time, rank, number, event in queue
         ]
         heapify(queue)

@@ -21,7 +21,7 @@ from fred.base.errors import FredError
 from fred.timing.loop import Loop
 
 Slowdown = Callable[[int], tuple[float, int]]  # at a time, ns: the factor, and until when it holds, ns
-_MOST_CHANGES = 10_000  # of a link's capacity before any of its flows ends
+_MAX_CHANGES = 10_000  # of a link's capacity before any of its flows ends
 
 
 class Flow:
@@ -35,14 +35,14 @@ class Flow:
         done: event that happens when all bytes have passed.
     """
 
-    __slots__ = ("done", "end", "group", "limit", "most", "path", "shared", "size", "weight")
+    __slots__ = ("done", "end", "group", "limit", "max_rate", "path", "shared", "size", "weight")
 
     def __init__(self, path: tuple[int, ...], size: float, weight: float, limit: float, done: simpy.Event):
         self.path, self.size, self.weight, self.limit, self.done = path, size, weight, limit, done
         self.group: _Group | None = None
         self.end = 0.0  # bytes per weight that its group will have moved when it is done
         self.shared: list[int] = []  # links that other flows pass, too
-        self.most = limit / weight  # its highest rate per weight, if shared links are left out
+        self.max_rate = limit / weight  # its highest rate per weight, if shared links are left out
 
 
 class _Group:
@@ -53,15 +53,15 @@ class _Group:
         since: time of the last change, ns.
     """
 
-    __slots__ = ("alone", "ends", "level", "link", "moved", "since", "version", "worst")
+    __slots__ = ("ends", "isolated", "level", "link", "max_load", "moved", "since", "version")
 
     def __init__(self, link: int | None, since: float):
         self.link, self.since = link, since
         self.ends: list[tuple[float, int, Flow]] = []  # heap
         self.level = self.moved = 0.0  # bytes per ns and weight; bytes per weight since the group began
         self.version = 0  # of its entry among the ends of all groups
-        self.alone = False  # True if links connect its flows with no other group's
-        self.worst = 0.0  # at least the weight per capacity on every other link and limit, ns per byte
+        self.isolated = False  # True if links connect its flows with no other group's
+        self.max_load = 0.0  # at least the weight per capacity on every other link and limit, ns per byte
 
     def advance(self, now: float) -> None:
         """Move the flows on to the time `now`, ns."""
@@ -97,12 +97,12 @@ class Flows:
         self._holds = dict.fromkeys(self._slowed, 0)  # until when these links have their capacity, ns
         self._changed = dict.fromkeys(self._slowed, 0)  # number of changes since a flow on them ended
         self._changes: list[tuple[int, int]] = []  # heap: when the capacity of a link changes, ns
-        self._on: list[dict[Flow, None]] = [{} for _ in capacities]  # in order of their beginning
+        self._flows_on: list[dict[Flow, None]] = [{} for _ in capacities]  # in order of their beginning
         self._weight = [0.0] * len(capacities)
         self._equal = True  # False as soon as a weight is not 1
         self._number = count()
         self._ends: list[tuple[float, int, int, _Group]] = []  # heap: the next end in each group
-        self._begun: list[Flow] = []  # at the present time, without a rate
+        self._arrivals: list[Flow] = []  # at the present time, without a rate
         self._alarm = math.inf  # next time at which `_wake` is called, ns
         self._now = 0.0  # ns; at most half a nanosecond ahead of the loop's
 
@@ -122,7 +122,7 @@ class Flows:
         """
         self._fastest.append(capacity)
         self._capacity.append(capacity)
-        self._on.append({})
+        self._flows_on.append({})
         self._weight.append(0.0)
         return len(self._capacity) - 1
 
@@ -138,10 +138,10 @@ class Flows:
         bounded = tuple(link for link in path if self._capacity[link] < math.inf)
         if size <= 0 or (not bounded and limit == math.inf):
             return self._env.happened
-        if not self._begun:
+        if not self._arrivals:
             self._env.later(0, self._wake)
         flow = Flow(bounded, size, weight, limit, self._env.event())
-        self._begun.append(flow)
+        self._arrivals.append(flow)
         self._equal = self._equal and weight == 1.0
         return flow.done
 
@@ -152,11 +152,11 @@ class Flows:
             self._finish(self._ends[0][0])
         self._now = max(self._now, now)
         changed = self._change(now) if self._changes else ()
-        begun, self._begun = self._begun, []
-        for flow in begun:
+        arrivals, self._arrivals = self._arrivals, []
+        for flow in arrivals:
             self._put(flow)
-        if begun or changed:
-            self._divide((), begun, changed)
+        if arrivals or changed:
+            self._divide((), arrivals, changed)
         self._set_alarm()
 
     def _change(self, now: int) -> dict[Flow, None]:
@@ -164,15 +164,15 @@ class Flows:
         changed = dict[Flow, None]()
         while self._changes and self._changes[0][0] <= now:
             link = heappop(self._changes)[1]
-            if self._on[link]:
+            if self._flows_on[link]:
                 self._changed[link] += 1
-                if self._changed[link] > _MOST_CHANGES:
+                if self._changed[link] > _MAX_CHANGES:
                     raise FredError(
-                        f"`contention` of links changes more than {_MOST_CHANGES:,} times while one message is sent: "
+                        f"`contention` of links changes more than {_MAX_CHANGES:,} times while one message is sent: "
                         "give longer times between changes, or smaller messages"
                     )
                 self._set_capacity(link)
-                changed.update(self._on[link])
+                changed.update(self._flows_on[link])
         return changed
 
     def _set_capacity(self, link: int) -> None:
@@ -196,26 +196,26 @@ class Flows:
     def _finish(self, time: float) -> None:
         """Finish the flows that end at this time, ns."""
         self._now = max(self._now, time)
-        ended = []
+        departures = []
         while self._ends and self._ends[0][0] <= time:
             _, _, version, group = heappop(self._ends)
             if group.version != version:
                 continue
             group.moved, group.since = group.ends[0][0], self._now
             while group.ends and group.ends[0][0] <= group.moved:
-                ended.append(heappop(group.ends)[2])
-        for flow in ended:
+                departures.append(heappop(group.ends)[2])
+        for flow in departures:
             for link in flow.path:
-                del self._on[link][flow]
+                del self._flows_on[link][flow]
                 if self._equal:
                     self._weight[link] -= 1.0
                 else:  # a difference of very unequal weights would keep rounding errors of the larger ones
-                    self._weight[link] = math.fsum(other.weight for other in self._on[link])
+                    self._weight[link] = math.fsum(other.weight for other in self._flows_on[link])
                 if link in self._changed:
                     self._changed[link] = 0
-        if ended:
-            self._divide(ended, ())
-        for flow in ended:
+        if departures:
+            self._divide(departures, ())
+        for flow in departures:
             flow.done.succeed()
 
     def _put(self, flow: Flow) -> None:
@@ -223,60 +223,64 @@ class Flows:
         for link in flow.path:
             if self._slowed and self._holds.get(link, math.inf) <= self._env._now:
                 self._set_capacity(link)
-            self._on[link][flow] = None
+            self._flows_on[link][flow] = None
             self._weight[link] += flow.weight
 
-    def _divide(self, ended: Sequence[Flow], begun: Sequence[Flow], changed: Collection[Flow] = ()) -> None:
+    def _divide(self, departures: Sequence[Flow], arrivals: Sequence[Flow], changed: Collection[Flow] = ()) -> None:
         """Set the rates again after flows have ended or begun, or the capacities of their links have changed."""
-        groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in (*ended, *changed))
-        for flow in begun:
+        groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in (*departures, *changed))
+        for flow in arrivals:
             for link in flow.path:
-                for other in self._on[link]:
+                for other in self._flows_on[link]:
                     if other.group is not None:
                         groups[other.group] = None
-                        break  # in a group that is alone, all flows of a link are of that group
+                        break  # in an isolated group, all flows of a link are of that group
         only = next(iter(groups)) if len(groups) == 1 and not changed else None
-        if only is not None and only.alone and self._stays(only, begun):
+        if only is not None and only.isolated and self._stays(only, arrivals):
             return
-        seen: set[Flow] = set()
-        starts = dict.fromkeys((*begun, *changed))
-        for flow in ended:
+        visited: set[Flow] = set()
+        starts = dict.fromkeys((*arrivals, *changed))
+        for flow in departures:
             for link in flow.path:
-                starts.update(self._on[link])
+                starts.update(self._flows_on[link])
         for group in groups:
             if group is not None and group.link is None:  # links need not connect its flows any more
                 starts.update(dict.fromkeys(flow for _, _, flow in group.ends))
         for flow in starts:
-            if flow not in seen:
-                self._fill(self._connected(flow, seen))
+            if flow not in visited:
+                self._fill(self._connected(flow, visited))
 
-    def _stays(self, group: _Group, begun: Sequence[Flow]) -> bool:
-        """Let flows join a group that is alone, if the same holds back all of them; return False if it does not."""
-        for flow in begun:
+    def _stays(self, group: _Group, arrivals: Sequence[Flow]) -> bool:
+        """Let flows join an isolated group, if the same holds back all of them; return False if it does not."""
+        for flow in arrivals:
             self._bound(flow)
-        level = self._level_by_limits(group, begun) if group.link is None else self._level_by_link(group, group.link, begun)
+        level = (
+            self._level_by_limits(group, arrivals) if group.link is None else self._level_by_link(group, group.link, arrivals)
+        )
         if level is None:
             return False
         group.advance(self._now)
-        for flow in begun:
+        for flow in arrivals:
             self._join(group, flow)
         self._set_level(group, level)
         return True
 
-    def _level_by_limits(self, group: _Group, begun: Sequence[Flow]) -> float | None:
+    def _level_by_limits(self, group: _Group, arrivals: Sequence[Flow]) -> float | None:
         """Return the level of a group whose flows have their highest rates; None if one begins that cannot have the same."""
-        same = all(flow.most == group.level for flow in begun)
-        free = all(self._load(link) * group.level <= 1 for flow in begun for link in flow.shared)
-        return group.level if same and free else None
+        equal_limits = all(flow.max_rate == group.level for flow in arrivals)
+        fits = all(self._load(link) * group.level <= 1 for flow in arrivals for link in flow.shared)
+        return group.level if equal_limits and fits else None
 
-    def _level_by_link(self, group: _Group, link: int, begun: Sequence[Flow]) -> float | None:
+    def _level_by_link(self, group: _Group, link: int, arrivals: Sequence[Flow]) -> float | None:
         """Return the level of a group whose flows share this link; None if something else holds one of them back."""
-        if any(link not in flow.path for flow in begun):
+        if any(link not in flow.path for flow in arrivals):
             return None
-        for flow in begun:
-            group.worst = max(group.worst, 1 / flow.most, *(self._load(each) for each in flow.shared if each != link))
+        for flow in arrivals:
+            group.max_load = max(
+                group.max_load, 1 / flow.max_rate, *(self._load(other) for other in flow.shared if other != link)
+            )
         weight = self._weight[link]
-        if group.worst * self._capacity[link] > weight > 0:
+        if group.max_load * self._capacity[link] > weight > 0:
             return None
         return self._capacity[link] / weight if weight else 0.0
 
@@ -284,11 +288,11 @@ class Flows:
         """Set the links that a flow shares with others, and the highest rate that its limit and its other links allow."""
         limit, flow.shared = flow.limit, []
         for link in flow.path:
-            if len(self._on[link]) > 1:
+            if len(self._flows_on[link]) > 1:
                 flow.shared.append(link)
             elif (capacity := self._capacity[link]) < limit:
                 limit = capacity
-        flow.most = limit / flow.weight
+        flow.max_rate = limit / flow.weight
 
     def _load(self, link: int) -> float:
         """Return the weight per capacity on a link, ns per byte."""
@@ -308,60 +312,60 @@ class Flows:
             left = group.ends[0][0] - group.moved
             heappush(self._ends, (self._now + left / level, next(self._number), group.version, group))
 
-    def _connected(self, flow: Flow, seen: set[Flow]) -> list[Flow]:
-        """Return the flows that are connected with this one by links; add them to `seen`."""
-        found, links = [flow], set()
-        seen.add(flow)
-        for each in found:
-            for link in each.path:
+    def _connected(self, flow: Flow, visited: set[Flow]) -> list[Flow]:
+        """Return the flows that are connected with this one by links; add them to `visited`."""
+        component, links = [flow], set()
+        visited.add(flow)
+        for member in component:
+            for link in member.path:
                 if link not in links:
                     links.add(link)
-                    for other in self._on[link]:
-                        if other not in seen:
-                            seen.add(other)
-                            found.append(other)
-        return found
+                    for other in self._flows_on[link]:
+                        if other not in visited:
+                            visited.add(other)
+                            component.append(other)
+        return component
 
     def _fill(self, flows: list[Flow]) -> None:
         """Divide the links among connected flows: raise all rates together, and stop those that a full link holds back."""
         self._leave_groups(flows)
         rest = dict.fromkeys(flows)
-        limits = sorted({flow.most for flow in flows if flow.most < math.inf}, reverse=True)
+        limits = sorted({flow.max_rate for flow in flows if flow.max_rate < math.inf}, reverse=True)
         links = dict.fromkeys(link for flow in flows for link in flow.shared)
-        open_to = {link: len(self._on[link]) for link in links}  # flows without a rate
+        open_to = {link: len(self._flows_on[link]) for link in links}  # flows without a rate
         room = {link: self._capacity[link] for link in links}
         load = {link: self._weight[link] for link in links}
-        least, made = 0.0, []
+        least, groups = 0.0, []
         while rest:
             level, link = math.inf, None
-            for each in open_to:
-                if (fair := room[each] / load[each]) < level:
-                    level, link = fair, each
+            for number in open_to:
+                if (fair := room[number] / load[number]) < level:
+                    level, link = fair, number
             while limits and limits[-1] < least:
                 limits.pop()
             if limits and limits[-1] <= level:
                 level, link = limits.pop(), None
-                held = [flow for flow in rest if flow.most <= level]
+                bottlenecked = [flow for flow in rest if flow.max_rate <= level]
             else:
                 assert link is not None
-                held = [flow for flow in self._on[link] if flow in rest]
+                bottlenecked = [flow for flow in self._flows_on[link] if flow in rest]
             level = least = max(level, least)  # rounding does not lower it
             group = _Group(link, self._now)
-            for flow in held:
+            for flow in bottlenecked:
                 del rest[flow]
                 self._join(group, flow)
-                for each in flow.shared:
-                    open_to[each] -= 1
-                    if open_to[each]:
-                        room[each] = max(0.0, room[each] - level * flow.weight)
-                        load[each] -= flow.weight
+                for number in flow.shared:
+                    open_to[number] -= 1
+                    if open_to[number]:
+                        room[number] = max(0.0, room[number] - level * flow.weight)
+                        load[number] -= flow.weight
                     else:
-                        del open_to[each]
-            if held:
+                        del open_to[number]
+            if bottlenecked:
                 self._set_level(group, level)
-                made.append(group)
-        if len(made) == 1:
-            self._leave_alone(made[0], flows, links)
+                groups.append(group)
+        if len(groups) == 1:
+            self._isolate(groups[0], flows, links)
 
     def _leave_groups(self, flows: list[Flow]) -> None:
         """Take flows out of their groups: what they have left is their size."""
@@ -372,8 +376,8 @@ class Flows:
                 flow.size = (flow.end - flow.group.moved) * flow.weight
             self._bound(flow)
 
-    def _leave_alone(self, group: _Group, flows: list[Flow], links: Iterable[int]) -> None:
+    def _isolate(self, group: _Group, flows: list[Flow], links: Iterable[int]) -> None:
         """Note that a group holds all flows that these links connect, and what the next tightest limit is."""
-        group.alone = True
-        others = [self._load(each) for each in links if each != group.link]
-        group.worst = max([1 / flow.most for flow in flows] + others)
+        group.isolated = True
+        loads = [self._load(link) for link in links if link != group.link]
+        group.max_load = max([1 / flow.max_rate for flow in flows] + loads)

@@ -7,7 +7,7 @@ from typing import Any
 from fred.cluster.bandwidths import Member
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
-from fred.timing.cards import Card, OfServer, SharedCard, card_of
+from fred.timing.cards import Card, ServerCard, SharedCard, card_of
 from fred.timing.links import Links
 from fred.timing.loop import Wait
 
@@ -28,23 +28,23 @@ class QueuedLinks(Links):
 
     def upload(self, worker: int, size: int, server: int | None = None) -> Generator[Wait, Any, list[int]]:
         if server is None and self._singly:
-            parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
+            parts = [self.upload(worker, self._server_share(size), i) for i in range(self._servers)]
             arrived = yield self._env.all_of([self._env.process(part) for part in parts])
-            return [again for own in arrived.values() for again in own]
-        latency, again = self._up[server or 0][worker](), 0
+            return [repeats for counts in arrived.values() for repeats in counts]
+        latency, repeats = self._up[server or 0][worker](), 0
         if self._faults is not None:
             latency += self._lateness(self._faults, "to-servers", worker, server)
-            again = self.resent()
+            repeats = self.pop_repeats()
         yield latency
         now = self._env._now
         done = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
         if done > now:
             yield done - now
-        return [again] if server is not None else [again // self._servers] * self._servers
+        return [repeats] if server is not None else [repeats // self._servers] * self._servers
 
     def download(self, worker: int, size: int, server: int | None = None) -> int:
         if server is None and self._singly:
-            return max(self.download(worker, self._part(size), each) for each in range(self._servers))
+            return max(self.download(worker, self._server_share(size), i) for i in range(self._servers))
         now = self._env._now
         sent = self._passed(self._outward, now, size, server)
         latency = self._down[server or 0][worker]()
@@ -52,30 +52,30 @@ class QueuedLinks(Links):
             latency += self._lateness(self._faults, "to-workers", worker, server)
         return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency - now
 
-    def between(self, sender: int, receiver: int, size: int) -> int:
+    def send_between_servers(self, sender: int, receiver: int, size: int) -> int:
         now, regions = self._env._now, self._network.regions
         if sender == receiver:
             return 0
-        own, other = self._region_of_server[sender], self._region_of_server[receiver]
+        sender_region, receiver_region = self._region_of_server[sender], self._region_of_server[receiver]
         if (sender, receiver) not in self._between:
-            self._between[sender, receiver] = Card(regions.bandwidth[own][other] if regions else None)
+            self._between[sender, receiver] = Card(regions.bandwidth[sender_region][receiver_region] if regions else None)
         cards = (self._outward[sender], self._between[sender, receiver], self._inward[receiver])
         return max(card.passes(now, size) for card in cards) + self._latency_between(sender, receiver) - now
 
-    def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
+    def send_between_workers(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         inside = self._node_of[sender] == self._node_of[receiver]
         latency = sum(self._latency_across(sender, receiver, inside))
         return self._passing(self._way(sender, receiver, inside), latency, size)
 
     def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
-        own = (self._out[number], self._leaving(number)) if kind == "workers" else (self._outward[number],)
-        return self._passing((own, self._store[:1]), self._latency_of_store(owner), size)
+        cards = (self._out[number], self._leaving(number)) if kind == "workers" else (self._outward[number],)
+        return self._passing((cards, self._store[:1]), self._latency_of_store(owner), size)
 
     def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
-        own = (self._entering(number), self._in[number]) if kind == "workers" else (self._inward[number],)
-        return self._passing((self._store[1:], own), self._latency_of_store(owner), size)
+        cards = (self._entering(number), self._in[number]) if kind == "workers" else (self._inward[number],)
+        return self._passing((self._store[1:], cards), self._latency_of_store(owner), size)
 
     def _passing(self, way: tuple[tuple[Card, ...], tuple[Card, ...]], latency: int, size: int) -> Generator[Wait, Any, None]:
         """Pass each card as soon as the message begins to pass the previous one; those of the receiver, one latency later."""
@@ -90,13 +90,13 @@ class QueuedLinks(Links):
         if done > self._env._now:
             yield done - self._env._now
 
-    def pause(self, lasts: int) -> None:
+    def pause(self, duration: int) -> None:
         lists = (self._out, self._in, *self._inner, self._inward, self._outward, *self._nodes, self._store)
         regional = (*self._to, *self._from) if self._region_of else ()
-        cards = {id(card): card for own in (*lists, *regional, [*self._between.values()]) for card in own}  # each once
+        cards = {id(card): card for group in (*lists, *regional, [*self._between.values()]) for card in group}  # each once
         for card in cards.values():
             if card.free_at > self._env._now:
-                card.free_at += lasts
+                card.free_at += duration
 
     def _lay_cards(
         self, network: Network, workers: int, upload: Sequence[float | None], download: Sequence[float | None]
@@ -107,13 +107,14 @@ class QueuedLinks(Links):
         self._singly = self._servers > 1 and bool(differ)
         self._between: dict[tuple[int, int], Card] = {}  # links between servers
         slow_workers = self._slow_workers
-        of_servers = self._server_bandwidths(network)
-        within = network.within
+        server_bandwidths = self._server_bandwidths(network)
+        node_link = network.within
         self._out, self._in = (
-            [card_of(bandwidth, slow_workers, worker) for worker, bandwidth in enumerate(own)] for own in (upload, download)
+            [card_of(bandwidth, slow_workers, worker) for worker, bandwidth in enumerate(bandwidths)]
+            for bandwidths in (upload, download)
         )
         self._inward, self._outward = (
-            [self._of_server(server, bandwidth) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
+            [self._server_card(server, bandwidth) for server, bandwidth in enumerate(server_bandwidths)] for _ in range(2)
         )
         self._nodes = leaving, entering = tuple(
             [Card(network.node_bandwidth) for _ in range(max(self._node_of) + 1)] for _ in range(2)
@@ -127,36 +128,38 @@ class QueuedLinks(Links):
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
         self._inner = self._out, self._in
-        if within is not None:
-            out, into = ([card_of(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2))
-            self._inner = out, into
+        if node_link is not None:
+            inner_out, inner_in = (
+                [card_of(node_link.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
+            )
+            self._inner = inner_out, inner_in
 
     def _lay_ways(self, regions: Regions, workers: int) -> None:
         """Create the links of each worker: one to each region, and one from each."""
         self._region_of = regions.of(workers)
-        table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
+        table, numbers = regions.bandwidth, range(len(regions.bandwidth))
         self._to, self._from = (
             [
-                [card_of(width(own, other), self._slow_workers, worker) for other in everywhere]
-                for worker, own in enumerate(self._region_of)
+                [card_of(width(home, region), self._slow_workers, worker) for region in numbers]
+                for worker, home in enumerate(self._region_of)
             ]
-            for width in (lambda own, other: table[own][other], lambda own, other: table[other][own])
+            for width in (lambda home, region: table[home][region], lambda home, region: table[region][home])
         )
-        for_region = [([to[region] for to in self._to], [away[region] for away in self._from]) for region in everywhere]
+        for_region = [([to[region] for to in self._to], [link[region] for link in self._from]) for region in numbers]
         self._upward = [for_region[region][0] for region in self._region_of_server]
         self._downward = [for_region[region][1] for region in self._region_of_server]
 
-    def _of_server(self, server: int, bandwidth: float | None) -> Card:
-        own = card_of(bandwidth, self._slow_servers, server)
-        return own if self._faults is None else OfServer(own, partial(self._faults.back, "server", server))
+    def _server_card(self, server: int, bandwidth: float | None) -> Card:
+        card = card_of(bandwidth, self._slow_servers, server)
+        return card if self._faults is None else ServerCard(card, partial(self._faults.back, "server", server))
 
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """Return the cards that a message between workers passes before its latency, and those after it."""
         if self._region_of:
             return (self._to[sender][self._region_of[receiver]],), (self._from[receiver][self._region_of[sender]],)
         if inside:
-            out, into = self._inner
-            return (out[sender],), (into[receiver],)
+            inner_out, inner_in = self._inner
+            return (inner_out[sender],), (inner_in[receiver],)
         return (self._out[sender], self._leaving(sender)), (self._entering(receiver), self._in[receiver])
 
     def _leaving(self, worker: int) -> Card:
@@ -171,4 +174,4 @@ class QueuedLinks(Links):
         """Return the time (ns) at which the bytes have passed a server's card; for None, all cards, in equal parts."""
         if server is not None or len(cards) == 1:
             return cards[server or 0].passes(now, size)
-        return max(card.passes(now, self._part(size)) for card in cards)
+        return max(card.passes(now, self._server_share(size)) for card in cards)

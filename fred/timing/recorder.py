@@ -23,9 +23,9 @@ _pack_interval = _INTERVAL.pack
 _COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)
 _END, _END_AT = struct.Struct("<q"), 8 * Intervals._fields.index("end_ns")
 _ROW_END_AT = 8 * COLUMNS.index("end_ns")
-_TURNED_AT_ONCE = 1 << 12  # rows; they fit into a processor's cache
+_ROWS_AT_ONCE = 1 << 12  # rows; they fit into a processor's cache
 _FEW_UNSETTLED = 64
-_MANY_JOINED = 1000  # gradients in a round that is never committed, in addition to ten per worker
+_MAX_OPEN_ROUND = 1000  # gradients in a round that is never committed, in addition to ten per worker
 
 
 class Listener(Protocol):
@@ -82,19 +82,19 @@ class Recorder:
         self.workers, self.layout = workers, layout
         self.full = False
         self._blocks = layout.blocks
-        self._changes_wanted, self._gradients_wanted = _whole(updates * layout.blocks), _whole(gradients)
-        self._bytes_wanted = _whole(rows * _ROW.size)
+        self._changes_wanted, self._gradients_wanted = _as_integer(updates * layout.blocks), _as_integer(gradients)
+        self._bytes_wanted = _as_integer(rows * _ROW.size)
         self._end: tuple[int, int, int] | None = None  # rows, bytes of intervals, begun gradients when full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
         self.changes = 0  # updates, summed over all blocks of all replicas
         self.gradients = 0  # gradients that took part in an update
         self.steps = [0] * workers  # gradients begun by each worker
-        self.latest = [_nothing()] * workers  # last gradient begun by each worker
+        self.latest = [_placeholder()] * workers  # last gradient begun by each worker
         self._unsettled: list[Gradient] = []  # earlier gradients that still need rows
         self._many_unsettled = _FEW_UNSETTLED
-        self._left: list[Gradient] = []  # gradients of both kinds that were in flight when it became full
-        self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # gradients in each open round
+        self._remaining: list[Gradient] = []  # gradients of both kinds that were in flight when it became full
+        self._rounds: list[list[Gradient]] = [[] for _ in range(cells)]  # gradients in each open round
         self._totals = [0.0] * cells  # sum of their shares
         self._mailboxes = 0
         self._rows, self._intervals = bytearray(), bytearray()
@@ -123,11 +123,11 @@ class Recorder:
         )
         copy = Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOTHING_CUT)
         if self.listener is not None:
-            self._tell()
+            self._notify()
             self._watch(copy)
         return copy
 
-    def received(self, row: int, end: int) -> None:
+    def set_arrival(self, row: int, end: int) -> None:
         """Set the arrival, ns, of a read whose row was written before it was known (UNENDING)."""
         _END.pack_into(self._rows, row * _ROW.size + _ROW_END_AT, end)
 
@@ -151,9 +151,9 @@ class Recorder:
         """Record one update of `block` by `gradient`."""
         self._write(_PUSH, now, gradient, replica, block, size, messages)
         self._use(gradient)
-        self._changed(replica * self._blocks + block)
+        self._count_update(replica * self._blocks + block)
         if self.listener is not None:
-            self._tell()
+            self._notify()
 
     def add(
         self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int, part: float = 1.0
@@ -161,22 +161,22 @@ class Recorder:
         """Record that `gradient` joins the open round of `block`; `part` is its part of the number that a mean divides by."""
         self._write(_ADD, now, gradient, replica, block, size, messages, weight)
         if self.listener is not None:
-            self._tell()
-        self._joined[cell := replica * self._blocks + block].append(gradient)
+            self._notify()
+        self._rounds[cell := replica * self._blocks + block].append(gradient)
         self._totals[cell] += part
 
     def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
         """Record one update of `block`: the sum of its round times `weight` (default: 1 / number of its messages)."""
         cell = replica * self._blocks + block
-        joined, clock = self._joined[cell], self.clocks[cell]
-        weight = (1.0 / self._totals[cell] if joined else 1.0) if weight is None else weight
+        members, clock = self._rounds[cell], self.clocks[cell]
+        weight = (1.0 / self._totals[cell] if members else 1.0) if weight is None else weight
         self._rows += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
-        self._joined[cell], self._totals[cell] = [], 0.0
-        for gradient in joined:
+        self._rounds[cell], self._totals[cell] = [], 0.0
+        for gradient in members:
             self._use(gradient)
-        self._changed(cell)
+        self._count_update(cell)
         if self.listener is not None:
-            self._tell()
+            self._notify()
 
     def sync(
         self, now: int, worker: int, replica: int, block: int, copy: Copy, keep: float, weight: float, size: int, messages: int
@@ -190,31 +190,31 @@ class Recorder:
             now, _SYNC, worker, replica, block, copy.mailbox, NONE, NONE, clock, 0, now, now, size, messages, weight, keep
         )
         if self.listener is not None:
-            self._tell()
+            self._notify()
         self.clocks[cell] = clock + 1
 
     def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """Record that the message with `gradient` has no effect; a gradient still being computed ends now, unfinished."""
         self._write(_DROP, now, gradient, replica, block, size, messages)
         if self.listener is not None:
-            self._tell()
+            self._notify()
 
-    def beside(self, what: int, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
+    def record_interval(self, kind: int, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
         """Record an interval from `begin` to `end`, ns, that has no row of its own; see `Intervals` for the rest."""
         if end > UNENDING:
             begin, end = min(begin, UNENDING), UNENDING
-        self._intervals += _pack_interval(what, begin, end, row, worker, other)
+        self._intervals += _pack_interval(kind, begin, end, row, worker, other)
 
-    def trip(self, begin: int, end: int, row: int, worker: int, receiver: int) -> int:
-        """Record a model sent by `worker` to `receiver`; return its handle for `arrived`, if `end` is unknown (UNENDING)."""
+    def record_trip(self, begin: int, end: int, row: int, worker: int, receiver: int) -> int:
+        """Record a model sent by `worker` to `receiver`; return its handle for `set_trip_end` if `end` is UNENDING."""
         self._intervals += _pack_interval(_TRIP, begin, end, row, worker, receiver)
         return len(self._intervals)
 
-    def arrived(self, trip: int, end: int) -> None:
+    def set_trip_end(self, trip: int, end: int) -> None:
         """Set the `end`, ns, of a `trip`."""
         _END.pack_into(self._intervals, trip - _INTERVAL.size + _END_AT, end)
 
-    def together(self, begin: int, end: int, worker: int, row: int | None = None) -> None:
+    def record_collective(self, begin: int, end: int, worker: int, row: int | None = None) -> None:
         """Mark a row of `worker` as part of a collective operation that moves models from `begin` to `end`, ns.
 
         Args:
@@ -222,30 +222,30 @@ class Recorder:
             worker: its number.
             row: number of the row; default: the next one.
         """
-        self.beside(_COLLECTIVE, begin, end, len(self._rows) // _ROW.size if row is None else row, worker)
+        self.record_interval(_COLLECTIVE, begin, end, len(self._rows) // _ROW.size if row is None else row, worker)
 
     def stop(self) -> None:
         """End the schedule here."""
         if not self.full:
             self.full = True
             self._end = len(self), len(self._intervals), self.started
-            self._left = self._in_flight()
+            self._remaining = self._in_flight()
 
-    def keep(self, gradient: Gradient) -> None:
+    def retain(self, gradient: Gradient) -> None:
         """Store a gradient that still needs rows, although its worker begins another one or never began it."""
         self._unsettled.append(gradient)
         if len(self._unsettled) > self._many_unsettled:
-            self._unsettled = [each for each in self._unsettled if each.due > 0]
+            self._unsettled = [entry for entry in self._unsettled if entry.due > 0]
             self._many_unsettled = _FEW_UNSETTLED + 2 * len(self._unsettled)
 
     def in_flight(self) -> list[Gradient]:
         """Return gradients and pseudo-gradients that are computed, or still need rows, when the schedule ends."""
-        return self._left if self.full else self._in_flight()
+        return self._remaining if self.full else self._in_flight()
 
     def _in_flight(self) -> list[Gradient]:
         now = self.last_ns
-        begun = (*self._unsettled, *self.latest)
-        return [each for each in begun if not each.dropped and (each.due > 0 or each.end > now)]
+        gradients = (*self._unsettled, *self.latest)
+        return [gradient for gradient in gradients if not gradient.dropped and (gradient.due > 0 or gradient.end > now)]
 
     def statistic(self, replica: int, block: int) -> float:
         """Return the algorithm's statistic of a block's current state, on which timing depends; needs a listener."""
@@ -263,42 +263,44 @@ class Recorder:
             source = NONE if gradient.source is None else gradient.source.mailbox
             key = message_key(gradient.worker, gradient.step, source, gradient.copy.mailbox)
             self._holders[key] = self._holders.get(key, 0) + 1
-            weakref.finalize(gradient, _let_go, key, self._holders, self.listener).atexit = False
+            weakref.finalize(gradient, _release, key, self._holders, self.listener).atexit = False
 
     @property
     def last_ns(self) -> int:
         """Return the time of the last row, ns."""
         return int(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)[0]) if self._rows else 0
 
-    def schedule(self, end_ns: int, standstill: str = "", others: Iterable[tuple[int, ...]] = ()) -> Schedule:
+    def schedule(self, end_ns: int, standstill: str = "", extra: Iterable[tuple[int, ...]] = ()) -> Schedule:
         """Return the schedule of everything recorded until the simulation stopped at `end_ns`.
 
         Raises FredError if a round was never committed.
 
-        `others` are further intervals, which only the end of the run reveals. Trips end with the run at the latest.
+        `extra` are further intervals, which only the end of the run reveals. Trips end with the run at the latest.
         """
-        rows, intervals, started = self._end or (len(self), len(self._intervals), self.started)
-        for cell, joined in enumerate(self._joined):
-            if len(joined) > _MANY_JOINED + 10 * self.workers and not self.clocks[cell]:
+        rows, length, gradients = self._end or (len(self), len(self._intervals), self.started)
+        for cell, members in enumerate(self._rounds):
+            if len(members) > _MAX_OPEN_ROUND + 10 * self.workers and not self.clocks[cell]:
                 raise FredError(
-                    f"{len(joined):,} gradients were added to a round, and no round was ever committed: "
+                    f"{len(members):,} gradients were added to a round, and no round was ever committed: "
                     "the protocol must call `commit` when a round is complete"
                 )
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
         check_rows(columns, self.layout)  # here, because a comparison in each row costs time
-        kept = self._intervals[:intervals]
-        for other in others:
-            kept += _pack_interval(*other)
-        beside = Intervals.from_table(np.frombuffer(kept, np.int64))
-        beside = beside._replace(end_ns=np.where(beside.what == _TRIP, np.minimum(beside.end_ns, end_ns), beside.end_ns))
-        facts = self.workers, self.layout.replicas, self._blocks, started, end_ns, self.layout.on_servers, standstill
-        return Schedule(columns, *facts, beside)
+        packed = self._intervals[:length]
+        for interval in extra:
+            packed += _pack_interval(*interval)
+        intervals = Intervals.from_table(np.frombuffer(packed, np.int64))
+        intervals = intervals._replace(
+            end_ns=np.where(intervals.what == _TRIP, np.minimum(intervals.end_ns, end_ns), intervals.end_ns)
+        )
+        facts = self.workers, self.layout.replicas, self._blocks, gradients, end_ns, self.layout.on_servers, standstill
+        return Schedule(columns, *facts, intervals)
 
     def __len__(self) -> int:
         """Return the number of rows written so far."""
         return len(self._rows) // _ROW.size
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Pass the last row to the listener, if it belongs to the schedule."""
         if self.listener is not None and (self._end is None or len(self) <= self._end[0]):
             self.listener.execute(Row._make(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)))
@@ -316,7 +318,7 @@ class Recorder:
             clock = copy.at(block) if copy.timestamps else copy.timestamp
             table += _pack(now, _MIX, worker, NONE, block, mailbox, copy.mailbox, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
             if listener is not None:
-                self._tell()
+                self._notify()
 
     def _use(self, gradient: Gradient) -> None:
         """Count the gradient the first time that it takes part in an update."""
@@ -324,7 +326,7 @@ class Recorder:
             gradient.applied = True
             self.gradients += 1
 
-    def _changed(self, cell: int) -> None:
+    def _count_update(self, cell: int) -> None:
         """Count an update of this block, and stop if the schedule is now full."""
         self.clocks[cell] += 1
         self.changes += 1
@@ -341,7 +343,7 @@ class Recorder:
         source, end = gradient.source, gradient.end
         gradient.due -= 1
         if end > now:
-            self.beside(What.UNFINISHED, gradient.begin, end, len(self), gradient.worker)
+            self.record_interval(What.UNFINISHED, gradient.begin, end, len(self), gradient.worker)
         read = gradient.copy if source is None else source
         clock = read.at(block) if read.timestamps else read.timestamp
         self._rows += _pack(
@@ -364,12 +366,12 @@ class Recorder:
         )
 
 
-def _whole(wanted: float) -> int:
+def _as_integer(number: float) -> int:
     """Return the wanted number as an integer, which is faster to compare; a very large one for infinity."""
-    return UNENDING if wanted == math.inf else math.ceil(wanted)
+    return UNENDING if number == math.inf else math.ceil(number)
 
 
-def _nothing() -> Gradient:
+def _placeholder() -> Gradient:
     """Return a placeholder for the last gradient of a worker that has not begun any."""
     nothing = Gradient(NONE, NONE, Copy(NONE, 0), 0, 0)
     nothing.due = 0
@@ -379,13 +381,15 @@ def _nothing() -> Gradient:
 def _columns(table: Ints) -> dict[str, NDArray]:
     """Return the columns of the rows by name, each contiguous in memory."""
     columns = np.empty(table.shape[::-1], np.int64)
-    for start in range(0, len(table), _TURNED_AT_ONCE):
-        part = slice(start, start + _TURNED_AT_ONCE)
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
         columns[:, part] = table[part].T
-    return {name: own.view(np.float64) if name in SCALES else own for name, own in zip(Row._fields, columns, strict=True)}
+    return {
+        name: column.view(np.float64) if name in SCALES else column for name, column in zip(Row._fields, columns, strict=True)
+    }
 
 
-def _let_go(key: tuple[int, ...], holders: dict[tuple[int, ...], int], listener: Listener) -> None:
+def _release(key: tuple[int, ...], holders: dict[tuple[int, ...], int], listener: Listener) -> None:
     """Decrement the reference count of a message, and release it at 0; a pseudo-gradient may have several references.
 
     This function must not refer to the recorder, whose open rounds would keep these gradients alive.

@@ -1,8 +1,8 @@
-"""A recorder that goes back to a checkpoint: rows after it leave the schedule, as the work that they stand for is lost.
+"""A job that fails and starts again from its last checkpoint.
 
-The times of checkpoints: given ones, and those that the network needs to carry them to a store or to peers, and back.
-
-A job that fails and starts again: checkpoints, failures, and the way back to the last checkpoint.
+`Restorable` is a recorder that goes back to a checkpoint: the rows after it leave the schedule, because their work is lost.
+`Saving` determines how long a checkpoint takes: given times, and those of its messages to a store or to peers, and back.
+`Restarts` runs the job: it makes checkpoints, lets machines fail, and starts the protocol again.
 """
 
 import math
@@ -26,28 +26,28 @@ from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 from fred.timing.world import Process
 
-_EACH_COUNTS = (What.DETECTING, What.SKIPPED)  # intervals that matter even if they take no time
+_INSTANT_KINDS = (What.DETECTING, What.SKIPPED)  # intervals that matter even if they take no time
 
 
-class Kept(NamedTuple):
+class RestorePoint(NamedTuple):
     """A point of the recording to which `restore` goes back.
 
     Args:
-        time, over: when the checkpoint began, and when the job went on, ns.
+        time, resumed_at: when the checkpoint began, and when the job went on, ns.
         lengths: of rows and intervals, bytes.
         counts: updates of blocks, applied gradients, and mailboxes.
         clocks: of each block of each replica.
         steps: of each worker: number of gradients that its next one follows.
-        begun: worker, beginning and end (ns) of gradients that were not used yet, which are lost too.
+        lost_gradients: worker, beginning and end (ns) of gradients that no update has used yet: going back loses them, too.
     """
 
     time: int
-    over: int
+    resumed_at: int
     lengths: tuple[int, int]
     counts: tuple[int, int, int]
     clocks: list[int]
     steps: list[int]
-    begun: list[tuple[int, int, int]]
+    lost_gradients: list[tuple[int, int, int]]
 
 
 class Restorable(Recorder):
@@ -63,8 +63,8 @@ class Restorable(Recorder):
         self.rows_from, self._wanted_then = rows_from, self._bytes_wanted
         self._bytes_wanted = UNENDING
         self.updated: Callable[[], None] = lambda: None  # called after each update of a block
-        self._of_job: list[list[int]] = []  # intervals of the whole job
-        self._none_begun = list(self.latest)
+        self._job_intervals: list[list[int]] = []  # intervals of the whole job
+        self._placeholders = list(self.latest)
 
     def arm(self) -> None:
         """Let the limit on rows count from now on."""
@@ -73,78 +73,80 @@ class Restorable(Recorder):
     @property
     def between_rounds(self) -> bool:
         """Return True if no round is open."""
-        return not any(self._joined)
+        return not any(self._rounds)
 
-    def checkpoint(self, now: int, over: int) -> Kept:
-        """Return the present point, at `now`; the job goes on at `over`, ns."""
-        unused = {(each.worker, each.step): each for each in self._in_flight() if not each.applied}
-        steps = [_first_unused(worker, step, unused) for worker, step in enumerate(self.steps)]
-        ends = [(each, over if _is_delayed(each, now) else each.end) for each in unused.values()]
-        begun = [(each.worker, each.begin, end) for each, end in ends if each.begin < min(now, end)]
+    def checkpoint(self, now: int, resumed_at: int) -> RestorePoint:
+        """Return the present point, at `now`; the job goes on at `resumed_at`, ns."""
+        pending = {(gradient.worker, gradient.step): gradient for gradient in self._in_flight() if not gradient.applied}
+        steps = [_next_step(worker, step, pending) for worker, step in enumerate(self.steps)]
+        ends = [(gradient, resumed_at if _is_delayed(gradient, now) else gradient.end) for gradient in pending.values()]
+        spans = [(gradient.worker, gradient.begin, end) for gradient, end in ends if gradient.begin < min(now, end)]
         lengths, counts = (len(self._rows), len(self._intervals)), (self.changes, self.gradients, self._mailboxes)
-        return Kept(now, over, lengths, counts, list(self.clocks), steps, begun)
+        return RestorePoint(now, resumed_at, lengths, counts, list(self.clocks), steps, spans)
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, point: RestorePoint) -> None:
         """Go back: everything recorded since then is lost."""
-        rows, intervals = kept.lengths
+        rows, intervals = point.lengths
         del self._rows[rows:], self._intervals[intervals:]
-        self.changes, self.gradients, self._mailboxes = kept.counts
-        self.clocks[:], self.steps[:] = kept.clocks, kept.steps
-        self.latest[:] = self._none_begun
-        self._unsettled, self._joined = [], [[] for _ in self._joined]
-        self._totals = [0.0] * len(self._joined)
-        for worker, begin, end in kept.begun:
-            self.of_job(What.LOST, begin, end, worker)
-        kept.begun.clear()  # once only, however often the job goes back
+        self.changes, self.gradients, self._mailboxes = point.counts
+        self.clocks[:], self.steps[:] = point.clocks, point.steps
+        self.latest[:] = self._placeholders
+        self._unsettled, self._rounds = [], [[] for _ in self._rounds]
+        self._totals = [0.0] * len(self._rounds)
+        for worker, begin, end in point.lost_gradients:
+            self.record_job_interval(What.LOST, begin, end, worker)
+        point.lost_gradients.clear()  # once only, however often the job goes back
 
-    def skip(self, kept: Kept, now: int) -> None:
-        """Let each worker go on with the minibatch after the last one that it began, once the recording is at `kept` again.
+    def skip(self, point: RestorePoint, now: int) -> None:
+        """Let each worker go on with the minibatch after the last one that it began, once the recording is at `point` again.
 
         Args:
-            kept: the point to which `restore` will go back.
+            point: the point to which `restore` will go back.
             now: time of the failure, ns.
         """
-        for worker, (begun, left) in enumerate(zip(self.steps, kept.steps, strict=True)):
-            if begun > left:
-                self.of_job(What.SKIPPED, now, now, worker, begun - left)
+        for worker, (step, restored_step) in enumerate(zip(self.steps, point.steps, strict=True)):
+            if step > restored_step:
+                self.record_job_interval(What.SKIPPED, now, now, worker, step - restored_step)
 
-    def of_job(self, what: What, begin: int, end: int, worker: int = NONE, other: int = NONE) -> None:
+    def record_job_interval(self, kind: What, begin: int, end: int, worker: int = NONE, other: int = NONE) -> None:
         """Record an interval of the whole job, ns; see `Intervals` for the rest."""
-        self._of_job.append([what, begin, end, worker, other])
+        self._job_intervals.append([kind, begin, end, worker, other])
 
     def lose(self, since: int, now: int) -> None:
         """Record that the job has failed at `now`: everything `since` the checkpoint, ns, is undone, but failures count."""
-        later = []
-        while self._of_job and (self._of_job[-1][1] >= since or self._of_job[-1][2] > now):  # it may fail while it loads
-            later.append(self._of_job.pop())
-        for what, begin, end, worker, other in reversed(later):
-            if what == What.BROKEN:
-                self._of_job.append([what, begin, end, worker, other])
-            elif begin < since or what in (What.LOST, What.SKIPPED):
-                self._of_job.append([what, begin, min(end, now), worker, other])
-            elif what == What.DETECTING:
-                self._of_job.append([what, begin, begin, worker, other])
-        self.of_job(What.UNDONE, since, now)
+        undone = []
+        while self._job_intervals and (
+            self._job_intervals[-1][1] >= since or self._job_intervals[-1][2] > now
+        ):  # it may fail while it loads
+            undone.append(self._job_intervals.pop())
+        for kind, begin, end, worker, other in reversed(undone):
+            if kind == What.BROKEN:
+                self._job_intervals.append([kind, begin, end, worker, other])
+            elif begin < since or kind in (What.LOST, What.SKIPPED):
+                self._job_intervals.append([kind, begin, min(end, now), worker, other])
+            elif kind == What.DETECTING:
+                self._job_intervals.append([kind, begin, begin, worker, other])
+        self.record_job_interval(What.UNDONE, since, now)
 
-    def pause(self, now: int, lasts: int) -> None:
+    def pause(self, now: int, duration: int) -> None:
         """Delay all gradients that are being computed, ns."""
-        for each in self._in_flight():
-            if _is_delayed(each, now):
-                each.begin += lasts if each.begin >= now else 0
-                each.end += lasts
-                each.ready = tuple(end + lasts if end > now else end for end in each.ready)
+        for gradient in self._in_flight():
+            if _is_delayed(gradient, now):
+                gradient.begin += duration if gradient.begin >= now else 0
+                gradient.end += duration
+                gradient.ready = tuple(end + duration if end > now else end for end in gradient.ready)
 
-    def schedule(self, end_ns: int, standstill: str = "", others: Iterable[tuple[int, ...]] = ()) -> Schedule:
+    def schedule(self, end_ns: int, standstill: str = "", extra: Iterable[tuple[int, ...]] = ()) -> Schedule:
         """Return the schedule of everything that was not lost, until the simulation stopped at `end_ns`."""
-        found = [
-            (what, begin, min(end, end_ns), NONE, worker, other)
-            for what, begin, end, worker, other in self._of_job
-            if begin < min(end, end_ns) or (what in _EACH_COUNTS and begin <= end_ns)
+        intervals = [
+            (kind, begin, min(end, end_ns), NONE, worker, other)
+            for kind, begin, end, worker, other in self._job_intervals
+            if begin < min(end, end_ns) or (kind in _INSTANT_KINDS and begin <= end_ns)
         ]
-        return super().schedule(end_ns, standstill, (*others, *found))
+        return super().schedule(end_ns, standstill, (*extra, *intervals))
 
-    def _changed(self, cell: int) -> None:
-        super()._changed(cell)
+    def _count_update(self, cell: int) -> None:
+        super()._count_update(cell)
         if not self.full:
             self.updated()
 
@@ -154,9 +156,9 @@ def _is_delayed(gradient: Gradient, now: int) -> bool:
     return gradient.end > now or (gradient.end == now and not gradient.underway and not gradient.applied)
 
 
-def _first_unused(worker: int, step: int, unused: dict[tuple[int, int], Gradient]) -> int:
+def _next_step(worker: int, step: int, pending: dict[tuple[int, int], Gradient]) -> int:
     """Return the step after the worker's last gradient that was used: later ones are lost, and their steps are used again."""
-    while (worker, step - 1) in unused:
+    while (worker, step - 1) in pending:
         step -= 1
     return step
 
@@ -178,13 +180,13 @@ class Saving:
         >>> cluster = fred.Cluster(workers=2, network={}, failures=failures)
         >>> sim = fred.Simulation(cluster, fred.Recorder(2, fred.Layout.shared()), seed=0)
         >>> saving = Saving(sim, cluster.failures.checkpoint)
-        >>> saving.stops(now=0) / 1e9, saving.load(begin=0) / 1e9
+        >>> saving.stop_time(now=0) / 1e9, saving.load(begin=0) / 1e9
         (0.2, 0.2)
     """
 
     def __init__(self, sim: Simulation, checkpoint: Checkpoint):
         self._sim, self._to, self._blocking = sim, checkpoint.to, checkpoint.blocking
-        self._pause, self._write = (round(each * NANOSECONDS) for each in (checkpoint.pause, checkpoint.write))
+        self._pause, self._write = (round(seconds * NANOSECONDS) for seconds in (checkpoint.pause, checkpoint.write))
         servers = bool(sim.record.layout.on_servers)
         self._owners: list[Member] = (
             [("servers", server) for server in range(sim.servers)]
@@ -192,14 +194,14 @@ class Saving:
             else [("workers", worker) for worker in range(sim.workers)]
         )
         self._share = math.ceil((checkpoint.bytes or 0) / len(self._owners))  # bytes
-        self._without: set[int] = set()  # workers whose memory does not hold the checkpoint
+        self._missing: set[int] = set()  # workers whose memory does not hold the checkpoint
         if sim.links is not None and self._to:
             self._idle = Loop()
             self._idle_links = type(sim.links)(self._idle, sim.cluster, sim.seed)
 
-    def stops(self, now: int) -> int:
+    def stop_time(self, now: int) -> int:
         """Return for how long (ns) the job stops for a checkpoint that is made `now`, ns."""
-        return self._pause + (self._alone(now + self._pause, self._writes) if self._to and self._blocking else 0)
+        return self._pause + (self._idle_time(now + self._pause, self._writes) if self._to and self._blocking else 0)
 
     def send(self, begin: int, done: Callable[[], None]) -> None:
         """Send a checkpoint.
@@ -221,39 +223,39 @@ class Saving:
         Args:
             failed: workers that fail now.
         """
-        self._without.update(failed)
-        return self._to == "peers" and any(self._next(worker) in self._without for worker in self._without)
+        self._missing.update(failed)
+        return self._to == "peers" and any(self._neighbour(worker) in self._missing for worker in self._missing)
 
     def load(self, begin: int) -> int:
         """Return how long (ns) the network needs from `begin` (ns) on until all owners have their shares again."""
-        return self._alone(begin, self._reads) if self._to else 0
+        return self._idle_time(begin, self._reads) if self._to else 0
 
     def loaded(self) -> None:
         """Note that all workers have their shares again."""
-        self._without.clear()
+        self._missing.clear()
 
-    def _next(self, worker: int, step: int = 1) -> int:
+    def _neighbour(self, worker: int, step: int = 1) -> int:
         return (worker + step) % self._sim.workers
 
     def _writes(self, links: Links) -> list[Process]:
         """Return the messages of a new checkpoint."""
         if self._to == "store":
             return [links.to_store(owner, self._share) for owner in self._owners]
-        return [links.across(worker, self._next(worker), self._share) for _, worker in self._owners]
+        return [links.send_between_workers(worker, self._neighbour(worker), self._share) for _, worker in self._owners]
 
     def _reads(self, links: Links) -> list[Process]:
         """Return the messages of a restart; peers send a worker its own share, and the one that it holds for another."""
         if self._to == "store":
             return [links.from_store(owner, self._share) for owner in self._owners]
-        neighbours = [(self._next(worker, step), worker) for step in (1, -1) for worker in sorted(self._without)]
-        return [links.across(sender, worker, self._share) for sender, worker in neighbours]
+        neighbours = [(self._neighbour(worker, step), worker) for step in (1, -1) for worker in sorted(self._missing)]
+        return [links.send_between_workers(sender, worker, self._share) for sender, worker in neighbours]
 
     def _start_sending(self, done: Callable[[], None]) -> None:
         assert self._sim.links is not None
         messages = [self._sim.process(message) for message in self._writes(self._sim.links)]
         self._sim.later(self._sim.env.all_of(messages), done)
 
-    def _alone(self, begin: int, messages: Callable[[Links], list[Process]]) -> int:
+    def _idle_time(self, begin: int, messages: Callable[[Links], list[Process]]) -> int:
         """Return how long (ns) messages take that begin at `begin` (ns) on an idle network."""
         env, links = self._idle, self._idle_links
         env._queue.clear()
@@ -308,9 +310,9 @@ class Restarts:
         self._failing.resume(complete)
         if (when := self._failing.next()) < NEVER:
             self._sim.env.at(when, self._fail)
-        self._sim.env.at(loaded, self._go)
+        self._sim.env.at(loaded, self._start_work)
 
-    def _go(self) -> None:
+    def _start_work(self) -> None:
         self._began = self._sim.now
         self._saving.loaded()
         self._plan(self._began)
@@ -337,60 +339,60 @@ class Restarts:
         while self._at_updates and self._at_updates[-1][0] == first:
             _, worker, seconds = self._at_updates.pop()
             workers[seconds].append(worker)
-        for seconds, some in workers.items():
-            self._failing.add(now, some, round(seconds * NANOSECONDS))
+        for seconds, group in workers.items():
+            self._failing.add(now, group, round(seconds * NANOSECONDS))
         self._sim.env.at(now, self._fail)
 
     def _checkpoint(self, now: int) -> None:
-        over = now + self._saving.stops(now)
-        kept = self._record.checkpoint(now, over)
-        self._plan(over)
+        resumed_at = now + self._saving.stop_time(now)
+        point = self._record.checkpoint(now, resumed_at)
+        self._plan(resumed_at)
         self._writing = True
-        if over > now:
-            self._record.of_job(What.SAVING, now, over)
-            self._sim.env.at(now, partial(self._stop, over - now))  # once the present event is over
-        self._saving.send(over, partial(self._use, kept))
+        if resumed_at > now:
+            self._record.record_job_interval(What.SAVING, now, resumed_at)
+            self._sim.env.at(now, partial(self._stop, resumed_at - now))  # once the present event is over
+        self._saving.send(resumed_at, partial(self._use, point))
 
-    def _stop(self, lasts: int) -> None:
+    def _stop(self, duration: int) -> None:
         """Stop everything for as long as a checkpoint takes, ns: work, messages, and waiting."""
-        self._record.pause(self._sim.now, lasts)
-        self._sim.env.pause(lasts)
+        self._record.pause(self._sim.now, duration)
+        self._sim.env.pause(duration)
         if self._sim.links is not None:
-            self._sim.links.pause(lasts)
+            self._sim.links.pause(duration)
 
-    def _use(self, kept: Kept) -> None:
-        self._last, self._writing = kept, False
-        if kept.counts[0] > self._furthest.counts[0]:
-            self._furthest, self._tries = kept, 0
+    def _use(self, point: RestorePoint) -> None:
+        self._last, self._writing = point, False
+        if point.counts[0] > self._furthest.counts[0]:
+            self._furthest, self._tries = point, 0
 
     def _fail(self) -> None:
         """Lose everything since the last checkpoint, and go on when all workers have loaded it."""
         now, record = self._sim.now, self._record
         self._check_tries()
         outage = self._failing.fail(now)
-        enough, loaded = outage.complete < NEVER, outage.loaded
+        can_resume, loaded = outage.complete < NEVER, outage.loaded
         record.lose(self._go_back(outage.workers), now)
         if self._skips:
             record.skip(self._last, now)
         record.restore(self._last)
-        if enough and self._last is not self._initial:
+        if can_resume and self._last is not self._initial:
             loaded += self._saving.load(loaded)
-        record.of_job(What.DETECTING, now, outage.detected, outage.workers[0])
-        for worker, ready in zip(outage.workers, outage.ready, strict=False):
-            record.of_job(What.BROKEN, now, ready, worker)
-        record.of_job(What.REPAIRING, outage.detected, outage.complete)
-        record.of_job(What.LOADING, outage.complete, loaded)
-        self._sim.halt(self._end, {} if enough else {"the job": "a machine: too few are left"})
+        record.record_job_interval(What.DETECTING, now, outage.detected, outage.workers[0])
+        for worker, repaired_at in zip(outage.workers, outage.ready, strict=False):
+            record.record_job_interval(What.BROKEN, now, repaired_at, worker)
+        record.record_job_interval(What.REPAIRING, outage.detected, outage.complete)
+        record.record_job_interval(What.LOADING, outage.complete, loaded)
+        self._sim.halt(self._end, {} if can_resume else {"the job": "a machine: too few are left"})
         self._set_limits()
         self._began, self._writing = loaded, False
-        if enough:
+        if can_resume:
             self._resume(outage.complete, loaded)
 
     def _go_back(self, failed: list[int]) -> int:
         """Choose the checkpoint to go back to when these workers have failed; return the time since which work is lost, ns."""
         if self._saving.lose(failed):
             self._last, self._began = self._initial, 0
-        return max(self._last.over, self._began)
+        return max(self._last.resumed_at, self._began)
 
     def _check_tries(self) -> None:
         self._tries += 1

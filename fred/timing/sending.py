@@ -35,7 +35,7 @@ class Sending(World):
         usual = Sizes.uniform(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
         self.sizes = usual.scaled(network.message_bytes) if network and network.message_bytes else usual
         self.shares = usual.shares  # each block's share of a model
-        self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
+        self._down, self._up = self._costs_by_block(self.sizes.model), self._costs_by_block(self.sizes.message)
         self._published = [(NONE, self.sizes.model.total)] * self.workers  # row and bytes of each worker's last `publish`
 
     def halt(self, seconds: float, waiting: dict[str, str]) -> None:
@@ -76,18 +76,18 @@ class Sending(World):
             >>> sim.schedule()["bytes"].tolist()[-2:]
             [250000, 1000000]
         """
-        one = block if server is None else server if self.blocks > 1 else None
-        said = None if size is None else self._say(gradient, one, size)
+        target = block if server is None else server if self.blocks > 1 else None
+        custom = None if size is None else self._set_size(gradient, target, size)
         if server is not None and self.blocks == 1:
-            gradient.sent = {0: ((said or self.sizes.message).total, 1)}
+            gradient.sent = {0: ((custom or self.sizes.message).total, 1)}
         if self.links is None:
             return ()
         if gradient.underway or self.blocks > 1 or gradient.step == NONE:
-            self._note(gradient, one)
+            self._count_rows(gradient, target)
         gradient.underway = True
-        sent = said or self.sizes.message
-        upload = self.links.upload(gradient.worker, sent.total if one is None else sent.blocks[one], server)
-        return upload if self.faultless else self._sending(gradient, one, sent, upload)
+        sent = custom or self.sizes.message
+        upload = self.links.upload(gradient.worker, sent.total if target is None else sent.blocks[target], server)
+        return upload if self.faultless else self._sending(gradient, target, sent, upload)
 
     def send_between(self, pseudo_gradient: Gradient, server: int, receiver: int) -> Iterable[Wait]:
         """Send a pseudo-gradient from one server to another; ends when it has arrived.
@@ -100,8 +100,8 @@ class Sending(World):
         pseudo_gradient.sent = {0: (size, 1)}
         if self.links is None:
             return ()
-        self._note(pseudo_gradient, None)
-        return (self.links.between(server, receiver, size),)
+        self._count_rows(pseudo_gradient, None)
+        return (self.links.send_between_servers(server, receiver, size),)
 
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
         """Send a worker's last published model to another worker; the returned event happens on arrival.
@@ -128,10 +128,10 @@ class Sending(World):
         now, (row, published) = self.env._now, self._published[worker]
         size = bytes_of(size, published)
         if self.links is None:
-            self.record.trip(now, now, row, worker, receiver)
+            self.record.record_trip(now, now, row, worker, receiver)
             return self.env.after(0)
-        trip = self.record.trip(now, UNENDING, row, worker, receiver)
-        return self.process(self._travel(trip, self.links.across(worker, receiver, size)))
+        trip = self.record.record_trip(now, UNENDING, row, worker, receiver)
+        return self.process(self._travel(trip, self.links.send_between_workers(worker, receiver, size)))
 
     @property
     def mean_latency(self) -> int:
@@ -146,56 +146,56 @@ class Sending(World):
     def _travel(self, trip: int, way: Process) -> Process:
         """Move a model from one worker to another, and record its arrival."""
         yield from way
-        self.record.arrived(trip, self.now)
+        self.record.set_trip_end(trip, self.now)
 
-    def _note(self, gradient: Gradient, block: int | None) -> None:
+    def _count_rows(self, gradient: Gradient, block: int | None) -> None:
         """Count the rows that a departing gradient, or block of it, still needs beyond the first."""
         if gradient.underway:
             gradient.due += 1
         elif block is None and self.blocks > 1:
             gradient.due = self.blocks
         if gradient.step == NONE and not gradient.underway:
-            self.record.keep(gradient)
+            self.record.retain(gradient)
 
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
         """Return the bytes and messages charged for a gradient; `end`, ns, is when the operation with this cost ends."""
         if cost is None:
             return gradient.sent.get(block, self._up[block])
         if cost.nanoseconds:
-            self.record.together(end - cost.moving, end, gradient.worker)
+            self.record.record_collective(end - cost.moving, end, gradient.worker)
         return cost.bytes, cost.messages
 
-    def _say(self, gradient: Gradient, block: int | None, size: int) -> Size:
+    def _set_size(self, gradient: Gradient, block: int | None, size: int) -> Size:
         """Return the size of a message for a gradient, or a block of it; store it in the gradient for its row."""
         sent = Size.from_shares(bytes_of(size, 0), self.shares if block is None else (1.0,) * self.blocks)
-        counted = dict(enumerate(self._counted(sent)))
-        gradient.sent = gradient.sent | (counted if block is None else {block: counted[block]})
+        costs = dict(enumerate(self._costs_by_block(sent)))
+        gradient.sent = gradient.sent | (costs if block is None else {block: costs[block]})
         return sent
 
-    def _sending(self, gradient: Gradient, one: int | None, sent: Size, upload: Process) -> Process:
-        """Send a gradient, or `one` block of it; store in it the bytes and messages that were sent again."""
-        again = yield from upload
-        if not any(again):
+    def _sending(self, gradient: Gradient, target: int | None, sent: Size, upload: Process) -> Process:
+        """Send a gradient, or its block `target`; store in it the bytes and messages that were sent again."""
+        repeats = yield from upload
+        if not any(repeats):
             return
-        counted = [(sent.total, len(again))] if self.blocks == 1 else self._counted(sent)
-        for block in range(len(counted)) if one is None else (one,):
-            share = again if len(counted) == 1 else again[block % len(again) :: self.blocks] if one is None else again
-            gradient.sent = gradient.sent | {block: more(*counted[block], sum(share))}
+        costs = [(sent.total, len(repeats))] if self.blocks == 1 else self._costs_by_block(sent)
+        for block in range(len(costs)) if target is None else (target,):
+            share = repeats if len(costs) == 1 else repeats[block % len(repeats) :: self.blocks] if target is None else repeats
+            gradient.sent = gradient.sent | {block: with_repeats(*costs[block], sum(share))}
 
-    def _read(self, block: int, size: int | None) -> tuple[int, int]:
+    def _read_cost(self, block: int, size: int | None) -> tuple[int, int]:
         """Return the bytes and messages that servers have just sent for a block."""
         usual, messages = self._down[block]
-        again = 0 if self.links is None else self.links.resent()
-        return more(bytes_of(size, usual), messages, again)
+        repeats = 0 if self.links is None else self.links.pop_repeats()
+        return with_repeats(bytes_of(size, usual), messages, repeats)
 
-    def _counted(self, size: Size) -> list[tuple[int, int]]:
+    def _costs_by_block(self, size: Size) -> list[tuple[int, int]]:
         """Return the bytes and messages of each block; or of the whole, of which each server gets (or sends) a part."""
-        return [(each, 1) for each in size.blocks] if self.blocks > 1 else [(size.total, self.servers)]
+        return [(block, 1) for block in size.blocks] if self.blocks > 1 else [(size.total, self.servers)]
 
 
-def more(size: int, messages: int, again: int) -> tuple[int, int]:
-    """Return the bytes and messages of a transfer, plus those of `again` repeated messages."""
-    return size + size * again // messages, messages + again
+def with_repeats(size: int, messages: int, repeats: int) -> tuple[int, int]:
+    """Return the bytes and messages of a transfer, plus those of `repeats` repeated messages."""
+    return size + size * repeats // messages, messages + repeats
 
 
 def bytes_of(size: int | None, usual: int) -> int:

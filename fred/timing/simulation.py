@@ -15,7 +15,7 @@ from fred.timing.averaging import Operation as Operation  # protocols find it he
 from fred.timing.copies import Copy, Gradient
 from fred.timing.loop import After, Wait
 from fred.timing.recorder import Recorder
-from fred.timing.sending import bytes_of, more
+from fred.timing.sending import bytes_of, with_repeats
 from fred.timing.world import Process as Process  # protocols find it here
 
 
@@ -81,7 +81,7 @@ class Simulation(Averaging):
             return self.record.pull(now, worker, replica, block, self._steps[worker], now, sent, messages)
         wait = self.links.download(worker, sent, server)
         if not self.faultless:
-            sent, messages = more(sent, messages, self.links.resent())
+            sent, messages = with_repeats(sent, messages, self.links.pop_repeats())
         copy = self.record.pull(now, worker, replica, block, self._steps[worker], self._end(wait), sent, messages)
         yield wait
         return copy
@@ -95,7 +95,7 @@ class Simulation(Averaging):
             server, receiver: numbers of the two servers.
         """
         now, size = self.env._now, self.sizes.model.total
-        wait = 0 if self.links is None else self.links.between(server, receiver, size)
+        wait = 0 if self.links is None else self.links.send_between_servers(server, receiver, size)
         copy = self.record.pull(now, worker, replica, 0, self._steps[worker], self._end(wait), size, 1)
         yield wait
         return copy
@@ -105,7 +105,7 @@ class Simulation(Averaging):
         if isinstance(wait, int):
             return min(self.env._now + wait, UNENDING)
         row = len(self.record)
-        wait.callbacks.append(lambda _: self.record.received(row, self.env._now))
+        wait.callbacks.append(lambda _: self.record.set_arrival(row, self.env._now))
         return UNENDING
 
     def duration(self, worker: int) -> int:
@@ -132,7 +132,7 @@ class Simulation(Averaging):
         self._steps[worker] = step + 1
         gradient = Gradient(worker, step, copy, now - done, now - done + duration)
         if self._latest[worker].due > 0:
-            record.keep(self._latest[worker])
+            record.retain(self._latest[worker])
         self._latest[worker] = gradient
         if self._lives is not None and not self._lives.hold(gradient):
             self._delay(gradient)
@@ -162,14 +162,14 @@ class Simulation(Averaging):
     def _settle(self, gradient: Gradient) -> None:
         """Record the lost attempts at a gradient that has reached a server or is dropped."""
         assert self._lives is not None
-        self._lives.used(gradient)
+        self._lives.release(gradient)
         if self.record.full:
             return
         for begin, end in self._attempts.pop((gradient.worker, gradient.step), ()):
             if begin < self.now:
-                self.record.beside(What.LOST, begin, min(end, self.now), worker=gradient.worker)
+                self.record.record_interval(What.LOST, begin, min(end, self.now), worker=gradient.worker)
 
-    def _unfinished(self) -> Iterator[tuple[int, ...]]:
+    def _open_intervals(self) -> Iterator[tuple[int, ...]]:
         """Yield the intervals until now that are in no row yet: gradients, lost attempts, and messages to servers."""
         for (worker, _), attempts in self._attempts.items():
             for begin, end in attempts:
@@ -179,8 +179,8 @@ class Simulation(Averaging):
             begin, end, worker = gradient.begin, min(gradient.end, self.now), gradient.worker
             if begin < end:
                 yield What.COMPUTING, begin, end, NONE, worker, NONE
-            if gradient.underway and gradient.due > 0 and end < (gone := self._sends_until(worker, end)):
-                yield What.SENDING, end, gone, NONE, worker, NONE
+            if gradient.underway and gradient.due > 0 and end < (sending_end := self._sends_until(worker, end)):
+                yield What.SENDING, end, sending_end, NONE, worker, NONE
 
     def _sends_until(self, worker: int, begin: int) -> int:
         """Return the time (ns) at which a message in transit ends: now, or when its worker crashed."""
@@ -191,7 +191,7 @@ class Simulation(Averaging):
     def _lose(self, gradient: Gradient) -> None:
         """Drop a gradient whose worker has crashed, and end its message."""
         if gradient.underway and gradient.end < self.now:
-            self.record.beside(What.SENDING, gradient.end, self.now, worker=gradient.worker)
+            self.record.record_interval(What.SENDING, gradient.end, self.now, worker=gradient.worker)
         self.drop(gradient, cost=NOTHING)
 
     def pseudo_gradient(self, worker: int, before: Copy, after: Copy) -> Gradient:
@@ -233,7 +233,7 @@ class Simulation(Averaging):
             size: bytes; default: the usual size of a model, or of the block.
         """
         now = self.env._now
-        size, messages = self._read(block, size) if sent else (0, 0)
+        size, messages = self._read_cost(block, size) if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
@@ -290,10 +290,10 @@ class Simulation(Averaging):
             size: bytes for each receiver, which also determine the duration of `transfer`; default: the usual size.
         """
         now = self.now
-        again = 0 if self.links is None else self.links.announce(worker, copies)
-        each = bytes_of(size, self.sizes.model.blocks[block])
-        self._published[worker] = len(self.record), each
-        sent, messages = (copies + again) * each, copies * parts + again
+        repeats = 0 if self.links is None else self.links.announce(worker, copies)
+        message_bytes = bytes_of(size, self.sizes.model.blocks[block])
+        self._published[worker] = len(self.record), message_bytes
+        sent, messages = (copies + repeats) * message_bytes, copies * parts + repeats
         replica = worker if replica is None else replica
         return self.record.pull(now, worker, replica, block, self._steps[worker], now, sent, messages)
 
@@ -386,7 +386,7 @@ class Simulation(Averaging):
         """
         replica = worker if replica is None else replica
         if cost.nanoseconds:
-            self.record.together(self.env._now - cost.moving, self.env._now, worker)
+            self.record.record_collective(self.env._now - cost.moving, self.env._now, worker)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(
@@ -409,7 +409,7 @@ class Simulation(Averaging):
             size, messages = self._charged(gradient, block, cost, now)
         else:
             size, messages = during.cost.bytes, during.cost.messages
-            self._take_part(gradient.worker, during)
+            self._join_operation(gradient.worker, during)
         if self._lives is not None:
             self._settle(gradient)
             gradient.begin = min(gradient.begin, now)  # otherwise its worker is offline, and it would have begun later

@@ -1,6 +1,6 @@
-"""Main processes of workers that may crash: a crash ends the process; it starts again when the worker rejoins.
+"""The virtual world of a run: time, available workers, waiting processes, and detection of a standstill.
 
-The virtual world of a run: time, available workers, waiting processes, and detection of a standstill.
+A crash ends the main process of a worker, which starts again when the worker rejoins (`Lives`).
 """
 
 import gc
@@ -20,7 +20,11 @@ from fred.timing.copies import Gradient
 from fred.timing.loop import Loop, Wait
 from fred.timing.recorder import Recorder
 
+Process = Generator[Wait, Any, Any]
 _Process = Callable[[], Generator[Any, Any, Any]]
+_MANY_EVENTS = 1_000_000  # more than ever happen at one instant, or between two updates
+_EVENTS_PER_BLOCK = 100  # per worker and block
+_FEW_COLLECTIONS = 200_000  # objects created between two of Python's garbage collections
 
 
 class Lives:
@@ -34,18 +38,18 @@ class Lives:
         self._env, self._faults, self._lose, self._updates = env, faults, lose, updates
         self._wasted: dict[int, tuple[int, int]] = {}  # each worker: number of updates, and crashes since then
         self._processes: dict[int, simpy.Process | None] = {}  # None: offline
-        self._gone: dict[int, Callable[[], None]] = {}  # called when the worker goes offline
-        self._others: dict[int, list[simpy.Process]] = {}  # sending processes, which end with the main process
+        self._on_leave: dict[int, Callable[[], None]] = {}  # called when the worker goes offline
+        self._senders: dict[int, list[simpy.Process]] = {}  # sending processes, which end with the main process
         self._held: dict[int, dict[int, Gradient]] = {}  # unused gradients, by step
         self.expected = 0  # crashes and returns still scheduled
 
-    def start(self, worker: int, process: _Process, gone: Callable[[], None]) -> None:
+    def start(self, worker: int, process: _Process, on_leave: Callable[[], None]) -> None:
         """Start `process` of `worker` once the worker is available; call it again after each crash, when the worker rejoins."""
-        self._gone[worker] = gone
-        self._processes[worker], self._others[worker], self._held[worker] = None, [], {}
+        self._on_leave[worker] = on_leave
+        self._processes[worker], self._senders[worker], self._held[worker] = None, [], {}
         if (back := self._faults.back("worker", worker, 0)) > 0:
-            gone()
-        self._come_back(worker, process, back)
+            on_leave()
+        self._schedule_return(worker, process, back)
 
     def lives(self, worker: int) -> bool:
         """Return True if `worker` has a main process, which a crash ends together with all that it is sending."""
@@ -57,8 +61,8 @@ class Lives:
 
     def share(self, worker: int, process: simpy.Process) -> None:
         """Let another `process` of `worker` end when the worker crashes."""
-        if worker in self._others:
-            self._others[worker] = [*(each for each in self._others[worker] if each.is_alive), process]
+        if worker in self._senders:
+            self._senders[worker] = [*(sender for sender in self._senders[worker] if sender.is_alive), process]
 
     def hold(self, gradient: Gradient) -> bool:
         """Register a begun `gradient`. Return False if its worker has no main process, which a crash would end."""
@@ -67,29 +71,29 @@ class Lives:
         self._held[gradient.worker][gradient.step] = gradient
         return True
 
-    def used(self, gradient: Gradient) -> None:
+    def release(self, gradient: Gradient) -> None:
         """Forget a `gradient` that has reached a server or was dropped."""
         self._held.get(gradient.worker, {}).pop(gradient.step, None)
 
-    def _come_back(self, worker: int, process: _Process, when: int) -> None:
-        self._at(when, lambda: self._live(worker, process))
+    def _schedule_return(self, worker: int, process: _Process, when: int) -> None:
+        self._schedule_at(when, lambda: self._live(worker, process))
 
     def _live(self, worker: int, process: _Process) -> None:
         self._processes[worker] = self._env.process(process())
         begin, back = self._faults.away("worker", worker, self._env._now)
-        self._at(begin, lambda: self._crash(worker, process, back))
+        self._schedule_at(begin, lambda: self._crash(worker, process, back))
 
     def _crash(self, worker: int, process: _Process, back: int) -> None:
         self._check_progress(worker)
         running, self._processes[worker] = self._processes[worker], None
-        for each in (running, *self._others[worker]):
-            if each is not None and each.is_alive:
-                _abandon(each)
-        self._others[worker] = []
+        for ending in (running, *self._senders[worker]):
+            if ending is not None and ending.is_alive:
+                _abandon(ending)
+        self._senders[worker] = []
         for gradient in list(self._held[worker].values()):
             self._lose(gradient)
-        self._gone[worker]()
-        self._come_back(worker, process, back)
+        self._on_leave[worker]()
+        self._schedule_return(worker, process, back)
 
     def _check_progress(self, worker: int) -> None:
         """Raise FredError if a worker crashes again and again without any update."""
@@ -103,7 +107,7 @@ class Lives:
                 f"{self._faults.cure}, several times what a gradient takes"
             )
 
-    def _at(self, when: int, action: Callable[[], None]) -> None:
+    def _schedule_at(self, when: int, action: Callable[[], None]) -> None:
         def happens() -> None:
             self.expected -= 1
             action()
@@ -119,12 +123,6 @@ def _abandon(process: simpy.Process) -> None:
     if target is not None and target.callbacks is not None:
         target.callbacks.remove(process._resume)
     process._generator.close()
-
-
-Process = Generator[Wait, Any, Any]
-_MANY_EVENTS = 1_000_000  # more than ever happen at one instant, or between two updates
-_MANY_EACH = 100  # per worker and block
-_FEW_COLLECTIONS = 200_000  # objects created between two of Python's garbage collections
 
 
 class World:
@@ -151,7 +149,7 @@ class World:
         self.seed = seed
         self.cluster = cluster  # for protocols that use the mean duration of gradients
         self.workers, self.servers = cluster.size, cluster.servers
-        self._many = max(_MANY_EVENTS, _MANY_EACH * cluster.size * recorder.layout.blocks)
+        self._many = max(_MANY_EVENTS, _EVENTS_PER_BLOCK * cluster.size * recorder.layout.blocks)
         self.node_of = cluster.node_of
         self.faultless = not cluster.faults
         self._faults = Faults(cluster.fault_processes(seed)) if cluster.faults else None
@@ -257,7 +255,7 @@ class World:
         gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of processes' garbage: up to a third of the time
         try:
             while not self.record.full:
-                self._go_on(seconds)
+                self._advance(seconds)
         finally:
             gc.set_threshold(*thresholds)
 
@@ -279,9 +277,9 @@ class World:
 
     def schedule(self) -> Schedule:
         """Return the schedule recorded so far."""
-        return self.record.schedule(self.now, self.standstill, (*self._unfinished(), *self._absences()))
+        return self.record.schedule(self.now, self.standstill, (*self._open_intervals(), *self._absences()))
 
-    def _unfinished(self) -> Iterable[tuple[int, ...]]:
+    def _open_intervals(self) -> Iterable[tuple[int, ...]]:
         """Return intervals that are not in any row yet."""
         raise NotImplementedError
 
@@ -296,7 +294,7 @@ class World:
             for begin, end in self._faults.absences("server", server, self.now):
                 yield What.SERVER_AWAY, begin, min(end, UNENDING), NONE, NONE, server
 
-    def _go_on(self, seconds: float) -> None:
+    def _advance(self, seconds: float) -> None:
         """Process many events. Raises FredError if they make no progress."""
         began, rows, changes = self.now, len(self.record), self.record.changes
         if not self.env.happen(self._many, self.record):
@@ -325,7 +323,7 @@ class World:
             self.standstill = self._standstill(self.record.last_ns)
 
     def _standstill(self, since: int) -> str:
-        waiting = [f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8]]
+        waiting = [f"{name} waits for {reason}" for name, reason in list(self._waiting.items())[:8]]
         if self._faults is not None:
             waiting += self._faults.gone(self.workers, self.servers, self.now)[:8]
         none = "" if len(self.record) else "; was each process started (`sim.process`, `sim.work`)?"
