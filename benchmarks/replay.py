@@ -87,7 +87,7 @@ class Case:
         loss = Loss(work.model, CrossEntropy())
         self.params = loss.model.init(jax.random.key(0), work.inputs.shape[1:], work.outputs)
         context = CONTEXT if work.inputs.dtype.kind == "i" else 1
-        self.arithmetic = Arithmetic.of(server, loss, self.params, self.layout, cluster.size, batch_size, context)
+        self.arithmetic = Arithmetic.build(server, loss, self.params, self.layout, cluster.size, batch_size, context)
         self.examples = jnp.asarray(work.inputs, jnp.float32), jnp.asarray(work.answers, jnp.int32)
         self.batches = Minibatches(0, batch_size, EXAMPLES, "replacement", cluster.size)
         schedule = self.inline() if self.protocol.needs_values else self.record()
@@ -111,7 +111,7 @@ class Case:
     def lowered(self, schedule: Schedule, marks: NDArray[np.int64]) -> Program:
         """The program."""
         do = self.arithmetic
-        return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.small)
+        return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.stores_gradients)
 
     def _bare_loop(self, state, examples, indices, timestamps):
         def update(state, row):

@@ -44,7 +44,7 @@ def rows() -> Iterator[Row]:
 def _peak(system: str, layers: int, width: int, gradients: int, cores: int) -> float:
     """Return the largest memory of a replay and its helpers, MB."""
     environment.check()
-    helpers.AT_ONCE = True
+    helpers.FORCE_HELPERS = True
     server, protocol, _ = SYSTEMS[system]
     case = Case(transformer(layers, width), 8, workers(8), server, gradients, protocol, tuple(range(_MARKS, gradients, _MARKS)))
     found, over = [0.0], threading.Event()

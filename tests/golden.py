@@ -94,7 +94,7 @@ def all_digests() -> dict[str, dict[str, str]]:
 
 def shared() -> int:
     """Print each run whose digests differ from the pinned ones when two processes share it; return how many there are."""
-    helpers.AT_ONCE = True
+    helpers.FORCE_HELPERS = True
     pinned, differing = json.loads(GOLDEN.read_text(encoding="utf-8"))["digests"], []
     for name in names():
         if digests(name, cores=2) != pinned[name]:

@@ -33,7 +33,7 @@ SCENARIO: dict[str, Any] = {
     "stop": {"gradients": 1_500},
     "evaluate": {"points": 20},
 }
-_SHARED = "from fred.replay import helpers; helpers.AT_ONCE = True; from fred.__main__ import program; program()"
+_SHARED = "from fred.replay import helpers; helpers.FORCE_HELPERS = True; from fred.__main__ import program; program()"
 
 
 def main(kills: int) -> int:

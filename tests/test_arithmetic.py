@@ -48,7 +48,7 @@ def draw_params(model: Model = SMALL, shape: tuple[int, ...] = (4,)) -> Params:
 
 
 def arithmetic(server: Server, model: Model, params: Params, batch: int = 4, layout: Layout = WHOLE) -> Arithmetic:
-    return Arithmetic.of(server, Loss(model, usual(True)), params, layout, 4, batch)
+    return Arithmetic.build(server, Loss(model, usual(True)), params, layout, 4, batch)
 
 
 def sources(do: Arithmetic, params: Params) -> list[Params]:
@@ -82,7 +82,7 @@ class TestMessages:
         server, model, shape, batch, small = SPLITS[name]
         params, data = draw_params(model, shape), draw_examples(shape)
         do = arithmetic(server, model, params, batch)
-        assert do.small == small
+        assert do.stores_gradients == small
         assert (do.blocks.size > 1 << 14 or do.hooks.remembers) == (not small)
         memory = jax.tree.map(lambda leaf: leaf + jnp.float32(0.01), do.remember(params))
         indices = jnp.asarray(DRAW.integers(0, EXAMPLES, batch, "i"))

@@ -32,7 +32,7 @@ def sizes(tree: Any) -> list[int]:
 
 
 def parts(blocks: Blocks, params: Any) -> list[Any]:
-    cut = blocks.cut(params)
+    cut = blocks.split(params)
     assert len(cut) == len(blocks.groups)
     return [blocks.block(cut, number) for number in range(blocks.count)]
 
@@ -48,7 +48,7 @@ def assert_same(value: Any, expected: Any) -> None:
 @given(shapes=TREES, count=st.integers(2, 6))
 def test_equal_parts_are_runs_of_every_array_and_the_last_is_padded_with_zeros(shapes, count):
     params = drawn(shapes)
-    blocks = Blocks.of(params, Layout.central(count))
+    blocks = Blocks.from_layout(params, Layout.central(count))
     cut = parts(blocks, params)
     assert_same(blocks.join(cut), params)
     for number, array in enumerate(jax.tree.leaves(params)):
@@ -70,7 +70,7 @@ def test_equal_parts_are_runs_of_every_array_and_the_last_is_padded_with_zeros(s
 def test_layers_stay_whole_and_next_to_their_neighbours(layers, count):
     assume(len(layers) >= count)
     params = drawn(layers)
-    blocks = Blocks.of(params, Layout.central(count, "layers"))
+    blocks = Blocks.from_layout(params, Layout.central(count, "layers"))
     cut = parts(blocks, params)
     assert_same(blocks.join(cut), params)
     held = [array.ravel().tolist() for part in cut for _, array in sorted(part.items())]
@@ -94,7 +94,7 @@ def test_a_block_is_closed_when_it_is_full_or_the_others_need_the_layers_that_ar
         ([5, 1], [[5], [1]]),
     ):
         params = drawn({f"layer{number}": (size,) for number, size in enumerate(layers)})
-        blocks = Blocks.of(params, Layout.central(len(expected), "layers"))
+        blocks = Blocks.from_layout(params, Layout.central(len(expected), "layers"))
         assert [sizes(part) for part in parts(blocks, params)] == expected
 
 
@@ -103,7 +103,7 @@ def test_fewer_layers_than_blocks_are_refused_and_weights_and_biases_are_one():
     two = drawn({"first": linear, "second": linear})
     message = r"the model's layers \(the only one\) are fewer than 2 servers: cut it into equal parts"
     with pytest.raises(FredError, match=message):
-        Blocks.of(drawn(linear), Layout.central(2, "layers"))
+        Blocks.from_layout(drawn(linear), Layout.central(2, "layers"))
     with pytest.raises(FredError, match="fewer than 3 servers: cut it into equal parts"):
-        Blocks.of(two, Layout.central(3, "layers"))
-    assert [sizes(part) for part in parts(Blocks.of(two, Layout.central(2, "layers")), two)] == [[3, 12], [3, 12]]
+        Blocks.from_layout(two, Layout.central(3, "layers"))
+    assert [sizes(part) for part in parts(Blocks.from_layout(two, Layout.central(2, "layers")), two)] == [[3, 12], [3, 12]]

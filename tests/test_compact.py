@@ -8,7 +8,7 @@ import pytest
 from fred.learning.loss import Loss, usual
 from fred.learning.models.built_in_models import CNN, MLP
 from fred.learning.models.model import Model
-from fred.replay.compact import Split, split
+from fred.replay.compact import Split, split_function
 from tests import users
 
 STEPS, EXAMPLES, SHAPE = 3, 40, (4, 4, 1)
@@ -19,11 +19,11 @@ def shaped(*shape: int, kind: str = "float32") -> jax.ShapeDtypeStruct:
 
 
 def sizes_of(parts: Split) -> list[int]:
-    return sorted(each.size for each in parts.kept)
+    return sorted(each.size for each in parts.stored)
 
 
 def words(parts: Split) -> int:
-    return sum(-(-each.size * each.dtype.itemsize // 4) for each in parts.kept)
+    return sum(-(-each.size * each.dtype.itemsize // 4) for each in parts.stored)
 
 
 def of_gradient(model: Model, shape: tuple[int, ...], batch: int, classifies: bool = True) -> Split:
@@ -32,7 +32,7 @@ def of_gradient(model: Model, shape: tuple[int, ...], batch: int, classifies: bo
     loss = Loss(model, usual(classifies))
     first = params, shaped(batch, kind="int32")
     examples = shaped(EXAMPLES, *shape), answers
-    return split(lambda first, always, _: loss.gradient(first[0], always, first[1]), first, examples, ())
+    return split_function(lambda first, always, _: loss.gradient(first[0], always, first[1]), first, examples, ())
 
 
 def test_gradients_keep_activations_or_the_operands_of_deltas_or_themselves():
@@ -61,14 +61,14 @@ SMALLEST = [
 
 def test_the_smallest_values_between_are_kept_and_masks_count_by_their_bytes():
     for function, shapes, expected in SMALLEST:
-        parts = split(function, shapes, shaped(40), ())
+        parts = split_function(function, shapes, shaped(40), ())
         assert sizes_of(parts) == expected
         first = jax.tree.map(lambda leaf: jnp.arange(leaf.size, dtype=leaf.dtype).reshape(leaf.shape), shapes)
         always = jnp.arange(40.0)
         result = parts.finish(parts.begin(first, always), always, ())
         jax.tree.map(np.testing.assert_array_equal, result, function(first, always, ()))
-    parts = split(lambda first, always, later: jnp.where(first > 0, always, 0.0), shaped(8), shaped(8), ())
-    assert (parts.kept[0].dtype, words(parts)) == (bool, 2)
+    parts = split_function(lambda first, always, later: jnp.where(first > 0, always, 0.0), shaped(8), shaped(8), ())
+    assert (parts.stored[0].dtype, words(parts)) == (bool, 2)
 
 
 def diamond(narrow):
@@ -115,7 +115,7 @@ KEPT: dict[str, tuple] = {  # a function, the shapes of its operands, and the si
 
 @pytest.mark.parametrize(("function", "first", "always", "later", "expected"), KEPT.values(), ids=KEPT)
 def test_what_is_kept_is(function, first, always, later, expected):
-    parts = split(function, first, always, later)
+    parts = split_function(function, first, always, later)
     assert sizes_of(parts) == expected
     ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), (first, always, later))
     result = parts.finish(parts.begin(*ones[:2]), *ones[1:])
@@ -128,7 +128,7 @@ def test_random_keys_may_be_kept():
         return jax.random.normal(one, (100,)) * first[1], two, first[0]
 
     key = jax.random.key(5)
-    parts = split(function, (key, shaped()), (), ())
+    parts = split_function(function, (key, shaped()), (), ())
     assert words(parts) == 3
     result = jax.jit(lambda values: parts.finish(values, (), ()))(jax.jit(parts.begin)((key, 2.0), ()))
     whole = jax.jit(function)((key, 2.0), (), ())

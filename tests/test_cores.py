@@ -37,7 +37,7 @@ from tests.together import Together
 from tests.worlds import COMPUTE, LAYERS, fitting, make_run, mostly_slow, record, same
 
 CLUSTER = Cluster(workers=8, compute=COMPUTE, servers=1)
-APART = Hooks(apart=True)
+APART = Hooks(unbatched=True)
 REPLAYED = [case for case in CASES if case.run.task is not None and not case.run.protocol.needs_values]
 FEW = ("asgd", "diloco", "ad-psgd", "psp-sgd", "ssgd", "top-k")
 RUN = make_run("asgd", task=LAYERS, stop={"gradients": 400}, evaluate={"points": 5})
@@ -61,10 +61,10 @@ class TestPlans:
     def test_processes_share_the_gradients(self, processes):
         for name, tasks in tasks_by_protocol().items():
             plan = plan_of(tasks, processes)
-            made = Counter(plan.process[n] for n, task in enumerate(tasks.tasks) if task.do in MESSAGES)
+            made = Counter(plan.process[n] for n, task in enumerate(tasks.tasks) if task.action in MESSAGES)
             assert max(made.values()) <= 1.6 * made.total() / processes, name
             assert 0.5 <= plan.speed_up <= processes, name
-            assert [number for number in plan.own[0] if number in tasks.points] == list(tasks.points), "marks in their order"
+            assert [number for number in plan.queues[0] if number in tasks.points] == list(tasks.points), "marks in their order"
 
     def test_no_message_of_workers_with_replicas_crosses(self):
         schedule = record(fitting("local-steps", CLUSTER), CLUSTER, gradients=60)
@@ -112,7 +112,7 @@ def test_a_run_goes_on_alone_and_together_from_each_checkpoint(name, monkeypatch
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(helpers, "AT_ONCE", True)
+    monkeypatch.setattr(helpers, "FORCE_HELPERS", True)
 
 
 @cache
@@ -183,7 +183,7 @@ from fred.running.checkpoints import Following
 from fred.running.execution import execute
 from tests.processes import children
 from tests.test_cores import RUN
-helpers.AT_ONCE = True
+helpers.FORCE_HELPERS = True
 def end():
     print(*children(os.getpid()), flush=True)
     os.kill(os.getpid(), 9)

@@ -66,7 +66,7 @@ def _replayed(outcome: Outcome) -> dict:
     run, schedule = outcome.run, outcome.schedule
     assert run.task is not None
     do = (problem := Problem(run.task, run, outcome.seed)).arithmetic
-    program = lower(schedule, np.array([len(schedule)]), do.blocks.group_of_each, do.hooks, turns=do.small)
+    program = lower(schedule, np.array([len(schedule)]), do.blocks.group_of_each, do.hooks, turns=do.stores_gradients)
     (mark,) = replay(program, do, problem.models, problem.examples, problem.batches)
     answer = do.answer(states_at(program, 0, mark, do, problem.layout.answer))
     leaves = jax.tree.leaves_with_path(answer)

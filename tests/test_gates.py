@@ -308,7 +308,9 @@ class TestRefusals:
 
 @pytest.mark.slow
 def test_a_gradient_stamped_as_fresh_is_computed_at_old_parameters(monkeypatch):
-    monkeypatch.setattr(Arithmetic, "small", False)  # as large models are replayed: what is fresh is computed when it is used
+    monkeypatch.setattr(
+        Arithmetic, "stores_gradients", False
+    )  # as large models are replayed: what is fresh is computed when it is used
     protocol = {"name": "gated", "k_fetch": 3, "unsent": "mean", "k_push": 2, "clocks": "each"}
     options: dict[str, Any] = {"cluster": {"workers": 3, "compute": COMPUTE, "servers": 2}, "stop": {"gradients": 60}}
     unstamped = execute("run", make_run("sasgd", protocol=protocol, **options), 1)

@@ -49,7 +49,7 @@ def test_gradients_at_the_present_version_are_computed_where_they_are_used():
     ):
         program = program_of(record(protocol, Cluster(workers=workers, compute=EQUAL), gradients=gradients), hooks=hooks)
         assert instructions(program) == expected
-        assert (program.kept, program.slots, program.registers) == (0, 0, (1,))
+        assert (program.pending, program.slots, program.registers) == (0, 0, (1,))
 
 
 def test_rounds_of_one_missing_are_masked():
@@ -61,12 +61,12 @@ def test_rounds_of_one_missing_are_masked():
 def test_several_workers_keep_a_gradient_each_and_no_versions_of_the_parameters():
     program = program_of(record(Asynchronous(), Cluster(workers=5, compute=EQUAL), gradients=40))
     counts = instructions(program)
-    assert (counts["APPLY GRADIENT"] + counts["APPLY KEPT"], counts["BEGIN NOTHING"]) == (40, counts["APPLY KEPT"])
-    assert program.kept <= 5 and program.registers == (1,)
+    assert (counts["APPLY GRADIENT"] + counts["APPLY PENDING"], counts["BEGIN NOTHING"]) == (40, counts["APPLY PENDING"])
+    assert program.pending <= 5 and program.registers == (1,)
 
 
 def test_a_turn_is_an_update_and_the_gradient_begun_after_it():
     schedule = record(Dispatcher(), Cluster(workers=4), gradients=50)
     kept, turned = (instructions(program_of(schedule, turns=turns)) for turns in (False, True))
-    assert turned["TURN KEPT"] > 25 and kept["APPLY KEPT"] < 50, "some gradients are used at once"
-    assert {turned["TURN KEPT"] + turned.get(other, 0) for other in ("APPLY KEPT", "BEGIN NOTHING")} == {50}
+    assert turned["TURN PENDING"] > 25 and kept["APPLY PENDING"] < 50, "some gradients are used at once"
+    assert {turned["TURN PENDING"] + turned.get(other, 0) for other in ("APPLY PENDING", "BEGIN NOTHING")} == {50}

@@ -8,7 +8,7 @@ from typing import Any
 from fred.replay import helpers
 from fred.replay.executor import Executor, Reached, Side
 from fred.replay.machine import Loop, Mark
-from fred.replay.shared import SharedValues, cleared, new_memory
+from fred.replay.shared import SharedValues, clear_memory, new_memory
 
 
 class Together:
@@ -33,14 +33,14 @@ class Together:
                 if reached.number is not None:
                     number = reached.number + 1
                     yield reached
-            at = reached.whole()
+            at = reached.full_mark()
 
     def _stretch(self, side: Side, stretch: Sequence[int], at: Mark) -> Iterator[Reached]:
-        plan, shapes, memory = helpers.planned(side, stretch, self.processes), side.shapes(), new_memory()
-        gradients = [plan.process[n] for n, task in enumerate(plan.tasks.tasks) if task.do.name in ("GRADIENT", "FINISH")]
+        plan, shapes, memory = helpers.plan_stretch(side, stretch, self.processes), side.shapes(), new_memory()
+        gradients = [plan.process[n] for n, task in enumerate(plan.tasks.tasks) if task.action.name in ("GRADIENT", "FINISH")]
         self.counts[0] += len(gradients)
         self.counts[1] += sum(process > 0 for process in gradients)
-        cleared(memory, plan, shapes)
+        clear_memory(memory, plan, shapes)
         broken: list[Any] = []
 
         def check() -> None:

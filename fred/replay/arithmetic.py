@@ -21,7 +21,7 @@ from fred.learning.loss import Arrays, Loss
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
 from fred.replay.blocks import Blocks
-from fred.replay.compact import Split, split
+from fred.replay.compact import Split, split_function
 from fred.replay.hooks import Hooks
 from fred.schedule.layout import Layout, Sizes, size_in_bytes
 
@@ -38,10 +38,10 @@ def sealed(function: F) -> F:
     """
 
     @wraps(function)
-    def alone(self: Any, *operands: Any, **options: Any) -> Any:
+    def wrapper(self: Any, *operands: Any, **options: Any) -> Any:
         return jax.lax.optimization_barrier(function(self, *jax.lax.optimization_barrier(operands), **options))
 
-    return alone  # type: ignore[return-value]
+    return wrapper  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -60,31 +60,33 @@ class Arithmetic:
     padded: bool  # smaller minibatches end with -1
     predictions: int  # in a minibatch: examples, or tokens
     local: bool  # workers update their own models, so their gradients are not sent
-    given: Server = field(compare=False)  # the server with its learning rate
+    server_with_rate: Server = field(compare=False)  # the server with its learning rate
 
     @classmethod
-    def of(
+    def build(
         cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch: Batch, context: int = 1
     ) -> "Arithmetic":
         """Return the arithmetic for a model with parameters of these shapes; `context`: tokens in an example."""
-        blocks = Blocks.of(params, layout)
-        plain, local = _without_rate(server, blocks, workers), layout.local(workers)
+        blocks = Blocks.from_layout(params, layout)
+        rateless, local = _without_rate(server, blocks, workers), layout.local(workers)
         largest, padded = int(np.max(batch)), bool(np.min(batch) < np.max(batch))
-        return cls(plain, loss, blocks, workers, largest, padded, largest * context, local, server)
+        return cls(rateless, loss, blocks, workers, largest, padded, largest * context, local, server)
 
     def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
         """Return the initial state of each block of each replica; replicas start from `models`, cyclically."""
         words = streams.words(seed, "algorithm", 0, np.arange(2)).astype(np.uint32)
-        cuts = [self.blocks.cut(model) for model in models[:replicas]]
+        cuts = [self.blocks.split(model) for model in models[:replicas]]
         states = [
             [
-                beside.start(self.given, self.blocks.block(cut, number), self.workers, words)
+                beside.start(self.server_with_rate, self.blocks.block(cut, number), self.workers, words)
                 for number in range(self.blocks.count)
             ]
             for cut in cuts
         ]
         return [
-            self.given.place(state, replica, replicas) for replica in range(replicas) for state in states[replica % len(states)]
+            self.server_with_rate.place(state, replica, replicas)
+            for replica in range(replicas)
+            for state in states[replica % len(states)]
         ]
 
     def remember(self, model: Params, words: Any = (0, 0)) -> Any:
@@ -98,7 +100,7 @@ class Arithmetic:
         if self.server.codec is None:
             return [self.remember(model)] * self.workers
         words = streams.words(seed, "codec", np.arange(self.workers)[:, None], np.arange(2)).astype(np.uint32)
-        return [self.remember(model, each) for each in words]
+        return [self.remember(model, seed_words) for seed_words in words]
 
     @property
     def width(self) -> int:
@@ -106,7 +108,7 @@ class Arithmetic:
         return self.loss.width(self.batch_size)
 
     @property
-    def small(self) -> bool:
+    def stores_gradients(self) -> bool:
         """Return True if a gradient is so small that computing it in two steps costs more than storing it."""
         return self.blocks.size <= _SMALL and not self.hooks.remembers
 
@@ -118,11 +120,11 @@ class Arithmetic:
     @cached_property
     def hooks(self) -> Hooks:
         """Return which of the server's functions have to be called."""
-        own = self.server.overrides
-        synchronizes = own("synchronize") or self.server.average is not None
-        sends = own("send") or own("send_steps") or self.server.codec is not None
-        called = sends, beside.remembers(self.server), own("contribute"), own("publish"), synchronizes
-        return Hooks(*called, apart=self.expensive or self.padded)
+        overrides = self.server.overrides
+        synchronizes = overrides("synchronize") or self.server.average is not None
+        sends = overrides("send") or overrides("send_steps") or self.server.codec is not None
+        flags = sends, beside.remembers(self.server), overrides("contribute"), overrides("publish"), synchronizes
+        return Hooks(*flags, unbatched=self.expensive or self.padded)
 
     @property
     def sizes(self) -> Sizes:
@@ -131,7 +133,7 @@ class Arithmetic:
 
     def shapes(self, examples: Arrays) -> tuple[Any, Message, list[Message]]:
         """Return the shapes of a stored gradient, of a message, and (per group of blocks) of its contribution to a round."""
-        return list(self._halves(examples).kept), *_shapes(self, _shapes_of(examples))
+        return list(self._halves(examples).stored), *_shapes(self, _shapes_of(examples))
 
     @sealed
     def message(
@@ -151,10 +153,10 @@ class Arithmetic:
         are real. The bits are the same as those of `begin` followed by `finish`.
         """
         halves, first = self._halves(examples, members, masked), (sources, indices, jnp.int32(count))
-        given = {id(leaf) for leaf in jax.tree.leaves(first)}
-        kept = halves.begin(first, examples)
-        kept = [each if id(each) in given else jax.lax.optimization_barrier(each) for each in kept]
-        return halves.finish(kept, examples, memory)
+        inputs = {id(leaf) for leaf in jax.tree.leaves(first)}
+        stored = halves.begin(first, examples)
+        stored = [array if id(array) in inputs else jax.lax.optimization_barrier(array) for array in stored]
+        return halves.finish(stored, examples, memory)
 
     @sealed
     def begin(self, sources: Sequence[Params], examples: Arrays, indices: jax.Array) -> list[jax.Array]:
@@ -162,53 +164,53 @@ class Arithmetic:
         return self._halves(examples).begin((sources, indices, jnp.int32(1)), examples)
 
     @sealed
-    def finish(self, kept: list[jax.Array], examples: Arrays, memory: Any) -> tuple[Message, Any]:
+    def finish(self, stored: list[jax.Array], examples: Arrays, memory: Any) -> tuple[Message, Any]:
         """Return the message for a stored gradient, split into blocks, and the worker's memory afterwards."""
-        return self._halves(examples).finish(kept, examples, memory)
+        return self._halves(examples).finish(stored, examples, memory)
 
     def _halves(self, examples: Arrays, members: int = 1, masked: bool = False) -> Split:
         return _halves(self, _shapes_of(examples), members, masked)
 
-    def _whole(self, members: int, masked: bool, first: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
+    def _full_message(self, members: int, masked: bool, first: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
         """Return the message for parameters and a minibatch, and the worker's memory afterwards."""
         sources, indices, count = first
         real = count * self.batch_size if masked else None
         params = self.server.model(self.blocks.join(sources))
         grads = self.loss.gradient(params, examples, indices, real, members, self.padded)
-        return self._sent(memory, params, grads, not self.local)
+        return self._encode(memory, params, grads, not self.local)
 
     @sealed
     def pseudo_gradient(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
         """Return the message made of a pseudo-gradient, split into blocks, and the worker's memory afterwards."""
         first, last = self.blocks.join(before), self.blocks.join(after)
         start, end = self.server.model(first), self.server.model(last)
-        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, end), True, last)
+        return self._encode(memory, start, jax.tree.map(jnp.subtract, start, end), True, last)
 
-    def _sent(
+    def _encode(
         self, memory: Any, params: Params, grads: Params, on_the_way: bool, after: Params | None = None
     ) -> tuple[Message, Any]:
         message, memory = beside.sent(self.server, memory, params, grads, on_the_way, after)
-        return self.blocks.cut(message), memory
+        return self.blocks.split(message), memory
 
     def apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """Apply one update with one message; parts of the state that it neither reads nor changes remain the same objects."""
-        aside = {name: getattr(state, name) for name in self._needless(state, message, timestamp, worker)}
-        rest = State(**{name: value for name, value in vars(state).items() if name not in aside})
-        return self._apply(rest, message, timestamp, worker).replace(**aside)
+        untouched = {name: getattr(state, name) for name in self._needless(state, message, timestamp, worker)}
+        rest = State(**{name: value for name, value in vars(state).items() if name not in untouched})
+        return self._apply(rest, message, timestamp, worker).replace(**untouched)
 
     @sealed
     def _apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         return beside.updated(self.server, lambda due: self.server.apply_update(due, message, timestamp, worker), state, 1)
 
-    def _needless(self, state: State, *others: Any) -> list[str]:
+    def _needless(self, state: State, *operands: Any) -> list[str]:
         """Return the arrays of a state that an update with one message does not need; none for users' classes."""
         if own_classes(self.server):
             return []
 
         def works(name: str) -> bool:
-            without = State(**{each: value for each, value in vars(state).items() if each != name})
+            reduced = State(**{key: value for key, value in vars(state).items() if key != name})
             try:
-                return name not in vars(jax.eval_shape(self._apply, without, *others))
+                return name not in vars(jax.eval_shape(self._apply, reduced, *operands))
             except AttributeError:
                 return False
 
@@ -243,12 +245,12 @@ class Arithmetic:
         return jax.tree.map(jnp.add, total, message)
 
     @sealed
-    def mix(self, sources: Sequence[Params], weights: Sequence[Scalar], into: Params | None = None) -> Params:
-        """Return [into +] the weighted sum, added in order."""
+    def mix(self, sources: Sequence[Params], weights: Sequence[Scalar], total: Params | None = None) -> Params:
+        """Return [total +] the weighted sum, added in order."""
         for params, weight in zip(sources, weights, strict=True):
             scaled = _scaled(params, weight)
-            into = scaled if into is None else self.add(into, scaled)
-        return into
+            total = scaled if total is None else self.add(total, scaled)
+        return total
 
     @partial(jax.jit, static_argnums=0)
     def answer(self, states: Sequence[State]) -> Params:
@@ -256,13 +258,15 @@ class Arithmetic:
         return self.blocks.join([beside.answer(self.server, jax.tree.map(_mean, state)) for state in states])
 
     @partial(jax.jit, static_argnums=0)
-    def apart(self, states: Sequence[State], examples: Arrays, indices: jax.Array, seen: jax.Array | None = None) -> jax.Array:
+    def mean_replica_loss(
+        self, states: Sequence[State], examples: Arrays, indices: jax.Array, calibration: jax.Array | None = None
+    ) -> jax.Array:
         """Return the mean [loss, error] over the replicas that are the answer, each on its own `indices` [replicas, n]."""
 
-        def measured(own: tuple[Sequence[State], jax.Array]) -> jax.Array:
-            states, indices = own
+        def measured(replica: tuple[Sequence[State], jax.Array]) -> jax.Array:
+            states, indices = replica
             model = self.blocks.join([beside.answer(self.server, state) for state in states])
-            return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]), seen)
+            return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]), calibration)
 
         return jax.lax.map(measured, (list(states), indices)).mean(0)
 
@@ -278,9 +282,9 @@ class Arithmetic:
 def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
     """Return the server without its own learning rate, if its functions do not use it: they read the rate from the state."""
     try:
-        one, two = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
-        other = server if own_classes(server) else two  # FRED's own classes behave alike for every rate
-        return one if _traced(one, blocks, workers) == _traced(other, blocks, workers) else server
+        unit_rate, double_rate = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
+        compared = server if own_classes(server) else double_rate  # FRED's own classes behave alike for every rate
+        return unit_rate if _traced(unit_rate, blocks, workers) == _traced(compared, blocks, workers) else server
     except Exception:  # 1 is no valid rate for it, or the class has an error, which is reported elsewhere
         return server
 
@@ -289,20 +293,23 @@ def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
 def _traced(server: Server, blocks: Blocks, workers: int) -> str:
     """Return all that a server does with arrays, as text, except for the creation of its first state."""
 
-    def everything(state: State, memory: Any, whole: Scalar, fraction: Scalar) -> Any:
+    def everything(state: State, memory: Any, integer: Scalar, fraction: Scalar) -> Any:
         model = server.model(state.params)
         message, _ = server.send(memory, model, model)
         steps = server.send_steps(memory, model, model, state.params)
-        joined = server.contribute(state, message, whole, whole)
-        states = server.apply_update(state, message, whole, whole), server.apply_round(state, joined, whole, whole)
-        met = server.synchronize(state, state.params, fraction, fraction)
-        told = server.statistic(state) if server.has_statistic else None
-        return states, server.publish(state, whole), met, server.evaluated(state), told, steps
+        contribution = server.contribute(state, message, integer, integer)
+        states = (
+            server.apply_update(state, message, integer, integer),
+            server.apply_round(state, contribution, integer, integer),
+        )
+        synchronized = server.synchronize(state, state.params, fraction, fraction)
+        statistic = server.statistic(state) if server.has_statistic else None
+        return states, server.publish(state, integer), synchronized, server.evaluated(state), statistic, steps
 
     state = jax.eval_shape(lambda params: beside.start(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
     program = jax.make_jaxpr(everything)(state, memory, np.int32(0), np.float32(0.5))
-    return f"{program} {[np.asarray(each).tolist() for each in program.consts]}"
+    return f"{program} {[np.asarray(constant).tolist() for constant in program.consts]}"
 
 
 @cached.code(256)
@@ -311,13 +318,15 @@ def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -
     params = arithmetic.blocks.like
     shapes = jax.eval_shape(lambda params: [state.params for state in arithmetic.start([params], 1)], params)
     first = shapes, jax.ShapeDtypeStruct((members * arithmetic.width,), np.int32), jax.ShapeDtypeStruct((), np.int32)
-    always = tuple(jax.ShapeDtypeStruct(*each) for each in examples)
+    shared = tuple(jax.ShapeDtypeStruct(*shape) for shape in examples)
     memory = jax.eval_shape(arithmetic.remember, params)
-    return split(partial(arithmetic._whole, members, masked), first, always, memory, whole=arithmetic.small)
+    return split_function(
+        partial(arithmetic._full_message, members, masked), first, shared, memory, undivided=arithmetic.stores_gradients
+    )
 
 
 def _shapes_of(examples: Arrays) -> tuple[tuple[tuple[int, ...], Any], ...]:
-    return tuple((each.shape, np.dtype(each.dtype)) for each in examples)
+    return tuple((array.shape, np.dtype(array.dtype)) for array in examples)
 
 
 @cached.code(256)
@@ -325,7 +334,7 @@ def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Messag
     """Return the shapes of a message and, for each group of blocks, of its contribution to a round."""
     blocks = arithmetic.blocks
 
-    def made(model: Params, examples: Arrays) -> tuple[Message, list[Message]]:
+    def trace(model: Params, examples: Arrays) -> tuple[Message, list[Message]]:
         states = arithmetic.start([model], 1)
         sources, indices = [state.params for state in states], jnp.zeros(arithmetic.width, jnp.int32)
         message, _ = arithmetic.message(sources, examples, indices, arithmetic.remember(model))
@@ -333,7 +342,7 @@ def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Messag
         joining = [arithmetic.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in firsts]
         return message, joining
 
-    return jax.eval_shape(made, blocks.like, tuple(jax.ShapeDtypeStruct(*each) for each in examples))
+    return jax.eval_shape(trace, blocks.like, tuple(jax.ShapeDtypeStruct(*shape) for shape in examples))
 
 
 @cached.code(256)
@@ -342,12 +351,12 @@ def _sizes(arithmetic: Arithmetic) -> Sizes:
     server, blocks = arithmetic.server, arithmetic.blocks
     name = registry.name_of("algorithm", server)
 
-    def made(params: Params) -> tuple[Params, Message]:
+    def trace(params: Params) -> tuple[Params, Message]:
         read, _ = server.publish(beside.start(server, params, arithmetic.workers), jnp.int32(0))
         model = server.model(read)
         return read, server.send(server.memory(params), model, model)[0]
 
-    read, message = jax.eval_shape(made, blocks.like)
+    read, message = jax.eval_shape(trace, blocks.like)
     return Sizes(
         blocks.shares,
         blocks.sizes(read, lambda sent: size_in_bytes(server.published_bytes(sent), f"`published_bytes` of `{name}`")),

@@ -1,6 +1,7 @@
-"""Values of one kind stacked in arrays, so that a compiled loop reads and replaces any of them by its number.
+"""Blocks of parameters, and stacks of values of one kind.
 
-The division of parameters into blocks, one on each of several servers, or exchanged by workers in turn.
+Parameters are divided into blocks, one on each of several servers, or exchanged by workers in turn (`Blocks`). Values of one
+shape are stacked in arrays, so that a compiled loop reads and replaces any of them by its number (`Stack`).
 """
 
 import math
@@ -19,6 +20,7 @@ from fred.learning.models.model import Params
 from fred.schedule.layout import Layout, Size
 
 _FEW_NUMBERS = 1 << 20  # limit for stacks that are larger than necessary
+_ONE_LAYER = {("weights",), ("biases",)}  # a model without any other array
 
 
 @jax.tree_util.register_dataclass
@@ -27,26 +29,26 @@ class Stack:
     """Trees of one shape, stacked [items, ...]; a single one is not stacked, since XLA updates it in place more readily."""
 
     values: Any
-    alone: bool = field(metadata={"static": True})
+    single: bool = field(metadata={"static": True})
 
     @classmethod
-    def of(cls, items: Sequence[Any], empty: int = 0) -> "Stack":
+    def from_items(cls, items: Sequence[Any], empty: int = 0) -> "Stack":
         """Return a stack of these items, followed by `empty` items of zeros."""
         if len(items) + empty == 1:
-            return cls(jax.device_put(items[0], may_alias=False), alone=True)  # a copy: the replay donates its buffers
+            return cls(jax.device_put(items[0], may_alias=False), single=True)  # a copy: the replay donates its buffers
         if all(item is items[0] for item in items):  # at once, since each operand of a concatenation takes time to compile
             stacked = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], len(items), axis=0), items[0])
         else:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *items)
         if not empty:  # random keys, which an optimizer may hold, cannot be padded
-            return cls(stacked, alone=False)
-        return cls(jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stacked), alone=False)
+            return cls(stacked, single=False)
+        return cls(jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stacked), single=False)
 
     @classmethod
     def zeros(cls, like: Any, count: int) -> "Stack":
         """Return a stack of `count` items of zeros, shaped like this."""
         shape = () if count == 1 else (count,)
-        return cls(jax.tree.map(lambda leaf: _zeros((*shape, *leaf.shape), leaf.dtype), like), alone=count == 1)
+        return cls(jax.tree.map(lambda leaf: _zeros((*shape, *leaf.shape), leaf.dtype), like), single=count == 1)
 
     @property
     def count(self) -> int:
@@ -54,32 +56,32 @@ class Stack:
         leaves = jax.tree.leaves(self.values)
         if not leaves or leaves[0].size == 0:
             return 0
-        return 1 if self.alone else leaves[0].shape[0]
+        return 1 if self.single else leaves[0].shape[0]
 
     def item(self, index: Any) -> Any:
         """Return one item."""
-        if self.alone:
+        if self.single:
             return self.values
         return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), self.values)
 
     def nothing(self) -> Any:
         """Return an item of zeros."""
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape if self.alone else leaf.shape[1:], leaf.dtype), self.values)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape if self.single else leaf.shape[1:], leaf.dtype), self.values)
 
     def put(self, index: Any, item: Any) -> "Stack":
         """Return all items with one replaced; names missing from a mapping stay as they are."""
         if isinstance(item, dict) and len(item) < len(self.values):
-            some = Stack({name: self.values[name] for name in item}, self.alone).put(index, item)
-            return Stack(self.values | some.values, self.alone)
-        if self.alone:
-            return Stack(item, alone=True)
+            subset = Stack({name: self.values[name] for name in item}, self.single).put(index, item)
+            return Stack(self.values | subset.values, self.single)
+        if self.single:
+            return Stack(item, single=True)
         update = jax.lax.dynamic_update_index_in_dim
-        return Stack(jax.tree.map(lambda leaf, new: update(leaf, new, index, 0), self.values, item), alone=False)
+        return Stack(jax.tree.map(lambda leaf, new: update(leaf, new, index, 0), self.values, item), single=False)
 
     @jax.jit
-    def some(self, indices: np.ndarray) -> Any:
+    def take(self, indices: np.ndarray) -> Any:
         """Return several items, stacked."""
-        return jax.tree.map(lambda leaf: leaf[None] if self.alone else leaf[indices], self.values)
+        return jax.tree.map(lambda leaf: leaf[None] if self.single else leaf[indices], self.values)
 
 
 def rounded(count: int, item: Any) -> int:
@@ -96,9 +98,6 @@ def _zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return jax.device_put(np.zeros(shape, dtype), may_alias=False)
 
 
-_ONE_LAYER = {("weights",), ("biases",)}  # a model without any other array
-
-
 @dataclass(frozen=True)
 class Blocks:
     """A division of a model's parameters; blocks of the same shapes form a group, and are stacked. Hashable."""
@@ -110,7 +109,7 @@ class Blocks:
     layers: tuple[tuple[int, ...], ...] = ()  # arrays of each block, if blocks are whole layers
 
     @classmethod
-    def of(cls, params: Params, layout: Layout) -> "Blocks":
+    def from_layout(cls, params: Params, layout: Layout) -> "Blocks":
         """Return the division of parameters like these. Raises FredError if there are fewer layers than blocks."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(params)
         paths = tuple(jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves)
@@ -149,44 +148,44 @@ class Blocks:
         sizes = [math.prod(shape) for shape in self.shapes]
         if not self.layers:
             return (1 / self.count,) * self.count
-        return tuple(sum(sizes[array] for array in own) / sum(sizes) for own in self.layers)
+        return tuple(sum(sizes[array] for array in arrays) / sum(sizes) for arrays in self.layers)
 
     def sizes(self, sent: Any, count: Callable[[Any], int]) -> Size:
         """Return the bytes of a message, which has the parameters' structure if it is split; `count` counts a part's bytes."""
         if not self.layers:
             return Size.from_shares(count(sent), self.shares)
         leaves = jax.tree.leaves(sent)
-        blocks = [count({self.paths[array]: leaves[array] for array in own}) for own in self.layers]
+        blocks = [count({self.paths[array]: leaves[array] for array in arrays}) for arrays in self.layers]
         return Size(count(sent), tuple(blocks))
 
-    def cut(self, params: Params) -> tuple[Stack, ...]:
+    def split(self, params: Params) -> tuple[Stack, ...]:
         """Return a stack of blocks for each group; equal parts take consecutive numbers of every array, the last one padded."""
         if self.count == 1:
-            return (Stack(params, alone=True),)
+            return (Stack(params, single=True),)
         if self.layers:
             leaves = jax.tree.leaves(params)
-            return tuple(Stack({self.paths[array]: leaves[array] for array in own}, alone=True) for own in self.layers)
-        return (Stack(jax.tree.map(self._parts, params), alone=False),)
+            return tuple(Stack({self.paths[array]: leaves[array] for array in arrays}, single=True) for arrays in self.layers)
+        return (Stack(jax.tree.map(self._parts, params), single=False),)
 
-    def block(self, cut: Sequence[Stack], number: int) -> Params:
-        """Return one block of parameters that have been split by `cut`."""
+    def block(self, parts: Sequence[Stack], number: int) -> Params:
+        """Return one block of parameters that have been split by `split`."""
         group, index = self.place(number)
-        return cut[group].item(index)
+        return parts[group].item(index)
 
     def join(self, blocks: Sequence[Params]) -> Params:
-        """Reverse `cut`: return the parameters made of all blocks in order."""
+        """Reverse `split`: return the parameters made of all blocks in order."""
         if self.count == 1:
             return blocks[0]
         if self.layers:
             named: dict[str, Any] = {}
-            for each in blocks:
-                named |= each
+            for block in blocks:
+                named |= block
             return jax.tree.unflatten(self.structure, [named[path] for path in self.paths])
         arrays = zip(*map(jax.tree.leaves, blocks), strict=True)
-        whole = [
+        restored = [
             jnp.concatenate(parts)[: math.prod(shape)].reshape(shape) for parts, shape in zip(arrays, self.shapes, strict=True)
         ]
-        return jax.tree.unflatten(self.structure, whole)
+        return jax.tree.unflatten(self.structure, restored)
 
     def _parts(self, array: jax.Array) -> jax.Array:
         size = -(-array.size // self.count)
@@ -215,12 +214,12 @@ def _layers(paths: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], count: 
         layers.setdefault(parts[array][depth], []).append(array)
     if len(layers) < count:
         raise FredError(f"the model's layers ({', '.join(layers)}) are fewer than {count} servers: cut it into equal parts")
-    sizes = [sum(math.prod(shapes[array]) for array in own) for own in layers.values()]
+    sizes = [sum(math.prod(shapes[array]) for array in arrays) for arrays in layers.values()]
     blocks: list[list[int]] = [[]]
-    for number, (own, before) in enumerate(zip(layers.values(), accumulate(sizes, initial=0), strict=False)):
-        left = len(layers) - number
+    for number, (arrays, before) in enumerate(zip(layers.values(), accumulate(sizes, initial=0), strict=False)):
+        remaining = len(layers) - number
         full = before >= len(blocks) * sum(sizes) / count
-        if blocks[-1] and len(blocks) < count and (full or left == count - len(blocks)):
+        if blocks[-1] and len(blocks) < count and (full or remaining == count - len(blocks)):
             blocks.append([])
-        blocks[-1] += own
+        blocks[-1] += arrays
     return tuple(map(tuple, blocks))

@@ -26,32 +26,36 @@ Values = dict[Var, Any]
 class Split(NamedTuple):
     """A function split into two, to be called one after the other."""
 
-    begin: Callable[[Any, Any], list[jax.Array]]  # (first, always) -> intermediate values to store
-    finish: Callable[[Sequence[jax.Array], Any, Any], Any]  # (stored values, always, later) -> the function's result
-    kept: tuple[jax.ShapeDtypeStruct, ...]
+    begin: Callable[[Any, Any], list[jax.Array]]  # (first, shared) -> intermediate values to store
+    finish: Callable[[Sequence[jax.Array], Any, Any], Any]  # (stored values, shared, second) -> the function's result
+    stored: tuple[jax.ShapeDtypeStruct, ...]
 
 
-def split(function: Callable[[Any, Any, Any], Any], first: Any, always: Any, later: Any, whole: bool = False) -> Split:
-    """Split function(first, always, later), with arguments of these shapes; the first half does not use `later`.
+def split_function(
+    function: Callable[[Any, Any, Any], Any], first: Any, shared: Any, second: Any, undivided: bool = False
+) -> Split:
+    """Split function(first, shared, second), with arguments of these shapes.
 
-    If `whole`, the first half computes everything, which is possible if `later` is not used.
+    Only the first half uses `first`, only the second half uses `second`, and both may use `shared`.
+
+    If `undivided`, the first half computes everything, which is possible if `second` is not used.
     """
-    program, result = jax.make_jaxpr(_inlined(function, first, always, later), return_shape=True)(first, always, later)
-    counts = [len(jax.tree.leaves(part)) for part in (first, always, later)]
+    program, result = jax.make_jaxpr(_inlined(function, first, shared, second), return_shape=True)(first, shared, second)
+    counts = [len(jax.tree.leaves(part)) for part in (first, shared, second)]
     variables = iter(program.jaxpr.invars)
-    firsts, alwayses, laters = ([next(variables) for _ in range(count)] for count in counts)
+    firsts, shared_variables, seconds = ([next(variables) for _ in range(count)] for count in counts)
     constants = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
     equations, outputs = program.jaxpr.eqns, program.jaxpr.outvars
-    kept = list(dict.fromkeys(_variables(outputs))) if whole else _cut(equations, outputs, firsts, laters)
+    stored = list(dict.fromkeys(_variables(outputs))) if undivided else _minimum_cut(equations, outputs, firsts, seconds)
 
-    def begin(first: Any, always: Any) -> list[jax.Array]:
-        return _evaluate(equations, kept, constants | _values(firsts, first) | _values(alwayses, always))
+    def begin(first: Any, shared: Any) -> list[jax.Array]:
+        return _evaluate(equations, stored, constants | _values(firsts, first) | _values(shared_variables, shared))
 
-    def finish(between: Sequence[jax.Array], always: Any, later: Any) -> Any:
-        known = constants | _values(kept, between) | _values(alwayses, always) | _values(laters, later)
-        return jax.tree.unflatten(jax.tree.structure(result), _evaluate(equations, outputs, known))
+    def finish(stored_values: Sequence[jax.Array], shared: Any, second: Any) -> Any:
+        values = constants | _values(stored, stored_values) | _values(shared_variables, shared) | _values(seconds, second)
+        return jax.tree.unflatten(jax.tree.structure(result), _evaluate(equations, outputs, values))
 
-    return Split(begin, finish, tuple(map(_shape, kept)))
+    return Split(begin, finish, tuple(map(_shape, stored)))
 
 
 def _values(variables: Sequence[Var], tree: Any) -> Values:
@@ -72,71 +76,73 @@ def _executed(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     values = dict(zip((*program.jaxpr.constvars, *program.jaxpr.invars), (*program.consts, *arguments), strict=True))
     for equation in program.jaxpr.eqns:
         _execute(equation, values)
-    return [_read(values, each) for each in program.jaxpr.outvars]
+    return [_lookup(values, atom) for atom in program.jaxpr.outvars]
 
 
 def _execute(equation: JaxprEqn, values: Values) -> None:
-    operands = [_read(values, each) for each in equation.invars]
+    operands = [_lookup(values, operand) for operand in equation.invars]
     if equation.primitive is jit_p:
         results = _executed(equation.params["jaxpr"], operands)
     elif equation.primitive.name == "optimization_barrier":  # of several values; each would otherwise need all others
-        results = [jax.lax.optimization_barrier(each) for each in operands]
+        results = [jax.lax.optimization_barrier(operand) for operand in operands]
     else:
         with equation.ctx.manager:
             results = equation.primitive.bind(*operands, **equation.primitive.get_bind_params(equation.params))
     values.update(zip(equation.outvars, results if equation.primitive.multiple_results else [results], strict=True))
 
 
-def _read(values: Values, atom: Any) -> Any:
+def _lookup(values: Values, atom: Any) -> Any:
     return atom.val if isinstance(atom, Literal) else values[atom]
 
 
-def _evaluate(equations: Sequence[JaxprEqn], wanted: Sequence[Any], values: Values) -> list[Any]:
+def _evaluate(equations: Sequence[JaxprEqn], atoms: Sequence[Any], values: Values) -> list[Any]:
     """Return the wanted values, computed with only those equations that the known values make necessary."""
-    missing = {each for each in wanted if isinstance(each, Var)} - values.keys()
-    needed = []
+    missing = {atom for atom in atoms if isinstance(atom, Var)} - values.keys()
+    required = []
     for equation in reversed(equations):
         if missing.intersection(equation.outvars):
-            needed.append(equation)
+            required.append(equation)
             missing.update(set(_variables(equation.invars)) - values.keys())
-    for equation in reversed(needed):
+    for equation in reversed(required):
         _execute(equation, values)
-    return [_read(values, each) for each in wanted]
+    return [_lookup(values, atom) for atom in atoms]
 
 
 def _variables(atoms: Iterable[Any]) -> list[Var]:
-    return [each for each in atoms if isinstance(each, Var)]
+    return [atom for atom in atoms if isinstance(atom, Var)]
 
 
 def _reached(equations: Sequence[JaxprEqn], start: Sequence[Var]) -> dict[Var, None]:
     """Return all values that depend on these, in order."""
     reached = dict.fromkeys(start)
     for equation in equations:
-        if any(each in reached for each in _variables(equation.invars)):
+        if any(variable in reached for variable in _variables(equation.invars)):
             reached.update(dict.fromkeys(equation.outvars))
     return reached
 
 
-def _cut(equations: Sequence[JaxprEqn], outputs: Sequence[Any], firsts: Sequence[Var], laters: Sequence[Var]) -> list[Var]:
-    """Return the smallest set of values that separates `firsts` from results and `laters`: the one nearest the results."""
-    late = _reached(equations, laters)
-    early = [each for each in _reached(equations, firsts) if each not in late]
-    number = {each: 2 + 3 * i for i, each in enumerate(early)}  # entry; the next two: exit and computation
-    ends = [each for each in _variables(outputs) if each in number]
-    edges = [(_SOURCE, number[each], _UNCUTTABLE) for each in firsts if each in number]
-    edges += [(number[each], number[each] + 1, _words(each)) for each in early]
+def _minimum_cut(
+    equations: Sequence[JaxprEqn], outputs: Sequence[Any], firsts: Sequence[Var], seconds: Sequence[Var]
+) -> list[Var]:
+    """Return the smallest set of values that separates `firsts` from results and `seconds`: the one nearest the results."""
+    late = _reached(equations, seconds)
+    early = [variable for variable in _reached(equations, firsts) if variable not in late]
+    number = {variable: 2 + 3 * i for i, variable in enumerate(early)}  # entry; the next two: exit and computation
+    ends = [variable for variable in _variables(outputs) if variable in number]
+    edges = [(_SOURCE, number[variable], _UNCUTTABLE) for variable in firsts if variable in number]
+    edges += [(number[variable], number[variable] + 1, _words(variable)) for variable in early]
     for equation in equations:
-        sources = [each for each in _variables(equation.invars) if each in number]
-        targets = [number[each] for each in equation.outvars if each in number]
-        edges += [(number[each] + 1, target, _UNCUTTABLE) for each in sources for target in targets]
-        edges += _repetition(targets, [number[each] for each in sources], _costly(equation))
-        if any(each in late for each in equation.outvars):
+        sources = [variable for variable in _variables(equation.invars) if variable in number]
+        targets = [number[variable] for variable in equation.outvars if variable in number]
+        edges += [(number[variable] + 1, target, _UNCUTTABLE) for variable in sources for target in targets]
+        edges += _repetition(targets, [number[variable] for variable in sources], _costly(equation))
+        if any(variable in late for variable in equation.outvars):
             ends += sources
-    edges += [(number[each] + 1, _SINK, _UNCUTTABLE) for each in set(ends)]
+    edges += [(number[variable] + 1, _SINK, _UNCUTTABLE) for variable in set(ends)]
     if sum(map(_words, set(ends))) >= _UNCUTTABLE:
-        return [each for each in early if each in ends]
-    behind = _behind(edges, 2 + 3 * len(early))
-    return [each for each in early if number[each] not in behind and number[each] + 1 in behind]
+        return [variable for variable in early if variable in ends]
+    sink_side = _sink_side(edges, 2 + 3 * len(early))
+    return [variable for variable in early if number[variable] not in sink_side and number[variable] + 1 in sink_side]
 
 
 def _repetition(targets: Sequence[int], sources: Sequence[int], costly: bool) -> list[tuple[int, int, int]]:
@@ -149,7 +155,7 @@ def _repetition(targets: Sequence[int], sources: Sequence[int], costly: bool) ->
 
 
 def _costly(equation: JaxprEqn) -> bool:
-    inner = (each for part in jaxprs_in_params(equation.params) for each in part.eqns)
+    inner = (inner_equation for part in jaxprs_in_params(equation.params) for inner_equation in part.eqns)
     large = equation.primitive.name == "gather" and sum(map(_words, equation.outvars)) >= _MANY
     return large or equation.primitive.name in _COSTLY or any(map(_costly, inner))
 
@@ -164,7 +170,7 @@ def _words(variable: Var) -> int:
     return min(_UNCUTTABLE, -(-shape.size * shape.dtype.itemsize // 4))
 
 
-def _behind(edges: Sequence[tuple[int, int, int]], nodes: int) -> set[int]:
+def _sink_side(edges: Sequence[tuple[int, int, int]], nodes: int) -> set[int]:
     """Return the nodes from which the sink can still be reached after a maximum flow."""
     capacities: dict[tuple[int, int], int] = {(start, end): size for start, end, size in edges}
     starts, ends = np.array(list(capacities)).T

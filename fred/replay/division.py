@@ -14,12 +14,12 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from fred.replay.tasks import MESSAGES, START, Do, Tasks
+from fred.replay.tasks import MESSAGES, START, Action, Tasks
 from fred.replay.versions import assign_slots
 
 _UPDATE, _CROSSING = 0.05, 0.05  # costs of an update, and of handing a value over, in gradients
 _SLACK = 4  # tasks, for each process, by which a slot is kept longer, so that a slow reader stops nobody
-_COST = {Do.GRADIENT: 1.0, Do.FINISH: 1.0, Do.MARK: 0.0}
+_COST = {Action.GRADIENT: 1.0, Action.FINISH: 1.0, Action.MARK: 0.0}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Plan:
 
     tasks: Tasks
     process: list[int]  # of each task
-    own: list[list[int]]  # of each process: its tasks, in an order in which each follows those it needs
+    queues: list[list[int]]  # of each process: its tasks, in an order in which each follows those it needs
     crossings: dict[int, Crossing]  # by value
     slots: dict[tuple[str, int], int]  # number of slots of each shape
     duration: float  # predicted, in gradients
@@ -51,8 +51,8 @@ class Plan:
     @property
     def speed_up(self) -> float:
         """Return the predicted speed-up against one process, of which only the gradients are counted."""
-        alone = sum(_COST.get(task.do, 0.0) for task in self.tasks.tasks)
-        return alone / self.duration if self.duration else 1.0
+        serial = sum(_COST.get(task.action, 0.0) for task in self.tasks.tasks)
+        return serial / self.duration if self.duration else 1.0
 
 
 def plan_of(tasks: Tasks, processes: int) -> Plan:
@@ -61,18 +61,18 @@ def plan_of(tasks: Tasks, processes: int) -> Plan:
     process = _by_worker(tasks, processes) if local else [0] * len(tasks.tasks)
     _place_mixes(tasks, readers, process)
     order, duration = _run(tasks, readers, process, processes, choose=not local)
-    own = [[number for number in order if process[number] == each] for each in range(processes)]
-    return Plan(tasks, process, own, *_crossings(tasks, order, readers, process), duration)
+    queues = [[number for number in order if process[number] == index] for index in range(processes)]
+    return Plan(tasks, process, queues, *_crossings(tasks, order, readers, process), duration)
 
 
 def _local(tasks: Tasks) -> bool:
     """Return True if workers have replicas, or memories, of their own."""
-    return tasks.replicas > 1 or any(len(task.writes) > 1 for task in tasks.tasks if task.do in MESSAGES)
+    return tasks.replicas > 1 or any(len(task.writes) > 1 for task in tasks.tasks if task.action in MESSAGES)
 
 
 def _by_worker(tasks: Tasks, processes: int) -> list[int]:
     """Return the process of each task: neighbouring workers share one, and so do their replicas."""
-    loads = Counter(task.sender for task in tasks.tasks if task.do in MESSAGES)
+    loads = Counter(task.sender for task in tasks.tasks if task.action in MESSAGES)
     home, before, total = dict[int, int](), 0.0, max(1, loads.total())
     for worker in sorted(loads):
         home[worker] = int((before + loads[worker] / 2) / total * processes)
@@ -80,9 +80,9 @@ def _by_worker(tasks: Tasks, processes: int) -> list[int]:
     senders = _senders(tasks)
     process = []
     for task in tasks.tasks:
-        if task.do in MESSAGES:
+        if task.action in MESSAGES:
             process.append(home[task.sender])
-        elif task.do == Do.MARK or len(senders.get(task.replica, ())) != 1:
+        elif task.action == Action.MARK or len(senders.get(task.replica, ())) != 1:
             process.append(0)  # a server's replica
         else:
             process.append(home[next(iter(senders[task.replica]))])
@@ -91,13 +91,13 @@ def _by_worker(tasks: Tasks, processes: int) -> list[int]:
 
 def _senders(tasks: Tasks) -> dict[int, set[int]]:
     """Return the workers whose messages each replica receives."""
-    found: dict[int, set[int]] = {}
+    senders: dict[int, set[int]] = {}
     for task in tasks.tasks:
-        for value in task.reads if task.do in (Do.APPLY, Do.ADD, Do.COMMIT) else ():
+        for value in task.reads if task.action in (Action.APPLY, Action.ADD, Action.COMMIT) else ():
             maker = tasks.maker[value]
-            if maker != START and tasks.tasks[maker].do in MESSAGES:
-                found.setdefault(task.replica, set()).add(tasks.tasks[maker].sender)
-    return found
+            if maker != START and tasks.tasks[maker].action in MESSAGES:
+                senders.setdefault(task.replica, set()).add(tasks.tasks[maker].sender)
+    return senders
 
 
 def _run(tasks: Tasks, readers: list[list[int]], process: list[int], processes: int, choose: bool) -> tuple[list[int], float]:
@@ -112,19 +112,19 @@ def _run(tasks: Tasks, readers: list[list[int]], process: list[int], processes: 
     idle, running, now = [*range(processes)], list[tuple[float, int]](), 0.0  # running: tasks by their end
 
     def offer(number: int) -> None:
-        free = choose and tasks.tasks[number].do in MESSAGES
+        free = choose and tasks.tasks[number].action in MESSAGES
         heappush(possible[-1 if free else process[number]], number)
 
     for number, count in enumerate(missing):
         if not count:
             offer(number)
     while True:
-        for own in reversed(idle[:]):  # the run's own last: it has the updates to do
-            if heaps := [heap for heap in (possible[own], possible[-1]) if heap]:
+        for index in reversed(idle[:]):  # the run's own last: it has the updates to do
+            if heaps := [heap for heap in (possible[index], possible[-1]) if heap]:
                 number = heappop(min(heaps))
-                process[number] = own
+                process[number] = index
                 order.append(number)
-                idle.remove(own)
+                idle.remove(index)
                 heappush(running, (now + _cost(tasks, process, number), number))
         if not running:
             return order, now
@@ -141,14 +141,14 @@ def _cost(tasks: Tasks, process: list[int], number: int) -> float:
     task = tasks.tasks[number]
     makers = [tasks.maker[value] for value in task.reads]
     crossing = sum(maker != START and process[maker] != process[number] for maker in makers)
-    return _CROSSING * crossing + _COST.get(task.do, _UPDATE)
+    return _CROSSING * crossing + _COST.get(task.action, _UPDATE)
 
 
 def _place_mixes(tasks: Tasks, readers: list[list[int]], process: list[int]) -> None:
     """Move each average to the process that reads it first."""
     for number in reversed(range(len(tasks.tasks))):
         task = tasks.tasks[number]
-        if task.do == Do.MIX and readers[task.writes[0]]:
+        if task.action == Action.MIX and readers[task.writes[0]]:
             process[number] = process[readers[task.writes[0]][0]]
 
 
@@ -160,9 +160,9 @@ def _crossings(
     remote = {}
     for value, maker in enumerate(tasks.maker):
         home = 0 if maker == START else process[maker]
-        others = [reader for reader in readers[value] if process[reader] != home]
-        if others:
-            remote[value] = others
+        remote_readers = [reader for reader in readers[value] if process[reader] != home]
+        if remote_readers:
+            remote[value] = remote_readers
     crossings, slots = dict[int, Crossing](), dict[tuple[str, int], int]()
     for shape in dict.fromkeys(tasks.shapes[value] for value in remote):
         values = sorted((value for value in remote if tasks.shapes[value] == shape), key=lambda value: rank[tasks.maker[value]])
@@ -173,8 +173,8 @@ def _crossings(
         by_slot: dict[int, list[int]] = {}
         for value, slot in zip(values, assigned, strict=True):
             by_slot.setdefault(slot, []).append(value)
-        for slot, own in by_slot.items():
-            for before, value in zip([None, *own[:-1]], own, strict=True):
+        for slot, occupants in by_slot.items():
+            for before, value in zip([None, *occupants[:-1]], occupants, strict=True):
                 processes = tuple(sorted({process[reader] for reader in remote[value]}))
                 crossings[value] = Crossing(slot, processes, before)
     return crossings, slots

@@ -23,7 +23,7 @@ from fred.replay.machine import Carry, Mark
 from fred.replay.memory import Snapshot
 from fred.replay.phases import How, Op, Program
 from fred.replay.shared import Shapes, SharedValues
-from fred.replay.tasks import MESSAGES, START, Do, Place, Point, Task
+from fred.replay.tasks import MESSAGES, START, Action, Place, Point, Task
 from fred.schedule.minibatches import Minibatches
 
 _AHEAD = 32  # own tasks among which the next one is chosen
@@ -31,7 +31,14 @@ _PAUSE = 0.0005  # seconds between two looks for values of other processes
 _LOOK = 0.1  # seconds between two looks for dead processes
 _MANY = 1 << 23  # parameters
 _MMAP_THRESHOLD, _LARGE = -3, 1 << 20  # option of mallopt(3), bytes
-_FIELDS = {"parameters": "registers", "rest": "states", "sum": "sums", "kept": "kept", "message": "slots", "memory": "memory"}
+_FIELDS = {
+    "parameters": "registers",
+    "rest": "states",
+    "sum": "sums",
+    "pending": "pending",
+    "message": "slots",
+    "memory": "memory",
+}
 
 
 class Side(NamedTuple):
@@ -45,19 +52,19 @@ class Side(NamedTuple):
 
     def shapes(self) -> Shapes:
         """Return, for each kind of value, the shapes and types of its arrays."""
-        do = self.arithmetic
-        kept, message, totals = do.shapes(self.examples)
-        memory, states = jax.eval_shape(lambda model: (do.remember(model), do.start([model], 1)), self.model)
-        found = {("kept", 0): kept, ("message", 0): message, ("memory", 0): memory}
-        found |= {("sum", group): each for group, each in enumerate(totals)}
+        arithmetic = self.arithmetic
+        pending, message, totals = arithmetic.shapes(self.examples)
+        memory, states = jax.eval_shape(lambda model: (arithmetic.remember(model), arithmetic.start([model], 1)), self.model)
+        shapes = {("pending", 0): pending, ("message", 0): message, ("memory", 0): memory}
+        shapes |= {("sum", group): total for group, total in enumerate(totals)}
         for block, state in enumerate(states):
-            group, _ = do.blocks.place(block)
-            found["parameters", group], found["rest", group] = state.params, _rest(state)
-        return found
+            group, _ = arithmetic.blocks.place(block)
+            shapes["parameters", group], shapes["rest", group] = state.params, _rest(state)
+        return shapes
 
-    def minibatch(self, each: Task) -> NDArray[np.int32]:
+    def minibatch(self, task: Task) -> NDArray[np.int32]:
         """Return the examples of a gradient."""
-        numbers = self.program.operands[each.kind]["minibatch"][each.which]
+        numbers = self.program.operands[task.kind]["minibatch"][task.index]
         return self.batches.indices(*numbers.T).reshape(-1)
 
 
@@ -68,108 +75,106 @@ class Executor:
         side: the run.
         plan: what each process does.
         shared: values that cross.
-        own: number of this process.
+        process: number of this process.
         check: called while it waits for others; raises an error if one of them has ended.
     """
 
-    def __init__(self, side: Side, plan: Plan, shared: SharedValues, own: int, check: Callable[[], None]):
-        self._side, self._plan, self._shared, self._own, self._check = side, plan, shared, own, check
-        self._do, self._tasks = jitted(side.arithmetic), plan.tasks.tasks
+    def __init__(self, side: Side, plan: Plan, shared: SharedValues, process: int, check: Callable[[], None]):
+        self._side, self._plan, self._shared, self._process, self._check = side, plan, shared, process, check
+        self._functions, self._tasks = jitted(side.arithmetic), plan.tasks.tasks
         self._blocks = side.arithmetic.blocks.count
         self._values: dict[int, Any] = {}
         if side.arithmetic.blocks.size >= _MANY:
-            _free_at_once()
-        self._left = [0] * len(plan.tasks.maker)  # tasks of this process that have yet to read the value
-        for number in plan.own[own]:
+            _return_freed_memory()
+        self._remaining_reads = [0] * len(plan.tasks.maker)  # tasks of this process that have yet to read the value
+        for number in plan.queues[process]:
             for value in self._tasks[number].reads:
-                self._left[value] += 1
+                self._remaining_reads[value] += 1
 
     def run(self, carry: Carry | None = None) -> Iterator["Reached"]:
         """Do all tasks and yield each mark. `carry`: the values to start from, in the process that has them."""
         if carry is not None:
             for place, value in self._plan.tasks.initial.items():
-                self._made(value, _stack(carry, place).item(place.number))
+                self._keep(value, _stack(carry, place).item(place.number))
             carry = _by_stack(carry, partial(_untouched, touched=self._plan.tasks.touched))
-        waiting = list(self._plan.own[self._own])
+        waiting = list(self._plan.queues[self._process])
         while waiting:
-            number = self._next(waiting)
+            number = self._choose_task(waiting)
             task = self._tasks[number]
-            read = [self._read(value) for value in task.reads]
-            if task.do == Do.MARK:
+            read = [self._take(value) for value in task.reads]
+            if task.action == Action.MARK:
                 assert carry is not None
-                self._made(task.writes[0], ())
+                self._keep(task.writes[0], ())
                 values = dict(zip(task.reads, jax.device_put(read), strict=True))  # NumPy arrays that crossed become JAX's
                 yield Reached(self._side, self._plan.tasks.points[number], values, carry)
             else:
                 results = self._results(task, read)
-                if task.do in MESSAGES:
+                if task.action in MESSAGES:
                     jax.block_until_ready(results)  # no queue, in which an urgent update would have to wait
                 for value, tree in zip(task.writes, results, strict=False):
-                    self._made(value, tree)
+                    self._keep(value, tree)
             waiting.remove(number)
 
-    def _next(self, waiting: list[int]) -> int:
+    def _choose_task(self, waiting: list[int]) -> int:
         """Return the most urgent task that can be done: the first in the order of the program. Wait until there is one."""
         candidates, looked = sorted(waiting[:_AHEAD]), time.monotonic()
         while True:
             for number in candidates:
-                if self._possible(self._tasks[number]):
+                if self._is_runnable(self._tasks[number]):
                     return number
             time.sleep(_PAUSE)
             if time.monotonic() - looked > _LOOK:
                 looked = time.monotonic()
                 self._check()
 
-    def _possible(self, task: Task) -> bool:
+    def _is_runnable(self, task: Task) -> bool:
         """Return True if all that a task reads is there, and slots are free for the values that it writes."""
-        read = all(
-            value in self._values or (not self._is_made_here(value) and self._shared.there(value)) for value in task.reads
-        )
-        return read and all(self._shared.free(value) for value in task.writes if value in self._plan.crossings)
+        read = all(value in self._values or (not self._is_local(value) and self._shared.holds(value)) for value in task.reads)
+        return read and all(self._shared.is_vacant(value) for value in task.writes if value in self._plan.crossings)
 
-    def _is_made_here(self, value: int) -> bool:
+    def _is_local(self, value: int) -> bool:
         maker = self._plan.tasks.maker[value]
-        return (0 if maker == START else self._plan.process[maker]) == self._own
+        return (0 if maker == START else self._plan.process[maker]) == self._process
 
-    def _read(self, value: int) -> Any:
+    def _take(self, value: int) -> Any:
         if value not in self._values:
-            self._values[value] = self._shared.read(value)
-        self._left[value] -= 1
-        return self._values[value] if self._left[value] else self._values.pop(value)
+            self._values[value] = self._shared.load(value)
+        self._remaining_reads[value] -= 1
+        return self._values[value] if self._remaining_reads[value] else self._values.pop(value)
 
-    def _made(self, value: int, tree: Any) -> None:
+    def _keep(self, value: int, tree: Any) -> None:
         if value in self._plan.crossings:
-            self._shared.write(value, tree)
-        if self._left[value]:
+            self._shared.store(value, tree)
+        if self._remaining_reads[value]:
             self._values[value] = tree
 
     def _results(self, task: Task, read: list[Any]) -> Sequence[Any]:
         """Return the values that a task writes."""
-        operands = {name: array[task.which] for name, array in self._side.program.operands[task.kind].items()}
-        if task.do in MESSAGES:
+        operands = {name: array[task.index] for name, array in self._side.program.operands[task.kind].items()}
+        if task.action in MESSAGES:
             return self._message(task, read, operands)
-        if task.do == Do.MIX:
+        if task.action == Action.MIX:
             return (self._mix(read, operands["weights"]),)
-        if task.do == Do.ADD:
+        if task.action == Action.ADD:
             return (self._add(task, read, operands),)
         return self._update(task, read, operands)
 
     def _message(self, task: Task, read: list[Any], operands: dict[str, Any]) -> tuple[Message, Any]:
         """Return a message, and the worker's memory afterwards."""
         memory = read.pop() if len(task.writes) > 1 else ()
-        if task.do == Do.DIFFERENCE:
-            return self._do["pseudo_gradient"](read[: self._blocks], read[self._blocks :], memory)
-        if task.do == Do.FINISH:
+        if task.action == Action.DIFFERENCE:
+            return self._functions["pseudo_gradient"](read[: self._blocks], read[self._blocks :], memory)
+        if task.action == Action.FINISH:
             return halves(self._side.arithmetic)["finish"](read[0], self._side.examples, memory)
         count, options = 1, {}
         if task.kind.op == Op.COMMIT:
             count, options = int(operands["count"]), {"members": task.kind.members, "masked": task.kind.masked}
-        return self._do["message"](read, self._side.examples, self._side.minibatch(task), memory, count, **options)
+        return self._functions["message"](read, self._side.examples, self._side.minibatch(task), memory, count, **options)
 
     def _mix(self, read: list[Params], weights: NDArray[np.float64]) -> Params:
-        mixed = self._do["scale"](read[0], np.float32(weights[0]))
+        mixed = self._functions["scale"](read[0], np.float32(weights[0]))
         for params, weight in zip(read[1:], weights[1:], strict=False):
-            mixed = self._do["add_scaled"](mixed, params, np.float32(weight))
+            mixed = self._functions["add_scaled"](mixed, params, np.float32(weight))
         return mixed
 
     def _add(self, task: Task, read: list[Any], operands: dict[str, Any]) -> Message:
@@ -177,28 +182,28 @@ class Executor:
         part = self._part(message, task.block)
         if len(rest) > 1:
             state = self._state(rest[-2:], operands)
-            part = self._do["contribute"](state, part, int(operands["timestamp"]), int(operands["worker"]))
+            part = self._functions["contribute"](state, part, int(operands["timestamp"]), int(operands["worker"]))
         if task.kind.weighted:
-            part = self._do["scale"](part, np.float32(operands["weight"]))
-        return self._do["add"](rest[0], part) if len(rest) % 2 else part
+            part = self._functions["scale"](part, np.float32(operands["weight"]))
+        return self._functions["add"](rest[0], part) if len(rest) % 2 else part
 
     def _update(self, task: Task, read: list[Any], operands: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
         """Return the parameters and the rest of a state after a change."""
-        state, more = self._state(read, operands), read[2:]
-        if task.do == Do.APPLY:
-            message = self._part(more[0], task.block)
-            state = self._do["apply"](state, message, int(operands["timestamp"]), int(operands["worker"]))
-        elif task.do == Do.COMMIT:
-            if not more:
+        state, inputs = self._state(read, operands), read[2:]
+        if task.action == Action.APPLY:
+            message = self._part(inputs[0], task.block)
+            state = self._functions["apply"](state, message, int(operands["timestamp"]), int(operands["worker"]))
+        elif task.action == Action.COMMIT:
+            if not inputs:
                 total = Stack.zeros(self._shared.shapes["sum", task.kind.group], 1).values
             else:
-                total = more[0] if task.kind.how == How.SUM else self._part(more[0], task.block)
-            state = self._do["commit"](state, total, np.float32(operands["weight"]), int(operands["count"]))
-        elif task.do == Do.SYNC:
+                total = inputs[0] if task.kind.how == How.SUM else self._part(inputs[0], task.block)
+            state = self._functions["commit"](state, total, np.float32(operands["weight"]), int(operands["count"]))
+        elif task.action == Action.SYNC:
             weights = np.float32(operands["keep"]), np.float32(operands["weight"])
-            state = self._do["synchronize"](state, more[0], *weights)
+            state = self._functions["synchronize"](state, inputs[0], *weights)
         else:
-            params, state = self._do["publish"](state, int(operands["worker"]))
+            params, state = self._functions["publish"](state, int(operands["worker"]))
             state = state.replace(params=params)
         return state.params, _rest(state)
 
@@ -207,7 +212,7 @@ class Executor:
 
     def _part(self, message: Message, block: int) -> Message:
         """Return the part of a message that belongs to a block."""
-        return message[0].values if self._blocks == 1 else self._do["block"](message, block)
+        return message[0].values if self._blocks == 1 else self._functions["block"](message, block)
 
 
 class Reached:
@@ -229,26 +234,26 @@ class Reached:
         """Return the values that evaluations read."""
         return self._carry({"parameters", "rest"}, {})
 
-    def whole(self) -> Mark:
+    def full_mark(self) -> Mark:
         """Return the same progress with all values, for a replay by one process."""
         side, begin = self._side, halves(self._side.arithmetic)["begin"]
-        kept = {
-            Place("kept", 0, slot): begin([self._values[value] for value in begun.reads], side.examples, side.minibatch(begun))
-            for slot, begun in self._point.begun.items()
+        partials = {
+            Place("pending", 0, slot): begin([self._values[value] for value in task.reads], side.examples, side.minibatch(task))
+            for slot, task in self._point.pending.items()
         }
-        return Mark(self.phase, self._carry(_FIELDS, kept))
+        return Mark(self.phase, self._carry(_FIELDS, partials))
 
     def snapshot(self) -> Snapshot:
         """Return the progress as copies of the arrays."""
-        return self.whole().snapshot()
+        return self.full_mark().snapshot()
 
-    def _carry(self, kinds: Collection[str], begun: dict[Place, Any]) -> Carry:
-        known: dict[tuple[str, int], dict[int, Any]] = {}
-        for place, value in ({place: self._values[value] for place, value in self._point.values.items()} | begun).items():
-            known.setdefault(place.shape, {})[place.number] = value
+    def _carry(self, kinds: Collection[str], partials: dict[Place, Any]) -> Carry:
+        by_shape: dict[tuple[str, int], dict[int, Any]] = {}
+        for place, value in ({place: self._values[value] for place, value in self._point.values.items()} | partials).items():
+            by_shape.setdefault(place.shape, {})[place.number] = value
 
         def filled(stack: Stack, *shape: Any) -> Stack:
-            return _stacked(stack, known.get(shape, {})) if shape[0] in kinds else stack
+            return _stacked(stack, by_shape.get(shape, {})) if shape[0] in kinds else stack
 
         return _by_stack(self._before, filled)
 
@@ -259,7 +264,7 @@ def halves(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     return {"begin": jax.jit(arithmetic.begin), "finish": jax.jit(arithmetic.finish)}
 
 
-def _free_at_once() -> None:
+def _return_freed_memory() -> None:
     """Have the C library return each large array to the system; small models' programs would become slower by a fifth.
 
     With eight models of 43 MB, gaps between arrays took 0.9 GB.
@@ -276,10 +281,10 @@ def _rest(state: State) -> dict[str, Any]:
 def _by_stack(carry: Carry, change: Callable[[Stack, str, int], Stack]) -> Carry:
     """Return the values with each stack changed; `change` is given its kind and group, too."""
 
-    def changed(kind: str, found: Any) -> Any:
-        if isinstance(found, Stack):
-            return change(found, kind, 0)
-        return tuple(change(each, kind, group) for group, each in enumerate(found))
+    def changed(kind: str, stacks: Any) -> Any:
+        if isinstance(stacks, Stack):
+            return change(stacks, kind, 0)
+        return tuple(change(stack, kind, group) for group, stack in enumerate(stacks))
 
     return Carry(**{field: changed(kind, getattr(carry, field)) for kind, field in _FIELDS.items()})
 
@@ -291,8 +296,8 @@ def _untouched(stack: Stack, kind: str, group: int, touched: set[Place]) -> Stac
 
 
 def _stack(carry: Carry, place: Place) -> Stack:
-    found = getattr(carry, _FIELDS[place.kind])
-    return found if isinstance(found, Stack) else found[place.group]
+    stacks = getattr(carry, _FIELDS[place.kind])
+    return stacks if isinstance(stacks, Stack) else stacks[place.group]
 
 
 def _stacked(before: Stack, changed: dict[int, Any]) -> Stack:
@@ -307,4 +312,4 @@ def _stacked(before: Stack, changed: dict[int, Any]) -> Stack:
             return changed[number]
         return before.item(number) if untouched else nothing
 
-    return Stack.of([item(number) for number in range(before.count)])
+    return Stack.from_items([item(number) for number in range(before.count)])

@@ -32,14 +32,14 @@ from fred.replay.interpreter import jitted
 from fred.replay.machine import Loop, Mark
 from fred.replay.memory import Snapshot
 from fred.replay.phases import How, Op, Program
-from fred.replay.shared import SharedValues, cleared, new_memory
+from fred.replay.shared import SharedValues, clear_memory, new_memory
 from fred.replay.tasks import MESSAGES, tasks_of
 from fred.schedule.minibatches import Minibatches
 
 LEAST_GRADIENT = 0.002  # seconds; handing over parameters and a gradient takes about 1 ms
 LEAST_SPEED_UP = 1.1  # of a plan
 LEAST_REST = 20.0  # seconds that the rest takes alone; a helper starts in about 5 s
-AT_ONCE = False  # True to wait for helpers before the first instruction, for tests
+FORCE_HELPERS = False  # True to wait for helpers before the first instruction, for tests
 STRETCH = 20_000  # instructions that are planned at a time
 _SLICE = 0.3  # seconds between two looks at helpers that start
 _PROGRAM = """
@@ -81,16 +81,16 @@ def replay(
     number = passed
     with Helpers(cores - 1, Side(program, arithmetic, models[0], examples, batches)) as helpers:
         while number < len(program.marks):
-            at, mark = at.whole(), int(program.marks[number])
-            if at.phase < mark and helpers.ready():
+            at, mark = at.full_mark(), int(program.marks[number])
+            if at.phase < mark and helpers.all_idle():
                 for reached in helpers.work(at, number):
                     at = reached  # and the earlier one is released
                     if reached.number is not None:
                         number = reached.number + 1
                         yield reached
                 continue
-            at = pace.some(loop, at, mark) if helpers.number else loop.to(at, mark)
-            if pace.known and helpers.number and not helpers.running:
+            at = pace.advance(loop, at, mark) if helpers.number else loop.run_to(at, mark)
+            if pace.is_measured and helpers.number and not helpers.running:
                 helpers.start() if pace.slow(at.phase) and helpers.gain(at.phase, number) else helpers.end()
             if at.phase >= mark:
                 number += 1
@@ -103,34 +103,34 @@ class _Pace:
     def __init__(self, program: Program):
         self._gradients = gradients_before(program)
         self._number, self.seconds = 1, 0.0  # of gradients in the next slice; of each
-        self._took, self._count = 0.0, 0  # time and gradients of all slices
+        self._elapsed, self._count = 0.0, 0  # time and gradients of all slices
         self._compiled = False
 
     @property
-    def known(self) -> bool:
+    def is_measured(self) -> bool:
         """Return True if the slices took long enough to be measured, or helpers are needed at once."""
-        return self.seconds > 0 or AT_ONCE
+        return self.seconds > 0 or FORCE_HELPERS
 
-    def some(self, loop: Loop, at: Mark, end: int) -> Mark:
+    def advance(self, loop: Loop, at: Mark, end: int) -> Mark:
         """Execute some of the phases before `end`, and measure them; the first time, only compile them."""
         if not self._compiled:
             self._compiled = True
-            return at if AT_ONCE else jax.block_until_ready(loop.compile(at))
-        upto = int(np.searchsorted(self._gradients, self._gradients[at.phase] + self._number))
-        upto, began = min(end, max(at.phase + 1, upto)), time.perf_counter()
-        after = jax.block_until_ready(loop.to(at, upto))
-        self._took += time.perf_counter() - began
-        self._count += int(self._gradients[upto] - self._gradients[at.phase])
-        if self._took < _SLICE:
+            return at if FORCE_HELPERS else jax.block_until_ready(loop.compile(at))
+        stop = int(np.searchsorted(self._gradients, self._gradients[at.phase] + self._number))
+        stop, began = min(end, max(at.phase + 1, stop)), time.perf_counter()
+        after = jax.block_until_ready(loop.run_to(at, stop))
+        self._elapsed += time.perf_counter() - began
+        self._count += int(self._gradients[stop] - self._gradients[at.phase])
+        if self._elapsed < _SLICE:
             self._number = 1 + self._count
         else:
-            self.seconds = self._took / max(1, self._count)
+            self.seconds = self._elapsed / max(1, self._count)
             self._number = max(1, round(_SLICE / self.seconds))
         return after
 
     def slow(self, phase: int) -> bool:
         """Return True if the rest, from this phase on, takes long enough to start helpers."""
-        return AT_ONCE or long_enough(self.seconds, int(self._gradients[-1] - self._gradients[phase]))
+        return FORCE_HELPERS or is_worthwhile(self.seconds, int(self._gradients[-1] - self._gradients[phase]))
 
 
 class Helpers:
@@ -158,10 +158,10 @@ class Helpers:
 
         A round that is computed as one batch has nothing to share.
         """
-        if AT_ONCE:
+        if FORCE_HELPERS:
             return True
-        plan = planned(self._side, stretch(self._side.program, phase, mark), 1 + self.number)
-        computing = {own for own, task in zip(plan.process, plan.tasks.tasks, strict=True) if task.do in MESSAGES}
+        plan = plan_stretch(self._side, stretch(self._side.program, phase, mark), 1 + self.number)
+        computing = {process for process, task in zip(plan.process, plan.tasks.tasks, strict=True) if task.action in MESSAGES}
         self.number = len(computing - {0})
         return plan.speed_up >= LEAST_SPEED_UP
 
@@ -184,7 +184,7 @@ class Helpers:
             program = _PROGRAM.format(run=os.getpid(), main=main, path=sys.path, numbers=(memory, run, number))
             self.running.append(_Helper([sys.executable, "-c", program], self._files))
 
-    def ready(self) -> bool:
+    def all_idle(self) -> bool:
         """Return True if all processes wait for work."""
         try:
             while self._idle < len(self.running) and self.running[self._idle].answered():
@@ -196,17 +196,17 @@ class Helpers:
     def work(self, at: Mark, number: int) -> Iterator[Reached]:
         """Execute the next stretch of the program together, and yield each mark. Stop if one of the processes has ended."""
         phases = stretch(self._side.program, at.phase, number)
-        plan, shapes = planned(self._side, phases, 1 + self.number), self._side.shapes()
-        cleared(self._files[0], plan, shapes)
+        plan, shapes = plan_stretch(self._side, phases, 1 + self.number), self._side.shapes()
+        clear_memory(self._files[0], plan, shapes)
         self._idle = 0
         try:
             for helper in self.running:
-                helper.do((*phases, 1 + self.number))
+                helper.send_order((*phases, 1 + self.number))
             executor = Executor(self._side, plan, SharedValues(plan, shapes, self._files[0], 0), 0, self._check)
             marks = executor.run(at.carry)
             del at  # the caller holds it, until the first mark
             yield from marks
-            while not self.ready() and self.running:
+            while not self.all_idle() and self.running:
                 time.sleep(0.001)
                 self._check()
         except LostError:
@@ -221,7 +221,7 @@ class Helpers:
         self.number, self.running, self._files = 0, [], []
 
     def _check(self) -> None:
-        if any(helper.has_ended or helper.is_stopped for helper in self.running):
+        if any(helper.is_dead or helper.is_suspended for helper in self.running):
             raise LostError
 
 
@@ -235,24 +235,24 @@ class _Helper:
         self._orders, self._reports = self.process.stdin, self.process.stdout
 
     @property
-    def has_ended(self) -> bool:
+    def is_dead(self) -> bool:
         return self.process.poll() is not None
 
     @property
-    def is_stopped(self) -> bool:
+    def is_suspended(self) -> bool:
         """Return True if a signal has stopped the process; it may never continue."""
         return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def answered(self) -> bool:
         """Return True if the process has reported that it is ready, and take its report."""
-        if not select.select([self._reports], [], [], 60.0 if AT_ONCE else 0.0)[0]:
+        if not select.select([self._reports], [], [], 60.0 if FORCE_HELPERS else 0.0)[0]:
             return False
         if not self._reports.read(1):
             raise LostError
         return True
 
-    def do(self, order: tuple[int, ...]) -> None:
-        """Tell the process what to do."""
+    def send_order(self, order: tuple[int, ...]) -> None:
+        """Send the process the stretch of the program to execute next."""
         try:
             pickle.dump(order, self._orders)
             self._orders.flush()
@@ -285,7 +285,7 @@ def help_out(memory: int, run: int, number: int) -> None:
     if agreement.objection(*facts):
         return
     shapes = side.shapes()
-    _warmed(side)
+    _warm_up(side)
 
     while True:
         os.write(reports, b".")
@@ -293,12 +293,12 @@ def help_out(memory: int, run: int, number: int) -> None:
             *phases, processes = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        plan = planned(side, phases, processes)
+        plan = plan_stretch(side, phases, processes)
         for _ in Executor(side, plan, SharedValues(plan, shapes, memory, number), number, check=lambda: None).run():
             pass
 
 
-def long_enough(seconds: float, gradients: int) -> bool:
+def is_worthwhile(seconds: float, gradients: int) -> bool:
     """Return True if each gradient, and all of them together, take long enough to start helpers.
 
     Args:
@@ -327,7 +327,7 @@ def gradients_before(program: Program) -> NDArray[np.int64]:
     return program.offsets @ np.array(counts, np.int64)
 
 
-def planned(side: Side, phases: Sequence[int], processes: int) -> Plan:
+def plan_stretch(side: Side, phases: Sequence[int], processes: int) -> Plan:
     """Return the plan of a stretch of the program.
 
     Args:
@@ -335,8 +335,8 @@ def planned(side: Side, phases: Sequence[int], processes: int) -> Plan:
         phases: first phase, the phase after the last one, and number of the first mark.
         processes: number of processes, with the run's own.
     """
-    do = side.arithmetic
-    return plan_of(tasks_of(side.program, do.blocks.count, do.hooks, *phases), processes)
+    arithmetic = side.arithmetic
+    return plan_of(tasks_of(side.program, arithmetic.blocks.count, arithmetic.hooks, *phases), processes)
 
 
 def seconds_of_a_gradient(side: Side, models: Sequence[Params]) -> float:
@@ -348,14 +348,16 @@ def seconds_of_a_gradient(side: Side, models: Sequence[Params]) -> float:
     """
     loop, pace = Loop(side.program, side.arithmetic, side.examples, side.batches), _Pace(side.program)
     at, end = loop.start(models, None), len(side.program.offsets) - 1
-    while not pace.known and at.phase < end:
-        at = pace.some(loop, at, end)
+    while not pace.is_measured and at.phase < end:
+        at = pace.advance(loop, at, end)
     return pace.seconds
 
 
-def _warmed(side: Side) -> None:
+def _warm_up(side: Side) -> None:
     """Compile a gradient, which takes longest, before the process is needed."""
-    do = side.arithmetic
-    sources = [state.params for state in do.start([side.model], 1)]
-    memory = do.remember(side.model) if do.hooks.remembers else ()
-    jax.block_until_ready(jitted(do)["message"](sources, side.examples, np.zeros(do.width, np.int32), memory, 1))
+    arithmetic = side.arithmetic
+    sources = [state.params for state in arithmetic.start([side.model], 1)]
+    memory = arithmetic.remember(side.model) if arithmetic.hooks.remembers else ()
+    jax.block_until_ready(
+        jitted(arithmetic)["message"](sources, side.examples, np.zeros(arithmetic.width, np.int32), memory, 1)
+    )

@@ -11,10 +11,10 @@ class Hooks(NamedTuple):
     contributes: bool = False
     publishes: bool = False
     synchronizes: bool = False
-    apart: bool = False  # a round's gradients are computed one by one: they take long, or minibatches differ in size
+    unbatched: bool = False  # a round's gradients are computed one by one: they take long, or minibatches differ in size
 
     @property
-    def plain(self) -> bool:
+    def batchable(self) -> bool:
         """Return True if messages are gradients and rounds are their sums, so that a round can be one batch."""
         return not (self.sends or self.remembers or self.contributes or self.publishes)
 

@@ -18,7 +18,7 @@ from fred.learning.models.model import Params
 from fred.learning.server import Message, State
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.hooks import padded
-from fred.replay.memory import Joined, Memory, Snapshot, restored
+from fred.replay.memory import Contribution, Memory, Snapshot, restore_memory
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import NONE, Row, Verb, message_key
 
@@ -38,13 +38,13 @@ class Interpreter:
         self._arithmetic, self._do = arithmetic, jitted(arithmetic)
         self._examples, self._batches = examples, batches
         start = Memory(arithmetic.start(models, replicas, batches.seed), arithmetic.memories(models[0], batches.seed))
-        self.memory = restored(resumed, start, arithmetic, examples) if resumed else start
+        self.memory = restore_memory(resumed, start, arithmetic, examples) if resumed else start
         self._passed_over = self.memory.rows  # number of rows to skip
-        self._told = 0  # number of statistics returned
+        self._statistics_read = 0  # number of statistics returned
         self._row = 0
         self.loss: Callable[[], float]  # of the run's current model; set by the caller, which knows how to evaluate it
         self._shapes = lambda: arithmetic.shapes(examples)[2]  # of values that join rounds
-        self._together = arithmetic.hooks.plain and replicas * arithmetic.blocks.count == 1
+        self._together = arithmetic.hooks.batchable and replicas * arithmetic.blocks.count == 1
 
     def execute(self, row: Row) -> None:
         """Execute one row."""
@@ -68,16 +68,18 @@ class Interpreter:
 
     def add(self, row: Row, cell: int) -> None:
         """Execute an ADD: round <- round + weight x contribute(replica, message)."""
-        joined = self.memory.rounds.setdefault(cell, [])
+        contributions = self.memory.rounds.setdefault(cell, [])
         if self._together and row.step != NONE and row.weight == 1.0 and _key(row) not in self.memory.ordinals:
             sources = self._model(row.mailbox)
             if sources[0] is self.memory.states[cell].params:
-                joined.append(Joined(None, row, self._ordinal(row), sources))
+                contributions.append(Contribution(None, row, self._ordinal(row), sources))
                 return
         message = self._part(self._message(row), row.block)
         if self._arithmetic.hooks.contributes:
             message = self._do["contribute"](self._state(cell, row), message, row.timestamp, row.worker)
-        joined.append(Joined(message if row.weight == 1.0 else self._do["scale"](message, np.float32(row.weight)), row))
+        contributions.append(
+            Contribution(message if row.weight == 1.0 else self._do["scale"](message, np.float32(row.weight)), row)
+        )
 
     def commit(self, row: Row, cell: int) -> None:
         """Execute a COMMIT: replica <- apply_round(replica, weight x sum of the round).
@@ -85,19 +87,19 @@ class Interpreter:
         The mean of gradients at the current version, each used for the first time, is computed as one batch, unless a gradient
         takes long. Then they are added in the order of the workers.
         """
-        joined = self.memory.rounds.pop(cell, [])
+        contributions = self.memory.rounds.pop(cell, [])
         weight = row.weight
-        fresh = all(each.message is None and each.clock == row.timestamp for each in joined)
-        mean = joined and fresh and weight == 1.0 / len(joined)
-        if mean and self._arithmetic.hooks.apart:
-            joined.sort(key=_by_worker)
-        if mean and not self._arithmetic.hooks.apart:
-            total, weight = self._part(self._flat(joined), row.block), 1.0
-        elif joined:
-            total = reduce(self._do["add"], [self._joined(each) for each in joined])
+        fresh = all(entry.message is None and entry.clock == row.timestamp for entry in contributions)
+        mean = contributions and fresh and weight == 1.0 / len(contributions)
+        if mean and self._arithmetic.hooks.unbatched:
+            contributions.sort(key=_by_worker)
+        if mean and not self._arithmetic.hooks.unbatched:
+            total, weight = self._part(self._flat(contributions), row.block), 1.0
+        elif contributions:
+            total = reduce(self._do["add"], [self._contribution(entry) for entry in contributions])
         else:
             total = self._nothing(row.block)
-        self._change(cell, self._do["commit"](self._state(cell, row), total, np.float32(weight), len(joined)), row)
+        self._change(cell, self._do["commit"](self._state(cell, row), total, np.float32(weight), len(contributions)), row)
 
     def mix(self, row: Row, cell: int) -> None:
         """Execute a MIX: mailbox <- mailbox + weight x mailbox `source`."""
@@ -135,13 +137,13 @@ class Interpreter:
 
     def statistic(self, cell: int) -> float:
         """Return a value on which timing may depend: the algorithm's statistic of `cell`, or for NONE the loss."""
-        if self._told == len(self.memory.statistics):
-            asked = self.loss() if cell == NONE else float(self._do["statistic"](self.memory.states[cell]))
-            self.memory.statistics.append(asked)
-        self._told += 1
-        return self.memory.statistics[self._told - 1]
+        if self._statistics_read == len(self.memory.statistics):
+            value = self.loss() if cell == NONE else float(self._do["statistic"](self.memory.states[cell]))
+            self.memory.statistics.append(value)
+        self._statistics_read += 1
+        return self.memory.statistics[self._statistics_read - 1]
 
-    def meeting(self, row: Row) -> tuple[Sequence[Params], Sequence[Params], NDArray[np.int32]]:
+    def gradient_inputs(self, row: Row) -> tuple[Sequence[Params], Sequence[Params], NDArray[np.int32]]:
         """Return a gradient's inputs before its use: its own blocks, the current blocks of its replica, and its minibatch."""
         count = self._arithmetic.blocks.count
         present = [state.params for state in self.memory.states[row.replica * count : (row.replica + 1) * count]]
@@ -179,38 +181,38 @@ class Interpreter:
 
     def _message(self, row: Row) -> Message:
         """Return the worker's message, split into blocks."""
-        return self._made(row, self._ordinal(row), self._model(row.mailbox))
+        return self._make(row, self._ordinal(row), self._model(row.mailbox))
 
-    def _made(self, row: Row, ordinal: int, model: Sequence[Params]) -> Message:
+    def _make(self, row: Row, ordinal: int, model: Sequence[Params]) -> Message:
         """Return a message; at its first use, make it with the worker's memory of that time."""
         key, messages = _key(row), self.memory.messages
         if key in messages:
             return messages[key]
         if row.step == NONE:
-            message = self._sent(row.worker, "pseudo_gradient", self._model(row.source), model)
+            message = self._encode(row.worker, "pseudo_gradient", self._model(row.source), model)
         else:
             indices = self._batches.minibatch(row.worker, row.step, ordinal)
-            message = self._sent(row.worker, "message", model, self._examples, indices)
+            message = self._encode(row.worker, "message", model, self._examples, indices)
         if key in self.memory.ordinals:  # the message is still held, and may be used again
             messages[key] = message
         return message
 
-    def _sent(self, worker: int, how: str, *parts: Any) -> Message:
+    def _encode(self, worker: int, function: str, *parts: Any) -> Message:
         entry = worker if self._arithmetic.hooks.remembers else 0
-        message, self.memory.workers[entry] = self._do[how](*parts, self.memory.workers[entry])
+        message, self.memory.workers[entry] = self._do[function](*parts, self.memory.workers[entry])
         return message
 
-    def _joined(self, each: Joined) -> Message:
-        if each.message is not None:
-            return each.message
-        return self._part(self._made(each.row, each.ordinal, each.sources), each.row.block)
+    def _contribution(self, entry: Contribution) -> Message:
+        if entry.message is not None:
+            return entry.message
+        return self._part(self._make(entry.row, entry.ordinal, entry.sources), entry.row.block)
 
-    def _flat(self, joined: list[Joined]) -> Message:
+    def _flat(self, contributions: list[Contribution]) -> Message:
         """Return the mean gradient of a round, computed as one batch in the order of the workers."""
-        members = sorted(joined, key=_by_worker)
+        members = sorted(contributions, key=_by_worker)
         size = padded(len(members), self._arithmetic.workers)
         rows = members + members[-1:] * (size - len(members))
-        minibatch = np.array([(each.row.worker, each.row.step, each.ordinal) for each in rows]).T
+        minibatch = np.array([(entry.row.worker, entry.row.step, entry.ordinal) for entry in rows]).T
         indices, masked = self._batches.indices(*minibatch).reshape(-1), len(members) < size
         message, _ = self._do["message"](
             members[0].sources, self._examples, indices, (), len(members), members=size, masked=masked
@@ -228,8 +230,8 @@ class Interpreter:
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
 
 
-def _by_worker(each: Joined) -> tuple[int, int]:
-    return each.row.worker, each.row.step
+def _by_worker(entry: Contribution) -> tuple[int, int]:
+    return entry.row.worker, entry.row.step
 
 
 def _key(row: Row) -> tuple[int, ...]:

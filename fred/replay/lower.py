@@ -14,7 +14,7 @@ from fred.replay.versions import trace
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
-_READ_AT_ONCE = 4  # sources of a mix that are summed at once; the others one by one
+_MAX_UNROLLED = 4  # sources of a mix that are summed at once; the others one by one
 
 
 def lower(
@@ -59,7 +59,7 @@ class _Lowering:
 
     def program(self) -> Program:
         """Return the emitted instructions, in order."""
-        kinds, operands, offsets, marks = self._code.phases(self._marks, self._turns, self._hooks.apart)
+        kinds, operands, offsets, marks = self._code.phases(self._marks, self._turns, self._hooks.unbatched)
         versions, messages = self._versions, self._messages
         return Program(
             kinds,
@@ -69,46 +69,46 @@ class _Lowering:
             versions.replica_registers,
             _clocks(self._schedule, self._marks),
             versions.counts,
-            messages.kept_slots,
+            messages.pending_slots,
             messages.slots,
         )
 
     def _begins(self) -> None:
         """Emit gradients whose parameters will be overwritten before they are used."""
         messages = self._messages
-        begun = np.flatnonzero(messages.begun)
-        made = self._made_of(begun)
-        self._code.emit(Kind(Op.BEGIN), messages.computable[begun], _AFTER, kept=messages.kept[begun], **made)
+        early = np.flatnonzero(messages.early)
+        operands = self._gradient_operands(early)
+        self._code.emit(Kind(Op.BEGIN), messages.computable[early], _AFTER, pending=messages.pending[early], **operands)
 
     def _stores(self) -> None:
         """Emit messages that are used more than once."""
         messages = self._messages
-        for how, stored, operands in self._made(np.flatnonzero(messages.again)):
+        for how, stored, operands in self._source_operands(np.flatnonzero(messages.reused)):
             rows = self._uses.row[messages.first[stored]]
             self._code.emit(Kind(Op.STORE, how), rows, _BEFORE, slot=messages.slot[stored], **operands)
 
     def _applies(self) -> None:
         """Emit messages that are updates by themselves."""
-        for how, uses, operands in self._used(np.flatnonzero(~self._uses.adds)):
+        for how, uses, operands in self._use_operands(np.flatnonzero(~self._uses.adds)):
             rows = self._uses.row[uses]
-            for group, own, state in self._states(rows):
-                chosen = {name: array[own] for name, array in operands.items()}
-                self._code.emit(Kind(Op.APPLY, how, group), rows[own], _ITSELF, **state, **chosen)
+            for group, positions, state in self._states(rows):
+                selected = {name: array[positions] for name, array in operands.items()}
+                self._code.emit(Kind(Op.APPLY, how, group), rows[positions], _ITSELF, **state, **selected)
 
     def _adds(self) -> None:
         """Emit messages that join a round, in one instruction if they join the rounds of all blocks."""
         uses, messages, blocks = self._uses, self._messages, self._schedule.blocks
         adds, opens = np.flatnonzero(uses.adds & ~uses.flat), self._opens()
         weights = self._schedule["weight"][uses.row]
-        one_by_one = adds[~messages.collected[messages.of_use[adds]]]
+        separate = adds[~messages.collected[messages.of_use[adds]]]
         for scaled in (False, True):
-            for how, joining, operands in self._used(one_by_one[(weights[one_by_one] != 1.0) == scaled]):
+            for how, joining, operands in self._use_operands(separate[(weights[separate] != 1.0) == scaled]):
                 operands |= {"opens": opens[joining]} | ({"weight": weights[joining]} if scaled else {})
                 rows = uses.row[joining]
-                for group, own, state in self._states(rows):
-                    chosen = {name: array[own] for name, array in operands.items()}
-                    self._code.emit(Kind(Op.ADD, how, group, weighted=scaled), rows[own], _ITSELF, **state, **chosen)
-        for how, collected, operands in self._made(np.flatnonzero(messages.collected)):
+                for group, positions, state in self._states(rows):
+                    selected = {name: array[positions] for name, array in operands.items()}
+                    self._code.emit(Kind(Op.ADD, how, group, weighted=scaled), rows[positions], _ITSELF, **state, **selected)
+        for how, collected, operands in self._source_operands(np.flatnonzero(messages.collected)):
             joining = messages.first[collected][:, None] + np.arange(blocks)  # consecutive uses
             self._code.emit(Kind(Op.COLLECT, how), uses.row[joining[:, 0]], _ITSELF, opens=opens[joining], **operands)
 
@@ -125,14 +125,14 @@ class _Lowering:
         """Emit rounds: those computed as one batch, sums of messages, and empty ones."""
         uses, schedule = self._uses, self._schedule
         commits = schedule.rows(Verb.COMMIT)
-        joined = uses.update[uses.adds & (uses.update != NONE)]
-        members = np.bincount(np.searchsorted(commits, joined), minlength=len(commits))
+        updates = uses.update[uses.adds & (uses.update != NONE)]
+        members = np.bincount(np.searchsorted(commits, updates), minlength=len(commits))
         flat = np.isin(commits, uses.update[uses.flat])
-        for how, chosen in ((How.SUM, ~flat & (members > 0)), (How.NOTHING, members == 0)):
-            rows = commits[chosen]
-            for group, own, state in self._states(rows):
-                weight, count = schedule["weight"][rows[own]], members[chosen][own]
-                self._code.emit(Kind(Op.COMMIT, how, group), rows[own], _ITSELF, **state, weight=weight, count=count)
+        for how, mask in ((How.SUM, ~flat & (members > 0)), (How.NOTHING, members == 0)):
+            rows = commits[mask]
+            for group, positions, state in self._states(rows):
+                weight, count = schedule["weight"][rows[positions]], members[mask][positions]
+                self._code.emit(Kind(Op.COMMIT, how, group), rows[positions], _ITSELF, **state, weight=weight, count=count)
         self._flat_rounds(commits[flat], members[flat])
 
     def _flat_rounds(self, commits: Ints, members: Ints) -> None:
@@ -141,21 +141,21 @@ class _Lowering:
         gradients = self._uses.origin[flat]
         sort = np.lexsort((ledger.steps[gradients], ledger.workers[gradients], self._uses.update[flat]))
         gradients = gradients[sort]
-        if self._hooks.apart and len(commits):
+        if self._hooks.unbatched and len(commits):
             self._sums_of(commits, members, gradients)
             return
         begins = np.cumsum(members) - members
         sizes = np.array([padded(count, self._schedule.workers) for count in members.tolist()], np.int64)
         for size in np.unique(sizes):
-            own = sizes == size
-            member = np.minimum(np.arange(size), members[own, None] - 1)  # absent members repeat the last one, and are masked
-            kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), masked=bool((members[own] < size).any()))
-            minibatch = self._minibatches(gradients[begins[own, None] + member])
-            sources = self._versions.read[commits[own]][:, None]
-            ((_, _, state),) = self._states(commits[own])
+            mask = sizes == size
+            member = np.minimum(np.arange(size), members[mask, None] - 1)  # absent members repeat the last one, and are masked
+            kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), masked=bool((members[mask] < size).any()))
+            minibatch = self._minibatches(gradients[begins[mask, None] + member])
+            sources = self._versions.read[commits[mask]][:, None]
+            ((_, _, state),) = self._states(commits[mask])
             weight = np.ones(len(sources))
             self._code.emit(
-                kind, commits[own], _ITSELF, **state, weight=weight, count=members[own], sources=sources, minibatch=minibatch
+                kind, commits[mask], _ITSELF, **state, weight=weight, count=members[mask], sources=sources, minibatch=minibatch
             )
 
     def _sums_of(self, commits: Ints, members: Ints, gradients: Ints) -> None:
@@ -163,93 +163,93 @@ class _Lowering:
         ((_, _, state),) = self._states(commits)
         round_of = np.repeat(np.arange(len(commits)), members)
         place = np.arange(len(gradients)) - (np.cumsum(members) - members)[round_of]
-        rows, each = commits[round_of], {name: array[round_of] for name, array in state.items()}
-        each |= {"opens": place == 0, "sender": self._schedule.ledger.workers[gradients]}
-        each |= {"sources": self._versions.read[rows][:, None], "minibatch": self._minibatches(gradients[:, None])}
-        self._code.emit(Kind(Op.ADD, How.GRADIENT), rows, place - members.max(), **each)
+        rows, operands = commits[round_of], {name: array[round_of] for name, array in state.items()}
+        operands |= {"opens": place == 0, "sender": self._schedule.ledger.workers[gradients]}
+        operands |= {"sources": self._versions.read[rows][:, None], "minibatch": self._minibatches(gradients[:, None])}
+        self._code.emit(Kind(Op.ADD, How.GRADIENT), rows, place - members.max(), **operands)
         weight = self._schedule["weight"][commits]
         self._code.emit(Kind(Op.COMMIT, How.SUM), commits, _ITSELF, **state, weight=weight, count=members)
 
     def _mixes(self) -> None:
         mixes = self._versions.mixes
         group_of = self._group[self._schedule["block"][np.array([mix.row for mix in mixes], np.int64)]]
-        shapes = [(min(len(mix.sources), _READ_AT_ONCE), int(group)) for mix, group in zip(mixes, group_of, strict=True)]
+        shapes = [(min(len(mix.sources), _MAX_UNROLLED), int(group)) for mix, group in zip(mixes, group_of, strict=True)]
         for members, group in sorted(set(shapes)):
-            own = [mix for mix, shape in zip(mixes, shapes, strict=True) if shape == (members, group)]
-            count = np.array([len(mix.sources) for mix in own])
+            group_mixes = [mix for mix, shape in zip(mixes, shapes, strict=True) if shape == (members, group)]
+            count = np.array([len(mix.sources) for mix in group_mixes])
             self._code.emit(
                 Kind(Op.MIX, How.NOTHING, group, members),
-                np.array([mix.row for mix in own]),
+                np.array([mix.row for mix in group_mixes]),
                 _ITSELF,
-                into=np.array([mix.into for mix in own]),
+                into=np.array([mix.target for mix in group_mixes]),
                 count=count,
-                sources=_table([mix.sources for mix in own], count, np.int64),
-                weights=_table([mix.weights for mix in own], count, np.float64),
+                sources=_table([mix.sources for mix in group_mixes], count, np.int64),
+                weights=_table([mix.weights for mix in group_mixes], count, np.float64),
             )
 
     def _syncs(self) -> None:
         rows = self._schedule.rows(Verb.SYNC)
         scales = {name: self._schedule[name][rows] for name in ("keep", "weight")}
-        for group, own, state in self._states(rows):
-            chosen = {name: array[own] for name, array in scales.items()}
-            other = self._versions.other[rows[own]]
-            self._code.emit(Kind(Op.SYNC, How.NOTHING, group), rows[own], _ITSELF, **state, **chosen, other=other)
+        for group, positions, state in self._states(rows):
+            selected = {name: array[positions] for name, array in scales.items()}
+            other = self._versions.other[rows[positions]]
+            self._code.emit(Kind(Op.SYNC, How.NOTHING, group), rows[positions], _ITSELF, **state, **selected, other=other)
 
     def _publishes(self) -> None:
         rows = self._schedule.rows(Verb.PULL)
-        for group, own, state in self._states(rows):
-            self._code.emit(Kind(Op.PUBLISH, How.NOTHING, group), rows[own], _ITSELF, **state)
+        for group, positions, state in self._states(rows):
+            self._code.emit(Kind(Op.PUBLISH, How.NOTHING, group), rows[positions], _ITSELF, **state)
 
     def _states(self, rows: Ints) -> Iterator[tuple[int, NDArray[np.intp], dict[str, Any]]]:
         """Yield for each group the positions of its rows, and the operands for the block and replica of each."""
         schedule, versions = self._schedule, self._versions
         block = schedule["block"][rows]
         for group in np.unique(self._group[block]).tolist():
-            own = np.flatnonzero(self._group[block] == group)
-            mine, index = rows[own], self._index[block[own]]
-            timestamp = schedule["timestamp"][mine]
+            positions = np.flatnonzero(self._group[block] == group)
+            group_rows, index = rows[positions], self._index[block[positions]]
+            timestamp = schedule["timestamp"][group_rows]
             yield (
                 group,
-                own,
+                positions,
                 {
-                    "cell": schedule["replica"][mine] * self._in_group[group] + index,
+                    "cell": schedule["replica"][group_rows] * self._in_group[group] + index,
                     "block": index,
-                    "source": versions.read[mine],
-                    "into": versions.made[mine],
+                    "source": versions.read[group_rows],
+                    "into": versions.output[group_rows],
                     "timestamp": timestamp,
-                    "clock": timestamp + schedule["staleness"][mine],
-                    "worker": schedule["worker"][mine],
+                    "clock": timestamp + schedule["staleness"][group_rows],
+                    "worker": schedule["worker"][group_rows],
                 },
             )
 
-    def _used(self, uses: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
+    def _use_operands(self, uses: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
         """Yield, for each way in which these uses get their messages, the uses concerned and their operands."""
         messages = self._messages
-        which = messages.of_use[uses]
-        stored = messages.again[which]
+        message = messages.of_use[uses]
+        stored = messages.reused[message]
         if stored.any():
-            yield How.SLOT, uses[stored], {"slot": messages.slot[which[stored]]}
-        for how, made, operands in self._made(which[~stored]):
-            yield how, messages.first[made], operands
+            yield How.SLOT, uses[stored], {"slot": messages.slot[message[stored]]}
+        for how, numbers, operands in self._source_operands(message[~stored]):
+            yield how, messages.first[numbers], operands
 
-    def _made(self, which: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
+    def _source_operands(self, numbers: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
         """Yield the sources of these messages at first use, with the messages of each source and their operands."""
         messages, versions = self._messages, self._versions
-        begun, differs = messages.begun[which], self._uses.differs[messages.first[which]]
-        for how, chosen in ((How.GRADIENT, ~begun & ~differs), (How.KEPT, begun), (How.DIFFERENCE, differs)):
-            made = which[chosen]
-            if not len(made):
+        early, differs = messages.early[numbers], self._uses.differs[messages.first[numbers]]
+        for how, mask in ((How.GRADIENT, ~early & ~differs), (How.PENDING, early), (How.DIFFERENCE, differs)):
+            selected = numbers[mask]
+            if not len(selected):
                 continue
-            rows = self._uses.row[messages.first[made]]
+            rows = self._uses.row[messages.first[selected]]
             sender = {"sender": self._schedule["worker"][rows]}
             if how == How.GRADIENT:
-                yield how, made, sender | self._made_of(made)
-            elif how == How.KEPT:
-                yield how, made, sender | {"kept": messages.kept[made]}
+                yield how, selected, sender | self._gradient_operands(selected)
+            elif how == How.PENDING:
+                yield how, selected, sender | {"pending": messages.pending[selected]}
             else:
-                yield how, made, sender | {"sources": versions.sources[rows], "ends": versions.ends[rows]}
+                yield how, selected, sender | {"sources": versions.sources[rows], "ends": versions.ends[rows]}
 
-    def _made_of(self, gradients: Ints) -> dict[str, Any]:
+    def _gradient_operands(self, gradients: Ints) -> dict[str, Any]:
         """Return the parameters and minibatches of these messages, which are gradients."""
         messages = self._messages
         rows = self._uses.row[messages.first[gradients]]
@@ -274,5 +274,5 @@ def _clocks(schedule: Schedule, marks: Ints) -> Ints:
     cells = schedule.cells(changes)
     order = np.argsort(cells, kind="stable")
     bounds = np.searchsorted(cells[order], np.arange(schedule.replicas * schedule.blocks + 1))
-    own = [changes[order[start:end]] for start, end in pairwise(bounds.tolist())]
-    return np.stack([np.searchsorted(rows, marks) for rows in own], axis=1)
+    changes_by_cell = [changes[order[start:end]] for start, end in pairwise(bounds.tolist())]
+    return np.stack([np.searchsorted(rows, marks) for rows in changes_by_cell], axis=1)

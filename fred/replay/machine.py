@@ -29,7 +29,7 @@ class Carry(NamedTuple):
     registers: tuple[Stack, ...]  # versions of the parameters
     states: tuple[Stack, ...]  # the server state of each block, except parameters
     sums: tuple[Stack, ...]  # sum of each block's open round
-    kept: Stack  # gradients begun but not finished
+    pending: Stack  # gradients begun but not finished
     slots: Stack  # messages
     memory: Stack  # memory of each worker
 
@@ -55,7 +55,7 @@ class Mark(NamedTuple):
     phase: int
     carry: Carry
 
-    def whole(self) -> "Mark":
+    def full_mark(self) -> "Mark":
         """Return the progress itself, which is a whole one."""
         return self
 
@@ -87,33 +87,33 @@ class Loop:
             return Mark(0, carry)
         return Mark(resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry))
 
-    def to(self, at: Mark, end: int) -> Mark:
+    def run_to(self, at: Mark, end: int) -> Mark:
         """Execute the phases before `end`, and return the progress; the arrays of `at` are donated."""
         while at.phase < end:
-            at = self._some(at, end)
+            at = self._run_chunk(at, end)
         return at
 
     def compile(self, at: Mark) -> Mark:
         """Compile the loop without executing anything; the arrays of `at` are donated. The program must go on after `at`."""
-        return self._some(at, at.phase)
+        return self._run_chunk(at, at.phase)
 
-    def _some(self, at: Mark, end: int) -> Mark:
+    def _run_chunk(self, at: Mark, end: int) -> Mark:
         """Execute the phases before `end`, or as many of them as a chunk holds."""
         if not self._chunk.begin <= at.phase < self._chunk.end:
-            self._chunk = self._chunks.after(at.phase)
+            self._chunk = self._chunks.chunk_from(at.phase)
         chunk = self._chunk
-        upto = min(end, chunk.end)
-        with _said(self._arithmetic, self._program.kinds, (at.carry, chunk.operands)):
-            bounds = chunk.offsets, at.phase - chunk.begin, upto - chunk.begin
-            return Mark(upto, self._run(at.carry, self._examples, chunk.operands, *bounds))
+        stop = min(end, chunk.end)
+        with _announce_compilation(self._arithmetic, self._program.kinds, (at.carry, chunk.operands)):
+            bounds = chunk.offsets, at.phase - chunk.begin, stop - chunk.begin
+            return Mark(stop, self._run(at.carry, self._examples, chunk.operands, *bounds))
 
 
-def _said(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> AbstractContextManager[None]:
+def _announce_compilation(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> AbstractContextManager[None]:
     """Announce the compilation when a loop first runs with operands of these shapes."""
-    known, shapes = _compiled_for(arithmetic, kinds), tuple(leaf.shape for leaf in jax.tree.leaves(operands))
-    if shapes in known:
+    compiled_shapes, shapes = _compiled_for(arithmetic, kinds), tuple(leaf.shape for leaf in jax.tree.leaves(operands))
+    if shapes in compiled_shapes:
         return nullcontext()
-    known.add(shapes)
+    compiled_shapes.add(shapes)
     return compiling()
 
 
@@ -134,19 +134,21 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
     cells_of = [
         [cell for cell in range(cells) if blocks.place(cell % blocks.count)[0] == group] for group in range(len(blocks.groups))
     ]
-    kept, message, total = arithmetic.shapes(examples)
+    pending, message, total = arithmetic.shapes(examples)
     summed = {kind.group for kind in program.kinds if kind.op == Op.ADD}
     summed |= set(range(len(blocks.groups))) if any(kind.op == Op.COLLECT for kind in program.kinds) else set()
     return Carry(
         tuple(
-            Stack.of([params[cell] for cell in own], rounded(count, params[own[0]]) - len(own))
-            for own, count in zip(cells_of, program.registers, strict=True)
+            Stack.from_items([params[cell] for cell in group_cells], rounded(count, params[group_cells[0]]) - len(group_cells))
+            for group_cells, count in zip(cells_of, program.registers, strict=True)
         ),
-        tuple(Stack.of([states[cell] for cell in own]) for own in cells_of),
-        tuple(Stack.zeros(total[group], len(own) if group in summed else 0) for group, own in enumerate(cells_of)),
-        Stack.zeros(kept, rounded(program.kept, kept)),
+        tuple(Stack.from_items([states[cell] for cell in group_cells]) for group_cells in cells_of),
+        tuple(
+            Stack.zeros(total[group], len(group_cells) if group in summed else 0) for group, group_cells in enumerate(cells_of)
+        ),
+        Stack.zeros(pending, rounded(program.pending, pending)),
         Stack.zeros(message, rounded(program.slots, message)),
-        Stack.of(arithmetic.memories(models[0], seed)),
+        Stack.from_items(arithmetic.memories(models[0], seed)),
     )
 
 
@@ -156,12 +158,12 @@ def states_at(program: Program, number: int, mark: Progress, arithmetic: Arithme
     result = []
     for block in range(blocks.count):
         group, index = blocks.place(block)
-        here = np.array(replicas) * blocks.count + block
-        registers = program.replica_registers[number][here]
+        replica_cells = np.array(replicas) * blocks.count + block
+        registers = program.replica_registers[number][replica_cells]
         cells = np.array(replicas) * blocks.groups[group] + index
-        memory = carry.states[group].some(cells)
-        clock = jax.device_put(program.clocks[number][here].astype(np.int32))
-        result.append(State(params=carry.registers[group].some(registers), clock=clock, **memory))
+        memory = carry.states[group].take(cells)
+        clock = jax.device_put(program.clocks[number][replica_cells].astype(np.int32))
+        result.append(State(params=carry.registers[group].take(registers), clock=clock, **memory))
     return result
 
 
@@ -191,7 +193,7 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
 class _Machine(NamedTuple):
     """The instructions of one kind."""
 
-    do: Arithmetic
+    arithmetic: Arithmetic
     kind: Kind
     examples: Arrays
 
@@ -202,28 +204,28 @@ class _Machine(NamedTuple):
     def apply(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
         block, before = self._block(message, operands), self._state(carry, operands)
-        state = self.do.apply(before, block, operands["timestamp"], operands["worker"])
-        return self._changed(carry, state, operands, before)
+        state = self.arithmetic.apply(before, block, operands["timestamp"], operands["worker"])
+        return self._store_state(carry, state, operands, before)
 
     def add(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
         block = self._block(message, operands)
-        if self.do.hooks.contributes:
-            block = self.do.contribute(self._state(carry, operands), block, operands["timestamp"], operands["worker"])
+        if self.arithmetic.hooks.contributes:
+            block = self.arithmetic.contribute(self._state(carry, operands), block, operands["timestamp"], operands["worker"])
         if self.kind.weighted:
-            block = self.do.mix([block], [operands["weight"]])
+            block = self.arithmetic.mix([block], [operands["weight"]])
         sums = carry.sums[self.kind.group]
-        total = self.do.add(sums.item(operands["cell"]), block)
-        total = jax.tree.map(lambda first, more: jnp.where(operands["opens"], first, more), block, total)
+        total = self.arithmetic.add(sums.item(operands["cell"]), block)
+        total = jax.tree.map(lambda first, summed: jnp.where(operands["opens"], first, summed), block, total)
         return carry._replace(sums=_put(carry.sums, self.kind.group, operands["cell"], total))
 
     def collect(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
         sums = []
-        for group, (joined, stack) in enumerate(zip(message, carry.sums, strict=True)):
-            opens = operands["opens"][group] if self.do.blocks.layers else operands["opens"]
-            total = self.do.add(stack.values, joined.values)
-            sums.append(Stack(jax.tree.map(partial(_opened, opens), joined.values, total), stack.alone))
+        for group, (contribution, stack) in enumerate(zip(message, carry.sums, strict=True)):
+            opens = operands["opens"][group] if self.arithmetic.blocks.layers else operands["opens"]
+            total = self.arithmetic.add(stack.values, contribution.values)
+            sums.append(Stack(jax.tree.map(partial(_opened, opens), contribution.values, total), stack.single))
         return carry._replace(sums=tuple(sums))
 
     def commit(self, carry: Carry, operands: Operands) -> Carry:
@@ -235,59 +237,61 @@ class _Machine(NamedTuple):
             total = carry.sums[self.kind.group].item(operands["cell"])
         else:
             total = carry.sums[self.kind.group].nothing()
-        return self._changed(carry, self.do.commit(state, total, operands["weight"], operands["count"]), operands)
+        return self._store_state(carry, self.arithmetic.commit(state, total, operands["weight"], operands["count"]), operands)
 
     def mix(self, carry: Carry, operands: Operands) -> Carry:
         registers = carry.registers[self.kind.group]
 
-        def more(sources: range | list[jax.Array], mixed: Params | None = None) -> Params:
+        def add_sources(sources: range | list[jax.Array], mixed: Params | None = None) -> Params:
             values = [registers.item(operands["sources"][i]) for i in sources]
-            return self.do.mix(values, [operands["weights"][i] for i in sources], mixed)
+            return self.arithmetic.mix(values, [operands["weights"][i] for i in sources], mixed)
 
-        mixed = more(range(self.kind.members))
+        mixed = add_sources(range(self.kind.members))
         # Even if it never runs, this loop makes XLA compute the sum before storing it; otherwise XLA copies every source.
-        mixed = jax.lax.fori_loop(self.kind.members, operands["count"], lambda i, mixed: more([i], mixed), mixed)
+        mixed = jax.lax.fori_loop(self.kind.members, operands["count"], lambda i, mixed: add_sources([i], mixed), mixed)
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], mixed))
 
     def sync(self, carry: Carry, operands: Operands) -> Carry:
         mixed = carry.registers[self.kind.group].item(operands["other"])
-        state = self.do.synchronize(self._state(carry, operands), mixed, operands["keep"], operands["weight"])
-        return self._changed(carry, state, operands)
+        state = self.arithmetic.synchronize(self._state(carry, operands), mixed, operands["keep"], operands["weight"])
+        return self._store_state(carry, state, operands)
 
     def publish(self, carry: Carry, operands: Operands) -> Carry:
-        params, state = self.do.publish(self._state(carry, operands), operands["worker"])
-        return self._changed(carry, state.replace(params=params), operands)
+        params, state = self.arithmetic.publish(self._state(carry, operands), operands["worker"])
+        return self._store_state(carry, state.replace(params=params), operands)
 
     def begin(self, carry: Carry, operands: Operands) -> Carry:
         sources = self._sources(carry, operands["sources"])
-        kept = self.do.begin(sources, self.examples, operands["indices"])
-        return carry._replace(kept=carry.kept.put(operands["kept"], kept))
+        pending = self.arithmetic.begin(sources, self.examples, operands["indices"])
+        return carry._replace(pending=carry.pending.put(operands["pending"], pending))
 
     def turn(self, carry: Carry, operands: Operands) -> Carry:
-        return self.begin(self.apply(carry, operands), operands | {"kept": operands["begun"]})
+        return self.begin(self.apply(carry, operands), operands | {"pending": operands["begun"]})
 
     def _message(self, carry: Carry, operands: Operands) -> tuple[Message, Carry]:
         """Return an instruction's message, split into blocks, and the values with the worker's memory updated."""
         if self.kind.how == How.SLOT:
             return carry.slots.item(operands["slot"]), carry
-        remembers = self.do.hooks.remembers
-        memory = _apart(carry.memory.item(operands["sender"]), operands["sender"]) if remembers else ()
+        remembers = self.arithmetic.hooks.remembers
+        memory = _copy_item(carry.memory.item(operands["sender"]), operands["sender"]) if remembers else ()
         if self.kind.how == How.GRADIENT:
             sources, minibatch = self._sources(carry, operands["sources"]), operands["indices"]
             members, masked, count = self.kind.members, self.kind.masked, operands.get("count", 1)
-            message, memory = self.do.message(sources, self.examples, minibatch, memory, count, members=members, masked=masked)
-        elif self.kind.how == How.KEPT:
-            message, memory = self.do.finish(carry.kept.item(operands["kept"]), self.examples, memory)
+            message, memory = self.arithmetic.message(
+                sources, self.examples, minibatch, memory, count, members=members, masked=masked
+            )
+        elif self.kind.how == How.PENDING:
+            message, memory = self.arithmetic.finish(carry.pending.item(operands["pending"]), self.examples, memory)
         else:
             before, after = (self._sources(carry, operands[name]) for name in ("sources", "ends"))
-            message, memory = self.do.pseudo_gradient(before, after, memory)
+            message, memory = self.arithmetic.pseudo_gradient(before, after, memory)
         if remembers:
             carry = carry._replace(memory=carry.memory.put(operands["sender"], memory))
         return message, carry
 
     def _sources(self, carry: Carry, registers: jax.Array) -> list[Params]:
         """Return the parameters in these registers, one for each block."""
-        places = [self.do.blocks.place(block) for block in range(self.do.blocks.count)]
+        places = [self.arithmetic.blocks.place(block) for block in range(self.arithmetic.blocks.count)]
         return [carry.registers[group].item(registers[block]) for block, (group, _) in enumerate(places)]
 
     def _block(self, message: Message, operands: Operands) -> Params:
@@ -299,14 +303,16 @@ class _Machine(NamedTuple):
         rest = carry.states[self.kind.group].item(operands["cell"])
         return State(params=params, clock=operands["clock"], **rest)
 
-    def _changed(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
-        carry = self._stored(carry, state, operands, before)
+    def _store_state(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
+        carry = self._store_rest(carry, state, operands, before)
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], state.params))
 
-    def _stored(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
+    def _store_rest(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
         """Store the parts of the state other than parameters, unless they are the same objects as before."""
-        stacks, found = carry.states, vars(state)
-        rest = {name: found[name] for name in stacks[self.kind.group].values if found[name] is not getattr(before, name, None)}
+        stacks, fields = carry.states, vars(state)
+        rest = {
+            name: fields[name] for name in stacks[self.kind.group].values if fields[name] is not getattr(before, name, None)
+        }
         return carry._replace(states=_put(stacks, self.kind.group, operands["cell"], rest))
 
 
@@ -324,7 +330,7 @@ _STEPS = {
 }
 
 
-def _apart(item: Any, index: jax.Array) -> Any:
+def _copy_item(item: Any, index: jax.Array) -> Any:
     """Return an item of a stack, as a copy: a loop that never runs makes XLA copy it, not the stack at the next `put`."""
     never = jnp.minimum(index, 0)
     return jax.lax.fori_loop(0, never, lambda _, item: jax.tree.map(jnp.zeros_like, item), item)
@@ -334,6 +340,6 @@ def _put(stacks: tuple[Stack, ...], group: int, index: Any, item: Any) -> tuple[
     return *stacks[:group], stacks[group].put(index, item), *stacks[group + 1 :]
 
 
-def _opened(opens: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
+def _opened(opens: jax.Array, first: jax.Array, total: jax.Array) -> jax.Array:
     """Return the sum of a round so far: where it opens, the first message alone."""
-    return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, more)
+    return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, total)

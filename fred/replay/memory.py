@@ -42,7 +42,7 @@ class Taking:
         for leaf in parts:
             if id(leaf) not in self._numbers:
                 self._numbers[id(leaf)] = len(self.arrays)
-                self.arrays.append(np.array(plain(leaf)))
+                self.arrays.append(np.array(to_numpy(leaf)))
         return [self._numbers[id(leaf)] for leaf in parts]
 
 
@@ -51,20 +51,20 @@ class Restoring:
 
     def __init__(self, arrays: Sequence[NDArray]):
         self._arrays = arrays
-        self._made: dict[int, jax.Array] = {}
+        self._arrays_by_number: dict[int, jax.Array] = {}
 
     def tree(self, leaves: Leaves, like: Any) -> Any:
         """Return a tree with the structure of `like`. Raises ValueError if the arrays do not fit."""
         parts, structure = jax.tree.flatten(like)
-        return jax.tree.unflatten(structure, [self._leaf(number, each) for number, each in zip(leaves, parts, strict=True)])
+        return jax.tree.unflatten(structure, [self._leaf(number, part) for number, part in zip(leaves, parts, strict=True)])
 
     def _leaf(self, number: int, like: Any) -> jax.Array:
-        if number not in self._made:
-            self._made[number] = array_like(self._arrays[number], like)
-        return self._made[number]
+        if number not in self._arrays_by_number:
+            self._arrays_by_number[number] = array_like(self._arrays[number], like)
+        return self._arrays_by_number[number]
 
 
-def plain(leaf: Any) -> NDArray:
+def to_numpy(leaf: Any) -> NDArray:
     """Return an array that a file can hold, perhaps the memory of this one; for random keys, their data."""
     leaf = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)  # a user's own leaf may be a plain number
     return np.asarray(data_of(leaf))
@@ -75,25 +75,25 @@ def data_of(leaf: jax.Array) -> jax.Array:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def array_like(found: NDArray, like: Any) -> jax.Array:
+def array_like(array: NDArray, like: Any) -> jax.Array:
     """Return a copy of a stored array, with the type of `like`. Raises ValueError if it does not fit."""
     like = like if hasattr(like, "dtype") else jnp.asarray(like)
-    whole = key_like(jax.device_put(np.array(found)), like)
-    if (whole.shape, whole.dtype) != (like.shape, like.dtype):
-        raise ValueError(f"an array of {whole.dtype} {whole.shape}; expected {like.dtype} {like.shape}")
-    return whole
+    copy = key_like(jax.device_put(np.array(array)), like)
+    if (copy.shape, copy.dtype) != (like.shape, like.dtype):
+        raise ValueError(f"an array of {copy.dtype} {copy.shape}; expected {like.dtype} {like.shape}")
+    return copy
 
 
-def key_like(found: Any, like: Any) -> Any:
+def key_like(data: Any, like: Any) -> Any:
     """Return a random key made of its data, if `like` is one; otherwise the array itself."""
-    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(like)) if _is_key(like) else found
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like)) if _is_key(like) else data
 
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key)
 
 
-class Joined(NamedTuple):
+class Contribution(NamedTuple):
     """A contribution to a round: a message, or a gradient that may still be computed in one batch with the others."""
 
     message: Message | None
@@ -115,7 +115,7 @@ class Memory:
     workers: list[Any]  # memory of each worker
     mailboxes: dict[int, dict[int, Params]] = field(default_factory=dict)  # by number and block
     messages: dict[tuple[int, ...], Message] = field(default_factory=dict)  # that may be used again, by key
-    rounds: dict[int, list[Joined]] = field(default_factory=dict)  # open ones, by block of a replica
+    rounds: dict[int, list[Contribution]] = field(default_factory=dict)  # open ones, by block of a replica
     ordinals: dict[tuple[int, ...], int] = field(default_factory=dict)  # of messages still in use, by key
     used: int = 0  # number of gradients used
     statistics: list[float] = field(default_factory=list)  # requested by timing
@@ -126,10 +126,10 @@ class Memory:
         taking = Taking()
         leaves = taking.leaves
 
-        def joined(each: Joined) -> dict[str, Any]:
-            message = None if each.message is None else leaves(each.message)
-            sources = [leaves(source) for source in each.sources]
-            return {"message": message, "row": list(each.row), "ordinal": each.ordinal, "sources": sources}
+        def facts_of(entry: Contribution) -> dict[str, Any]:
+            message = None if entry.message is None else leaves(entry.message)
+            sources = [leaves(source) for source in entry.sources]
+            return {"message": message, "row": list(entry.row), "ordinal": entry.ordinal, "sources": sources}
 
         facts = {
             "states": [[leaves(state.params), leaves(state)] for state in self.states],
@@ -138,7 +138,7 @@ class Memory:
                 [number, [[block, leaves(part)] for block, part in blocks.items()]] for number, blocks in self.mailboxes.items()
             ],
             "messages": [[list(key), leaves(message)] for key, message in self.messages.items()],
-            "rounds": [[cell, [joined(each) for each in members]] for cell, members in self.rounds.items()],
+            "rounds": [[cell, [facts_of(entry) for entry in members]] for cell, members in self.rounds.items()],
             "ordinals": [[list(key), ordinal] for key, ordinal in self.ordinals.items()],
             "used": self.used,
             "statistics": [statistic.hex() for statistic in self.statistics],
@@ -147,17 +147,17 @@ class Memory:
         return Snapshot(facts, taking.arrays)
 
 
-def restored(snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays) -> Memory:
+def restore_memory(snapshot: Snapshot, start: Memory, arithmetic: Arithmetic, examples: Arrays) -> Memory:
     """Return the memory in a snapshot, for an interpreter that begins with `start`. Raises ValueError for another run's."""
-    return _Restoring(snapshot, start, do, examples).memory(snapshot.facts)
+    return _Restoring(snapshot, start, arithmetic, examples).memory(snapshot.facts)
 
 
 class _Restoring:
     """The restoration of a memory; parameters that were one tree become one tree again, which rounds rely on."""
 
-    def __init__(self, snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays):
-        self._tree, self._start, self._blocks = Restoring(snapshot.arrays).tree, start, do.blocks
-        _, self._message, self._joining = do.shapes(examples)  # shapes from the model: states may have more arrays
+    def __init__(self, snapshot: Snapshot, start: Memory, arithmetic: Arithmetic, examples: Arrays):
+        self._tree, self._start, self._blocks = Restoring(snapshot.arrays).tree, start, arithmetic.blocks
+        _, self._message, self._joining = arithmetic.shapes(examples)  # shapes from the model: states may have more arrays
         self._params: dict[tuple[int, ...], Params] = {}
 
     def memory(self, facts: dict[str, Any]) -> Memory:
@@ -165,26 +165,26 @@ class _Restoring:
         start = self._start
         return Memory(
             states=[
-                self._tree(whole, like).replace(params=self._part(cell, params))
-                for cell, (like, (params, whole)) in enumerate(zip(start.states, facts["states"], strict=True))
+                self._tree(state, like).replace(params=self._part(cell, params))
+                for cell, (like, (params, state)) in enumerate(zip(start.states, facts["states"], strict=True))
             ],
-            workers=[self._tree(own, like) for own, like in zip(facts["workers"], start.workers, strict=True)],
+            workers=[self._tree(memory, like) for memory, like in zip(facts["workers"], start.workers, strict=True)],
             mailboxes={
                 number: {block: self._part(block, part) for block, part in blocks} for number, blocks in facts["mailboxes"]
             },
             messages={tuple(key): self._tree(message, self._message) for key, message in facts["messages"]},
-            rounds={cell: [self._joined(cell, each) for each in members] for cell, members in facts["rounds"]},
+            rounds={cell: [self._contribution(cell, entry) for entry in members] for cell, members in facts["rounds"]},
             ordinals={tuple(key): ordinal for key, ordinal in facts["ordinals"]},
             used=facts["used"],
             statistics=[float.fromhex(statistic) for statistic in facts["statistics"]],
             rows=facts["rows"],
         )
 
-    def _joined(self, cell: int, each: dict[str, Any]) -> Joined:
+    def _contribution(self, cell: int, entry: dict[str, Any]) -> Contribution:
         like = self._joining[self._blocks.place(cell % self._blocks.count)[0]]
-        message = None if each["message"] is None else self._tree(each["message"], like)
-        sources = [self._part(block, source) for block, source in enumerate(each["sources"])]
-        return Joined(message, Row(*each["row"]), each["ordinal"], sources)
+        message = None if entry["message"] is None else self._tree(entry["message"], like)
+        sources = [self._part(block, source) for block, source in enumerate(entry["sources"])]
+        return Contribution(message, Row(*entry["row"]), entry["ordinal"], sources)
 
     def _part(self, cell: int, leaves: Leaves) -> Params:
         """Return a block of parameters."""

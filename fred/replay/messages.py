@@ -39,27 +39,27 @@ class Uses:
 
     def __init__(self, schedule: Schedule, hooks: Hooks, versions: Versions):
         ledger = schedule.ledger
-        needed = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # or changes a memory
-        self.row, self.update = ledger.uses[needed], ledger.updates[needed]
-        self.origin = _origins(schedule, self.row, ledger.gradients[needed])
+        relevant = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # or changes a memory
+        self.row, self.update = ledger.uses[relevant], ledger.updates[relevant]
+        self.origin = _origins(schedule, self.row, ledger.gradients[relevant])
         self.differs = self.origin >= len(ledger.workers)
         self.adds = schedule["verb"][self.row] == Verb.ADD
-        simple = hooks.plain and schedule.replicas * schedule.blocks == 1
+        simple = hooks.batchable and schedule.replicas * schedule.blocks == 1
         self.flat = self._flat(schedule, versions) if simple else np.zeros(len(self.row), bool)
 
     def _flat(self, schedule: Schedule, versions: Versions) -> Bools:
         """Return True for uses in rounds that are the mean of gradients at the current version, all used for the first time."""
         first = np.zeros(len(self.row), bool)
         first[np.unique(self.origin, return_index=True)[1]] = True
-        good = self.adds & first & ~self.differs & (schedule["weight"][self.row] == 1.0)
-        good &= versions.fresh[self.row]
+        valid = self.adds & first & ~self.differs & (schedule["weight"][self.row] == 1.0)
+        valid &= versions.fresh[self.row]
         clock = schedule["timestamp"][self.row] + schedule["staleness"][self.row]
-        good[good] &= clock[good] == schedule["timestamp"][self.update[good]]  # nothing has changed since
+        valid[valid] &= clock[valid] == schedule["timestamp"][self.update[valid]]  # nothing has changed since
         commits, members = np.unique(self.update[self.adds], return_counts=True)
         means = commits[(schedule["weight"][commits] == 1.0 / members) & (commits != NONE)]
-        good &= np.isin(self.update, means)
-        spoilt = np.unique(self.update[~good])
-        return good & ~np.isin(self.update, spoilt)
+        valid &= np.isin(self.update, means)
+        invalid = np.unique(self.update[~valid])
+        return valid & ~np.isin(self.update, invalid)
 
 
 class Messages:
@@ -68,53 +68,53 @@ class Messages:
     of_use: Ints  # [uses]: message that is used; NONE: none, since its round is computed as one batch
     origin: Ints  # contents of the message; ascending
     first: Ints  # its first use
-    begun: Bools  # begun before its first use: as soon as its parameters are known
+    early: Bools  # begun before its first use: as soon as its parameters are known
     computable: Ints  # row after which they are known
-    kept: Ints  # slot of its intermediate result until its first use
+    pending: Ints  # slot of its intermediate result until its first use
     collected: Bools  # joins the rounds of all blocks at once
-    again: Bools  # used again later, and stored until then
+    reused: Bools  # used again later, and stored until then
     slot: Ints  # slot in which it is stored from its first use to its last
-    kept_slots: int  # number of slots of each kind
+    pending_slots: int  # number of slots of each kind
     slots: int
 
     def __init__(self, schedule: Schedule, uses: Uses, hooks: Hooks, versions: Versions, marks: Ints, turns: bool):
-        alone = np.flatnonzero(~uses.flat)  # uses
-        self.origin, first, which, times = np.unique(
-            uses.origin[alone], return_index=True, return_inverse=True, return_counts=True
+        separate = np.flatnonzero(~uses.flat)  # uses
+        self.origin, first, message, use_counts = np.unique(
+            uses.origin[separate], return_index=True, return_inverse=True, return_counts=True
         )
         self.of_use = np.full(len(uses.row), NONE)
-        self.of_use[alone] = which
-        self.first, last = alone[first], np.zeros_like(first)
-        last[which] = alone  # of several uses the last one wins
+        self.of_use[separate] = message
+        self.first, last = separate[first], np.zeros_like(first)
+        last[message] = separate  # of several uses the last one wins
         begin, end = uses.row[self.first], uses.row[last]  # rows between which it is needed
-        self.begun = _begun(~uses.differs[self.first], versions.fresh[begin], turns)
+        self.early = _early_gradients(~uses.differs[self.first], versions.fresh[begin], turns)
         self.computable = versions.computable[begin]
-        self.kept, self.kept_slots = _slots(self.begun, self.computable, begin)
-        self.collected = np.zeros(len(times), bool)
+        self.pending, self.pending_slots = _slots(self.early, self.computable, begin)
+        self.collected = np.zeros(len(use_counts), bool)
         if schedule.replicas == 1 < schedule.blocks and not hooks.contributes and not hooks.remembers:
-            once_for_each = np.flatnonzero(times == schedule.blocks)
-            self.collected[once_for_each] = _collectable(schedule, begin[once_for_each], end[once_for_each], marks)
-        self.again = (times > 1) & ~self.collected
-        self.slot, self.slots = _slots(self.again, begin, end)
+            once_per_block = np.flatnonzero(use_counts == schedule.blocks)
+            self.collected[once_per_block] = _collectable(schedule, begin[once_per_block], end[once_per_block], marks)
+        self.reused = (use_counts > 1) & ~self.collected
+        self.slot, self.slots = _slots(self.reused, begin, end)
 
 
 def _origins(schedule: Schedule, row: Ints, gradient: Ints) -> Ints:
     """Return the ledger's number of each gradient; pseudo-gradients (NONE) are numbered after those: [uses]."""
     differs = gradient == NONE
-    between = np.stack([schedule[name][row[differs]] for name in ("worker", "source", "mailbox")])
+    keys = np.stack([schedule[name][row[differs]] for name in ("worker", "source", "mailbox")])
     origin = gradient.copy()
-    origin[differs] = len(schedule.ledger.workers) + np.unique(between, axis=1, return_inverse=True)[1].ravel()
+    origin[differs] = len(schedule.ledger.workers) + np.unique(keys, axis=1, return_inverse=True)[1].ravel()
     return origin
 
 
-def _begun(of_gradients: Bools, fresh: Bools, turns: bool) -> Bools:
+def _early_gradients(of_gradients: Bools, fresh: Bools, turns: bool) -> Bools:
     """Return True for gradients whose parameters are overwritten before their first use (not `fresh`): [messages].
 
     If updates and beginnings are merged (`turns`) and any gradient has to be begun early, all are: that costs little, and saves
     compiling one kind of instruction.
     """
-    begun = of_gradients & ~fresh
-    return of_gradients if turns and begun.any() else begun
+    early = of_gradients & ~fresh
+    return of_gradients if turns and early.any() else early
 
 
 def _collectable(schedule: Schedule, begin: Ints, end: Ints, marks: Ints) -> Bools:
@@ -123,15 +123,15 @@ def _collectable(schedule: Schedule, begin: Ints, end: Ints, marks: Ints) -> Boo
     That is possible if a message is ADDed with weight 1 to one block after the other, in order, without a mark in between.
     """
     blocks = np.arange(schedule.blocks)
-    good = end == begin + blocks[-1]
-    rows = begin[good][:, None] + blocks
+    valid = end == begin + blocks[-1]
+    rows = begin[valid][:, None] + blocks
     fits = (schedule["verb"][rows] == Verb.ADD) & (schedule["weight"][rows] == 1.0) & (schedule["block"][rows] == blocks)
-    good[good] = fits.all(1) & (np.searchsorted(marks, rows[:, 0], "right") == np.searchsorted(marks, rows[:, -1], "right"))
-    return good
+    valid[valid] = fits.all(1) & (np.searchsorted(marks, rows[:, 0], "right") == np.searchsorted(marks, rows[:, -1], "right"))
+    return valid
 
 
-def _slots(chosen: Bools, begin: Ints, end: Ints) -> tuple[Ints, int]:
+def _slots(mask: Bools, begin: Ints, end: Ints) -> tuple[Ints, int]:
     """Return a slot for each of the chosen from row to row, [messages], and the number of slots."""
-    slots = np.zeros(len(chosen), np.int64)
-    slots[chosen] = assign_slots(begin[chosen], end[chosen])
-    return slots, int(slots[chosen].max(initial=NONE)) + 1
+    slots = np.zeros(len(mask), np.int64)
+    slots[mask] = assign_slots(begin[mask], end[mask])
+    return slots, int(slots[mask].max(initial=NONE)) + 1

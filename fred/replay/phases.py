@@ -33,8 +33,8 @@ class Op(IntEnum):
     MIX = 5  # register <- weighted sum of registers
     SYNC = 6  # block <- synchronize(block, register)
     PUBLISH = 7  # register <- publish(block)
-    BEGIN = 8  # kept <- the first half of a gradient at the parameters in registers
-    TURN = 9  # APPLY of a kept gradient, then BEGIN: the usual sequence in asynchronous runs
+    BEGIN = 8  # pending <- the first half of a gradient at the parameters in registers
+    TURN = 9  # APPLY of a pending gradient, then BEGIN: the usual sequence in asynchronous runs
 
 
 class How(IntEnum):
@@ -43,7 +43,7 @@ class How(IntEnum):
     NOTHING = 0
     SLOT = 1  # it was stored
     GRADIENT = 2  # a gradient at the parameters in registers; for a COMMIT, over one batch
-    KEPT = 3  # a gradient that was begun before and is finished now
+    PENDING = 3  # a gradient that was begun before and is finished now
     DIFFERENCE = 4  # a pseudo-gradient: two models in registers
     SUM = 5  # sum of the round
 
@@ -59,7 +59,7 @@ class Kind(NamedTuple):
     weighted: bool = False  # ADD with a weight
 
 
-_APPLY, _BEGIN = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)
+_APPLY, _BEGIN = Kind(Op.APPLY, How.PENDING), Kind(Op.BEGIN)
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,19 @@ class Program:
     replica_registers: Ints  # [marks, replicas x blocks]: registers of the replicas' parameters at the mark
     clocks: Ints  # [marks, replicas x blocks]: number of changes before the mark
     registers: tuple[int, ...]  # number of versions stored at a time, per group of blocks
-    kept: int  # number of unfinished gradients stored at a time
+    pending: int  # number of unfinished gradients stored at a time
     slots: int  # number of messages stored at a time
 
     def repeats(self, number: int) -> bool:
         """Return True if the replicas at a mark are those at the mark before: a replica may change without an instruction."""
         facts = self.marks, self.replica_registers, self.clocks
-        return number > 0 and all(np.array_equal(each[number - 1], each[number]) for each in facts)
+        return number > 0 and all(np.array_equal(fact[number - 1], fact[number]) for fact in facts)
 
 
 class _Batch(NamedTuple):
     kind: Kind
     rows: Ints
-    within: int | Ints
+    suborder: int | Ints
     operands: Operands
 
 
@@ -95,10 +95,10 @@ class Code:
     def __init__(self) -> None:
         self._batches: list[_Batch] = []
 
-    def emit(self, kind: Kind, rows: Ints, within: int | Ints, **operands: NDArray) -> None:
-        """Add instructions for these rows; `within`, of all or of each, orders the instructions of one row."""
+    def emit(self, kind: Kind, rows: Ints, suborder: int | Ints, **operands: NDArray) -> None:
+        """Add instructions for these rows; `suborder`, of all or of each, orders the instructions of one row."""
         if len(rows):
-            self._batches.append(_Batch(kind, rows, within, operands))
+            self._batches.append(_Batch(kind, rows, suborder, operands))
 
     def phases(self, marks: Ints, turns: bool, slow: bool = False) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
         """Return the instructions in the order of rows, as phases: kinds, operands, offsets and marks of a Program.
@@ -106,8 +106,8 @@ class Code:
         `turns`: True to merge an APPLY and the BEGIN that follows it into one instruction. `slow`: a gradient takes long.
         """
         rows = np.concatenate([batch.rows for batch in self._batches] or [np.zeros(0, np.int64)])
-        within = np.concatenate([np.full(len(batch.rows), batch.within) for batch in self._batches] or [rows])
-        order = np.lexsort((within, rows))
+        suborder = np.concatenate([np.full(len(batch.rows), batch.suborder) for batch in self._batches] or [rows])
+        order = np.lexsort((suborder, rows))
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         ranks = np.split(rank, np.cumsum([len(batch.rows) for batch in self._batches])[:-1])
@@ -122,18 +122,18 @@ class _Placed:
     position: Ints
     operands: Operands
 
-    def only(self, chosen: NDArray[np.bool_]) -> "_Placed":
-        return _Placed(self.position[chosen], {name: array[chosen] for name, array in self.operands.items()})
+    def select(self, mask: NDArray[np.bool_]) -> "_Placed":
+        return _Placed(self.position[mask], {name: array[mask] for name, array in self.operands.items()})
 
 
 def _by_kind(batches: list[_Batch], ranks: list[Ints]) -> dict[Kind, _Placed]:
     result = {}
     for kind in sorted({batch.kind for batch in batches}):
-        mine = [(batch, rank) for batch, rank in zip(batches, ranks, strict=True) if batch.kind == kind]
-        position = np.concatenate([rank for _, rank in mine])
+        parts = [(batch, rank) for batch, rank in zip(batches, ranks, strict=True) if batch.kind == kind]
+        position = np.concatenate([rank for _, rank in parts])
         sort = np.argsort(position)
-        names = mine[0][0].operands
-        operands = {name: np.concatenate([batch.operands[name] for batch, _ in mine])[sort] for name in names}
+        names = parts[0][0].operands
+        operands = {name: np.concatenate([batch.operands[name] for batch, _ in parts])[sort] for name in names}
         result[kind] = _Placed(position[sort], operands)
     return result
 
@@ -145,14 +145,14 @@ def _fuse(placed: dict[Kind, _Placed], marks: Ints) -> dict[Kind, _Placed]:
         return placed
     following = np.minimum(np.searchsorted(after.position, before.position + 1), len(after.position) - 1)
     fused = (after.position[following] == before.position + 1) & ~np.isin(before.position + 1, marks)
-    taken = np.zeros(len(after.position), bool)
-    taken[following[fused]] = True
-    one, other = before.only(fused), after.only(taken)
-    begun = {"begun": other.operands["kept"], **{name: other.operands[name] for name in ("sources", "minibatch")}}
+    is_fused = np.zeros(len(after.position), bool)
+    is_fused[following[fused]] = True
+    apply, begin = before.select(fused), after.select(is_fused)
+    begin_operands = {"begun": begin.operands["pending"], **{name: begin.operands[name] for name in ("sources", "minibatch")}}
     parts = {
-        _APPLY: before.only(~fused),
-        _BEGIN: after.only(~taken),
-        Kind(Op.TURN, How.KEPT): _Placed(one.position, one.operands | begun),
+        _APPLY: before.select(~fused),
+        _BEGIN: after.select(~is_fused),
+        Kind(Op.TURN, How.PENDING): _Placed(apply.position, apply.operands | begin_operands),
     }
     return {kind: part for kind, part in {**placed, **parts}.items() if len(part.position)}
 
@@ -161,18 +161,18 @@ def _phases(
     placed: dict[Kind, _Placed], marks: Ints, longest: int
 ) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
     """Begin a new phase where the order of kinds would go backwards, at each mark, and before a phase gets too long."""
-    position = np.concatenate([each.position for each in placed.values()] or [marks[:0]])
-    number = np.repeat(np.arange(len(placed)), [len(each.position) for each in placed.values()])
+    position = np.concatenate([part.position for part in placed.values()] or [marks[:0]])
+    number = np.repeat(np.arange(len(placed)), [len(part.position) for part in placed.values()])
     order = np.argsort(position)
     position, number = position[order], number[order]
-    kinds, which = _ordered(list(placed), number)
-    opens = np.ones(len(which), bool)
-    opens[1:] = (which[1:] < which[:-1]) | (np.arange(1, len(which)) % longest == 0)
+    kinds, rank = _ordered(list(placed), number)
+    opens = np.ones(len(rank), bool)
+    opens[1:] = (rank[1:] < rank[:-1]) | (np.arange(1, len(rank)) % longest == 0)
     marks = np.searchsorted(position, marks)
     opens[marks[marks < len(opens)]] = True
     phase = np.cumsum(opens) - 1
     counts = np.zeros((int(opens.sum()) + 1, len(kinds)), np.int64)
-    np.add.at(counts, (phase + 1, which), 1)
+    np.add.at(counts, (phase + 1, rank), 1)
     operands = {kind: placed[kind].operands for kind in kinds}
     return kinds, operands, counts.cumsum(axis=0), np.append(phase, opens.sum())[marks]
 
@@ -183,13 +183,13 @@ def _ordered(kinds: list[Kind], number: Ints) -> tuple[tuple[Kind, ...], Ints]:
     `number` is each instruction's position in `kinds`. Blocks go forwards or, as gradients reach servers, backwards: whichever
     makes fewer phases.
     """
-    found = []
+    candidates = []
     for direction in (1, -1):
         order = sorted(range(len(kinds)), key=lambda kind: kinds[kind]._replace(group=direction * kinds[kind].group))
         place = np.argsort(order)[number]
-        found.append((int((place[1:] < place[:-1]).sum()), tuple(kinds[kind] for kind in order), place))
-    _, ordered, which = min(found, key=lambda each: each[0])
-    return ordered, which
+        candidates.append((int((place[1:] < place[:-1]).sum()), tuple(kinds[kind] for kind in order), place))
+    _, ordered, rank = min(candidates, key=lambda candidate: candidate[0])
+    return ordered, rank
 
 
 _INDICES = 1 << 19  # of examples at a time, approximately
@@ -225,7 +225,7 @@ class Chunks:
         widths = [_width(kind, program.operands[kind], batches.width) for kind in program.kinds]
         self._capacities = [max(LONGEST_PHASE, min(_PHASES, _INDICES // width)) for width in widths]
 
-    def after(self, phase: int) -> Chunk:
+    def chunk_from(self, phase: int) -> Chunk:
         """Return the phases from this one on, as many as fit.
 
         Args:
@@ -242,8 +242,8 @@ class Chunks:
                 indices = self._batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
                 part["indices"] = indices.reshape(len(indices), kind.members * self._batches.width)
             operands.append({name: _padded(array, capacity) for name, array in part.items()})
-        own = _padded(offsets[phase : end + 1] - offsets[phase], _PHASES + 1)
-        return Chunk(phase, end, *jax.device_put((operands, own)))
+        chunk_offsets = _padded(offsets[phase : end + 1] - offsets[phase], _PHASES + 1)
+        return Chunk(phase, end, *jax.device_put((operands, chunk_offsets)))
 
 
 def _width(kind: Kind, operands: Operands, batch: int) -> int:

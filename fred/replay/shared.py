@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.replay.division import Plan
-from fred.replay.memory import data_of, key_like, plain
+from fred.replay.memory import data_of, key_like, to_numpy
 
 _LINE = 64  # bytes of a cache line
 _LOCK = threading.Lock()
@@ -28,23 +28,23 @@ class SharedValues:
     Args:
         plan: the plan, whose crossing values have slots.
         shapes: for each kind of value, the shapes and types of its arrays.
-        file: descriptor of the shared file (`cleared`).
-        own: number of this process.
+        file: descriptor of the shared file (`clear_memory`).
+        process: number of this process.
     """
 
-    def __init__(self, plan: Plan, shapes: Shapes, file: int, own: int):
-        self._plan, self.shapes, self._own = plan, shapes, own
+    def __init__(self, plan: Plan, shapes: Shapes, file: int, process: int):
+        self._plan, self.shapes, self._process = plan, shapes, process
         self._slots, size = _layout(plan, shapes)
         self._map = mmap.mmap(file, size)
-        processes, slots = len(plan.own), sum(plan.slots.values())
+        processes, slots = len(plan.queues), sum(plan.slots.values())
         numbers = np.frombuffer(self._map, np.int64, (1 + processes) * slots).reshape(1 + processes, slots)
         self._written, self._copied = numbers[0], numbers[1:]  # the value in each slot plus 1; the one each process has copied
 
-    def there(self, value: int) -> bool:
+    def holds(self, value: int) -> bool:
         """Return True if another process has written the value."""
         return bool(self._written[self._number(value)] == value + 1)
 
-    def free(self, value: int) -> bool:
+    def is_vacant(self, value: int) -> bool:
         """Return True if all readers of the value that had the slot before have copied it."""
         before = self._plan.crossings[value].before
         if before is None:
@@ -52,22 +52,22 @@ class SharedValues:
         slot = self._number(value)
         return all(self._copied[reader, slot] == before + 1 for reader in self._plan.crossings[before].readers)
 
-    def write(self, value: int, tree: Any) -> None:
+    def store(self, value: int, tree: Any) -> None:
         """Write a value into its slot, which is free."""
         for view, leaf in zip(_arrays(self._bytes(value), self._fields(value)), jax.tree.leaves(tree), strict=True):
-            view[...] = plain(leaf)
-        _in_order()
+            view[...] = to_numpy(leaf)
+        _fence()
         self._written[self._number(value)] = value + 1
 
-    def read(self, value: int) -> Any:
+    def load(self, value: int) -> Any:
         """Return a copy of a value that is there: NumPy arrays, which compiled functions take as they are."""
-        _in_order()
+        _fence()
         copy = _copy(self._bytes(value))
-        _in_order()
-        self._copied[self._own, self._number(value)] = value + 1
+        _fence()
+        self._copied[self._process, self._number(value)] = value + 1
         leaves, structure = jax.tree.flatten(self.shapes[self._plan.tasks.shapes[value]])
-        found = [key_like(array, leaf) for array, leaf in zip(_arrays(copy, self._fields(value)), leaves, strict=True)]
-        return jax.tree.unflatten(structure, found)
+        arrays = [key_like(array, leaf) for array, leaf in zip(_arrays(copy, self._fields(value)), leaves, strict=True)]
+        return jax.tree.unflatten(structure, arrays)
 
     def _number(self, value: int) -> int:
         return self._slots[self._plan.tasks.shapes[value]].first + self._plan.crossings[value].slot
@@ -89,7 +89,7 @@ def new_memory() -> int:
         return os.dup(file.fileno())
 
 
-def cleared(file: int, plan: Plan, shapes: Shapes) -> None:
+def clear_memory(file: int, plan: Plan, shapes: Shapes) -> None:
     """Give a shared file the size for a plan, filled with zeros. No process may have it mapped."""
     os.ftruncate(file, 0)
     os.ftruncate(file, _layout(plan, shapes)[1])
@@ -109,17 +109,17 @@ class _Slots(NamedTuple):
 
 def _layout(plan: Plan, shapes: Shapes) -> tuple[dict[tuple[str, int], _Slots], int]:
     """Return the slots for values of each shape, and the bytes of the whole memory, which begins with the marks."""
-    found, number = {}, 0
-    at = _rounded(8 * (1 + len(plan.own)) * sum(plan.slots.values())) or _LINE
+    slots, number = {}, 0
+    at = _rounded(8 * (1 + len(plan.queues)) * sum(plan.slots.values())) or _LINE
     for shape, count in plan.slots.items():
         fields, size = [], 0
         for leaf in jax.tree.leaves(shapes[shape]):
             data = jax.eval_shape(data_of, leaf)
             fields.append((data.shape, data.dtype, size))
             size += _rounded(data.size * data.dtype.itemsize)
-        found[shape] = _Slots(number, at, size, fields)
+        slots[shape] = _Slots(number, at, size, fields)
         number, at = number + count, at + count * size
-    return found, at
+    return slots, at
 
 
 def _arrays(memory: NDArray[np.uint8], fields: _Fields) -> list[NDArray[Any]]:
@@ -140,7 +140,7 @@ def _rounded(size: int) -> int:
     return -(-size // _LINE) * _LINE
 
 
-def _in_order() -> None:
+def _fence() -> None:
     """Keep accesses to memory before this call ahead of those after it, as a lock does on every processor."""
     for _ in range(2):
         with _LOCK:

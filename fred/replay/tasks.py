@@ -18,7 +18,7 @@ from fred.replay.phases import How, Kind, Op, Program
 START = -1  # makes the values that exist before the first task
 
 
-class Do(Enum):
+class Action(Enum):
     """What a task does."""
 
     GRADIENT = auto()  # message <- parameters of all blocks[, memory]
@@ -33,14 +33,14 @@ class Do(Enum):
     MARK = auto()  # passed <- everything that is needed from here on[, passed]
 
 
-MESSAGES = {Do.GRADIENT, Do.FINISH, Do.DIFFERENCE}
+MESSAGES = {Action.GRADIENT, Action.FINISH, Action.DIFFERENCE}
 
 
 @dataclass(frozen=True)
 class Place:
     """Where a value is stored: a kind of place, its group of blocks, and its number."""
 
-    kind: str  # parameters, rest, sum, message, memory, kept, mark
+    kind: str  # parameters, rest, sum, message, memory, pending, mark
     group: int
     number: int
 
@@ -53,11 +53,11 @@ class Place:
 class Task(NamedTuple):
     """One task. Tasks are numbered in the order of the program."""
 
-    do: Do
+    action: Action
     reads: tuple[int, ...]  # values
     writes: tuple[int, ...]
     kind: Kind = Kind(Op.STORE)
-    which: int = 0  # of the instructions of its kind
+    index: int = 0  # of the instructions of its kind
     block: int = 0
     sender: int = 0  # of a message
     replica: int = 0  # that an update changes
@@ -70,7 +70,7 @@ class Point:
     number: int | None  # None: it only closes a stretch of the program
     phase: int
     values: dict[Place, int]
-    begun: dict[int, Task]  # by slot
+    pending: dict[int, Task]  # by slot
 
 
 @dataclass
@@ -87,11 +87,11 @@ class Tasks:
 
     def readers(self) -> list[list[int]]:
         """Return the tasks that read each value, ascending."""
-        found: list[list[int]] = [[] for _ in self.maker]
+        readers: list[list[int]] = [[] for _ in self.maker]
         for number, task in enumerate(self.tasks):
             for value in dict.fromkeys(task.reads):
-                found[value].append(number)
-        return found
+                readers[value].append(number)
+        return readers
 
 
 def tasks_of(program: Program, blocks: int, hooks: Hooks, first: int = 0, end: int | None = None, passed: int = 0) -> Tasks:
@@ -102,7 +102,7 @@ def tasks_of(program: Program, blocks: int, hooks: Hooks, first: int = 0, end: i
     """
     tracing = _Tracing(program, blocks, hooks)
     tracing.run(first, len(program.offsets) - 1 if end is None else end, passed)
-    return tracing.found
+    return tracing.tasks
 
 
 class _Tracing:
@@ -112,12 +112,12 @@ class _Tracing:
         self._program, self._hooks = program, hooks
         self._blocks, self._layers = blocks, len(program.registers) > 1 or blocks == 1
         self._current: dict[Place, int] = {}
-        self._begun: dict[int, Task] = {}  # by slot
-        self.found = Tasks(replicas=program.replica_registers.shape[1] // blocks)
+        self._pending: dict[int, Task] = {}  # by slot
+        self.tasks = Tasks(replicas=program.replica_registers.shape[1] // blocks)
 
     def run(self, first: int, end: int, passed: int) -> None:
         """Trace the instructions of these phases, and the marks."""
-        marks = [each for each in enumerate(self._program.marks.tolist()) if each[0] >= passed and each[1] <= end]
+        marks = [entry for entry in enumerate(self._program.marks.tolist()) if entry[0] >= passed and entry[1] <= end]
         for phase, kind, index in _instructions(self._program, first, end):
             while marks and marks[0][1] <= phase:
                 self._mark(*marks.pop(0))
@@ -128,73 +128,75 @@ class _Tracing:
             self._mark(None, end)
         self._forget_the_dead()
         self._order_the_marks()
-        self.found.touched.update(self._current)
+        self.tasks.touched.update(self._current)
 
     def _mark(self, number: int | None, phase: int) -> None:
         for place in self._replicas(number):
-            self._read(place)
-        self.found.points[len(self.found.tasks)] = Point(number, phase, dict(self._current), dict(self._begun))
-        self.found.tasks.append(Task(Do.MARK, (), ()))
+            self._value_at(place)
+        self.tasks.points[len(self.tasks.tasks)] = Point(number, phase, dict(self._current), dict(self._pending))
+        self.tasks.tasks.append(Task(Action.MARK, (), ()))
 
     def _replicas(self, number: int | None) -> list[Place]:
         """Return the places of all replicas at a mark: parameters, and the rest of the state."""
-        found: list[Place] = []
+        places: list[Place] = []
         for cell, register in enumerate([] if number is None else self._program.replica_registers[number].tolist()):
             group, _ = self._place(cell % self._blocks)
-            own = cell // self._blocks if self._layers else cell
-            found += [Place("parameters", group, register), Place("rest", group, own)]
-        return found
+            position = cell // self._blocks if self._layers else cell
+            places += [Place("parameters", group, register), Place("rest", group, position)]
+        return places
 
     def _forget_the_dead(self) -> None:
         """Restrict each mark to the replicas, and to values that are read later."""
-        last = [START] * len(self.found.maker)
-        for number, task in enumerate(self.found.tasks):
+        last = [START] * len(self.tasks.maker)
+        for number, task in enumerate(self.tasks.tasks):
             for value in task.reads:
                 last[value] = number
-        for at, point in reversed(self.found.points.items()):
+        for at, point in reversed(self.tasks.points.items()):
             replicas = set(self._replicas(point.number))
             point.values = {
                 place: value
-                for place, value in (self.found.initial | point.values).items()
+                for place, value in (self.tasks.initial | point.values).items()
                 if place in replicas or last[value] > at or point.number is None
             }
-            sources = [value for begun in point.begun.values() for value in begun.reads]
+            sources = [value for task in point.pending.values() for value in task.reads]
             reads = dict.fromkeys([*point.values.values(), *sources])
-            self.found.tasks[at] = Task(Do.MARK, tuple(reads), ())
+            self.tasks.tasks[at] = Task(Action.MARK, tuple(reads), ())
             for value in reads:  # earlier marks need it, too
                 last[value] = max(last[value], at)
 
     def _order_the_marks(self) -> None:
         """Have each mark read a value of the one before: the last needs no gradients in flight, and would be possible first."""
         before: tuple[int, ...] = ()
-        for at in self.found.points:
+        for at in self.tasks.points:
             passed = (self._value(Place("mark", 0, 0), at),)
-            self.found.tasks[at] = Task(Do.MARK, self.found.tasks[at].reads + before, passed)
+            self.tasks.tasks[at] = Task(Action.MARK, self.tasks.tasks[at].reads + before, passed)
             before = passed
 
     def _place(self, block: int) -> tuple[int, int]:
         """Return the group of a block, and its number there."""
         return (block, 0) if self._layers else (0, block)
 
-    def _read(self, place: Place) -> int:
+    def _value_at(self, place: Place) -> int:
         if place not in self._current:
-            self._current[place] = self.found.initial[place] = self._value(place, START)
+            self._current[place] = self.tasks.initial[place] = self._value(place, START)
         return self._current[place]
 
     def _value(self, place: Place, maker: int) -> int:
-        self.found.maker.append(maker)
-        self.found.shapes.append(place.shape)
-        return len(self.found.maker) - 1
+        self.tasks.maker.append(maker)
+        self.tasks.shapes.append(place.shape)
+        return len(self.tasks.maker) - 1
 
     def _task(self, task: Task, *places: Place) -> None:
         """Add a task that writes to these places."""
-        written = tuple(self._value(place, len(self.found.tasks)) for place in places)
-        self.found.tasks.append(task._replace(writes=written))
-        self._current.update(zip(places, written, strict=True))
+        values = tuple(self._value(place, len(self.tasks.tasks)) for place in places)
+        self.tasks.tasks.append(task._replace(writes=values))
+        self._current.update(zip(places, values, strict=True))
 
     def _registers(self, registers: Sequence[int]) -> tuple[int, ...]:
         """Return the values in these registers, one for each block."""
-        return tuple(self._read(Place("parameters", self._place(block)[0], own)) for block, own in enumerate(registers))
+        return tuple(
+            self._value_at(Place("parameters", self._place(block)[0], register)) for block, register in enumerate(registers)
+        )
 
     def _follow(self, kind: Kind, index: int) -> None:
         operands = {name: array[index].tolist() for name, array in self._program.operands[kind].items()}
@@ -202,42 +204,42 @@ class _Tracing:
         if kind.op == Op.STORE:
             self._current[Place("message", 0, operands["slot"])] = message[0]
         elif kind.op == Op.BEGIN:
-            self._begin(kind, index, operands["kept"], operands["sources"])
+            self._begin(kind, index, operands["pending"], operands["sources"])
         elif kind.op == Op.COLLECT:
             for block in range(self._blocks):
-                group, within = self._place(block)
-                self._add(kind, index, block, Place("sum", group, within), message, operands["opens"][block], ())
+                group, position = self._place(block)
+                self._add(kind, index, block, Place("sum", group, position), message, operands["opens"][block], ())
         elif kind.op == Op.MIX:
             sources = operands["sources"][: operands["count"]]
-            reads = tuple(self._read(Place("parameters", kind.group, source)) for source in sources)
-            self._task(Task(Do.MIX, reads, (), kind, index), Place("parameters", kind.group, operands["into"]))
+            reads = tuple(self._value_at(Place("parameters", kind.group, source)) for source in sources)
+            self._task(Task(Action.MIX, reads, (), kind, index), Place("parameters", kind.group, operands["into"]))
         else:
             self._update(kind, index, operands, message)
         if kind.op == Op.TURN:
             self._begin(kind, index, operands["begun"], operands["sources"])
 
-    def _begin(self, kind: Kind, index: int, kept: int, sources: Sequence[int]) -> None:
-        self.found.touched.add(Place("kept", 0, kept))
-        self._begun[kept] = Task(Do.GRADIENT, self._registers(sources), (), kind, index)
+    def _begin(self, kind: Kind, index: int, slot: int, sources: Sequence[int]) -> None:
+        self.tasks.touched.add(Place("pending", 0, slot))
+        self._pending[slot] = Task(Action.GRADIENT, self._registers(sources), (), kind, index)
 
     def _message(self, kind: Kind, index: int, operands: dict[str, Any]) -> tuple[int, ...]:
         """Return the value that is an instruction's message, if it has one, and add the task that makes it."""
         if kind.how == How.SLOT:
-            return (self._read(Place("message", 0, operands["slot"])),)
+            return (self._value_at(Place("message", 0, operands["slot"])),)
         if kind.how in (How.NOTHING, How.SUM):
             return ()
         sender = operands.get("sender", 0)
         memory = (Place("memory", 0, sender),) if self._hooks.remembers else ()
-        remembered = tuple(self._read(place) for place in memory)
+        remembered = tuple(self._value_at(place) for place in memory)
         if kind.how == How.DIFFERENCE:
             reads = self._registers(operands["sources"]) + self._registers(operands["ends"])
-            task = Task(Do.DIFFERENCE, reads, (), kind, index)
+            task = Task(Action.DIFFERENCE, reads, (), kind, index)
         elif kind.how == How.GRADIENT:
-            task = Task(Do.GRADIENT, self._registers(operands["sources"]), (), kind, index)
-        elif operands["kept"] in self._begun:
-            task = self._begun.pop(operands["kept"])
+            task = Task(Action.GRADIENT, self._registers(operands["sources"]), (), kind, index)
+        elif operands["pending"] in self._pending:
+            task = self._pending.pop(operands["pending"])
         else:
-            task = Task(Do.FINISH, (self._read(Place("kept", 0, operands["kept"])),), (), kind, index)
+            task = Task(Action.FINISH, (self._value_at(Place("pending", 0, operands["pending"])),), (), kind, index)
         place = Place("message", 0, START)  # of no slot
         self._task(task._replace(reads=task.reads + remembered, sender=sender), place, *memory)
         return (self._current.pop(place),)
@@ -247,29 +249,35 @@ class _Tracing:
         group, cell = kind.group, operands["cell"]
         block = group if self._layers else operands["block"]
         rest = Place("rest", group, cell)
-        state = self._read(Place("parameters", group, operands["source"])), self._read(rest)
+        state = self._value_at(Place("parameters", group, operands["source"])), self._value_at(rest)
         if kind.op == Op.ADD:
-            needed = state if self._hooks.contributes else ()
-            self._add(kind, index, block, Place("sum", group, cell), message, operands["opens"], needed)
+            state_values = state if self._hooks.contributes else ()
+            self._add(kind, index, block, Place("sum", group, cell), message, operands["opens"], state_values)
             return
-        do, more = _DOES[kind.op], message
+        action, inputs = _ACTIONS[kind.op], message
         if kind.op == Op.COMMIT and kind.how == How.SUM:
-            more = (self._read(Place("sum", group, cell)),)
+            inputs = (self._value_at(Place("sum", group, cell)),)
         elif kind.op == Op.SYNC:
-            more = (self._read(Place("parameters", group, operands["other"])),)
+            inputs = (self._value_at(Place("parameters", group, operands["other"])),)
         replica = cell if self._layers else cell // self._blocks
-        task = Task(do, state + more, (), kind, index, block, replica=replica)
+        task = Task(action, state + inputs, (), kind, index, block, replica=replica)
         self._task(task, Place("parameters", group, operands["into"]), rest)
 
     def _add(
         self, kind: Kind, index: int, block: int, total: Place, message: tuple[int, ...], opens: bool, state: tuple[int, ...]
     ) -> None:
-        before = () if opens else (self._read(total),)
+        before = () if opens else (self._value_at(total),)
         replica = total.number if self._layers else total.number // self._blocks
-        self._task(Task(Do.ADD, message + before + state, (), kind, index, block, replica=replica), total)
+        self._task(Task(Action.ADD, message + before + state, (), kind, index, block, replica=replica), total)
 
 
-_DOES = {Op.APPLY: Do.APPLY, Op.TURN: Do.APPLY, Op.COMMIT: Do.COMMIT, Op.SYNC: Do.SYNC, Op.PUBLISH: Do.PUBLISH}
+_ACTIONS = {
+    Op.APPLY: Action.APPLY,
+    Op.TURN: Action.APPLY,
+    Op.COMMIT: Action.COMMIT,
+    Op.SYNC: Action.SYNC,
+    Op.PUBLISH: Action.PUBLISH,
+}
 
 
 def _instructions(program: Program, first: int, end: int) -> Iterator[tuple[int, Kind, int]]:

@@ -23,7 +23,7 @@ class Mix:
     """A version made of others: into <- sum of weights x sources."""
 
     row: int
-    into: int
+    target: int
     sources: list[int] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
 
@@ -37,7 +37,7 @@ class Versions:
     fresh: NDArray[np.bool_]  # [rows]: True if all of these are still the current version at the use
     read: Ints  # [rows]: the block before the row; ADD: the block whose round is joined
     other: Ints  # [rows]: SYNC: the mailbox
-    made: Ints  # [rows]: the block after the row; PULL: the published value, if it is not the block itself
+    output: Ints  # [rows]: the block after the row; PULL: the published value, if it is not the block itself
     ends: Ints  # [rows, blocks]: where a pseudo-gradient ends
     mixes: list[Mix]
     replica_registers: Ints  # [marks, replicas x blocks]: the replicas at each mark
@@ -73,47 +73,47 @@ class _Tracer:
         names = ("verb", "replica", "block", "mailbox", "source", "step", "weight", "keep")
         self._rows = list(zip(*(schedule[name].tolist() for name in names), strict=True))
         blocks, rows = schedule.blocks, len(schedule)
-        self._present = list(range(schedule.replicas * blocks))
-        self._made_at, self._last = [NONE] * len(self._present), [0] * len(self._present)  # rows, by version
-        self._group = [groups[cell % blocks] for cell in self._present]  # by version
+        self._current = list(range(schedule.replicas * blocks))
+        self._birth_rows, self._last = [NONE] * len(self._current), [0] * len(self._current)  # rows, by version
+        self._group = [groups[cell % blocks] for cell in self._current]  # by version
         self._mailboxes: dict[int, list[tuple[int, int]]] = {}  # version, and row of its PULL or MIX, by block
         self._lone = _lone_sources(schedule)
         self._sources, self._ends = np.full((rows, blocks), NONE), np.full((rows, blocks), NONE)
-        self._computable, self._read, self._other, self._made = (np.full(rows, NONE) for _ in range(4))
+        self._computable, self._read, self._other, self._outputs = (np.full(rows, NONE) for _ in range(4))
         self._fresh = np.zeros(rows, bool)
         self._mixes: list[Mix] = []
         self._mixing: tuple[int, int] | None = None  # mailbox and block of the last MIX
 
     def run(self, marks: Ints) -> Versions:
-        present = np.empty((len(marks), len(self._present)), np.int64)
+        current = np.empty((len(marks), len(self._current)), np.int64)
         bounds = [0, *marks.tolist(), len(self._schedule)]
         for number, (start, end) in enumerate(pairwise(bounds)):
             for row in range(start, end):
                 self._follow(row)
             if number < len(marks):
-                present[number] = self._present
-        for version in self._present:
+                current[number] = self._current
+        for version in self._current:
             self._reads(version, len(self._schedule))
         registers, counts = self._registers()
         for mix in self._mixes:
-            mix.into, mix.sources = int(registers[mix.into]), registers[mix.sources].tolist()
+            mix.target, mix.sources = int(registers[mix.target]), registers[mix.sources].tolist()
         registers = np.append(registers, NONE)  # index NONE yields NONE
-        read, other, made = (registers[versions] for versions in (self._read, self._other, self._made))
+        read, other, outputs = (registers[versions] for versions in (self._read, self._other, self._outputs))
         sources, ends = registers[self._sources], registers[self._ends]
         return Versions(
-            sources, self._computable, self._fresh, read, other, made, ends, self._mixes, registers[present], counts
+            sources, self._computable, self._fresh, read, other, outputs, ends, self._mixes, registers[current], counts
         )
 
     def _registers(self) -> tuple[Ints, tuple[int, ...]]:
         """Return a register for each version, in its group's stack."""
-        made_at, group = np.array(self._made_at), np.array(self._group)
-        last = np.maximum(self._last, made_at + 1)
-        registers = np.empty(len(made_at), np.int64)
+        birth_rows, group = np.array(self._birth_rows), np.array(self._group)
+        last = np.maximum(self._last, birth_rows + 1)
+        registers = np.empty(len(birth_rows), np.int64)
         counts = []
         for number in range(max(self._groups) + 1):
-            own = group == number
-            registers[own] = assign_slots(made_at[own], last[own])
-            counts.append(int(registers[own].max(initial=0)) + 1)
+            mask = group == number
+            registers[mask] = assign_slots(birth_rows[mask], last[mask])
+            counts.append(int(registers[mask].max(initial=0)) + 1)
         return registers, tuple(counts)
 
     def _follow(self, row: int) -> None:
@@ -130,16 +130,16 @@ class _Tracer:
         elif verb in (_PUSH, _ADD):
             self._use(row, replica, mailbox)
         if verb in (_PUSH, _COMMIT):
-            self._replace(row, cell, self._new(row, block))
+            self._replace(row, cell, self._add_version(row, block))
         elif verb == _ADD:
-            self._read[row] = self._present[cell]
-            self._reads(self._present[cell], row)
+            self._read[row] = self._current[cell]
+            self._reads(self._current[cell], row)
 
-    def _new(self, row: int, block: int) -> int:
-        self._made_at.append(row)
+    def _add_version(self, row: int, block: int) -> int:
+        self._birth_rows.append(row)
         self._last.append(row)
         self._group.append(self._groups[block])
-        return len(self._made_at) - 1
+        return len(self._birth_rows) - 1
 
     def _reads(self, version: int, row: int) -> None:
         self._last[version] = max(self._last[version], row)
@@ -152,47 +152,47 @@ class _Tracer:
 
     def _replace(self, row: int, cell: int, version: int) -> None:
         """Replace a block of a replica by a version; the old one may be read until now."""
-        self._read[row], self._made[row] = self._present[cell], version
-        self._reads(self._present[cell], row)
-        self._present[cell] = version
+        self._read[row], self._outputs[row] = self._current[cell], version
+        self._reads(self._current[cell], row)
+        self._current[cell] = version
 
     def _fill(self, mailbox: int, block: int, version: int, row: int) -> None:
         contents = self._mailboxes.setdefault(mailbox, [(NONE, NONE)] * self._schedule.blocks)
         contents[block] = version, row
 
     def _pull(self, row: int, cell: int, block: int, mailbox: int) -> None:
-        version = self._present[cell]
+        version = self._current[cell]
         self._read[row] = version
         if self._hooks.publishes:
             self._reads(version, row)
-            version = self._made[row] = self._new(row, block)
+            version = self._outputs[row] = self._add_version(row, block)
         self._fill(mailbox, block, version, row)
 
     def _use(self, row: int, replica: int, mailbox: int) -> None:
         """Trace the use of a gradient: its versions are either still current, or read as soon as all are known."""
         contents = self._mailboxes[mailbox]
         versions = [version for version, _ in contents]
-        self._computable[row] = max(written for _, written in contents)
+        self._computable[row] = max(row_of_write for _, row_of_write in contents)
         self._sources[row] = versions
         blocks = self._schedule.blocks
-        self._fresh[row] = versions == self._present[replica * blocks : (replica + 1) * blocks]
+        self._fresh[row] = versions == self._current[replica * blocks : (replica + 1) * blocks]
         if not self._fresh[row]:
             for version in versions:
                 self._reads(version, self._computable[row] + 1)
 
     def _mix(self, row: int, block: int, mailbox: int, read: tuple[int, int], weight: float) -> None:
-        version, written = read
+        version, row_of_write = read
         if weight == 1.0 and self._lone[row]:  # nothing is summed: the same version, known since it was read
-            self._fill(mailbox, block, version, written)
+            self._fill(mailbox, block, version, row_of_write)
             return
         if self._mixing != (mailbox, block):
             self._mixing = mailbox, block
-            self._mixes.append(Mix(row, self._new(row, block)))
+            self._mixes.append(Mix(row, self._add_version(row, block)))
         mix = self._mixes[-1]
-        self._fill(mailbox, block, mix.into, row)
+        self._fill(mailbox, block, mix.target, row)
         mix.sources.append(version)
         mix.weights.append(weight)
-        mix.row = self._made_at[mix.into] = row
+        mix.row = self._birth_rows[mix.target] = row
         for source in mix.sources:  # all are read once the last one is known
             self._reads(source, row)
 
@@ -200,24 +200,24 @@ class _Tracer:
         self._reads(version, row)
         self._other[row] = version
         if self._hooks.synchronizes:
-            self._replace(row, cell, self._new(row, block))
+            self._replace(row, cell, self._add_version(row, block))
         elif (keep, weight) == (0.0, 1.0):
             self._replace(row, cell, version)
         else:
-            parts = [(self._present[cell], keep), (version, weight)] if keep else [(version, weight)]
-            mix = Mix(row, self._new(row, block), [part[0] for part in parts], [part[1] for part in parts])
+            parts = [(self._current[cell], keep), (version, weight)] if keep else [(version, weight)]
+            mix = Mix(row, self._add_version(row, block), [part[0] for part in parts], [part[1] for part in parts])
             self._mixes.append(mix)
             self._mixing = None
-            self._replace(row, cell, mix.into)
+            self._replace(row, cell, mix.target)
 
 
 def _lone_sources(schedule: Schedule) -> NDArray[np.bool_]:
     """Return True for each MIX that is the only one for its block of its mailbox: [rows]."""
     mixes = schedule.rows(Verb.MIX)
     keys = schedule["mailbox"][mixes] * schedule.blocks + schedule["block"][mixes]
-    _, which, times = np.unique(keys, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     lone = np.zeros(len(schedule), bool)
-    lone[mixes] = times[which] == 1
+    lone[mixes] = counts[inverse] == 1
     return lone
 
 

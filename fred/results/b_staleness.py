@@ -51,7 +51,7 @@ def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
     rows = []
     for number, row in enumerate(schedule):
         if number in wanted:
-            read, now, minibatch = interpreter.meeting(row)
+            read, now, minibatch = interpreter.gradient_inputs(row)
             apart = _distances(do, *(gradient(model, problem.examples, minibatch) for model in (read, now)))
             stale = row.timestamp + row.staleness - read_at[number]
             told = [interpreter.statistic(row.replica * schedule.blocks + row.block)] if do.server.has_statistic else []
@@ -96,7 +96,7 @@ def _gradient(do: Arithmetic) -> Callable[[Blocks, Arrays, NDArray[np.int32]], P
 
 def _distances(do: Arithmetic, one: Params, other: Params) -> list[np.float32]:
     """Return the distances of two gradients, block by block."""
-    cut = do.blocks.cut(jax.tree.map(jnp.subtract, one, other))
+    cut = do.blocks.split(jax.tree.map(jnp.subtract, one, other))
     blocks = [jax.tree.leaves(do.blocks.block(cut, number)) for number in range(do.blocks.count)]
     return [np.sqrt(sum(np.sum(np.square(leaf, dtype=float)) for leaf in leaves)) for leaves in blocks]
 

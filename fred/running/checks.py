@@ -50,7 +50,7 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
             "padded to one size if `task.batch_size` is a list: give `task.batch_size` one number"
         )
     loss = Loss.of(task.model, task.loss, data, task.l2)
-    do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size, task.context or 1)
+    do = Arithmetic.build(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size, task.context or 1)
     _ = do.sizes  # as the algorithm counts them
     if do.hooks.remembers:
         check_memories(do, params)
@@ -101,9 +101,9 @@ def check_memories(do: Arithmetic, params: Params) -> None:
     each = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes)
     if each * do.workers > (there := memory_here()):
         raise FredError(
-            f"`{registry.name_of('algorithm', do.given)}` stores {each / 1e6:,.1f} MB for each of {do.workers:,} workers, "
-            f"{each * do.workers / 1e9:,.0f} GB in total, and this machine has {there / 1e9:,.0f} GB; use a smaller model, "
-            "fewer workers, or an algorithm and codec without memory"
+            f"`{registry.name_of('algorithm', do.server_with_rate)}` stores {each / 1e6:,.1f} MB for each of "
+            f"{do.workers:,} workers, {each * do.workers / 1e9:,.0f} GB in total, and this machine has {there / 1e9:,.0f} GB; "
+            "use a smaller model, fewer workers, or an algorithm and codec without memory"
         )
 
 

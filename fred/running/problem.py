@@ -35,7 +35,7 @@ class Problem:
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
         shapes = self.params, self.layout, run.cluster.size, task.batch_size, task.context or 1
-        self.arithmetic = Arithmetic.of(run.algorithm, self.loss, *shapes)
+        self.arithmetic = Arithmetic.build(run.algorithm, self.loss, *shapes)
         self.parts = parts = _parts(task, self.data, seed, run.cluster.size)
         self.sizes = self.arithmetic.sizes  # bytes of models and messages
         if parts is not None and run.protocol.needs_examples:
@@ -69,7 +69,7 @@ class Problem:
         if len(self.layout.answer) == 1:
             return found
         replicas = jax.vmap(lambda *blocks: do.blocks.join(blocks))(*(state.params for state in states))
-        own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged, self.seen)).tolist()
+        own_loss, own_error = plain(do.mean_replica_loss(states, self.evaluation, self._judged, self.seen)).tolist()
         apart = float(plain(do.disagreement(replicas)))
         return {**found, "disagreement": apart, "replicas_loss": own_loss, "replicas_error": own_error}
 

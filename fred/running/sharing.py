@@ -29,7 +29,7 @@ class Sharing(NamedTuple):
     @property
     def used(self) -> bool:
         """Return True if two processes share the run: its gradients, and the run, take long enough, and the plan is faster."""
-        return helpers.long_enough(self.seconds, self.gradients) and self.speed_ups[2] >= helpers.LEAST_SPEED_UP
+        return helpers.is_worthwhile(self.seconds, self.gradients) and self.speed_ups[2] >= helpers.LEAST_SPEED_UP
 
 
 def sharing(run: Run, task: Task, seed: int) -> Sharing:
@@ -46,6 +46,6 @@ def sharing(run: Run, task: Task, seed: int) -> Sharing:
     program = timings.program(schedule, recording.cadence.points(schedule).rows, do)
     side = Side(program, do, problem.params, problem.examples, problem.batches)
     first = helpers.stretch(program, 0, 0)
-    speed_ups = {number: helpers.planned(side, first, number).speed_up for number in PROCESSES}
+    speed_ups = {number: helpers.plan_stretch(side, first, number).speed_up for number in PROCESSES}
     seconds = helpers.seconds_of_a_gradient(side, problem.models)
     return Sharing(int(helpers.gradients_before(program)[-1]), seconds, speed_ups)

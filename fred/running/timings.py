@@ -76,12 +76,12 @@ class Timings:
             marks: rows before which the state is read.
             do: arithmetic of the run; its blocks and hooks, and whether gradients are small, are used.
         """
-        key = marks.tobytes(), do.blocks.group_of_each, do.hooks, do.small
+        key = marks.tobytes(), do.blocks.group_of_each, do.hooks, do.stores_gradients
         if schedule is not self._schedule:
-            return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.small)
+            return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.stores_gradients)
         if self._program is None or self._program[0] != key:
             self._program = None
-            self._program = key, lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.small)
+            self._program = key, lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.stores_gradients)
         return self._program[1]
 
     def files(self, schedule: Schedule) -> dict[str, Path] | None:
