@@ -125,6 +125,11 @@ def _minimum_cut(
     equations: Sequence[JaxprEqn], outputs: Sequence[Any], firsts: Sequence[Var], seconds: Sequence[Var]
 ) -> list[Var]:
     """Return the smallest set of values that separates `firsts` from results and `seconds`: the one nearest the results."""
+    # Each value has three nodes. The edge from its entry to its exit costs its words: cut, it means that the value is stored.
+    # An edge that cannot be cut from one node to another means that the second is in the first half if the first is. A value
+    # whose entry is in the first half is computed there, and so are its operands, one by one (`_repetition`). A value whose
+    # entry is in the second half is computed there, perhaps for the second time. If the first half computes a costly operation,
+    # the entries of its results are in the first half, so the second half never computes it again.
     late = _reached(equations, seconds)
     early = [variable for variable in _reached(equations, firsts) if variable not in late]
     number = {variable: 2 + 3 * i for i, variable in enumerate(early)}  # entry; the next two: exit and computation

@@ -16,7 +16,7 @@ from fred.learning.models.model import Params
 from fred.learning.server import Message, State
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.blocks import Stack, rounded
-from fred.replay.memory import Restoring, Snapshot, Taking
+from fred.replay.memory import Snapshot, SnapshotReader, SnapshotWriter
 from fred.replay.phases import Chunk, Chunks, How, Kind, Op, Program
 from fred.schedule.minibatches import Minibatches
 
@@ -61,8 +61,8 @@ class Mark(NamedTuple):
 
     def snapshot(self) -> Snapshot:
         """Return the progress as copies of the arrays."""
-        taking = Taking()
-        return Snapshot({"phase": self.phase, "carry": taking.leaves(self.carry)}, taking.arrays)
+        writer = SnapshotWriter()
+        return Snapshot({"phase": self.phase, "carry": writer.leaves(self.carry)}, writer.arrays)
 
 
 class Loop:
@@ -85,7 +85,7 @@ class Loop:
         carry = start(self._program, self._arithmetic, models, self._examples, self._seed)
         if not resumed:
             return Mark(0, carry)
-        return Mark(resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry))
+        return Mark(resumed.facts["phase"], SnapshotReader(resumed.arrays).tree(resumed.facts["carry"], carry))
 
     def run_to(self, at: Mark, end: int) -> Mark:
         """Execute the phases before `end`, and return the progress; the arrays of `at` are donated."""

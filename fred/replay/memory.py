@@ -1,6 +1,6 @@
-"""Snapshots of a run as JSON facts and arrays, in memory or a file; restored trees share arrays as they did before.
+"""The state of an interpreted run (`Memory`), and snapshots of a run, as facts for JSON and arrays, in memory or a file.
 
-The state of an interpreted run: all values that rows read and write, by number; saved as a snapshot and restored.
+A snapshot holds each array once, and a restored state shares arrays as it did before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Snapshot(NamedTuple):
     arrays: list[NDArray]  # each once
 
 
-class Taking:
+class SnapshotWriter:
     """A converter of trees to numbers of arrays; each array is copied once."""
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class Taking:
         return [self._numbers[id(leaf)] for leaf in parts]
 
 
-class Restoring:
+class SnapshotReader:
     """A converter of array numbers back to trees; arrays that were shared are shared again."""
 
     def __init__(self, arrays: Sequence[NDArray]):
         self._arrays = arrays
-        self._arrays_by_number: dict[int, jax.Array] = {}
+        self._restored: dict[int, jax.Array] = {}
 
     def tree(self, leaves: Leaves, like: Any) -> Any:
         """Return a tree with the structure of `like`. Raises ValueError if the arrays do not fit."""
@@ -59,9 +59,9 @@ class Restoring:
         return jax.tree.unflatten(structure, [self._leaf(number, part) for number, part in zip(leaves, parts, strict=True)])
 
     def _leaf(self, number: int, like: Any) -> jax.Array:
-        if number not in self._arrays_by_number:
-            self._arrays_by_number[number] = array_like(self._arrays[number], like)
-        return self._arrays_by_number[number]
+        if number not in self._restored:
+            self._restored[number] = array_like(self._arrays[number], like)
+        return self._restored[number]
 
 
 def to_numpy(leaf: Any) -> NDArray:
@@ -123,8 +123,8 @@ class Memory:
 
     def snapshot(self) -> Snapshot:
         """Return the current state as a snapshot."""
-        taking = Taking()
-        leaves = taking.leaves
+        writer = SnapshotWriter()
+        leaves = writer.leaves
 
         def facts_of(entry: Contribution) -> dict[str, Any]:
             message = None if entry.message is None else leaves(entry.message)
@@ -144,19 +144,19 @@ class Memory:
             "statistics": [statistic.hex() for statistic in self.statistics],
             "rows": self.rows,
         }
-        return Snapshot(facts, taking.arrays)
+        return Snapshot(facts, writer.arrays)
 
 
 def restore_memory(snapshot: Snapshot, start: Memory, arithmetic: Arithmetic, examples: Arrays) -> Memory:
     """Return the memory in a snapshot, for an interpreter that begins with `start`. Raises ValueError for another run's."""
-    return _Restoring(snapshot, start, arithmetic, examples).memory(snapshot.facts)
+    return _MemoryReader(snapshot, start, arithmetic, examples).memory(snapshot.facts)
 
 
-class _Restoring:
-    """The restoration of a memory; parameters that were one tree become one tree again, which rounds rely on."""
+class _MemoryReader:
+    """A reader of a memory from a snapshot; parameters that were one tree become one tree again, which rounds rely on."""
 
     def __init__(self, snapshot: Snapshot, start: Memory, arithmetic: Arithmetic, examples: Arrays):
-        self._tree, self._start, self._blocks = Restoring(snapshot.arrays).tree, start, arithmetic.blocks
+        self._tree, self._start, self._blocks = SnapshotReader(snapshot.arrays).tree, start, arithmetic.blocks
         _, self._message, self._joining = arithmetic.shapes(examples)  # shapes from the model: states may have more arrays
         self._params: dict[tuple[int, ...], Params] = {}
 

@@ -1,9 +1,8 @@
-"""Instructions -> program: arranged into phases. NumPy only.
+"""Instructions -> program: arranged into phases, whose operands are passed to the compiled loop in chunks.
 
 A program is a sequence of phases; in each phase each kind of instruction runs some number of times, kinds in a fixed order.
-So one compiled loop per kind, nested in a loop over phases, executes any schedule without a branch.
-
-A program's operands in chunks of fixed sizes, so that one compiled loop fits all; each is moved to the device once.
+So one compiled loop per kind, nested in a loop over phases, executes any schedule without a branch. The operands of many
+phases form a chunk of fixed size, so that one compiled loop fits all chunks; each is moved to the device once.
 """
 
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from fred.schedule.schedule import Ints
 Operands = dict[str, NDArray]
 LONGEST_PHASE = 256  # instructions
 LONGEST_OF_SLOW = 8  # instructions, where a gradient takes long: other processes may take over after each phase
+_INDICES = 1 << 19  # of examples in a chunk, approximately
+_PHASES = 4096  # in a chunk; also the limit of instructions of one kind
 
 
 class Op(IntEnum):
@@ -190,10 +191,6 @@ def _ordered(kinds: list[Kind], number: Ints) -> tuple[tuple[Kind, ...], Ints]:
         candidates.append((int((place[1:] < place[:-1]).sum()), tuple(kinds[kind] for kind in order), place))
     _, ordered, rank = min(candidates, key=lambda candidate: candidate[0])
     return ordered, rank
-
-
-_INDICES = 1 << 19  # of examples at a time, approximately
-_PHASES = 4096  # at a time; also the limit of instructions of one kind
 
 
 class Chunk(NamedTuple):

@@ -142,6 +142,9 @@ def _rounded(size: int) -> int:
 
 def _fence() -> None:
     """Keep accesses to memory before this call ahead of those after it, as a lock does on every processor."""
+    # Accesses may move into the section that a lock protects, but not out of it: those before a section may move in from one
+    # side, and those after it from the other, and then change places. Between two sections of one lock, nothing can. Without
+    # this, a process may see the mark of a value (`_written`) before the value, on processors that reorder writes (arm64).
     for _ in range(2):
         with _LOCK:
             pass

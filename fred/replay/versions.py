@@ -223,6 +223,9 @@ def _lone_sources(schedule: Schedule) -> NDArray[np.bool_]:
 
 def assign_slots(begin: Ints, end: Ints) -> Ints:
     """Return a slot for each interval of rows (begin, end]; overlapping ones get different slots, as few as possible."""
+    # The slot that became free last is reused first, and a new one is added only while all others are taken. So the number
+    # of slots is the largest number of intervals that overlap. An interval that ends at a row frees its slot for one that
+    # begins there, because ends come first in the stable order of events.
     count, used = len(begin), 0
     slots, free = [0] * count, list[int]()  # lists: single elements of an array take three times as long
     events = np.argsort(np.concatenate((end, begin)), kind="stable")  # ends before begins

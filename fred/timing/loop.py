@@ -78,7 +78,10 @@ class Process(simpy.Process):
                 target.callbacks.append(self._resume)
                 self._target = target
             else:
-                if not self._pause_callbacks:  # first pause, or first after an interrupt, which left the last one in the queue
+                # One event per process is scheduled for all its pauses, with one list of callbacks, which the loop takes away
+                # from each event that happens. An interrupt removes this process from that list, and leaves the event in the
+                # queue. That event must not be scheduled twice, so a new one with a new list replaces it.
+                if not self._pause_callbacks:
                     self._pause, self._pause_callbacks = After(env, NEVER), [self._resume]
                 self._target = pause = self._pause
                 pause.callbacks = self._pause_callbacks

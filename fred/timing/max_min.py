@@ -147,6 +147,9 @@ class Flows:
 
     def _wake(self) -> None:
         """Finish the flows that end by now, and begin those that were sent."""
+        # Ends are real numbers, and the loop's clock is whole nanoseconds. An end is noticed at the nearest nanosecond, but
+        # rates change at the end itself, so errors of rounding do not add up. All flows that are sent at one instant begin in
+        # one call, which divides the links once for all of them.
         now = self._env._now
         while self._ends and self._ends[0][0] <= now + 0.5:
             self._finish(self._ends[0][0])

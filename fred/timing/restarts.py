@@ -257,6 +257,8 @@ class Saving:
 
     def _idle_time(self, begin: int, messages: Callable[[Links], list[Process]]) -> int:
         """Return how long (ns) messages take that begin at `begin` (ns) on an idle network."""
+        # While the job is stopped, nothing else is on the network. So these messages run in an event loop of their own, as if
+        # in no time of the run. Its clock begins where the run's stands, because slowdowns of links depend on the time.
         env, links = self._idle, self._idle_links
         env._queue.clear()
         env._now = begin
