@@ -64,7 +64,7 @@ class Side(NamedTuple):
 
     def minibatch(self, task: Task) -> NDArray[np.int32]:
         """Return the examples of a gradient."""
-        numbers = self.program.operands[task.kind]["minibatch"][task.index]
+        numbers = self.program.operands[task.kind]["minibatch"][task.position]
         return self.batches.indices(*numbers.T).reshape(-1)
 
 
@@ -150,7 +150,7 @@ class Executor:
 
     def _results(self, task: Task, read: list[Any]) -> Sequence[Any]:
         """Return the values that a task writes."""
-        operands = {name: array[task.index] for name, array in self._side.program.operands[task.kind].items()}
+        operands = {name: array[task.position] for name, array in self._side.program.operands[task.kind].items()}
         if task.action in MESSAGES:
             return self._message(task, read, operands)
         if task.action == Action.MIX:

@@ -57,7 +57,7 @@ class Task(NamedTuple):
     reads: tuple[int, ...]  # values
     writes: tuple[int, ...]
     kind: Kind = Kind(Op.STORE)
-    index: int = 0  # of the instructions of its kind
+    position: int = 0  # among the instructions of its kind
     block: int = 0
     sender: int = 0  # of a message
     replica: int = 0  # that an update changes
