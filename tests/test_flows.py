@@ -107,17 +107,29 @@ def simulated(worlds: Sequence[tuple[list[Message], list[float]]], latencies: fl
     return json.loads(answer.stdout)
 
 
+SIMGRID_ALONE = (303, 305, 306)
+
+
 @pytest.mark.parametrize(
     ("seeds", "latency", "gamma"),
     [
-        ([seed for seed in range(300, 310) if seed != 306], 1_000_000, 20_000),
-        *mostly_slow([(range(10), 0, 0), (range(300, 310), 1_000_000, 0), (range(10, 200), 0, 0)], []),
+        ([seed for seed in range(300, 310) if seed not in SIMGRID_ALONE], 1_000_000, 20_000),
+        *mostly_slow(
+            [
+                (range(10), 0, 0),
+                ([seed for seed in range(300, 310) if seed not in SIMGRID_ALONE], 1_000_000, 0),
+                (range(10, 200), 0, 0),
+            ],
+            [],
+        ),
     ],
 )
 def test_messages_arrive_when_simgrid_says(seeds, latency, gamma):
     """Senders wait for the latency (ns), as in FRED. With latencies, SimGrid shares links by them, and gamma is the window.
 
-    World 306 is left out: there SimGrid ends one message 170 us before FRED and `max_min.ends`, which agree within 1 ns.
+    Without latencies all worlds agree. With them, SimGrid ends one or two of the messages at another time in 9 of the 40 worlds
+    from 300 on, 2 with windows. FRED and `max_min.ends`, which share no code, agree there within 1 ns, and in world 330
+    SimGrid's message takes 11 ms where the slowest of its links needs 23 ms. Such worlds are left out.
     """
     worlds = [world(seed, plain=True) for seed in seeds]
     for (messages, capacities), arrived in zip(worlds, simulated(worlds, latency / 1e9, gamma), strict=True):
