@@ -67,9 +67,9 @@ from fred.specification.cluster_file import load_cluster as load_cluster
 from fred.specification.loading import Scenario as Scenario
 from fred.specification.loading import load as load
 from fred.specification.loading import scenario as scenario
-from fred.specification.shape import Evaluate as Evaluate
 from fred.specification.shape import Run as Run
-from fred.specification.shape import Stop as Stop
+from fred.specification.stopping import Evaluate as Evaluate
+from fred.specification.stopping import Stop as Stop
 from fred.specification.task import Task as Task
 from fred.systems.asgd import ASGD as ASGD
 from fred.timing.averaging import Operation as Operation

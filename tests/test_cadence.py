@@ -14,7 +14,7 @@ from fred.protocols.protocol import Protocol
 from fred.running.cadence import Cadence, Points, Watch
 from fred.running.recording import Recording
 from fred.schedule.schedule import NONE, UNENDING, Row, Schedule, Verb
-from fred.specification.shape import Measure
+from fred.specification.stopping import Measure
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 from tests.users import Anything

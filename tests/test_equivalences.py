@@ -14,7 +14,8 @@ from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
 from fred.specification.loading import Scenario
-from fred.specification.shape import Evaluate, Run
+from fred.specification.shape import Run
+from fred.specification.stopping import Evaluate
 from tests.cases import CASES, SEED, options
 from tests.plain import PLAIN
 from tests.plain.base import Plain

@@ -16,7 +16,7 @@ from fred.components import registry
 from fred.prediction.contract import Round
 from fred.running.execution import check, execute
 from fred.specification.loading import Scenario
-from fred.specification.shape import Stop
+from fred.specification.stopping import Stop
 from tests.program import refusal
 from tests.worlds import constant, make_run, record
 

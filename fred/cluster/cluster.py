@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import count
 from typing import Annotated, Any, Literal, TypeVar
@@ -21,6 +22,7 @@ from fred.cluster.network import Network
 from fred.cluster.prices import Place, Prices
 from fred.components.component import Component, Count
 from fred.components.one_of import OneOf
+from fred.components.rules import Rule, check_rules
 from fred.traces.nodes import spread
 
 T = TypeVar("T")
@@ -98,64 +100,36 @@ class Cluster(Component):
         return {name: option for name, option in written(self).items() if name not in absent}
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Cluster":
-        if not self.groups and self.workers is None:
-            raise ValueError("needs `workers` or `groups`")
-        grouped = sum(group.workers for group in self.groups)
-        if self.network is not None and self.network.regions is not None:
-            self.network.regions.of(self.workers or grouped)
-            self.network.regions.of_servers(self.servers)
-        if self.groups and self.workers not in (None, grouped):
-            raise ValueError(
-                f"`groups` hold {grouped} workers, but `workers` says {self.workers}: leave it out, or change the groups"
-            )
-        if (given := [name for name in ("groups", "speeds", "times", "devices") if getattr(self, name)])[1:]:
-            raise ValueError(f"give one of {', '.join(f'`{name}`' for name in given)}")
-        if self.speeds and len(self.speeds) != self.size:
-            raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
-        if isinstance(self.times, tuple) and len(self.times) not in (0, self.size):
-            raise ValueError(f"{self.size} workers need as many `times`, not {len(self.times)}")
-        if self.size > MOST_WORKERS:
-            raise ValueError(f"at most {MOST_WORKERS:,} workers can be simulated, not {self.size:,}")
+    def _parts_fit(self) -> "Cluster":
+        check_rules(self, _RULES)
         spread(self.nodes, self.size)
-        self._check_devices()
-        try:
+        regions = self.network.regions if self.network else None
+        if regions is not None:
+            regions.of(self.size)
+            regions.of_servers(self.servers)
+        if self.devices is not None and self.devices.has_bandwidths:
+            for way in ("upload", "download"):
+                self.devices.bandwidths(way, self.size)
+        with _naming("faults"):
             self.fault_processes(0)
-        except ValueError as error:
-            raise ValueError(f"`faults`: {error}") from error
-        if self.failures is not None:
-            self._check_failures(self.failures)
+        with _naming("failures"):
+            if self.failures is not None:
+                self.failures.check(self.size, self.node_of, self.region_of)
+        self._check_loads()
+        self._check_latencies()
+        with _naming("prices"):
+            if self.prices is not None:
+                number = len(regions.bandwidth) if regions is not None else 0
+                self.prices.check(self.workers_place, self.servers_place, len(self.groups), number)
+        return self
+
+    def _check_loads(self) -> None:
         try:
             self.loads(0)
             self.link_loads("workers", 0)
             self.link_loads("servers", 0)
         except OverflowError as error:
             raise ValueError("`contention`: a time is too long; times are in seconds") from error
-        self._check_latencies()
-        self._check_numbers()
-        self._check_prices()
-        return self
-
-    def _check_prices(self) -> None:
-        if self.prices is not None:
-            regions = self.network.regions if self.network else None
-            try:
-                self.prices.check(
-                    self.workers_place, self.servers_place, len(self.groups), len(regions.bandwidth) if regions else 0
-                )
-            except ValueError as error:
-                raise ValueError(f"`prices`: {error}") from error
-
-    def _check_devices(self) -> None:
-        """Raise ValueError if devices have bandwidths, and the network has no place for them."""
-        if self.devices is None or not self.devices.has_bandwidths:
-            return
-        if self.network is None:
-            raise ValueError("`devices` have bandwidths: give a `network`, too, such as `network: {}`")
-        if self.network.regions is not None:
-            raise ValueError("`network.regions` define bandwidths: leave them out of `devices`")
-        for way in ("upload", "download"):
-            self.devices.bandwidths(way, self.size)
 
     def check_alike(self, what: str) -> None:
         """Raise FredError if links have bandwidths of their own, which closed forms do not know.
@@ -179,36 +153,6 @@ class Cluster(Component):
             return [network.effective.bandwidth] * self.size
         own = self.devices.bandwidths(way, self.size)
         return [network.effective.bandwidth if each is None else network.efficiency * each for each in own]
-
-    def _check_numbers(self) -> None:
-        """Raise ValueError if the network names a worker or server that is not there."""
-        routes = self.network.routes if self.network else ()
-        members = [worker for route in routes for group in route.between if not isinstance(group, str) for worker in group]
-        if max(members, default=-1) >= self.size:
-            raise ValueError(f"`network.routes` names worker {max(members)}; there are {self.size}, numbered from 0")
-        named = [server for some in self.network.servers for server in some.servers] if self.network else []
-        if max(named, default=0) >= self.servers:
-            raise ValueError(f"`network.servers` names server {max(named)}; there are {self.servers}, numbered from 0")
-
-    def _check_failures(self, failures: Failures) -> None:
-        if self.faults:
-            raise ValueError(
-                "give `failures`, which stop the whole job, or `faults`, which the protocol bears: leave one of them out"
-            )
-        checkpoint = failures.checkpoint
-        if checkpoint.to and self.network is None:
-            raise ValueError(
-                "`failures.checkpoint.to` needs a `network` that carries checkpoints: `network: {bandwidth: 10GbE}`"
-            )
-        stops = "blocking" if checkpoint.blocking else "pause" if checkpoint.pause else ""
-        if stops and self.network and self.network.sharing == "fair":
-            raise ValueError(
-                f"`failures.checkpoint.{stops}` needs `network.sharing: queue`; or let the job go on: leave it out"
-            )
-        try:
-            failures.check(self.size, self.node_of, self.region_of)
-        except ValueError as error:
-            raise ValueError(f"`failures`: {error}") from error
 
     def _check_latencies(self) -> None:
         members = list(zip(self.latencies(), self.worker_speeds(), strict=True))
@@ -339,3 +283,88 @@ def _usual(latency: Latency | None) -> float:
     except Exception:  # in a user's class, or too large to compute
         mean = math.inf
     return mean if mean < math.inf else float(latency.sample(np.array([0.5]))[0])
+
+
+@contextmanager
+def _naming(part: str) -> Iterator[None]:
+    """Put the name of a part before the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"`{part}`: {error}") from error
+
+
+def _other_sum(cluster: Cluster, workers: int) -> int:
+    """Return the number of workers in groups if it is not that of all workers."""
+    number = sum(group.workers for group in cluster.groups)
+    return number if cluster.groups and number != workers else 0
+
+
+def _other_number(cluster: Cluster, values: Any) -> int:
+    """Return the number of values if it is not that of the workers. The name of a law gives as many as there are."""
+    return len(values) if isinstance(values, tuple) and len(values) != cluster.size else 0
+
+
+def _speed_options(cluster: Cluster, _: Any) -> str:
+    """Return the options that give the workers' speeds, if there are several."""
+    names = [f"`{name}`" for name in ("groups", "speeds", "times", "devices") if getattr(cluster, name)]
+    return ", ".join(names) if len(names) > 1 else ""
+
+
+def _unknown_worker(cluster: Cluster, routes: Any) -> int:
+    """Return the largest number of a worker in routes, if there is no such worker."""
+    groups = [group for route in routes for group in route.between if not isinstance(group, str)]
+    number = max((worker for group in groups for worker in group), default=0)
+    return number if number >= cluster.size else 0
+
+
+def _unknown_server(cluster: Cluster, entries: Any) -> int:
+    """Return the largest number of a server in the network's entries, if there is no such server."""
+    number = max((server for entry in entries for server in entry.servers), default=0)
+    return number if number >= cluster.servers else 0
+
+
+_RULES: tuple[Rule[Cluster], ...] = (
+    Rule("", lambda cluster, _: cluster.workers is None and not cluster.groups, "needs `workers` or `groups`"),
+    Rule(
+        "workers",
+        _other_sum,
+        "`groups` hold {fact} workers, but `workers` says {value}: leave it out, or change the groups",
+    ),
+    Rule("", _speed_options, "give one of {fact}"),
+    Rule("speeds times", _other_number, "{self.size} workers need as many `{option}`, not {fact}"),
+    Rule(
+        "",
+        lambda cluster, _: cluster.size > MOST_WORKERS,
+        f"at most {MOST_WORKERS:,} workers can be simulated, not {{self.size:,}}",
+    ),
+    Rule(
+        "devices",
+        lambda cluster, devices: devices.has_bandwidths and cluster.network is None,
+        "`devices` have bandwidths: give a `network`, too, such as `network: {{}}`",
+    ),
+    Rule(
+        "network.regions",
+        lambda cluster, _: cluster.devices is not None and cluster.devices.has_bandwidths,
+        "`network.regions` define bandwidths: leave them out of `devices`",
+    ),
+    Rule(
+        "failures",
+        lambda cluster, _: cluster.faults,
+        "give `failures`, which stop the whole job, or `faults`, which the protocol bears: leave one of them out",
+    ),
+    Rule(
+        "failures.checkpoint.to",
+        lambda cluster, _: cluster.network is None,
+        "`failures.checkpoint.to` needs a `network` that carries checkpoints: `network: {{bandwidth: 10GbE}}`",
+    ),
+    Rule(
+        "failures.checkpoint.blocking failures.checkpoint.pause",
+        lambda cluster, _: cluster.network is not None and cluster.network.sharing == "fair",
+        "`failures.checkpoint.{option}` needs `network.sharing: queue`; or let the job go on: leave it out",
+    ),
+    Rule("network.routes", _unknown_worker, "`network.routes` names worker {fact}; there are {self.size}, numbered from 0"),
+    Rule(
+        "network.servers", _unknown_server, "`network.servers` names server {fact}; there are {self.servers}, numbered from 0"
+    ),
+)

@@ -15,7 +15,7 @@ from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.components.limits import MOST_POINTS
 from fred.schedule.schedule import Row, Schedule, Verb
-from fred.specification.shape import Measure
+from fred.specification.stopping import Measure
 from fred.timing.recorder import Listener, Recorder
 
 

@@ -2,136 +2,23 @@
 
 import contextlib
 import math
-from typing import Annotated, Any, Literal
+from functools import cached_property
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.cluster.latency import Positive
 from fred.components import registry
-from fred.components.component import Component, Count, Duration, Object, checked_as
+from fred.components.component import Component, Object, checked_as
 from fred.components.limits import MOST_GRADIENTS, MOST_POINTS
 from fred.components.one_of import OneOf
+from fred.components.rules import Rule, check_rules, error_at
 from fred.protocols.protocol import Protocol
 from fred.schedule.bounds import check_layout
 from fred.schedule.layout import Layout
+from fred.specification.stopping import Evaluate, Stop
 from fred.specification.task import Task
-
-Measure = Literal["updates", "gradients", "seconds"]
-
-
-class Stop(Component):
-    """The limits of a run, which ends at the first limit that it reaches.
-
-    Example: 100 updates, or less if they take more than a minute:
-        >>> import fred
-        >>> fred.Stop(updates=100, seconds=60.0).limits
-        ['updates', 'seconds']
-    """
-
-    updates: Count | None = Field(default=None, description="updates of the parameters")
-    gradients: Count | None = Field(default=None, description="gradients that took part in an update")
-    tokens: Count | None = Field(
-        default=None, description="tokens in the minibatches of these gradients, for sequence data; converted to `gradients`"
-    )
-    seconds: Duration | None = Field(default=None, description="virtual time, s")
-    target_loss: Positive | None = Field(default=None, description="evaluation loss, checked at every evaluation")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_epochs(cls, options: Any) -> Any:
-        if isinstance(options, dict) and "epochs" in options:
-            meaning = "an epoch has as many gradients as training examples / `batch_size`: give `gradients`"
-            raise PydanticCustomError("unknown_key", "unknown key `epochs`; {meaning}", {"key": "epochs", "meaning": meaning})
-        return options
-
-    @model_validator(mode="after")
-    def _bounded(self) -> "Stop":
-        if all(each is None for each in (self.updates, self.gradients, self.tokens, self.seconds)):
-            raise ValueError("needs at least one of `updates`, `gradients`, `seconds` (as a bound for `target_loss`, too)")
-        if self.gradients is not None and self.tokens is not None:
-            raise ValueError("give `gradients` or `tokens`, not both")
-        return self
-
-    @property
-    def limits(self) -> list[str]:
-        """Return the names of the limits that are set.
-        >>> Stop(updates=100, seconds=60).limits
-        ['updates', 'seconds']
-        """
-        return [name for name in type(self).model_fields if getattr(self, name) is not None]
-
-    @property
-    def bound(self) -> tuple[Measure, float]:
-        """Return the limit over which evaluations are spread: its unit, and its value (of seconds, in s).
-        >>> Stop(updates=100, seconds=60).bound, Stop(updates=100, gradients=500).bound
-        (('updates', 100), ('gradients', 500))
-        """
-        if self.gradients is not None:
-            return "gradients", self.gradients
-        return ("updates", self.updates) if self.updates is not None else ("seconds", self.seconds or math.inf)
-
-
-class Evaluate(Component):
-    """The schedule and the targets of evaluations. The start and the end of a run are always evaluated.
-
-    Example: ten evaluations of a run of 500 updates:
-        >>> import fred
-        >>> fred.Evaluate(points=10).spacing(fred.Stop(updates=500))
-        ('updates', 50.0)
-    """
-
-    points: Count | None = Field(
-        default=None, description="number of evaluations, evenly spread over the first limit in `stop` (default: 40)"
-    )
-    every_updates: Count | None = Field(default=None, description="evaluate after every such number of updates")
-    every_gradients: Count | None = Field(default=None, description="evaluate after every such number of gradients used")
-    every_seconds: Duration | None = Field(default=None, description="evaluate at this interval of virtual time, s")
-    target_loss: Positive | None = Field(default=None, description="report when the loss first reached this value")
-    target_error: Positive | None = Field(default=None, description="report when the error first reached this value")
-    gradient_norm: bool = Field(
-        default=False,
-        description="also measure the Euclidean norm of the loss gradient over all evaluation examples; "
-        "`target_gradient_norm` implies it",
-    )
-    target_gradient_norm: Positive | None = Field(
-        default=None, description="report when the gradient norm (not its square) first reached this value"
-    )
-
-    @property
-    def measures_gradient_norm(self) -> bool:
-        """Return True if the gradient norm is measured, by itself or for a target.
-        >>> Evaluate().measures_gradient_norm, Evaluate(target_gradient_norm=0.1).measures_gradient_norm
-        (False, True)
-        """
-        return self.gradient_norm or self.target_gradient_norm is not None
-
-    @model_validator(mode="after")
-    def _one_cadence(self) -> "Evaluate":
-        given = [name for name in ("points", "every_updates", "every_gradients", "every_seconds") if getattr(self, name)]
-        if len(given) > 1:
-            raise ValueError(f"give only one of {', '.join(f'`{name}`' for name in given)}")
-        return self
-
-    def spacing(self, stop: Stop) -> tuple[Measure, float]:
-        """Return the interval between two evaluations: its unit, and its length in it.
-
-        Args:
-            stop: the limits of the run, over which `points` are spread.
-
-        >>> Evaluate(points=10).spacing(Stop(updates=500)), Evaluate(every_seconds=2).spacing(Stop(updates=500))
-        (('updates', 50.0), ('seconds', 2.0))
-        """
-        if self.every_updates:
-            return "updates", self.every_updates
-        if self.every_gradients:
-            return "gradients", self.every_gradients
-        if self.every_seconds:
-            return "seconds", self.every_seconds
-        unit, limit = stop.bound
-        return unit, limit / (self.points or 40)
 
 
 class Run(Component):
@@ -186,50 +73,20 @@ class Run(Component):
         return self
 
     @model_validator(mode="after")
-    def _fits(self) -> "Run":
+    def _parts_fit(self) -> "Run":
         try:
             self.protocol.check(self.cluster)
         except ValueError as error:  # so that the message names the protocol's line
-            raise _at("protocol", str(error)) from error
+            raise error_at("protocol", str(error)) from error
         self.algorithm.check(self.cluster.size)
-        if self.task is None and self.has_target:
-            raise ValueError("a target needs a `task`: without one only the timing is simulated")
-        if self.task is None and self.evaluate.gradient_norm:
-            raise ValueError("`evaluate.gradient_norm` needs a `task`: without one only the timing is simulated")
-        if self.task is None and self.protocol.needs_values:
-            raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
-        if self.protocol.needs_values and self.protocol.asks_for == "statistic" and not self.algorithm.has_statistic:
-            raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have")
-        self._has_sizes()
-        if (option := self.protocol.needs_plain_steps) and not self.algorithm.has_plain_steps:
-            raise ValueError(
-                f"{option} divides by the number of local steps, which is right for plain SGD only: use `optimizer: sgd` "
-                "without momentum, or `normalized: false`"
-            )
-        layout = self.protocol.layout(self.cluster)
-        check_layout(layout)
-        routes = self.cluster.network.routes if self.cluster.network else ()
-        if not layout.on_servers and any("servers" in route.between for route in routes):
-            raise ValueError("this protocol has no servers: leave `servers` out of `cluster.network.routes`")
-        if layout.blocks > 1 and not self.algorithm.divisible:
-            raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
-        self._codes(layout)
-        if self.task is not None and (reason := self._misfit(self.task, layout)):
-            raise _at("task", reason)
-        if self.task is not None and self.task.replicas_start == "apart" and layout.replicas < self.cluster.size:
-            raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
-        if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
-            raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
-        if not self.protocol.has_clock and self.cluster.faults:
-            raise ValueError("this protocol has no clock, so it has no crashes: `cluster.faults` must be empty")
-        if not layout.on_servers and any(fault.strikes_servers for fault in self.cluster.faults):
-            raise ValueError("this protocol has no servers that could fail: leave server faults out of `cluster.faults`")
-        self._fails(layout)
-        self._ends()
-        unit, spacing = self.evaluate.spacing(self.stop)
-        if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:
-            raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; evaluate less often")
+        check_layout(self.layout)
+        check_rules(self, _RULES)
         return self
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Return the replicas of the parameters, as the protocol lays them out on the cluster."""
+        return self.protocol.layout(self.cluster)
 
     @property
     def has_usual_protocol(self) -> bool:
@@ -254,88 +111,6 @@ class Run(Component):
         """Return True if the run has a target."""
         return bool(self.targets)
 
-    def _has_sizes(self) -> None:
-        """Raise ValueError if the protocol asks for sizes of clients, and they have none."""
-        if (option := self.protocol.needs_division) and (self.task is None or self.task.division == "shared"):
-            raise ValueError(f"{option} needs clients with data of their own: give `task.division`, such as `by-quantity`")
-
-    def _fails(self, layout: Layout) -> None:
-        """Raise ValueError if the job may fail and cannot go back to a checkpoint."""
-        if self.cluster.failures is None:
-            return
-        if not self.protocol.has_clock:
-            raise ValueError("this protocol has no clock, so nothing fails in it: leave out `cluster.failures`")
-        if self.protocol.needs_values:
-            raise ValueError(
-                "this protocol's timing depends on what is learned, also from work that a failure undoes: "
-                "leave out `cluster.failures`"
-            )
-        if layout.replicas > 1:
-            raise ValueError(
-                "in this protocol workers have models of their own, but a checkpoint holds one model: "
-                "use `cluster.faults`, which it bears without a checkpoint"
-            )
-        if self.cluster.failures.minibatches == "next" and self.task is not None and self.task.sampling == "sequential":
-            raise ValueError(
-                "`cluster.failures.minibatches: next` counts each worker's minibatches, but with `task.sampling: sequential` "
-                "all workers have the same ones: use another `sampling`"
-            )
-        if self.cluster.failures.checkpoint.to == "peers" and layout.on_servers:
-            raise ValueError(
-                "in this protocol servers hold the model, and they do not fail: "
-                "use `cluster.failures.checkpoint.to: store`, or a protocol without servers"
-            )
-
-    def _codes(self, layout: Layout) -> None:
-        """Raise ValueError if the protocol does not send the messages that the codec encodes, or changes them."""
-        codec, local = self.algorithm.codec, layout.local(self.cluster.size)
-        if codec is None:
-            return
-        if layout.models_only(self.cluster.size):
-            raise ValueError(
-                "in this protocol workers send models, but a codec encodes gradients and pseudo-gradients: leave it out"
-            )
-        if codec.error_feedback and local and layout.blocks > 1:
-            raise ValueError(
-                "in this protocol only a part of each encoded message is sent: leave out the codec's `error_feedback`"
-            )
-        if self.protocol.sends_sums and not codec.summable:
-            raise ValueError("in this protocol workers send sums, but this codec's messages cannot be added up: use `float`")
-
-    def _misfit(self, task: Task, layout: Layout) -> str:
-        """Return why the workers' batches do not fit the cluster, or why means over workers cannot be weighted by them."""
-        if isinstance(task.batch_size, tuple) and len(task.batch_size) != self.cluster.size:
-            return (
-                f"`batch_size` has {len(task.batch_size)} numbers; expected one for each of the {self.cluster.size} workers, "
-                "or one number for all"
-            )
-        if task.has_unequal_batches and layout.local(self.cluster.size):
-            return (
-                "in this protocol workers average models of their own, without weights by examples: give `batch_size` one "
-                "number, or take a system whose workers send gradients, such as `ssgd` or `asgd` with its usual protocol"
-            )
-        if task.has_unequal_batches and not self.algorithm.weights_examples:
-            return (
-                "this algorithm compares the gradients of a round, which must be means of the same number of examples: "
-                "give `batch_size` one number"
-            )
-        return ""
-
-    def _ends(self) -> None:
-        """Raise ValueError for a run that would take days, usually because times were given in another unit."""
-        in_time = math.inf if self.stop.seconds is None else self.stop.seconds * self.cluster.gradients_per_second
-        number = min(self.stop.gradients or math.inf, self.stop.updates or math.inf, in_time)
-        if number > MOST_GRADIENTS:
-            raise ValueError(
-                f"`stop` lets workers compute about {number:.1g} gradients, more than {MOST_GRADIENTS:g}: give fewer "
-                "`gradients`, `updates` or `seconds` (compute times are in seconds)"
-            )
-
-
-def _at(key: str, reason: str) -> PydanticCustomError:
-    """Return an error whose message names the line of a run's part."""
-    return PydanticCustomError("component", "{reason}", {"reason": reason, "key": key})
-
 
 def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and the options of the usual protocol of an algorithm, which is given as in a scenario."""
@@ -346,3 +121,191 @@ def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
         except FredError:
             return "asynchronous", {}  # the field's own check reports the algorithm
     return str(algorithm.protocol), algorithm.protocol_options
+
+
+def _lacks_task(run: Run, _: Any) -> bool:
+    return run.task is None
+
+
+def _lacks_clock(run: Run, _: Any) -> bool:
+    return not run.protocol.has_clock
+
+
+def _lacks_servers(run: Run, _: Any) -> bool:
+    return not run.layout.on_servers
+
+
+def _learns_timing(run: Run, _: Any) -> bool:
+    return run.protocol.needs_values
+
+
+def _sends_models_only(run: Run, _: Any) -> bool:
+    return run.algorithm.codec is not None and run.layout.models_only(run.cluster.size)
+
+
+def _sends_parts_of_codes(run: Run, _: Any) -> bool:
+    """Return True if a worker encodes whole messages with an error, of which it sends only a block."""
+    codec, layout = run.algorithm.codec, run.layout
+    return codec is not None and codec.error_feedback and layout.local(run.cluster.size) and layout.blocks > 1
+
+
+def _sends_sums_of_codes(run: Run, _: Any) -> bool:
+    codec = run.algorithm.codec
+    return codec is not None and run.protocol.sends_sums and not codec.summable
+
+
+def _undivided_option(run: Run, _: Any) -> str:
+    """Return the protocol's option that needs data divided among workers, if they are not."""
+    return run.protocol.needs_division if run.task is None or run.task.division == "shared" else ""
+
+
+def _other_number(run: Run, sizes: Any) -> int:
+    """Return the number of batch sizes if it is not that of the workers."""
+    return len(sizes) if isinstance(sizes, tuple) and len(sizes) != run.cluster.size else 0
+
+
+def _averages_models(run: Run, _: Any) -> bool:
+    assert run.task is not None
+    return run.task.has_unequal_batches and run.layout.local(run.cluster.size)
+
+
+def _compares_gradients(run: Run, _: Any) -> bool:
+    assert run.task is not None
+    return run.task.has_unequal_batches and not run.algorithm.weights_examples
+
+
+def _excessive_gradients(run: Run, _: Any) -> float:
+    """Return the approximate number of gradients if it is too large, usually because times were given in another unit."""
+    stop = run.stop
+    in_time = math.inf if stop.seconds is None else stop.seconds * run.cluster.gradients_per_second
+    number = min(stop.gradients or math.inf, stop.updates or math.inf, in_time)
+    return number if number > MOST_GRADIENTS else 0.0
+
+
+def _evaluates_too_often(run: Run, _: Any) -> bool:
+    unit, spacing = run.evaluate.spacing(run.stop)
+    return (getattr(run.stop, unit) or 0) / spacing > MOST_POINTS
+
+
+_TARGETS = "stop.target_loss evaluate.target_loss evaluate.target_error evaluate.target_gradient_norm"
+_RULES: tuple[Rule[Run], ...] = (
+    Rule(_TARGETS, _lacks_task, "a target needs a `task`: without one only the timing is simulated"),
+    Rule(
+        "evaluate.gradient_norm",
+        _lacks_task,
+        "`evaluate.gradient_norm` needs a `task`: without one only the timing is simulated",
+    ),
+    Rule(
+        "",
+        lambda run, _: run.protocol.needs_values and run.task is None,
+        "this protocol's timing depends on what is learned: it needs a `task`",
+    ),
+    Rule(
+        "",
+        lambda run, _: run.protocol.needs_values and run.protocol.asks_for == "statistic" and not run.algorithm.has_statistic,
+        "this protocol's timing depends on a statistic that this algorithm does not have",
+    ),
+    Rule(
+        "",
+        _undivided_option,
+        "{fact} needs clients with data of their own: give `task.division`, such as `by-quantity`",
+    ),
+    Rule(
+        "",
+        lambda run, _: run.protocol.needs_plain_steps if not run.algorithm.has_plain_steps else "",
+        "{fact} divides by the number of local steps, which is right for plain SGD only: use `optimizer: sgd` without "
+        "momentum, or `normalized: false`",
+    ),
+    Rule(
+        "cluster.network.routes.*",
+        lambda run, route: not run.layout.on_servers and "servers" in route.between,
+        "this protocol has no servers: leave `servers` out of `cluster.network.routes`",
+    ),
+    Rule(
+        "",
+        lambda run, _: run.layout.blocks > 1 and not run.algorithm.divisible,
+        "this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1",
+    ),
+    Rule(
+        "",
+        _sends_models_only,
+        "in this protocol workers send models, but a codec encodes gradients and pseudo-gradients: leave it out",
+    ),
+    Rule(
+        "",
+        _sends_parts_of_codes,
+        "in this protocol only a part of each encoded message is sent: leave out the codec's `error_feedback`",
+    ),
+    Rule(
+        "",
+        _sends_sums_of_codes,
+        "in this protocol workers send sums, but this codec's messages cannot be added up: use `float`",
+    ),
+    Rule(
+        "task.batch_size",
+        _other_number,
+        "`batch_size` has {fact} numbers; expected one for each of the {self.cluster.size} workers, or one number for all",
+        part="task",
+    ),
+    Rule(
+        "task.batch_size",
+        _averages_models,
+        "in this protocol workers average models of their own, without weights by examples: give `batch_size` one number, or "
+        "take a system whose workers send gradients, such as `ssgd` or `asgd` with its usual protocol",
+        part="task",
+    ),
+    Rule(
+        "task.batch_size",
+        _compares_gradients,
+        "this algorithm compares the gradients of a round, which must be means of the same number of examples: give "
+        "`batch_size` one number",
+        part="task",
+    ),
+    Rule(
+        "task.replicas_start",
+        lambda run, _: run.layout.replicas < run.cluster.size,
+        "`task.replicas_start: apart` needs a protocol in which every worker has a model of its own",
+    ),
+    Rule(
+        "stop.seconds evaluate.every_seconds",
+        _lacks_clock,
+        "this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`",
+    ),
+    Rule("cluster.faults", _lacks_clock, "this protocol has no clock, so it has no crashes: `cluster.faults` must be empty"),
+    Rule(
+        "cluster.faults.*",
+        lambda run, fault: not run.layout.on_servers and fault.strikes_servers,
+        "this protocol has no servers that could fail: leave server faults out of `cluster.faults`",
+    ),
+    Rule("cluster.failures", _lacks_clock, "this protocol has no clock, so nothing fails in it: leave out `cluster.failures`"),
+    Rule(
+        "cluster.failures",
+        _learns_timing,
+        "this protocol's timing depends on what is learned, also from work that a failure undoes: leave out `cluster.failures`",
+    ),
+    Rule(
+        "cluster.failures",
+        lambda run, _: run.layout.replicas > 1,
+        "in this protocol workers have models of their own, but a checkpoint holds one model: use `cluster.faults`, which it "
+        "bears without a checkpoint",
+    ),
+    Rule(
+        "cluster.failures.minibatches",
+        lambda run, _: run.task is not None and run.task.sampling == "sequential",
+        "`cluster.failures.minibatches: next` counts each worker's minibatches, but with `task.sampling: sequential` all "
+        "workers have the same ones: use another `sampling`",
+    ),
+    Rule(
+        "cluster.failures.checkpoint.to",
+        lambda run, place: place == "peers" and run.layout.on_servers,
+        "in this protocol servers hold the model, and they do not fail: use `cluster.failures.checkpoint.to: store`, or a "
+        "protocol without servers",
+    ),
+    Rule(
+        "",
+        _excessive_gradients,
+        f"`stop` lets workers compute about {{fact:.1g}} gradients, more than {MOST_GRADIENTS:g}: give fewer `gradients`, "
+        "`updates` or `seconds` (compute times are in seconds)",
+    ),
+    Rule("", _evaluates_too_often, f"`evaluate` asks for more than {MOST_POINTS:,} points; evaluate less often"),
+)

@@ -1,0 +1,97 @@
+"""Rules for settings that do not fit together: tables of options, the facts that exclude them, and messages with the cure."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic_core import PydanticCustomError
+
+from fred.components.component import Component
+from fred.components.problems import Keys
+
+Whole = TypeVar("Whole", bound=Component)
+
+
+class Rule(NamedTuple, Generic[Whole]):
+    """Options of a component that a fact about the component excludes.
+
+    Args:
+        options: paths of the options, with spaces between them; `*` stands for each item of a list. The rule applies to options
+            that are not at their default. Empty: it always applies.
+        excluded: returns the fact that excludes the option, or anything false; called with the component and the option's
+            value.
+        message: the problem and its whole cure, a format string in which `fact` and `value` are these two, `option` is the last
+            key of the option's path, and `self` is the component.
+        part: key of the component's part that messages name instead of the component.
+
+    Example: a rule for clusters of one worker:
+
+        >>> import fred
+        >>> lonely = Rule("cluster", lambda run, cluster: cluster.size == 1, "`{option}` has one worker; expected several")
+        >>> asgd = {"name": "asgd", "learning_rate": 0.1}
+        >>> run = fred.scenario(algorithm=asgd, cluster={"workers": 1}, stop={"updates": 4}).runs["asgd"]
+        >>> [(keys, message) for _, keys, message in broken(run, [lonely])]
+        [(('cluster',), '`cluster` has one worker; expected several')]
+    """
+
+    options: str
+    excluded: Callable[[Whole, Any], object]
+    message: str
+    part: str = ""
+
+
+def check_rules(component: Whole, rules: Iterable[Rule[Whole]]) -> None:
+    """Raise an error for the first broken rule, as a validator of the component.
+
+    Args:
+        component: the component, with valid parts.
+        rules: its rules; a rule may rely on those before it.
+    """
+    for rule, _, message in broken(component, rules):
+        raise error_at(rule.part, message) if rule.part else ValueError(message)
+
+
+def broken(component: Whole, rules: Iterable[Rule[Whole]]) -> Iterator[tuple[Rule[Whole], Keys, str]]:
+    """Yield each broken rule with the keys of the excluded option and the message.
+
+    Args:
+        component: the component.
+        rules: its rules.
+    """
+    for rule in rules:
+        for keys, value in set_options(component, rule.options):
+            if fact := rule.excluded(component, value):
+                option = keys[-1] if keys else ""
+                yield rule, keys, rule.message.format(self=component, fact=fact, value=value, option=option)
+
+
+def set_options(component: Component, paths: str) -> Iterator[tuple[Keys, Any]]:
+    """Yield the keys and the value of each option that is not its default.
+
+    Args:
+        component: the component.
+        paths: paths of options as in `Rule`; empty: the component itself.
+    """
+    for path in paths.split() or [""]:
+        yield from _set_values(component, tuple(path.split(".")) if path else (), ())
+
+
+def _set_values(part: Any, path: tuple[str, ...], keys: Keys) -> Iterator[tuple[Keys, Any]]:
+    if not path:
+        yield keys, part
+    elif path[0] == "*":
+        for number, item in enumerate(part):
+            yield from _set_values(item, path[1:], (*keys, number))
+    elif isinstance(part, Component) and path[0] in type(part).model_fields:
+        value = getattr(part, path[0])
+        if value is not None and value != type(part).model_fields[path[0]].default:
+            yield from _set_values(value, path[1:], (*keys, path[0]))
+
+
+def error_at(part: str, message: str) -> PydanticCustomError:
+    """Return the error of a validator whose message names the line of a part.
+
+    Args:
+        part: key of the part.
+        message: the message.
+    """
+    return PydanticCustomError("component", "{reason}", {"reason": message, "key": part})
