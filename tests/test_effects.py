@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ from fred.base.errors import FredError
 from fred.components import registry
 from fred.running.execution import check
 from fred.schedule.schedule import Verb, What
+from fred.specification.effects import unused_options
 from fred.specification.loading import load
-from tests.program import refusal
+from tests.program import fred_command, refusal
 from tests.worlds import TASK, constant, make_run, outcome
 
 SIZES = TASK | {"division": "by-quantity", "concentration": 0.3}
@@ -382,6 +382,8 @@ def test_a_delay_longer_than_a_round_lets_a_random_worker_contribute_nothing_to_
 
 
 LINKS = {"latency": {"name": "constant", "seconds": 0.1}, "bandwidth": 1e6, "message_bytes": 1000}
+REGIONS = {"bandwidth": [[1e6, 1e6], [1e6, 1e6]], "latency": [[0.1, 0.2], [0.2, 0.1]]}
+SECOND = {"name": "constant", "seconds": 1.0}
 SITE = {"links": {"up": 1e6}, "routes": [{"between": [[0], [1]], "through": ["up"]}]}
 
 
@@ -395,53 +397,21 @@ def settings(cluster: dict[str, Any], algorithm: str = "asgd", **more: Any) -> d
 @pytest.mark.parametrize(
     ("given", "message", "cure"),
     [
-        (settings({"network": {"message_bytes": None}}), "bandwidth: .* have no size", {"cluster.network.message_bytes": 9}),
-        (settings({"network": {"message_bytes": None}}), "bandwidth: .* have no size", {"task": TASK}),
-        (settings({"prices": {"per_gb": 1.0}}), "per_gb: .* have no size", {"cluster.network.message_bytes": 9}),
-        (settings({"network": {"efficiency": 0.5, "bandwidth": None}}), "efficiency", {"cluster.network.bandwidth": 1e6}),
-        (
-            settings({"network": {"sharing": "fair", "window": 1e4, "latency": {"name": "constant", "seconds": 0}}}),
-            "window: .* no latency",
-            {"cluster.network.latency": {"name": "constant", "seconds": 0.1}},
-        ),
-        (
-            settings({"network": {"sharing": "fair", "weights": "latency"}}),
-            "weights: .* same latency",
-            {"cluster.network.latency": {"name": "exponential", "scale": 0.1}},
-        ),
-        (
-            settings({"network": {"sharing": "fair", "initial_window": 1e4}}, "allreduce-sgd"),
-            "initial_window: .* windows have grown",
-            {"cluster.network.initial_window": None},
-        ),
-        *(
-            (settings({"network": {name: value}}, "allreduce-sgd"), f"{name}: no effect", {f"cluster.network.{name}": None})
-            for name, value in (
-                ("pull_latency", {"name": "constant", "seconds": 0.2}),
-                ("server_bandwidth", 1e5),
-                ("node_bandwidth", 1e5),
-            )
-        ),
-        (settings({"servers": 3}, "allreduce-sgd"), "cluster.servers: .* no servers", {"algorithm.name": "asgd"}),
         (
             settings({"network": {"servers": [{"servers": [0], "bandwidth": 1e5}], "server_bandwidth": 1e6}}),
-            "server_bandwidth: .* all of them have other values",
+            "server_bandwidth: .* all servers have other values",
             {"cluster.network.server_bandwidth": None},
         ),
-        (settings({"network": {"within": {}}}), "within: .* inside a node", {"algorithm.name": "allreduce-sgd"}),
-        (settings({"network": {"within": {}}, "nodes": 4}, "d-psgd"), "within: .* inside a node", {"cluster.nodes": 2}),
-        (settings({"network": {"node_bandwidth": 1e5}}, "d-psgd"), "node_bandwidth: .* one node", {"cluster.nodes": 2}),
-        (settings({"network": {"collective": "tree"}}), "collective: .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
-        (settings({"network": {"buckets": 3}}, "d-psgd"), "buckets: .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
         (
-            settings({"network": {"sharing": "fair", **SITE}}),
-            "routes.0: .* between workers",
-            {"algorithm.name": "allreduce-sgd"},
+            settings({"network": {"servers": [{"servers": [0], "latency": SECOND}], "pull_latency": SECOND}}),
+            "pull_latency: .* all servers have other values",
+            {"cluster.network.pull_latency": None},
         ),
+        (settings({"network": {"within": {}}, "nodes": 4}, "d-psgd"), "within: .* no node has two", {"cluster.nodes": 2}),
         (
-            settings({"faults": [{"name": "lost-messages", "share": 0.1, "ways": ["between-workers"]}]}),
-            "faults.0: .* no single messages in these `ways`",
-            {"algorithm.name": "d-psgd", "stop.seconds": 60},
+            settings({"network": {"regions": REGIONS, "bandwidth": None, "latency": {"name": "exponential", "scale": 1.0}}}),
+            "latency: .* `cluster.network.regions.latency` gives the latencies",
+            {"cluster.network.regions.latency": None},
         ),
         (
             settings(
@@ -474,11 +444,6 @@ def settings(cluster: dict[str, Any], algorithm: str = "asgd", **more: Any) -> d
             {"cluster.failures.spares": 1},
         ),
         (settings({}, task={**TASK, "concentration": 0.1}), "concentration: ", {"task.division": "dirichlet"}),
-        (
-            settings({"speeds": [1, 2, 3, 4]}, protocol={"name": "fixed-lag", "lag": 2}),
-            "speeds: .* no clock",
-            {"protocol": {"name": "asynchronous"}},
-        ),
         (settings({}, seeds=[1], report_seeds=[2]), "report_seeds: without a `sweep`", {"report_seeds": None, "seeds": [2]}),
         (
             settings({}, sweep={"over": {"cluster.workers": [2, 3]}, "start": 2}),
@@ -487,21 +452,89 @@ def settings(cluster: dict[str, Any], algorithm: str = "asgd", **more: Any) -> d
         ),
     ],
 )
-def test_an_option_that_nothing_uses_is_refused_or_warned_of_with_a_cure(given, message, cure, tmp_path):
+def test_an_option_that_nothing_uses_is_refused_with_a_cure(given, message, cure, tmp_path):
     path = tmp_path / "given.yaml"
     path.write_text(json.dumps(given))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            assert load(path).runs
-        except FredError as error:
-            text = str(error)
-        else:
-            text = "\n".join(str(warning.message) for warning in caught)
-    assert re.search(f"given.yaml:1: .*{message}", text), text
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert load(path, cure).runs
+    with pytest.raises(FredError, match=f"given.yaml:1: .*{message}"):
+        load(path)
+    assert load(path, cure).runs
+
+
+@pytest.mark.parametrize(
+    ("given", "line", "cure"),
+    [
+        (settings({"network": {"message_bytes": None}}), "bandwidth` .* have no size", {"cluster.network.message_bytes": 9}),
+        (settings({"network": {"message_bytes": None}}), "bandwidth` .* have no size", {"task": TASK}),
+        (settings({"prices": {"per_gb": 1.0}}), "per_gb` .* have no size", {"cluster.network": {"message_bytes": 9}}),
+        (settings({"network": {"efficiency": 0.5, "bandwidth": None}}), "efficiency` ", {"cluster.network.bandwidth": 1e6}),
+        (
+            settings({"network": {"sharing": "fair", "window": 1e4, "latency": {"name": "constant", "seconds": 0}}}),
+            "window` .* no latency",
+            {"cluster.network.latency": SECOND},
+        ),
+        (
+            settings({"network": {"sharing": "fair", "weights": "latency"}}),
+            "weights` .* same latency",
+            {"cluster.network.latency": {"name": "exponential", "scale": 0.1}},
+        ),
+        (settings({"servers": 3}, "allreduce-sgd"), "servers` .*: the protocol has no servers", {"algorithm.name": "asgd"}),
+        *(
+            (
+                settings({"network": {name: value}}, "allreduce-sgd"),
+                f"{name}` .*: the protocol has no servers",
+                {f"cluster.network.{name}": None if name != "servers" else []},
+            )
+            for name, value in (
+                ("pull_latency", SECOND),
+                ("server_bandwidth", 1e5),
+                ("servers", [{"servers": [0], "bandwidth": 1e5}]),
+            )
+        ),
+        (
+            settings({"network": {"node_bandwidth": 1e5}}, "d-psgd"),
+            "node_bandwidth` .*: all messages stay",
+            {"cluster.nodes": 2},
+        ),
+        (settings({"network": {"within": {}}}), "within` .* no messages between workers", {"algorithm.name": "allreduce-sgd"}),
+        (
+            settings({"network": {"sharing": "fair", **SITE}}),
+            "routes.0` .* no messages between workers",
+            {"algorithm.name": "allreduce-sgd"},
+        ),
+        (settings({"network": {"collective": "tree"}}), "collective` .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
+        (settings({"network": {"buckets": 3}}, "d-psgd"), "buckets` .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
+        (
+            settings({"network": {"sharing": "fair", "initial_window": 1e4}}, "allreduce-sgd"),
+            "initial_window` .* windows have grown",
+            {"cluster.network.initial_window": None},
+        ),
+        (
+            settings({"faults": [{"name": "lost-messages", "share": 0.1, "ways": ["between-workers"]}]}),
+            "faults.0` .* no single messages in these `ways`",
+            {"algorithm.name": "d-psgd", "stop.seconds": 60},
+        ),
+        (
+            settings({"speeds": [1, 2, 3, 4]}, protocol={"name": "fixed-lag", "lag": 2}),
+            "speeds` .* no clock",
+            {"protocol": {"name": "asynchronous"}},
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_an_option_of_a_cluster_that_no_run_uses_is_a_line_of_the_result(given, line, cure):
+    scenario = fred.scenario(given)
+    assert re.search(f"`cluster.*{line}", "\n".join(unused_options(scenario.runs)))
+    assert unused_options(scenario.replace(cure).runs) == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_unused_options_are_printed_before_and_after_a_run_and_stay_with_its_result(tmp_path):
+    path, out = tmp_path / "given.yaml", tmp_path / "out"
+    path.write_text(json.dumps(settings({"network": {"collective": "tree"}})))
+    line = "`cluster.network.collective` has no effect: the protocol has no allreduce"
+    answer = fred_command("run", path, "-o", out, "--no-report")
+    assert f"fred: {line}\n" in answer.err and line in " ".join(answer.out.split())
+    assert line in fred.load_result(out).notes and line in fred.run(fred.load(path)).notes
 
 
 def test_an_option_that_only_some_runs_use_is_accepted():
@@ -509,13 +542,13 @@ def test_an_option_that_only_some_runs_use_is_accepted():
     shared = settings({"network": {"server_bandwidth": 1e6, "collective": "tree"}})
     del shared["algorithm"]
     runs = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "allreduce-sgd")}
-    assert fred.scenario(shared, runs=runs)
-    with pytest.warns(UserWarning, match="collective: no effect"):
-        fred.scenario(shared, runs={"asgd": runs["asgd"]})
-    with pytest.raises(FredError, match="server_bandwidth: no effect"):
-        fred.scenario(shared, runs={"allreduce-sgd": runs["allreduce-sgd"]})
+    assert not unused_options(fred.scenario(shared, runs=runs).runs)
+    for name, option in (("asgd", "collective"), ("allreduce-sgd", "server_bandwidth")):
+        (line,) = unused_options(fred.scenario(shared, runs={name: runs[name]}).runs)
+        assert line.startswith(f"`cluster.network.{option}` has no effect")
     swept = settings({"network": {"sharing": "fair", "window": 1e4}})
-    assert fred.scenario(swept, sweep={"over": {"cluster.network.latency.seconds": [0.0, 0.1]}})
+    scenario = fred.scenario(swept, sweep={"over": {"cluster.network.latency.seconds": [0.0, 0.1]}})
+    assert not unused_options(scenario.runs)
 
 
 @pytest.mark.parametrize(

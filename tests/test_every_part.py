@@ -24,7 +24,7 @@ from fred.components.one_of import OneOf
 from fred.learning.data.dataset import loaded
 from fred.learning.loss import initial_params
 from fred.running.execution import execute
-from fred.specification.effects import check_effects
+from fred.specification.effects import check_effects, unused_options
 from fred.specification.loading import Scenario, validated
 from fred.specification.shape import Run
 from fred.specification.source import merged
@@ -455,7 +455,7 @@ OF_SOME_PROTOCOLS: list[tuple[Options, str, Any]] = [
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(registry.REGISTRY["protocol"]))
-def test_an_option_that_is_refused_because_the_protocol_does_not_use_it_has_no_effect(name):
+def test_an_option_that_is_reported_or_refused_as_unused_has_no_effect(name):
     run = next(each.run for each in CASES if registry.name_of("protocol", each.run.protocol) == name)
     if run.protocol.needs_values:
         pytest.skip("its timing depends on what is learned")
@@ -474,10 +474,12 @@ def test_an_option_that_is_refused_because_the_protocol_does_not_use_it_has_no_e
         if len(outcomes) < 2:
             continue  # refused for another reason
         runs = {"run": outcomes[1].run}
+        lines = unused_options(runs)
         try:
-            check_effects(runs, lambda keys: "/".join(map(str, keys[2:])))
+            check_effects(runs, lambda keys: ".".join(map(str, keys[2:])))
         except FredError as error:
-            facts = [repr({**outcome.summary, "cost": None}) for outcome in outcomes]
-            if path in str(error) and facts[0] != facts[1]:
-                wrong.append(str(error))
+            lines += map(str, error.args)
+        facts = [repr({**outcome.summary, "cost": None}) for outcome in outcomes]
+        if facts[0] != facts[1]:
+            wrong += [line for line in lines if path.replace("/", ".") in line]
     assert not wrong

@@ -262,6 +262,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     from fred.base.progress import of_runs
     from fred.results.settings import replaced
     from fred.running.units import doubts_of, number_at_first, number_of_units
+    from fred.specification.effects import unused_options
     from fred.specification.loading import load
     from fred.specification.shipped import located
 
@@ -273,7 +274,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     from fred.results import experiment  # takes about as long as the processes take to start
 
     experiment.check_place(out, file)
-    for line in (*doubts_of(scenario, only), *replaced(scenario, out)):
+    for line in (*doubts_of(scenario, only), *unused_options(scenario.runs), *replaced(scenario, out)):
         print(f"fred: {line}", file=sys.stderr)
     with of_runs(number_of_units(scenario, only), options.quiet) as progress:
         settled = {"fresh": options.fresh, "inline": options.inline, "file": file, "report": options.report}

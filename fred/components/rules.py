@@ -26,17 +26,26 @@ class Rule(NamedTuple, Generic[Whole]):
     Example: a rule for clusters of one worker:
 
         >>> import fred
-        >>> lonely = Rule("cluster", lambda run, cluster: cluster.size == 1, "`{option}` has one worker; expected several")
-        >>> asgd = {"name": "asgd", "learning_rate": 0.1}
-        >>> run = fred.scenario(algorithm=asgd, cluster={"workers": 1}, stop={"updates": 4}).runs["asgd"]
-        >>> [(keys, message) for _, keys, message in broken(run, [lonely])]
-        [(('cluster',), '`cluster` has one worker; expected several')]
+        >>> lonely = Rule("workers", lambda cluster, number: number < 2, "`{option}` is {value}; expected 2 or more")
+        >>> check_rules(fred.Cluster(workers=1), [lonely])
+        Traceback (most recent call last):
+        ValueError: `workers` is 1; expected 2 or more
     """
 
     options: str
     excluded: Callable[[Whole, Any], object]
     message: str
     part: str = ""
+
+    def objection(self, component: Whole, keys: Keys, value: Any) -> str:
+        """Return the message if the component's fact excludes an option; else nothing.
+
+        Args:
+            component: the component.
+            keys, value: keys and value of one of the rule's options that is set.
+        """
+        fact = self.excluded(component, value)
+        return self.message.format(self=component, fact=fact, value=value, option=keys[-1] if keys else "") if fact else ""
 
 
 def check_rules(component: Whole, rules: Iterable[Rule[Whole]]) -> None:
@@ -46,22 +55,10 @@ def check_rules(component: Whole, rules: Iterable[Rule[Whole]]) -> None:
         component: the component, with valid parts.
         rules: its rules; a rule may rely on those before it.
     """
-    for rule, _, message in broken(component, rules):
-        raise error_at(rule.part, message) if rule.part else ValueError(message)
-
-
-def broken(component: Whole, rules: Iterable[Rule[Whole]]) -> Iterator[tuple[Rule[Whole], Keys, str]]:
-    """Yield each broken rule with the keys of the excluded option and the message.
-
-    Args:
-        component: the component.
-        rules: its rules.
-    """
     for rule in rules:
         for keys, value in set_options(component, rule.options):
-            if fact := rule.excluded(component, value):
-                option = keys[-1] if keys else ""
-                yield rule, keys, rule.message.format(self=component, fact=fact, value=value, option=option)
+            if message := rule.objection(component, keys, value):
+                raise error_at(rule.part, message) if rule.part else ValueError(message)
 
 
 def set_options(component: Component, paths: str) -> Iterator[tuple[Keys, Any]]:

@@ -296,6 +296,7 @@ class Gossip(Protocol):
     """
 
     name = "gossip"
+    has_allreduces = False
     faults: ClassVar[str] = (
         "A worker keeps its model and received models, and computes the lost gradient again; its neighbours wait, then theirs."
     )

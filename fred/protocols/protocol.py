@@ -55,6 +55,7 @@ class Protocol(Component):
     name: ClassVar[str] = ""  # in scenarios, of a class in `fred/systems` or `fred/protocols`
     has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events matters
     asks_for: ClassVar[Literal["statistic", "loss"]] = "statistic"  # value on which timing depends, if `needs_values`
+    has_allreduces: ClassVar[bool] = True  # False: without servers, models travel along the edges of a graph only
     faults: ClassVar[str] = ""  # effect of an offline worker on itself and on the others
 
     @abstractmethod

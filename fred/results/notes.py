@@ -8,6 +8,7 @@ from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.precision import why_stopped
 from fred.outcomes.tables import Tables
+from fred.specification.effects import unused_options
 from fred.views.summary_table import number
 
 
@@ -64,7 +65,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def objections(outcome: Tables) -> list[str]:
-    """Return one line for each doubt of a cluster or protocol, swept run without a best point, and run that went wrong.
+    """Return one line for each doubt of a cluster or protocol, unused option, sweep without a best point, and wrong run.
 
     Args:
         outcome: the runs.
@@ -73,7 +74,8 @@ def objections(outcome: Tables) -> list[str]:
     doubts = dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts()))
     unchosen = f"no point of its sweep has a finite {outcome.scenario.criterion.column} with all seeds, so none is the best"
     without = [f"{run}: {unchosen}" for run in outcome.without_best]
-    return [*doubts, *without, *_divergences(outcome), *_standstills(outcome.summary), *_unused(outcome)]
+    unused = unused_options(outcome.scenario.runs)
+    return [*doubts, *unused, *without, *_divergences(outcome), *_standstills(outcome.summary), *_unused(outcome)]
 
 
 def _divergences(outcome: Tables) -> list[str]:

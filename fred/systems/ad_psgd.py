@@ -82,6 +82,7 @@ class Pairwise(Protocol):
     """
 
     name = "pairwise"
+    has_allreduces = False
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; its partner waits, and goes on computing."
     )

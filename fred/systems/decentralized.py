@@ -139,6 +139,7 @@ class ChocoGossip(Protocol):
     """
 
     name = "choco"
+    has_allreduces = False
     faults: ClassVar[str] = (
         "A worker keeps its model and received models, and computes the lost gradient again; its neighbours wait, then theirs."
     )

@@ -14,7 +14,6 @@ from studies.asynchrony.theory import best_time
 HERE = Path(__file__).parent
 WORKERS, OTHER_NUMBERS = 32, (8, 128)
 LATENCY, ON_THE_CARD = 0.25, 0.01  # s, of each message, where messages cost
-_MESSAGE = 1000  # bytes
 LOOKS = 400  # evaluations in the budget; 800 in half of it for exponential times, where the fastest need 2 %
 
 FIXED: dict[str, Callable[[int], NDArray[Any]]] = {  # seconds of each worker's gradient, by the number of workers
@@ -171,21 +170,11 @@ class Case:
             file = Path(os.environ["FRED_DATA"]) / _FILE
             cluster |= {"compute": {"name": "trace", "file": str(file), "rows": "block", "block": 5, "workers": "cycled"}}
         if self.messages:
+            size = 1000
             latency: dict[str, Any] = {"name": "constant", "seconds": LATENCY}
-            cluster["network"] = {"latency": latency, "message_bytes": _MESSAGE}
+            cluster["network"] = {"latency": latency, "message_bytes": size, "server_bandwidth": size / ON_THE_CARD}
+            cluster["network"]["collective"] = "recursive-doubling"  # cutoff's: 5 latencies, where a ring would take 62
         return cluster
-
-    def links(self, allreduces: bool) -> dict[str, Any]:
-        """Return the settings of the links that not all systems use, as a run has them.
-
-        Args:
-            allreduces: True for a system without servers.
-        """
-        if not self.messages:
-            return {}
-        # By doubling, an allreduce takes 5 latencies, where a ring would take 62.
-        own = {"collective": "recursive-doubling"} if allreduces else {"server_bandwidth": _MESSAGE / ON_THE_CARD}
-        return {"cluster": {"network": own}}
 
 
 def laws() -> list[str]:

@@ -75,8 +75,7 @@ class Units:
 
     def _run(self, name: str, some: Sequence[Settings], seeds: Sequence[int], purpose: str) -> None:
         own = system(name, self.case.workers)
-        links = self.case.links(allreduces=own.algorithm == "cutoff-sgd")
-        runs = {f"p{number}": own.run(each) | links for number, each in enumerate(some)}
+        runs = {f"p{number}": own.run(each) for number, each in enumerate(some)}
         settings = self.case.tuning_settings if purpose == _TUNING else self.case.settings
         summary = fred.run(fred.scenario(settings, seeds=list(seeds), runs=runs)).summary
         found = pd.DataFrame(

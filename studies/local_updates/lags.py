@@ -28,8 +28,7 @@ def _late_by(
     claims = (*_claims(lags[1:], tailed=task == "heavy tail"), *corrections)
     ages = " or ".join((", ".join(str(lag) for lag in lags[:-1]), str(lags[-1])))
     setting = f"one worker, gradients of a fixed age of {ages} updates; loss after {UPDATES[task]} updates"
-    alone = {"workers": 1, "compute": {"name": "constant", "seconds": 1.0}}  # the protocol has no clock
-    settings: Settings = {"stop": {"updates": UPDATES[task]}, "cluster": alone}
+    settings: Settings = {"stop": {"updates": UPDATES[task]}, "cluster": {"workers": 1}}
     return Experiment(name, task, setting, settings, {**systems, **extra}, claims)
 
 
