@@ -99,7 +99,8 @@ def _directive(name: str) -> str:
     if inspect.ismodule(public):
         return f".. automodule:: {public.__name__}"
     if inspect.isclass(public) and public.__module__.startswith("fred."):
-        return f".. autoclass:: fred.{name}\n   :members:\n   :exclude-members: model_config, model_fields"
+        inherited = "\n   :inherited-members: Protocol" if getattr(public, "_is_protocol", False) else ""
+        return f".. autoclass:: fred.{name}\n   :members:{inherited}\n   :exclude-members: model_config, model_fields"
     if inspect.isfunction(public):
         return f".. autofunction:: fred.{name}"
     return f".. autodata:: fred.{name}\n   :no-value:"

@@ -40,7 +40,6 @@ from fred.learning.server import Scalar as Scalar
 from fred.learning.server import Server as Server
 from fred.learning.server import State as State
 from fred.outcomes.outcome import Outcome as Outcome
-from fred.outcomes.spans import spans as spans
 from fred.prediction.contract import Chooser as Chooser
 from fred.prediction.contract import CutoffRule as CutoffRule
 from fred.prediction.contract import Deadline as Deadline
@@ -63,6 +62,7 @@ from fred.schedule.minibatches import batch_indices as batch_indices
 from fred.schedule.minibatches import key_words as key_words
 from fred.schedule.schedule import Schedule as Schedule
 from fred.schedule.schedule import Verb as Verb
+from fred.schedule.spans import spans as spans
 from fred.specification.cluster_file import load_cluster as load_cluster
 from fred.specification.loading import Scenario as Scenario
 from fred.specification.loading import load as load

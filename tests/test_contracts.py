@@ -29,9 +29,9 @@ from fred.components import pages, registry
 from fred.components.component import Component, options_of
 from fred.components.one_of import OneOf
 from fred.learning.server import Server
-from fred.outcomes.measures import copies
 from fred.protocols.gates import Offer
 from fred.running.execution import execute
+from fred.schedule.traffic import copies
 from fred.specification.loading import revalidated
 from tests import house
 from tests.conftest import ROOT

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
 from fred import FredError, spans
-from fred.outcomes.sent_messages import messages
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Row, Schedule, Verb, What
+from fred.schedule.traffic import messages
 from fred.specification.loading import Scenario
 from fred.views import perfetto
 from fred.views.perfetto import Part, trace

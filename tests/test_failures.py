@@ -11,16 +11,16 @@ import pytest
 
 import fred
 from fred import Cluster, FredError, Layout, Schedule, Verb, spans
-from fred.cluster.durations import NANOSECONDS
 from fred.cluster.failing import Failing
-from fred.outcomes.job_time import STATES, of_failures
-from fred.outcomes.spans import shares
+from fred.components.limits import NANOSECONDS
 from fred.results.b_staleness import b_staleness
 from fred.results.verify import verify
 from fred.running.execution import execute
 from fred.running.recording import Recording
+from fred.schedule.absences import STATES, failure_times
 from fred.schedule.bounds import check_bounds
 from fred.schedule.schedule import What
+from fred.schedule.spans import shares
 from fred.specification.shape import Run
 from fred.timing import restarts
 from fred.views.summary_table import summary_table
@@ -81,7 +81,7 @@ def updates(schedule: Schedule) -> list[float]:
 
 def time_of(schedule: Schedule) -> dict[str, float]:
     """Return how long the job was in each state, s."""
-    shares = of_failures(schedule)["time"]
+    shares = failure_times(schedule)["time"]
     return {state: round(share * schedule.end_ns / NANOSECONDS, 9) for state, share in shares.items() if share}
 
 
@@ -128,7 +128,7 @@ class TestByHand:
         schedule = record("allreduce", job, {"updates": len(expected)})
         assert updates(schedule) == expected
         assert time_of(schedule) == {state: seconds for state, seconds in states.items() if seconds}
-        assert of_failures(schedule)["number"] == sum(down < expected[-1] for _, down, _ in job["recorded"])
+        assert failure_times(schedule)["number"] == sum(down < expected[-1] for _, down, _ in job["recorded"])
         assert schedule.counts() == {"updates": len(expected), "gradients": 2 * len(expected), "dropped": 0, "in_flight": 0}
         order = ("training", "saving", "undone", "detecting", "repairing", "loading")
         training, saving, undone, *away = (states.get(state, 0) / expected[-1] for state in order)
@@ -480,7 +480,7 @@ class TestOnTheNetwork:
         checkpoints = (sent(**options, blocking=blocking, pause=0.25), 0.5), (given, 0.5 + load)
         jobs = [failures(*strikes, checkpoint=saved, **times(load=seconds)) for saved, seconds in checkpoints]
         carried, stated = (record(protocol, job, {"seconds": 40}, **machines) for job in jobs)
-        assert of_failures(carried)["number"] == 4
+        assert failure_times(carried)["number"] == 4
         assert carried.digest() == stated.digest()
 
     @pytest.mark.parametrize(
@@ -514,7 +514,7 @@ class TestOnTheNetwork:
     def test_everything_since_the_beginning_is_undone_but_failures_count(self):
         job = failures((3, 2.5, 3), (1, 5.7, 6), (2, 5.7, 6), checkpoint=sent("peers"), detect=SECOND)
         schedule = record("allreduce", job, {"updates": 5}, workers=4, network=PEERS)
-        assert of_failures(schedule)["number"] == 2
+        assert failure_times(schedule)["number"] == 2
         assert time_of(schedule) == pytest.approx({"training": 5, "undone": 5.7, "detecting": 1}, abs=1e-3)
         assert (schedule.intervals.only(What.DETECTING).begin_ns / NANOSECONDS).tolist() == [2.5, 5.7]
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred import Cluster, FredError, Protocol, Schedule, Verb
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.faults import Faults, Outage
 from fred.components import registry
+from fred.components.limits import NANOSECONDS
 from fred.running.execution import execute
 from fred.schedule.schedule import What
 from tests.cases import options

@@ -11,7 +11,6 @@ import fred
 from fred import Cluster, FredError
 from fred.learning.data.dataset import loaded
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.sent_messages import messages
 from fred.protocols.client_rounds import ClientRounds
 from fred.running import checks
 from fred.running.execution import check
@@ -19,6 +18,7 @@ from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.schedule.minibatches import divide
 from fred.schedule.schedule import Row, Schedule, Verb, What
+from fred.schedule.traffic import messages
 from tests.draws import Draws
 from tests.laws import check_laws
 from tests.recompute import measured

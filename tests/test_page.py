@@ -17,10 +17,10 @@ import fred
 from fred import FredError, Result
 from fred.base.contents import REPORT as NAME
 from fred.components.input_path import name_alone
-from fred.outcomes.spans import KINDS as KINDS_OF_TIME
-from fred.outcomes.staleness import of_gradients
 from fred.outcomes.tables import Tables
 from fred.results.verify import Verdict, verify
+from fred.schedule.spans import KINDS as KINDS_OF_TIME
+from fred.schedule.staleness import of_gradients
 from fred.specification.text import first_comment
 from fred.specification.writing import as_yaml
 from fred.views import page_data, page_tables, summary_table
@@ -202,7 +202,7 @@ def test_parameters_that_are_no_numbers_have_no_error():
 
 
 def test_infinite_means_are_left_empty_and_unequal_numbers_of_seeds_are_named():
-    assert summary_table.cell(pd.DataFrame({"throughput": [1.0, np.inf]}), summary_table.Column("throughput", "")).text == "–"
+    assert summary_table.cell(pd.DataFrame({"throughput": [1.0, np.inf]}), "throughput").text == "–"
     nothing = {"bytes": dict.fromkeys(("to_workers", "to_servers", "between_workers"), 0)}
     outcomes = [*ended("a", 0.1, 0.2, **nothing), *ended("b", 0.1, **nothing)]
     assert "Means over 1 to 2 seeds" in page_tables.of_runs(Tables(SCENARIO, outcomes))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from fred import Cluster, FredError, Schedule, Verb, batch_indices
 from fred.cluster.faults import Faults
 from fred.cluster.network import Network
-from fred.outcomes import staleness
 from fred.protocols.gossip import Bipartite, Complete, Edges, Exponential, Gossip, Hypercube, Ring, Star, Topology, weights_of
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.synchronous import Allreduce
+from fred.schedule import staleness
 from fred.systems.ad_psgd import Pairwise
 from fred.systems.eager_sgd import Eager
 from fred.timing.loop import Loop, Wait

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import fred
 from fred import Cluster, FredError, Schedule, Verb
+from fred.cluster.costs import spent
 from fred.diagnosis import question, ranking
 from fred.diagnosis.answer_page import picture
 from fred.diagnosis.question import COST, ENERGY, TIME, Candidate
 from fred.diagnosis.ranking import Place, Ranking, against
-from fred.outcomes.costs import spent
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.trade_offs import trade_off
 from fred.running.execution import execute

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from fred import Central, Cluster, FredError, Process, Simulation, Verb
 from fred.base import streams
 from fred.commands.printing import print_summary
-from fred.outcomes.measures import copies, run_times, summarise
-from fred.outcomes.staleness import by_block, of_gradients
+from fred.outcomes.measures import run_times
 from fred.protocols.asynchronous import Asynchronous, Dispatcher
 from fred.protocols.gates import Gated
 from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
+from fred.schedule.staleness import by_block, of_gradients
+from fred.schedule.traffic import copies
 from fred.specification.loading import validated
+from fred.specification.summary import summarise
 from fred.systems.pipelines import FixedLag
 from fred.systems.psp import Partial, StaleSynchronous
 from fred.systems.softsync import Softsync

@@ -9,9 +9,10 @@ import pytest
 
 import fred
 from fred import Cluster, FredError, Verb
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.faults import Faults
 from fred.cluster.sessions import Periodic, Sessions, spans_of_counts
+from fred.components.limits import NANOSECONDS
 from fred.protocols.asynchronous import Asynchronous
 from fred.schedule.schedule import What
 from tests.worlds import record

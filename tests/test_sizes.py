@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from fred import Cluster, Layout, Process, Protocol, Recorder, Schedule, Server, Simulation, Verb
 from fred.components import registry
-from fred.outcomes.measures import traffic
 from fred.protocols.local_steps import OuterSteps
 from fred.protocols.synchronous import Allreduce, Cutoff
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.schedule.layout import Size, Sizes
 from fred.schedule.schedule import What
+from fred.schedule.traffic import traffic
 from fred.systems.decentralized import ChocoGossip
 from fred.systems.drop_compute import DropCompute
 from fred.systems.eager_sgd import Eager

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fred import FredError, Schedule, Verb, spans
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.spans import KINDS, shares
 from fred.running.execution import execute
 from fred.running.recording import Recording
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, What
+from fred.schedule.spans import KINDS, shares
 from fred.specification.loading import validated
 from tests.draws import Draws
 from tests.laws import check_laws, check_time

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fred import Cluster, FredError, Result, Schedule, Verb, batch_indices
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.staleness import in_gradients
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE
+from fred.schedule.staleness import in_gradients
 from fred.specification.loading import Scenario
 from tests.cases import options
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting, make_run, record

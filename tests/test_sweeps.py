@@ -252,8 +252,5 @@ class TestTuningOfStudies:
 
 
 def test_a_way_that_is_named_counts_for_columns_of_either_kind():
-    ways = {
-        name: Criterion.of(name, learned=False, targeted=False).way
-        for name in ("throughput", "lowest throughput", "highest seconds")
-    }
+    ways = {name: Criterion.of(name, []).way for name in ("throughput", "lowest throughput", "highest seconds")}
     assert ways == {"throughput": "highest", "lowest throughput": "lowest", "highest seconds": "highest"}

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fred import Cluster, FredError, Verb
-from fred.outcomes.staleness import of_models
 from fred.protocols.synchronous import Synchronous
+from fred.schedule.staleness import of_models
 from fred.systems.psp import Partial
 from fred.systems.wagma_sgd import GroupAveraging, differing, members
 from tests.cases import options

@@ -10,10 +10,9 @@ import pytest
 import fred
 from fred import FredError, Result, Verb, load
 from fred.commands import printing
-from fred.outcomes.measures import summarise
 from fred.results import experiment
 from fred.running.execution import execute
-from fred.specification.sweep import COLUMNS
+from fred.specification.summary import NUMBERS, summarise
 from tests.program import fred_command
 from tests.worlds import COMPUTE, make_run
 
@@ -87,8 +86,8 @@ def test_the_criteria_are_all_numbers_of_a_summary():
     runs = [make_run(name, evaluate=evaluate, **options.get(name, {})) for name, evaluate in targets.items()]
     summaries = pd.json_normalize([summarise(execute("run", run, 1)) for run in runs], sep="_")
     words = {"name", "algorithm", "protocol", "ended_by", "standstill", "staleness_by_block"}
-    assert {column for column in summaries if not str(column).startswith("digests_")} - words == set(COLUMNS)
-    assert summaries[list(COLUMNS)].apply(pd.to_numeric).shape[1] == len(COLUMNS)
+    assert {column for column in summaries if not str(column).startswith("digests_")} - words == set(NUMBERS)
+    assert summaries[list(NUMBERS)].apply(pd.to_numeric).shape[1] == len(NUMBERS)
 
 
 @pytest.mark.slow

@@ -14,13 +14,14 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from fred.base.errors import FredError
 from fred.cluster.contention import Contention, Load, NodeOf, started
 from fred.cluster.devices import Devices, Way
-from fred.cluster.durations import NANOSECONDS, check_median
+from fred.cluster.durations import check_median
 from fred.cluster.failures import Failures
 from fred.cluster.faults import Fault, FaultProcess
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
 from fred.cluster.prices import Place, Prices
 from fred.components.component import Component, Count
+from fred.components.limits import NANOSECONDS
 from fred.components.one_of import OneOf
 from fred.components.rules import Rule, check_rules
 from fred.traces.nodes import spread

@@ -15,10 +15,11 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.base.elementary import log
 from fred.base.errors import FredError
-from fred.cluster.durations import NANOSECONDS, durations
+from fred.cluster.durations import durations
 from fred.cluster.latency import Constant, Latency, Mixture
 from fred.components import own_code
 from fred.components.component import Component, Count, Duration, Time, Whole
+from fred.components.limits import NANOSECONDS
 
 FOREVER = 1 << 62  # ns
 _MOST_CHANGES = 100_000  # changes of the regimes during one gradient

@@ -13,9 +13,8 @@ from fred.cluster.latency import Latency, Seconds
 from fred.components import registry
 from fred.components.component import is_own
 from fred.components.input_path import UnreadError
-from fred.components.limits import LONGEST
+from fred.components.limits import LONGEST, NANOSECONDS
 
-NANOSECONDS = 1_000_000_000  # per second
 NEVER = 1 << 70  # ns: beyond virtual time, which has 63 bits
 _WRONG = -1  # marks an invalid duration
 _AT_THE_START = 1 << 18  # most draws for all entities in the first vectorised call, with at least 16 for each

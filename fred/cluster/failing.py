@@ -7,9 +7,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS, NEVER, durations
+from fred.cluster.durations import NEVER, durations
 from fred.cluster.failures import Failures
 from fred.cluster.latency import Latency
+from fred.components.limits import NANOSECONDS
 
 
 class Outage(NamedTuple):

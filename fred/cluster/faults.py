@@ -14,9 +14,10 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.base.elementary import log
 from fred.base.errors import FredError
-from fred.cluster.durations import NANOSECONDS, NEVER, check_median, durations
+from fred.cluster.durations import NEVER, check_median, durations
 from fred.cluster.latency import AnyLatency, Constant
 from fred.components.component import Component, Duration, Time, Whole
+from fred.components.limits import NANOSECONDS
 
 Who = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]

@@ -28,12 +28,11 @@ from fred.base.errors import FredError
 from fred.cluster.bandwidths import Bandwidth, Connection, Route, check_routes
 from fred.cluster.collectives import ALLGATHER, ALLREDUCE, LIBRARIES, Effort, one_way
 from fred.cluster.contention import Contention
-from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.regions import Regions
 from fred.components import registry
 from fred.components.component import Component, Count, Whole
-from fred.components.limits import MOST_BYTES
+from fred.components.limits import MOST_BYTES, NANOSECONDS
 from fred.components.one_of import OneOf
 
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]

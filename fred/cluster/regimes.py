@@ -35,9 +35,10 @@ from fred.base import streams
 from fred.base.elementary import cos, exp
 from fred.base.errors import FredError
 from fred.cluster.contention import FOREVER, Contention, Drawn, Load, NodeOf, Scope, Slowdown, entities
-from fred.cluster.durations import NANOSECONDS, check_median
+from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Positive
 from fred.components.component import Duration, Time
+from fred.components.limits import NANOSECONDS
 
 _MOST_STEPS = 4_000_000  # steps of one entity's noise
 Persistence = Annotated[float, Field(ge=0, lt=1)]

@@ -20,12 +20,11 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from fred.base import streams
 from fred.base.errors import FredError
-from fred.cluster.durations import NANOSECONDS
 from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, Span, Who
 from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import Duration, Time, Whole
 from fred.components.input_path import InputPath
-from fred.components.limits import LONGEST
+from fred.components.limits import LONGEST, NANOSECONDS
 from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
 from fred.tables.content import Content, content
 from fred.tables.records import record_of

@@ -6,11 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from fred.outcomes.measures import run_times, summarise
+from fred.outcomes.measures import run_times
 from fred.outcomes.model_of_run import ModelOfRun
 from fred.outcomes.outcome import Named, digest
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
+from fred.specification.summary import summarise
 
 
 @dataclass(frozen=True, repr=False)

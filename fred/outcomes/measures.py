@@ -1,106 +1,15 @@
-"""Numbers of an outcome: summary row, compute times, staleness, traffic."""
+"""Measures of outcomes for traces and figures: compute times, pace, staleness of runs that share a timing."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from fred.base import cached
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS
-from fred.components import registry
-from fred.outcomes import costs, job_time, spans, staleness
+from fred.components.limits import NANOSECONDS
 from fred.outcomes.outcome import Outcome
-from fred.schedule.schedule import NONE, UNENDING, WAYS, Schedule, Verb, What, exact_sum
-from fred.specification.shape import Run
-
-_SOMETIMES = ("perplexity", "gradient_norm", "replicas_loss", "replicas_error")  # only if measured
-
-
-def summarise(outcome: Outcome) -> dict[str, Any]:
-    """Return the results of one run with one seed as numbers, as in summary.json.
-
-    Args:
-        outcome: the run; its schedule and metrics are used, its own `summary` is not.
-
-    Numbers that do not apply are None, and so are numbers that JSON cannot represent.
-    """
-    schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
-    counts = schedule.counts()
-    measured = "loss" in metrics
-    timing = _of_timing(schedule, run.protocol.has_clock)
-    diverged = _diverged(metrics) if measured else None
-    return {
-        "name": outcome.name,
-        "algorithm": registry.name_of("algorithm", run.algorithm),
-        "protocol": registry.name_of("protocol", run.protocol),
-        "seed": outcome.seed,
-        **{name: timing[name] for name in ("workers", "updates", "gradients")},
-        "ended_by": _ended_by(outcome, counts),
-        **timing,
-        **_spent(outcome),
-        **({"failures": job_time.of_failures(schedule)} if run.cluster.failures else {}),
-        "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
-        "error": _finite(metrics["error"].iloc[-1]) if measured and diverged is None else None,  # else meaningless
-        **{name: _finite(metrics[name].iloc[-1]) if name in metrics else None for name in _SOMETIMES},
-        "diverged": diverged,
-        "target": _target(metrics, run) if measured else None,
-        "digests": {"schedule": outcome.schedule_digest, "params": outcome.params_digest},
-    }
-
-
-@cached.with_each
-def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
-    """Return the numbers that are the same for all runs with this timing."""
-    counts = schedule.counts()
-    seconds = schedule.end_ns / NANOSECONDS if has_clock else None
-    return {
-        "workers": schedule.workers,
-        "updates": counts["updates"],
-        "gradients": {
-            "computed": counts["gradients"] + counts["dropped"],
-            "applied": counts["gradients"],
-            "dropped": counts["dropped"],
-            "in_flight": counts["in_flight"],
-        },
-        "standstill": schedule.standstill or None,
-        "virtual_seconds": seconds,
-        "throughput": counts["gradients"] / seconds if seconds else None,
-        "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
-        "staleness": _mean_and_max(staleness.of_gradients(schedule)),
-        "staleness_in_gradients": staleness.in_gradients(schedule),
-        "model_age": _mean_and_max(staleness.of_models(schedule)),
-        **traffic(schedule),
-        "copies": _copies(schedule),
-        "workers_time": spans.shares(spans.spans(schedule)) if has_clock else dict.fromkeys(spans.KINDS),
-    }
-
-
-def _spent(outcome: Outcome) -> dict[str, Any]:
-    """Return the cost and the energy, kWh; nothing for clusters without prices or power."""
-    schedule, cluster = outcome.schedule, outcome.run.cluster
-    if cluster.prices is None:
-        return {}
-    found = costs.spent(schedule, cluster, np.array([schedule.end_ns]), np.array([len(schedule)]))
-    clocked = outcome.run.protocol.has_clock
-    cost = {name: float(each[0]) if clocked else None for name, each in {"total": found.total, **found.parts}.items()}
-    return {"cost": cost} | ({} if found.kwh is None else {"energy_kwh": float(found.kwh[0]) if clocked else None})
-
-
-def _ended_by(outcome: Outcome, counts: dict[str, int]) -> str:
-    """Return the limit that ended the run; of several reached at once the first in this order, the time last."""
-    stop, metrics = outcome.run.stop, outcome.metrics
-    if stop.target_loss and "loss" in metrics and len(metrics) > 1 and metrics["loss"].iloc[-1] <= stop.target_loss:
-        return "target_loss"
-    for limit, wanted in (("updates", stop.updates), ("gradients", stop.gradients)):
-        if wanted and counts[limit] >= wanted:
-            return limit
-    return "standstill" if outcome.schedule.standstill else "seconds"
-
-
-def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
-    return {"mean": float(numbers.mean()), "max": int(numbers.max())} if len(numbers) else {"mean": None, "max": None}
+from fred.schedule import staleness
+from fred.schedule.schedule import NONE, UNENDING, Ints, Schedule, Verb, What
 
 
 def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
@@ -160,11 +69,28 @@ def pace(metrics: pd.DataFrame, parts: int) -> pd.DataFrame:
     return pd.DataFrame({"virtual_seconds": edges[:-1] + lengths / 2, "gradients per second": rate})
 
 
-def traffic(schedule: Schedule) -> dict[str, dict[str, int]]:
-    """Return the bytes and messages from servers to workers, from workers to servers, and between workers.
+def by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """Return the names of all runs that share a timing, for each different timing.
 
     Args:
-        schedule: schedule of any run; without a task its messages have no bytes, unless `message_bytes` is set.
+        outcomes: the outcomes of the runs, in the order of their seeds.
+    """
+    digests: dict[str, str] = {}
+    for each in outcomes:
+        digests[each.name] = digests.get(each.name, "") + each.schedule_digest
+    sharing: dict[str, tuple[str, ...]] = {}
+    for name, digest in digests.items():
+        sharing[digest] = (*sharing.get(digest, ()), name)
+    return list(sharing.values())
+
+
+def staleness_counts(outcomes: Sequence[Outcome]) -> dict[tuple[str, ...], Ints]:
+    """Return the number of used gradients of each staleness, from 0 to the largest, updates [largest + 1].
+
+    Args:
+        outcomes: the outcomes of the runs; all seeds of a run count together.
+
+    Returns: counts by the names of all runs that share a timing; empty counts if a run used no gradient.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -172,91 +98,11 @@ def traffic(schedule: Schedule) -> dict[str, dict[str, int]]:
     ...     algorithm={"name": "asgd", "learning_rate": 0.1},
     ...     stop={"updates": 4},
     ... )
-    >>> traffic(fred.run(scenario).outcome("asgd").schedule)["messages"]
-    {'to_workers': 5, 'to_servers': 4, 'between_workers': 0}
+    >>> {runs: counts.tolist() for runs, counts in staleness_counts(fred.run(scenario).outcomes).items()}
+    {('asgd',): [1, 3]}
     """
-    pulls = schedule["verb"] == Verb.PULL
-    on_server = np.isin(schedule["replica"], schedule.on_servers)
-    ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))
-    return {unit: {way: exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
-
-
-def copies(schedule: Schedule) -> pd.DataFrame:
-    """Return the copies sent and the copies possible [Odena 2016, figure 3]: a row per gradient known to servers, in order.
-
-    Each gradient could be pushed once and, before that, parameters could be fetched once. Columns, cumulative up to that
-    gradient: seconds, updates (so far), potential, pushes, fetches, pushed_bytes, fetched_bytes.
-
-    Args:
-        schedule: schedule of a run with servers.
-
-    >>> import fred
-    >>> scenario = fred.scenario(
-    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
-    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
-    ...     stop={"updates": 4},
-    ... )
-    >>> copies(fred.run(scenario).outcome("asgd").schedule)[["seconds", "potential", "pushes", "fetches"]].tail(1)
-       seconds  potential  pushes  fetches
-    3      1.0          4       4        4
-    """
-    rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-    rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], schedule.on_servers)]
-    worker, step, mailbox = (schedule[name][rows] for name in ("worker", "step", "mailbox"))
-    _, first, gradient = np.unique(worker * (step.max(initial=0) + 1) + step, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    _, read_first = np.unique(mailbox[first[order]], return_index=True)
-    columns = {
-        "seconds": schedule["time_ns"][rows[first[order]]] / NANOSECONDS,
-        "updates": np.searchsorted(schedule.ledger.every_update, rows[first[order]]) // schedule.blocks,
-        "potential": 1 + np.arange(len(order)),
-    }
-    for unit, (pushed, fetched) in {"messages": ("pushes", "fetches"), "bytes": ("pushed_bytes", "fetched_bytes")}.items():
-        up = np.bincount(gradient, schedule[unit][rows], len(order))[order]
-        down = np.zeros(len(order))
-        down[read_first] = _fetched(schedule, unit)[mailbox[first[order]][read_first]]
-        columns |= {pushed: up, fetched: down} if unit == "bytes" else {pushed: up > 0, fetched: down > 0}
-        columns |= {name: np.cumsum(columns[name]) for name in (pushed, fetched)}
-    return pd.DataFrame(columns)
-
-
-def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
-    """Return the messages or bytes sent to fill each mailbox; a block counts in the first mailbox that includes it."""
-    pulls, mixes = schedule.rows(Verb.PULL), schedule.rows(Verb.MIX)
-    fetched = np.zeros(int(schedule["mailbox"].max(initial=0)) + 1)
-    fetched[schedule["mailbox"][pulls]] = schedule[unit][pulls]
-    _, first = np.unique(schedule["source"][mixes], return_index=True)
-    whole, part = schedule["mailbox"][mixes[first]], schedule["source"][mixes[first]]
-    np.add.at(fetched, whole, fetched[part])
-    return fetched
-
-
-def _copies(schedule: Schedule) -> dict[str, int | None]:
-    """Return the last row of `copies`, if there are servers."""
-    counted = copies(schedule) if schedule.on_servers else pd.DataFrame()
-    names = ("potential", "pushes", "fetches")
-    return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
-
-
-def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:
-    """Return when the loss, or else the error, or else the gradient norm, first reached its target; None without a target."""
-    if not run.has_target:
-        return None
-    column, goal = next(iter(run.targets.items()))
-    reached = metrics[metrics[column] <= goal]
-    first = None if reached.empty else reached.iloc[0]
-    seconds = None if first is None else _finite(first["virtual_seconds"])
-    spent = {name: None if first is None else _finite(first[name]) for name in costs.COLUMNS if name in metrics}
-    return {column: goal, "updates": None if first is None else int(first["updates"]), "seconds": seconds, **spent}
-
-
-def _diverged(metrics: pd.DataFrame) -> int | None:
-    """Return the number of updates after which the loss stayed non-finite; None if the last loss is finite."""
-    finite = np.flatnonzero(np.isfinite(metrics["loss"]))
-    first = finite[-1] + 1 if len(finite) else 0
-    return int(metrics["updates"].iloc[first]) if first < len(metrics) else None
-
-
-def _finite(value: float) -> float | None:
-    """Return None for numbers that JSON cannot represent: a diverged loss, the time of a run without a clock."""
-    return float(value) if np.isfinite(value) else None
+    counts: dict[tuple[str, ...], Ints] = {}
+    for shared in by_timing(outcomes):
+        own = [staleness.of_gradients(each.schedule) for each in outcomes if each.name == shared[0]]
+        counts[shared] = np.bincount(np.maximum(np.concatenate(own), 0))  # a gradient at a newer model is not stale
+    return counts

@@ -7,13 +7,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.schedule.schedule import Schedule
-from fred.specification.shape import Run
+from fred.specification.summary import Finished
 
 Named = dict[str, NDArray]  # parameters by path, such as `layer0/weights`
 
 
-class Outcome(Protocol):
+class Outcome(Finished, Protocol):
     """The outcome of one run with one seed; `Computed` has it in memory, `Stored` reads it from its folder on demand.
 
     Example: `fred.Result.outcome` returns one:
@@ -27,28 +26,8 @@ class Outcome(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """Return the run's name."""
-
-    @property
-    def seed(self) -> int:
-        """Return the run's seed."""
-
-    @property
-    def run(self) -> Run:
-        """Return the specification of the run."""
-
-    @property
     def has_clock(self) -> bool:
         """Return True if virtual time passes in the run."""
-
-    @property
-    def schedule(self) -> Schedule:
-        """Return the schedule of the run."""
-
-    @property
-    def metrics(self) -> pd.DataFrame:
-        """Return one row per evaluation: virtual_seconds (s), updates, gradients; with a task also loss and error."""
 
     @property
     def initial(self) -> Named:
@@ -61,14 +40,6 @@ class Outcome(Protocol):
     @property
     def data_digest(self) -> str | None:
         """Return the SHA-256 of the data; None without a task."""
-
-    @property
-    def schedule_digest(self) -> str:
-        """Return the SHA-256 of the schedule: the identity of the timing."""
-
-    @property
-    def params_digest(self) -> str | None:
-        """Return the SHA-256 of the final parameters: the identity of the arithmetic; None without a task."""
 
     @property
     def run_times(self) -> pd.DataFrame:

@@ -39,8 +39,8 @@ from pydantic import Field, model_validator
 
 from fred.base.elementary import exp
 from fred.cluster.contention import NodeOf
-from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Whole
+from fred.components.limits import NANOSECONDS
 from fred.components.one_of import OneOf
 from fred.prediction import closed_loop
 from fred.prediction.censored import BINS, excesses_of

@@ -12,7 +12,8 @@ from pydantic import PrivateAttr
 from fred.base import streams
 from fred.base.elementary import exp
 from fred.cluster.contention import NodeOf
-from fred.cluster.durations import NANOSECONDS, nanoseconds
+from fred.cluster.durations import nanoseconds
+from fred.components.limits import NANOSECONDS
 from fred.prediction.censored import Completion
 from fred.prediction.contract import Choice, Chooser, Deadline, Objective, Round, Times
 from fred.prediction.predictive import EWMA, Floats, Predictive, Predictor

@@ -23,8 +23,8 @@ from scipy.special import erfcx, ndtr, ndtri
 
 from fred.base.elementary import exp, log
 from fred.cluster.contention import NodeOf
-from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Count
+from fred.components.limits import NANOSECONDS
 from fred.prediction.contract import Best, By, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
 
 _PATIENCE = 3.0  # mean deviations beyond the expected end that a deadline allows

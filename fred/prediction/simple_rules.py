@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred.cluster.contention import NodeOf
-from fred.cluster.durations import NANOSECONDS, nanoseconds
+from fred.cluster.durations import nanoseconds
 from fred.components.component import Count, Duration
+from fred.components.limits import NANOSECONDS
 from fred.prediction.censored import Distribution
 from fred.prediction.contract import (
     Always,

@@ -30,9 +30,9 @@ from pydantic import Field, model_validator
 
 from fred.base import streams
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
+from fred.components.limits import NANOSECONDS
 from fred.protocols.local_steps import Paced
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout

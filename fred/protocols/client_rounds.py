@@ -33,9 +33,10 @@ from pydantic import Field
 from fred.base import streams
 from fred.base.elementary import log
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Duration, Whole
+from fred.components.limits import NANOSECONDS
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.faults import LostMessages
 from fred.cluster.network import Network, Within, mean_latency
+from fred.components.limits import NANOSECONDS
 from fred.schedule.schedule import What
 from fred.timing.copies import Copy
 from fred.timing.simulation import Simulation

@@ -38,10 +38,10 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components import registry
 from fred.components.component import Component, Count
+from fred.components.limits import NANOSECONDS
 from fred.components.one_of import OneOf
 from fred.protocols.protocol import Central, Protocol
 from fred.timing.copies import Copy, Gradient

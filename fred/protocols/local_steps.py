@@ -58,9 +58,10 @@ from pydantic import Field, model_validator
 
 from fred.base import streams
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
+from fred.components.limits import NANOSECONDS
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.timing.copies import Copy, Gradient

@@ -21,8 +21,8 @@ from fred.results.result import Result
 from fred.running import stored
 from fred.running.stored import Stored, write_json
 from fred.running.unit import Unit
-from fred.running.unit_checks import Digests
 from fred.specification.loading import Scenario, validated
+from fred.specification.summary import Digests
 from fred.views.page import MARK, Circumstances, page
 
 FORMAT = 8  # of the folder; increased when readers would have to change

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
-from fred.cluster.durations import NANOSECONDS, nanoseconds
-from fred.components.limits import MOST_POINTS
+from fred.cluster.durations import nanoseconds
+from fred.components.limits import MOST_POINTS, NANOSECONDS
 from fred.schedule.schedule import Row, Schedule, Verb
 from fred.specification.stopping import Measure
 from fred.timing.recorder import Listener, Recorder

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fred.base import environment
 from fred.base.progress import Measured, report_measurements
-from fred.cluster.durations import NANOSECONDS
-from fred.outcomes import costs
+from fred.cluster import costs
+from fred.components.limits import NANOSECONDS
 from fred.outcomes.computed import Computed
 from fred.running.cadence import Points
 from fred.running.checkpoints import Following

@@ -5,11 +5,10 @@ import itertools
 from typing import NamedTuple
 
 from fred.base.progress import Measured
-from fred.cluster.durations import NANOSECONDS
+from fred.components.limits import NANOSECONDS
 from fred.learning.models.model import Params
 from fred.learning.models.named import to_named
 from fred.learning.server import State
-from fred.outcomes.job_time import undone
 from fred.outcomes.outcome import Named
 from fred.replay.helpers import replay
 from fred.replay.interpreter import Interpreter
@@ -20,6 +19,7 @@ from fred.running.interpreted import interpreted
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.running.timings import Timings
+from fred.schedule.absences import undone
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 from fred.specification.task import Task

@@ -1,137 +1,26 @@
 """Checks of a unit's files when they are read: someone may have changed them together with all digests."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic import GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core import CoreSchema, core_schema
 
 from fred.base import inputs
+from fred.cluster.costs import COLUMNS
 from fred.components.input_path import UnreadError
-from fred.outcomes.costs import COLUMNS
-from fred.outcomes.job_time import STATES
 from fred.outcomes.outcome import Named
-from fred.outcomes.spans import KINDS
 from fred.schedule.bounds import check_bounds
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
+from fred.specification.summary import Summary
 
-Whole = Annotated[int, Field(ge=0, lt=2**63)]
-Real = Annotated[float, Field(ge=0)]
 _COUNTS = ("updates", "gradients")
 _MEASURED = ("loss", "error")
 _MOST = 1 << 62
-
-
-class _Strict(BaseModel):
-    """JSON read strictly: no text for numbers, no numbers that JSON lacks, no additional keys."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Digests(_Strict):
-    """The identity of a run's timing and of its arithmetic (None: no task)."""
-
-    schedule: str
-    params: str | None
-
-
-class _Gradients(_Strict):
-    computed: Whole
-    applied: Whole
-    dropped: Whole
-    in_flight: Whole
-
-
-class _MeanAndMax(_Strict):
-    mean: float | None
-    max: int | None
-
-
-class _OfBlock(_Strict):
-    block: Whole
-    min: int
-    mean: float
-    median: float
-    max: int
-    std: float
-    count: Whole
-
-
-class _Ways(_Strict):
-    to_workers: Whole
-    to_servers: Whole
-    between_workers: Whole
-
-
-class _Copies(_Strict):
-    potential: Whole | None
-    pushes: Whole | None
-    fetches: Whole | None
-
-
-class _Cost(_Strict):
-    total: Real | None
-    workers: Real | None
-    servers: Real | None
-    traffic: Real | None
-    electricity: Real | None
-
-
-class _Failures(_Strict):
-    number: Whole
-    goodput: Real | None
-    seconds_between: Real | None
-    time: dict[Literal["training", *STATES], Real | None]  # type: ignore[valid-type]
-
-
-class _Target(_Strict):
-    loss: float | None = None
-    error: float | None = None
-    gradient_norm: float | None = None
-    updates: Whole | None
-    seconds: Real | None
-    cost: Real | None = None
-    energy_kwh: Real | None = None
-
-
-class Summary(_Strict):
-    """A row of summary.json: the result of `summarise`, in its order."""
-
-    name: str
-    algorithm: str
-    protocol: str
-    seed: Whole
-    workers: Whole
-    updates: Whole
-    gradients: _Gradients
-    ended_by: Literal["target_loss", "updates", "gradients", "standstill", "seconds"]
-    standstill: str | None
-    virtual_seconds: Real | None
-    throughput: Real | None
-    staleness_by_block: list[_OfBlock] | None
-    staleness: _MeanAndMax
-    staleness_in_gradients: Whole | None
-    model_age: _MeanAndMax
-    bytes: _Ways
-    messages: _Ways
-    copies: _Copies
-    workers_time: dict[Literal[KINDS], Real | None]  # type: ignore[valid-type]
-    cost: _Cost | None = None
-    energy_kwh: Real | None = None
-    failures: _Failures | None = None  # only if the cluster has any
-    loss: float | None
-    error: float | None
-    perplexity: float | None
-    gradient_norm: float | None
-    replicas_loss: float | None
-    replicas_error: float | None
-    diverged: Whole | None
-    target: _Target | None
-    digests: Digests
 
 
 def _as_it_was(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

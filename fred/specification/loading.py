@@ -211,14 +211,7 @@ class Scenario(Component):
         >>> scenario.criterion.column, scenario.criterion.way
         ('throughput', 'highest')
         """
-        swept = [self.runs[name] for name in self.points if name in self.runs]
-        learned = any(run.task is not None for run in swept)
-        with_norm = any(run.evaluate.measures_gradient_norm for run in swept)
-        perplexed = any(run.task.has_perplexity for run in swept if run.task is not None)
-        targeted, prices = any(run.has_target for run in swept), [run.cluster.prices for run in swept if run.cluster.prices]
-        powered = any(each.have_power for each in prices)
-        failing = any(run.cluster.failures is not None for run in swept)
-        return Criterion.of(self.best, learned, targeted, with_norm, perplexed, bool(prices), powered, failing)
+        return Criterion.of(self.best, [self.runs[name] for name in self.points if name in self.runs])
 
     @field_validator("title", "comment")
     @classmethod

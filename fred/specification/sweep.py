@@ -9,56 +9,19 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 
 from fred.components.component import Component, Object
 from fred.components.registry import OBJECT, nearest
-from fred.schedule.schedule import WAYS
+from fred.specification.shape import Run
+from fred.specification.summary import NUMBERS, SHOWN
+from fred.specification.summary_columns import TASK
 
 _MOST = 10_000  # points
-_LEARNED = (
-    "loss",
-    "error",
-    "perplexity",
-    "replicas_loss",
-    "replicas_error",
-    "diverged",
-)  # columns of the summary that need a task
-_OF_TARGETS = (  # need a target
-    *("target_updates", "target_seconds", "target_cost", "target_energy_kwh"),
-    *("target_loss", "target_error", "target_gradient_norm"),
-)
-_OF_FAILURES = (  # need failures
-    *("failures_number", "failures_goodput", "failures_seconds_between"),
-    *(f"failures_time_{state}" for state in ("training", "saving", "undone", "detecting", "repairing", "loading")),
-)
-_HIGHER_IS_BETTER = (
-    *("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing"),
-    *("failures_goodput", "failures_seconds_between"),
-)
-COLUMNS = (  # all numeric columns of the summary
-    *("loss", "error", "throughput", "updates", "virtual_seconds", "target_updates", "target_seconds"),
-    *(f"gradients_{what}" for what in ("computed", "applied", "dropped", "in_flight")),
-    *(f"{of}_{how}" for of in ("staleness", "model_age") for how in ("mean", "max")),
-    "staleness_in_gradients",
-    *(f"workers_time_{kind}" for kind in ("computing", "wasted", "network", "waiting", "away")),
-    *(f"{unit}_{way}" for unit in ("bytes", "messages") for way in WAYS),
-    *(f"copies_{what}" for what in ("potential", "pushes", "fetches")),
-    *("perplexity", "gradient_norm", "replicas_loss", "replicas_error", "diverged"),
-    *("target_loss", "target_error", "target_gradient_norm", "workers", "seed"),
-    *(f"cost_{what}" for what in ("total", "workers", "servers", "traffic", "electricity")),
-    *("energy_kwh", "target_cost", "target_energy_kwh"),
-    *_OF_FAILURES,
-)
-_OF_ENDS = {  # criterion -> column at the target, column at the end
+_ENDS = {  # criterion -> its column at the target, and at the end of the run
     "seconds": ("target_seconds", "virtual_seconds"),
     "updates": ("target_updates", "updates"),
     "cost": ("target_cost", "cost_total"),
     "energy": ("target_energy_kwh", "energy_kwh"),
 }
-_WORDS = {
-    "failures_goodput": "goodput",
-    "cost_total": "cost",
-    "energy_kwh": "energy, kWh",
-    "target_energy_kwh": "energy to the target, kWh",
-}
-_NAMES = ("seconds", "cost", "energy", *COLUMNS)
+_NAMES = tuple(dict.fromkeys((*_ENDS, *(name for name in SHOWN if name in NUMBERS), *NUMBERS)))
+_HIGHER_IS_BETTER = [name for name, column in NUMBERS.items() if column.better == "higher"]
 _WAYS = ("lowest", "highest")
 
 
@@ -78,52 +41,31 @@ class Criterion(NamedTuple):
     @property
     def words(self) -> str:
         """Return the name of the column in words."""
-        if self.column in _WORDS:
-            return _WORDS[self.column]
+        if NUMBERS[self.column].words:
+            return NUMBERS[self.column].words
         unit = self.column.removeprefix("target_")
         return f"{unit} to the target" if unit != self.column else self.column.replace("_", " ")
 
     @classmethod
-    def of(
-        cls,
-        best: str | None,
-        learned: bool,
-        targeted: bool,
-        with_norm: bool = False,
-        perplexed: bool = True,
-        priced: bool = True,
-        powered: bool = True,
-        failing: bool = False,
-    ) -> "Criterion":
+    def of(cls, best: str | None, runs: Sequence[Run]) -> "Criterion":
         """Return the criterion of this name; by default the loss, or without a task the throughput.
 
         With a target, `seconds`, `updates`, `cost` and `energy` count until the target; otherwise until the end.
 
         Args:
             best: the criterion as the user wrote it, or None.
-            learned: True if some swept run has a task.
-            targeted: True if some swept run has a target.
-            with_norm: True if some swept run measures the gradient norm.
-            perplexed: True if some swept run has a perplexity.
-            priced: True if some swept run has prices.
-            powered: True if some swept run's machines draw power.
-            failing: True if the job may fail in some swept run.
+            runs: the swept runs. Some of them must measure it.
         """
-        best = best or ("loss" if learned else "throughput")
+        best = best or ("loss" if any(map(TASK.is_met, runs)) else "throughput")
         *way, name = best.split()
-        at_target, at_end = _OF_ENDS.get(name, (name, name))
-        column = at_target if targeted else at_end
-        missing = "a `task`" if column in _LEARNED and not learned else ""
-        missing = "a target, such as `evaluate.target_loss`" if column in _OF_TARGETS and not targeted else missing
-        missing = "a cross-entropy as `task.loss`" if column == "perplexity" and learned and not perplexed else missing
-        missing = "`evaluate.gradient_norm`" if column == "gradient_norm" and not with_norm else missing
-        missing = "`cluster.prices`" if not priced and "cost" in column else missing
-        missing = "power, such as `busy_watts`, in `cluster.prices`" if not powered and "energy" in column else missing
-        missing = "`cluster.failures`" if column in _OF_FAILURES and not failing else missing
-        return cls(best, column, way == ["highest"] if way else column in _HIGHER_IS_BETTER, missing)
+        at_target, at_end = _ENDS.get(name, (name, name))
+        column = at_target if any(run.has_target for run in runs) else at_end
+        missing = [need.name for need in NUMBERS[column].needs if not any(map(need.is_met, runs))]
+        highest = way == ["highest"] if way else NUMBERS[column].better == "higher"
+        return cls(best, column, highest, missing[0] if missing else "")
 
 
-def _known(best: str) -> str:
+def _check_best(best: str) -> str:
     *way, name = best.split() or [""]
     if name in _NAMES and (not way or (len(way) == 1 and way[0] in _WAYS)):
         return " ".join((*way, name))
@@ -136,7 +78,7 @@ def _known(best: str) -> str:
 _SCHEMA = {
     "anyOf": [{"enum": list(_NAMES)}, {"type": "string", "pattern": rf"^({'|'.join(_WAYS)}) ({'|'.join(_NAMES)})$"}],
 }
-Best = Annotated[str, AfterValidator(_known), WithJsonSchema(_SCHEMA)]
+Best = Annotated[str, AfterValidator(_check_best), WithJsonSchema(_SCHEMA)]
 
 
 class Spaced(Component):

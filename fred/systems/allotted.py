@@ -33,8 +33,9 @@ import numpy as np
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NEVER
 from fred.components.component import Count, Duration, Whole
+from fred.components.limits import NANOSECONDS
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient

@@ -24,9 +24,10 @@ from pydantic import Field
 
 from fred.base.later import jax, jnp
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.components.limits import NANOSECONDS
 from fred.learning.server import Family, Message, Scalar, State
 from fred.protocols.local_steps import compose_replica
 from fred.protocols.protocol import Protocol

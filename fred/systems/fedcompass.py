@@ -33,8 +33,8 @@ from pydantic import Field, model_validator
 
 from fred.base.later import jax
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Count
+from fred.components.limits import NANOSECONDS
 from fred.learning.server import Decay, Family, Message, Scalar, State
 from fred.protocols.client_rounds import relative
 from fred.protocols.protocol import Protocol

@@ -49,8 +49,8 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Count, Time, Whole
+from fred.components.limits import NANOSECONDS
 from fred.learning.server import Family, Scaling, Server
 from fred.protocols.protocol import Central, Protocol
 from fred.schedule.layout import Layout

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from fred.cluster.contention import Load, Loads
-from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.durations import NEVER
+from fred.components.limits import NANOSECONDS
 from fred.timing.loop import Loop
 
 

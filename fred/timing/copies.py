@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.cluster.durations import NANOSECONDS
+from fred.components.limits import NANOSECONDS
 
 NOTHING_CUT: dict[int, int] = {}
 NOTHING_UNUSUAL: dict[int, tuple[int, int]] = {}

@@ -9,10 +9,10 @@ from typing import Any
 import simpy
 
 from fred.cluster.bandwidths import Connection, Member
-from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import Network, mean_latency
 from fred.cluster.patterns import Chain, Phase, Stages
 from fred.cluster.regions import Regions
+from fred.components.limits import NANOSECONDS
 from fred.timing.cards import Slowness
 from fred.timing.links import Links
 from fred.timing.loop import Wait

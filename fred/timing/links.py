@@ -8,11 +8,12 @@ from typing import Any
 from fred.cluster.bandwidths import Member
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load
-from fred.cluster.durations import NANOSECONDS, durations
+from fred.cluster.durations import durations
 from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
+from fred.components.limits import NANOSECONDS
 from fred.timing.cards import Slowness
 from fred.timing.loop import Loop, Wait
 

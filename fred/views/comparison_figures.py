@@ -16,17 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from fred.prediction.closed_loop import Rounds
+from fred.specification.summary import label_of
 from fred.views.figures import FAINT, TARGET, Picture, caption, far_apart, headline, legend, panels, plain_logarithmic, style
 from fred.views.view import COLOURS, MARKERS, SCREEN, View, lines
 
-_LABELS = {
-    "target_seconds": "virtual time to the target, s",
-    "virtual_seconds": "virtual time, s",
-    "target_cost": "cost to the target",
-    "cost_total": "cost",
-    "target_energy_kwh": "energy to the target, kWh",
-    "energy_kwh": "energy, kWh",
-}
 _DASHES = list(dict.fromkeys(dashes for _, dashes in lines()))
 _MOST = 6  # points of the front that are named
 _LETTER = 0.015  # width of a letter of a name, share of the panel's
@@ -59,7 +52,7 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", vi
             if len(points) and far_apart(points[column]) and points[column].min() > 0:
                 plain_logarithmic(axis, which, math.log10(points[column].max() / points[column].min()))
         axis.margins(0.1)  # for names below points
-        axis.set(xlabel=_LABELS[points.attrs["time"]], ylabel=_LABELS[points.attrs["cost"]])
+        axis.set(xlabel=label_of(points.attrs["time"]), ylabel=label_of(points.attrs["cost"]))
         if view.width is None and len(front) <= _MOST:
             _named(axis, front)
         legend(figure, axis, view)
@@ -85,7 +78,7 @@ def _named(axis: Axes, front: pd.DataFrame) -> None:
         axis.annotate(values, place, (-5 if left else 5, -4), fontsize="small", parse_math=False, **shape)
 
 
-_PAIRED_LABELS = {
+_LABELS = {
     "loss": "loss, difference",
     "error": "error, difference",
     "gradient_norm": "norm of the gradient, ratio",
@@ -113,7 +106,7 @@ def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
         for axis, quantity in zip(axes, quantities, strict=True):
             own = pairs[pairs["quantity"] == quantity].set_index("run").reindex(runs)
             _dots(axis, own, [looks[run][0] for run in runs])
-            axis.set(xlabel=_PAIRED_LABELS.get(quantity, quantity), ylim=(len(runs) - 0.4, -0.6))
+            axis.set(xlabel=_LABELS.get(quantity, quantity), ylim=(len(runs) - 0.4, -0.6))
             ratios = bool((own["way"] == "ratio").any())
             axis.axvline(float(ratios), color=FAINT, linestyle=":", linewidth=1)
             if ratios and far_apart(pd.concat([own["least"], own["largest"], pd.Series([1.0])])):

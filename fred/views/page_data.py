@@ -19,14 +19,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.base.words import briefly
-from fred.cluster.durations import NANOSECONDS
-from fred.outcomes import staleness, sweeps
-from fred.outcomes.absences import first_absence
+from fred.components.limits import NANOSECONDS
+from fred.outcomes import sweeps
+from fred.outcomes.measures import staleness_counts
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.shared_timings import staleness_counts
-from fred.outcomes.spans import spans
 from fred.outcomes.tables import Tables
+from fred.schedule import staleness
+from fred.schedule.absences import first_absence
 from fred.schedule.schedule import Ints, Schedule, Verb
+from fred.schedule.spans import spans
 from fred.views.table import NONE
 from fred.views.view import COLOURS
 

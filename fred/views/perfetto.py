@@ -9,11 +9,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
-from fred.cluster.durations import NANOSECONDS
-from fred.outcomes.sent_messages import messages
-from fred.outcomes.spans import spans
-from fred.outcomes.staleness import of_gradients
+from fred.components.limits import NANOSECONDS
 from fred.schedule.schedule import NONE, UNENDING, Ints, Schedule, Verb, What
+from fred.schedule.spans import spans
+from fred.schedule.staleness import of_gradients
+from fred.schedule.traffic import messages
 from fred.views.flows import Flows
 from fred.views.packets import Packets
 

@@ -10,15 +10,15 @@ import pandas as pd
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.outcomes import sweeps
-from fred.outcomes.measures import copies
+from fred.outcomes.measures import by_timing, staleness_counts
 from fred.outcomes.measures import pace as paces
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.paired import compared, shared_seeds
-from fred.outcomes.shared_timings import by_timing, staleness_counts
-from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
 from fred.outcomes.trade_offs import trade_off
 from fred.schedule.schedule import WAYS
+from fred.schedule.spans import KINDS
+from fred.schedule.traffic import copies
 from fred.views import bars, comparison_figures, curves, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, SCREEN, View

@@ -3,69 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.outcomes.job_time import STATES
 from fred.schedule.schedule import WAYS
+from fred.specification.summary import SHOWN
+from fred.specification.summary_columns import TASK
 from fred.views.table import NONE, Cell, Table
 
 _MOST_DECIMALS = 6
 _WITH_LARGEST = {"staleness_mean": "staleness_max", "model_age_mean": "model_age_max"}  # one column in the terminal
-
-
-class Column(NamedTuple):
-    """A column of the table of runs.
-
-    Args:
-        column: its name in the summary.
-        heading: its heading.
-        learned: True if it is measured on the parameters. It then has a spread, and shows `diverged` if the loss is not finite.
-        printed: True if the terminal shows it.
-        factor: factor that its numbers are multiplied by.
-    """
-
-    column: str
-    heading: str
-    learned: bool = False
-    printed: bool = True
-    factor: float = 1.0
-
-
-COLUMNS = (
-    Column("loss", "loss", learned=True),
-    Column("error", "error", learned=True),
-    Column("perplexity", "perplexity", learned=True),
-    Column("gradient_norm", "gradient norm", learned=True),
-    Column("replicas_error", "replicas' error", learned=True, printed=False),
-    Column("target", "to target"),
-    Column("updates", "updates"),
-    Column("gradients_applied", "gradients"),
-    Column("gradients_dropped", "dropped"),
-    Column("virtual_seconds", "virtual s"),
-    Column("throughput", "gradients per s", printed=False),
-    Column("staleness_mean", "staleness, mean"),
-    Column("staleness_max", "staleness, largest"),
-    Column("staleness_in_gradients", "staleness, in gradients", printed=False),
-    Column("model_age_mean", "model age, mean"),
-    Column("model_age_max", "model age, largest"),
-    Column("bytes", "sent, MB", printed=False, factor=1e-6),
-    Column("target_cost", "cost to target"),
-    Column("cost_total", "cost"),
-    Column("cost_workers", "cost of workers", printed=False),
-    Column("cost_servers", "cost of servers", printed=False),
-    Column("cost_traffic", "cost of traffic", printed=False),
-    Column("cost_electricity", "cost of electricity", printed=False),
-    Column("target_energy_kwh", "energy to target, kWh", printed=False),
-    Column("energy_kwh", "energy, kWh"),
-    Column("failures_number", "failures"),
-    Column("failures_seconds_between", "s between failures", printed=False),
-    Column("failures_goodput", "goodput, %", factor=100.0),
-    *(Column(f"failures_time_{state}", f"{state}, %", printed=False, factor=100.0) for state in STATES),
-)
 
 
 def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
@@ -76,11 +25,11 @@ def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
         printed: True for the terminal, which leaves out the less important columns and has means next to the largest.
     """
     frame = _with_bytes(summary)
-    shown = [each for each in COLUMNS if (each.printed or not printed) and _there(frame, each.column)]
-    rows = [[Cell(str(name)), *(cell(own, each) for each in shown)] for name, own in frame.groupby("name", sort=False)]
-    seeds = frame.groupby("name").size()
-    table = Table(["run", *(each.heading for each in shown)], rows, caption=_caption(frame, seeds))
-    return (_with_largest(table, ["", *(each.column for each in shown)]) if printed else table).without_empty()
+    shown = {name: column for name, column in SHOWN.items() if (column.printed or not printed) and _has_values(frame, name)}
+    rows = [[Cell(str(run)), *(cell(seeds, name) for name in shown)] for run, seeds in frame.groupby("name", sort=False)]
+    headings = [column.heading for column in shown.values()]
+    table = Table(["run", *headings], rows, caption=_caption(frame, frame.groupby("name").size()))
+    return (_with_largest(table, ["", *shown]) if printed else table).without_empty()
 
 
 def _with_largest(table: Table, columns: Sequence[str]) -> Table:
@@ -97,23 +46,25 @@ def _with_largest(table: Table, columns: Sequence[str]) -> Table:
     return replace(table, columns=headings, rows=[[joined(row, place) for place in places] for row in table.cells])
 
 
-def cell(rows: pd.DataFrame, shown: Column) -> Cell:
-    """Return the cell of a run in a column.
+def cell(rows: pd.DataFrame, name: str) -> Cell:
+    """Return the cell of a run in a column. Learned measures have a spread, and show `diverged` if the loss is not finite.
 
     Args:
         rows: the rows of the run, one for each seed.
-        shown: the column.
+        name: name of the column in the summary.
     """
-    if shown.column == "target":
+    if name == "target":
         return _to_target(rows)
-    if shown.learned and rows["diverged"].notna().any():
+    column = SHOWN[name]
+    is_learned = TASK in column.needs
+    if is_learned and rows["diverged"].notna().any():
         return Cell("diverged", math.nan)
-    if shown.column.startswith("target_"):
-        rows = rows[rows[shown.column].notna()]
-    values = shown.factor * rows[shown.column].to_numpy(np.float64)
-    if shown.column.endswith("_max"):
+    if name.startswith("target_"):
+        rows = rows[rows[name].notna()]
+    values = column.factor * rows[name].to_numpy(np.float64)
+    if name.endswith("_max"):
         return Cell(number(values.max()), float(values.max())) if np.isfinite(values).all() else Cell(NONE, math.nan)
-    return _mean(values, shown.learned)
+    return _mean(values, is_learned)
 
 
 def number(value: float, half: float = 0.0) -> str:
@@ -152,7 +103,7 @@ def _to_target(rows: pd.DataFrame) -> Cell:
     return Cell(text if len(reached) == len(rows) else f"{text} ({len(reached)} of {len(rows)})", mean)
 
 
-def _there(frame: pd.DataFrame, column: str) -> bool:
+def _has_values(frame: pd.DataFrame, column: str) -> bool:
     """Return True if the column has something to show."""
     if column.startswith("cost_"):
         return column in frame and bool(frame[column].astype(float).fillna(0.0).any())
@@ -171,7 +122,7 @@ def _caption(frame: pd.DataFrame, seeds: "pd.Series[int]") -> str:
     text = f"Means over {many} seeds, ± half the range." if seeds.max() > 1 else "One seed."
     if len({tuple(own) for _, own in frame.groupby("name", sort=False)["seed"]}) > 1:
         text += " Do not compare runs with different seeds."
-    aged = " Model age is in iterations." if _there(frame, "model_age_max") else ""
+    aged = " Model age is in iterations." if _has_values(frame, "model_age_max") else ""
     return f"{text} Staleness is in updates.{aged}"
 
 

@@ -10,25 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from fred.outcomes.sweeps import keys_of, said, setting
+from fred.specification.summary import label_of
 from fred.specification.sweep import Criterion
 from fred.views.figures import BEST, Picture, caption, far_apart, headline, legend, named, panels, plain_logarithmic, style
 from fred.views.view import SCREEN, Look, View, lines, marks
 
-OF_TIMING = [Criterion.of(name, False, False) for name in ("seconds", "throughput", "workers_time_waiting")]
-_LABELS = {
-    "loss": "loss at the end",
-    "error": "error at the end",
-    "gradient_norm": "norm of the gradient at the end",
-    "target_seconds": "virtual time to the target, s",
-    "target_updates": "updates to the target",
-    "target_cost": "cost to the target",
-    "target_energy_kwh": "energy to the target, kWh",
-    "cost_total": "cost",
-    "energy_kwh": "energy, kWh",
-    "virtual_seconds": "virtual time, s",
-    "throughput": "gradients per second",
-    "workers_time_waiting": "waiting, share of time",
-}
+OF_TIMING = [Criterion.of(name, []) for name in ("seconds", "throughput", "workers_time_waiting")]
 _PLACE = "_place"  # column with the place on the first key's axis
 _FEW = 9  # up to this number of values, each has a tick
 _LETTERS = 22  # largest length of a value that is not a number
@@ -148,7 +135,7 @@ def _upwards(axis: Axes, means: pd.Series, column: str) -> None:
     """Set up the vertical axis of a column of the summary."""
     finite = means[np.isfinite(means)]
     share = column.startswith("workers_time")
-    axis.set(ylabel=_LABELS.get(column, column.replace("_", " ")))
+    axis.set(ylabel=label_of(column))
     if finite.empty:
         axis.text(0.5, 0.5, "nothing finite", transform=axis.transAxes, ha="center")
         axis.set(xticks=(), yticks=())

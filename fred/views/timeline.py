@@ -10,11 +10,10 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
-from fred.cluster.durations import NANOSECONDS
-from fred.outcomes.absences import first_absence
-from fred.outcomes.job_time import STATES
-from fred.outcomes.spans import spans
+from fred.components.limits import NANOSECONDS
+from fred.schedule.absences import STATES, first_absence
 from fred.schedule.schedule import Schedule, Verb, What
+from fred.schedule.spans import spans
 from fred.views.figures import Picture, caption, on_top, style, titled
 from fred.views.view import OF_A_JOB, OF_TIME, SCREEN, View
 

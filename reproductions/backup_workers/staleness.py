@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 import fred
-from fred.outcomes.staleness import by_block
+from fred.schedule.staleness import by_block
 from fred.views import figures
 from fred.views.view import MARKERS, marks
 from reproductions.backup_workers.arrivals import SCENARIOS

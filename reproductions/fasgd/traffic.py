@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.outcomes.measures import copies
+from fred.schedule.traffic import copies
 from fred.views import figures
 from fred.views.figures import counted
 from fred.views.view import marks

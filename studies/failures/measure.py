@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import fred
 from fred.base.cores import cores
-from fred.cluster.durations import NANOSECONDS
+from fred.components.limits import NANOSECONDS
 from fred.schedule.schedule import What
 from studies.failures.cases import BUDGET, HOUR, MEDIUM, NONE, RATES, ROUND, SYSTEMS, TARGET, WORKERS, settings
 from studies.tuning import REPORTED, TUNING, Settings, tuned

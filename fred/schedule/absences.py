@@ -1,8 +1,9 @@
-"""The time of a job that fails and goes back to checkpoints: its share in each state, and the number of failures."""
+"""The absences of machines, and the time of a job that fails and goes back to checkpoints."""
 
+from collections.abc import Collection
 from typing import Any
 
-from fred.cluster.durations import NANOSECONDS
+from fred.components.limits import NANOSECONDS
 from fred.schedule.schedule import Schedule, What, exact_sum
 
 STATES = {  # of the job, by the interval that tells; the rest of the time it trains
@@ -14,7 +15,20 @@ STATES = {  # of the job, by the interval that tells; the rest of the time it tr
 }
 
 
-def of_failures(schedule: Schedule) -> dict[str, Any]:
+def first_absence(schedule: Schedule, workers: Collection[int] | None = None) -> tuple[int, int] | None:
+    """Return when a worker or server is first offline, ns, and the worker (-1: a server); None if that never happens.
+
+    Args:
+        schedule: schedule of a run with a clock.
+        workers: workers to consider; default: all.
+    """
+    away, failed, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.DETECTING, What.SERVER_AWAY))
+    begins, members = (*away.begin_ns.tolist(), *failed.begin_ns.tolist()), (*away.worker.tolist(), *failed.worker.tolist())
+    absences = [pair for pair in zip(begins, members, strict=True) if workers is None or pair[1] in workers]
+    return min(absences + [(begin, -1) for begin in servers.begin_ns.tolist()], default=None)
+
+
+def failure_times(schedule: Schedule) -> dict[str, Any]:
     """Return the number of failures, the mean time between them, s, and the share of each state in the job's time.
 
     Training is work that lasts: its share is the goodput, also called the effective training time ratio. Work after the last
@@ -31,8 +45,8 @@ def of_failures(schedule: Schedule) -> dict[str, Any]:
         ...     algorithm={"name": "ssgd", "learning_rate": 0.1},
         ...     stop={"seconds": 10},
         ... )
-        >>> found = of_failures(fred.run(scenario).outcomes[0].schedule)
-        >>> found["number"], found["goodput"], found["time"]["undone"], found["time"]["repairing"]
+        >>> times = failure_times(fred.run(scenario).outcomes[0].schedule)
+        >>> times["number"], times["goodput"], times["time"]["undone"], times["time"]["repairing"]
         (1, 0.7, 0.15, 0.15)
     """
     intervals = schedule.intervals
@@ -46,7 +60,7 @@ def of_failures(schedule: Schedule) -> dict[str, Any]:
         "number": number,
         "goodput": training / end if end else None,
         "seconds_between": seconds / number if number else None,
-        "time": {name: each / end if end else None for name, each in {"training": training, **spent}.items()},
+        "time": {name: length / end if end else None for name, length in {"training": training, **spent}.items()},
     }
 
 

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS
 from fred.cluster.prices import Prices
-from fred.outcomes.spans import spans
+from fred.components.limits import NANOSECONDS
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What
+from fred.schedule.spans import spans
 
 PARTS = ("workers", "servers", "traffic", "electricity")  # of the cost
 COLUMNS = ("cost", "energy_kwh")  # of evaluations

@@ -1,10 +1,11 @@
-"""Messages in a schedule: senders, receivers and times in transit, to and from servers and between workers."""
+"""Messages in a schedule: senders, receivers and times in transit; bytes to and from servers and between workers."""
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.schedule.schedule import NONE, WAYS, Ints, Schedule, Verb, What, by_name
+from fred.components.limits import NANOSECONDS
+from fred.schedule.schedule import NONE, WAYS, Ints, Schedule, Verb, What, by_name, exact_sum
 
 _TO_WORKERS, _TO_SERVERS, _BETWEEN_WORKERS = range(len(WAYS))
 
@@ -102,3 +103,74 @@ def _table(
     """Return a table of messages of one way; values common to all are given once."""
     columns = {"way": way, "begin_ns": begin, "end_ns": end, "arrived": arrived, "row": row, "sender": sender}
     return pd.DataFrame({**columns, "receiver": receiver, "bytes": size}, index=range(len(begin)))
+
+
+def traffic(schedule: Schedule) -> dict[str, dict[str, int]]:
+    """Return the bytes and messages from servers to workers, from workers to servers, and between workers.
+
+    Args:
+        schedule: schedule of any run; without a task its messages have no bytes, unless `message_bytes` is set.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> traffic(fred.run(scenario).outcome("asgd").schedule)["messages"]
+    {'to_workers': 5, 'to_servers': 4, 'between_workers': 0}
+    """
+    pulls = schedule["verb"] == Verb.PULL
+    on_server = np.isin(schedule["replica"], schedule.on_servers)
+    ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))
+    return {unit: {way: exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
+
+
+def copies(schedule: Schedule) -> pd.DataFrame:
+    """Return the copies sent and the copies possible [Odena 2016, figure 3]: a row per gradient known to servers, in order.
+
+    Each gradient could be pushed once and, before that, parameters could be fetched once. Columns, cumulative up to that
+    gradient: seconds, updates (so far), potential, pushes, fetches, pushed_bytes, fetched_bytes.
+
+    Args:
+        schedule: schedule of a run with servers.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> copies(fred.run(scenario).outcome("asgd").schedule)[["seconds", "potential", "pushes", "fetches"]].tail(1)
+       seconds  potential  pushes  fetches
+    3      1.0          4       4        4
+    """
+    rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], schedule.on_servers)]
+    worker, step, mailbox = (schedule[name][rows] for name in ("worker", "step", "mailbox"))
+    _, first, gradient = np.unique(worker * (step.max(initial=0) + 1) + step, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    _, read_first = np.unique(mailbox[first[order]], return_index=True)
+    columns = {
+        "seconds": schedule["time_ns"][rows[first[order]]] / NANOSECONDS,
+        "updates": np.searchsorted(schedule.ledger.every_update, rows[first[order]]) // schedule.blocks,
+        "potential": 1 + np.arange(len(order)),
+    }
+    for unit, (pushed, fetched) in {"messages": ("pushes", "fetches"), "bytes": ("pushed_bytes", "fetched_bytes")}.items():
+        up = np.bincount(gradient, schedule[unit][rows], len(order))[order]
+        down = np.zeros(len(order))
+        down[read_first] = _fetched(schedule, unit)[mailbox[first[order]][read_first]]
+        columns |= {pushed: up, fetched: down} if unit == "bytes" else {pushed: up > 0, fetched: down > 0}
+        columns |= {name: np.cumsum(columns[name]) for name in (pushed, fetched)}
+    return pd.DataFrame(columns)
+
+
+def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
+    """Return the messages or bytes sent to fill each mailbox; a block counts in the first mailbox that includes it."""
+    pulls, mixes = schedule.rows(Verb.PULL), schedule.rows(Verb.MIX)
+    fetched = np.zeros(int(schedule["mailbox"].max(initial=0)) + 1)
+    fetched[schedule["mailbox"][pulls]] = schedule[unit][pulls]
+    _, first = np.unique(schedule["source"][mixes], return_index=True)
+    whole, part = schedule["mailbox"][mixes[first]], schedule["source"][mixes[first]]
+    np.add.at(fetched, whole, fetched[part])
+    return fetched

@@ -1,0 +1,348 @@
+"""The summary of a run: the measures of summary.json, with what they need, which way is better, and how tables show them.
+
+A measure is a field of `Summary` and a line of `summarise`. Criteria of sweeps, checks of stored results, the table of runs and
+the JSON Schema read the fields.
+"""
+
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from fred.base import cached
+from fred.cluster import costs
+from fred.components import registry
+from fred.components.limits import NANOSECONDS
+from fred.schedule import staleness
+from fred.schedule.absences import failure_times
+from fred.schedule.schedule import Schedule
+from fred.schedule.spans import KINDS, shares, spans
+from fred.schedule.traffic import copies, traffic
+from fred.specification.shape import Run
+from fred.specification.summary_columns import CROSS_ENTROPY, FAILURES, NORM, POWER, PRICES, TARGET, TASK, Column
+
+
+class _Strict(BaseModel):
+    """JSON read strictly: no text for numbers, no numbers that JSON lacks, no additional keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+_Count = Annotated[int, Field(ge=0)]
+_Real = Annotated[float, Field(ge=0)]
+
+
+class _Gradients(_Strict):
+    computed: Annotated[_Count, Column(better="higher")]
+    applied: Annotated[_Count, Column(better="higher", heading="gradients")]
+    dropped: Annotated[_Count, Column(heading="dropped")]
+    in_flight: _Count
+
+
+class _Staleness(_Strict):
+    mean: Annotated[float | None, Column(heading="staleness, mean")]
+    max: Annotated[int | None, Column(heading="staleness, largest")]
+
+
+class _ModelAge(_Strict):
+    mean: Annotated[float | None, Column(heading="model age, mean")]
+    max: Annotated[int | None, Column(heading="model age, largest")]
+
+
+class _OfBlock(_Strict):
+    block: _Count
+    min: int
+    mean: float
+    median: float
+    max: int
+    std: float
+    count: _Count
+
+
+class _Ways(_Strict):
+    to_workers: _Count
+    to_servers: _Count
+    between_workers: _Count
+
+
+class _Copies(_Strict):
+    potential: _Count | None
+    pushes: _Count | None
+    fetches: _Count | None
+
+
+class _WorkersTime(_Strict):
+    """Shares of all workers' time."""
+
+    computing: Annotated[_Real | None, Column(better="higher")]
+    wasted: _Real | None
+    network: _Real | None
+    waiting: Annotated[_Real | None, Column(label="waiting, share of time")]
+    away: _Real | None
+
+
+class _Cost(_Strict):
+    total: Annotated[_Real | None, Column((PRICES,), words="cost", heading="cost")]
+    workers: Annotated[_Real | None, Column((PRICES,), heading="cost of workers", printed=False)]
+    servers: Annotated[_Real | None, Column((PRICES,), heading="cost of servers", printed=False)]
+    traffic: Annotated[_Real | None, Column((PRICES,), heading="cost of traffic", printed=False)]
+    electricity: Annotated[_Real | None, Column((PRICES,), heading="cost of electricity", printed=False)]
+
+
+class _JobTime(_Strict):
+    """Shares of the job's time."""
+
+    training: Annotated[_Real | None, Column((FAILURES,))]
+    saving: Annotated[_Real | None, Column((FAILURES,), heading="saving, %", printed=False, factor=100.0)]
+    undone: Annotated[_Real | None, Column((FAILURES,), heading="undone, %", printed=False, factor=100.0)]
+    detecting: Annotated[_Real | None, Column((FAILURES,), heading="detecting, %", printed=False, factor=100.0)]
+    repairing: Annotated[_Real | None, Column((FAILURES,), heading="repairing, %", printed=False, factor=100.0)]
+    loading: Annotated[_Real | None, Column((FAILURES,), heading="loading, %", printed=False, factor=100.0)]
+
+
+class _Failures(_Strict):
+    number: Annotated[_Count, Column((FAILURES,), heading="failures")]
+    goodput: Annotated[_Real | None, Column((FAILURES,), better="higher", words="goodput", heading="goodput, %", factor=100.0)]
+    seconds_between: Annotated[
+        _Real | None,
+        Column((FAILURES,), better="higher", heading="s between failures", printed=False, before="failures_goodput"),
+    ]
+    time: _JobTime
+
+
+class _Target(_Strict):
+    """When the target was first reached, and what had been spent until then."""
+
+    loss: Annotated[float | None, Column((TARGET,))] = None
+    error: Annotated[float | None, Column((TARGET,))] = None
+    gradient_norm: Annotated[float | None, Column((TARGET,))] = None
+    updates: Annotated[_Count | None, Column((TARGET,), label="updates to the target")]
+    seconds: Annotated[_Real | None, Column((TARGET,), label="virtual time to the target, s")]
+    cost: Annotated[
+        _Real | None, Column((PRICES, TARGET), heading="cost to target", before="cost_total", label="cost to the target")
+    ] = None
+    energy_kwh: Annotated[
+        _Real | None,
+        Column(
+            (POWER, TARGET),
+            words="energy to the target, kWh",
+            heading="energy to target, kWh",
+            printed=False,
+            before="energy_kwh",
+        ),
+    ] = None
+
+
+class Digests(_Strict):
+    """The identity of a run's timing and of its arithmetic (None: no task)."""
+
+    schedule: str
+    params: str | None
+
+
+class Summary(_Strict):
+    """The results of one run with one seed as numbers: a row of summary.json. None stands for measures that do not apply."""
+
+    name: str
+    algorithm: str
+    protocol: str
+    seed: _Count
+    workers: _Count
+    updates: Annotated[_Count, Column(better="higher", heading="updates")]
+    gradients: _Gradients
+    ended_by: Literal["target_loss", "updates", "gradients", "standstill", "seconds"]
+    standstill: str | None
+    virtual_seconds: Annotated[_Real | None, Column(heading="virtual s", label="virtual time, s")]
+    throughput: Annotated[
+        _Real | None, Column(better="higher", heading="gradients per s", printed=False, label="gradients per second")
+    ]
+    staleness_by_block: list[_OfBlock] | None
+    staleness: _Staleness
+    staleness_in_gradients: Annotated[_Count | None, Column(heading="staleness, in gradients", printed=False)]
+    model_age: _ModelAge
+    bytes: Annotated[_Ways, Column(heading="sent, MB", printed=False, factor=1e-6)]
+    messages: _Ways
+    copies: _Copies
+    workers_time: _WorkersTime
+    cost: _Cost | None = None
+    energy_kwh: Annotated[_Real | None, Column((POWER,), words="energy, kWh", heading="energy, kWh")] = None
+    failures: _Failures | None = None
+    loss: Annotated[float | None, Column((TASK,), heading="loss", before="updates", label="loss at the end")]
+    error: Annotated[float | None, Column((TASK,), heading="error", before="updates", label="error at the end")]
+    perplexity: Annotated[float | None, Column((TASK, CROSS_ENTROPY), heading="perplexity", before="updates")]
+    gradient_norm: Annotated[
+        float | None, Column((NORM, TASK), heading="gradient norm", before="updates", label="norm of the gradient at the end")
+    ]
+    replicas_loss: Annotated[float | None, Column((TASK,))]
+    replicas_error: Annotated[float | None, Column((TASK,), heading="replicas' error", printed=False, before="updates")]
+    diverged: Annotated[_Count | None, Column((TASK,))]
+    target: Annotated[_Target | None, Column(heading="to target", before="updates")]
+    digests: Digests
+
+
+_LEARNED = ("loss", "error", "perplexity", "gradient_norm", "replicas_loss", "replicas_error")  # columns of evaluations
+SHOWN = Column.of_table(Summary)
+NUMBERS = Column.of_numbers(Summary)
+
+
+def label_of(name: str) -> str:
+    """Return the label of an axis.
+
+    Args:
+        name: name of a number in summary.csv.
+
+    >>> label_of("virtual_seconds"), label_of("gradients_dropped")
+    ('virtual time, s', 'gradients dropped')
+    """
+    return NUMBERS[name].label or NUMBERS[name].words or name.replace("_", " ")
+
+
+class Finished(Protocol):
+    """A finished run with one seed, of which a summary is made."""
+
+    @property
+    def name(self) -> str:
+        """Return the run's name."""
+
+    @property
+    def seed(self) -> int:
+        """Return the run's seed."""
+
+    @property
+    def run(self) -> Run:
+        """Return the specification of the run."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return the schedule of the run."""
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Return one row per evaluation: virtual_seconds (s), updates, gradients; with a task also loss and error."""
+
+    @property
+    def schedule_digest(self) -> str:
+        """Return the SHA-256 of the schedule, the identity of the run's timing."""
+
+    @property
+    def params_digest(self) -> str | None:
+        """Return the SHA-256 of the final parameters; None without a task."""
+
+
+def summarise(run: Finished) -> dict[str, Any]:
+    """Return the results of one run with one seed as numbers, as in summary.json.
+
+    Args:
+        run: the run.
+
+    Numbers that do not apply are None, and so are numbers that JSON cannot represent.
+    """
+    schedule, settings, metrics = run.schedule, run.run, run.metrics
+    is_measured = "loss" in metrics
+    last = metrics.iloc[-1].to_dict() if is_measured else {}
+    diverged = _diverged(metrics) if is_measured else None
+    measures = {
+        "name": run.name,
+        "algorithm": registry.name_of("algorithm", settings.algorithm),
+        "protocol": registry.name_of("protocol", settings.protocol),
+        "seed": run.seed,
+        "ended_by": _ended_by(run),
+        **_of_timing(schedule, settings.protocol.has_clock),
+        **_spent(run),
+        **({"failures": failure_times(schedule)} if settings.cluster.failures else {}),
+        **{name: _finite(last[name]) if name in last else None for name in _LEARNED},
+        "diverged": diverged,
+        "target": _target(metrics, settings) if is_measured else None,
+        "digests": {"schedule": run.schedule_digest, "params": run.params_digest},
+    }
+    if diverged is not None:
+        measures["error"] = None  # of parameters that are no longer finite
+    return Summary.model_validate(measures).model_dump(exclude_unset=True)
+
+
+@cached.with_each
+def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
+    """Return the numbers that are the same for all runs with this timing."""
+    counts = schedule.counts()
+    seconds = schedule.end_ns / NANOSECONDS if has_clock else None
+    return {
+        "workers": schedule.workers,
+        "updates": counts["updates"],
+        "gradients": {
+            "computed": counts["gradients"] + counts["dropped"],
+            "applied": counts["gradients"],
+            "dropped": counts["dropped"],
+            "in_flight": counts["in_flight"],
+        },
+        "standstill": schedule.standstill or None,
+        "virtual_seconds": seconds,
+        "throughput": counts["gradients"] / seconds if seconds else None,
+        "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
+        "staleness": _mean_and_max(staleness.of_gradients(schedule)),
+        "staleness_in_gradients": staleness.in_gradients(schedule),
+        "model_age": _mean_and_max(staleness.of_models(schedule)),
+        **traffic(schedule),
+        "copies": _copies(schedule),
+        "workers_time": shares(spans(schedule)) if has_clock else dict.fromkeys(KINDS),
+    }
+
+
+def _spent(run: Finished) -> dict[str, Any]:
+    """Return the cost and the energy, kWh; nothing for clusters without prices or power."""
+    schedule, cluster = run.schedule, run.run.cluster
+    if cluster.prices is None:
+        return {}
+    spending = costs.spent(schedule, cluster, np.array([schedule.end_ns]), np.array([len(schedule)]))
+    has_clock = run.run.protocol.has_clock
+    cost = {
+        name: float(amounts[0]) if has_clock else None for name, amounts in {"total": spending.total, **spending.parts}.items()
+    }
+    return {"cost": cost} | ({} if spending.kwh is None else {"energy_kwh": float(spending.kwh[0]) if has_clock else None})
+
+
+def _ended_by(run: Finished) -> str:
+    """Return the limit that ended the run; of several reached at once the first in this order, the time last."""
+    stop, metrics, counts = run.run.stop, run.metrics, run.schedule.counts()
+    if stop.target_loss and "loss" in metrics and len(metrics) > 1 and metrics["loss"].iloc[-1] <= stop.target_loss:
+        return "target_loss"
+    for limit, number in (("updates", stop.updates), ("gradients", stop.gradients)):
+        if number and counts[limit] >= number:
+            return limit
+    return "standstill" if run.schedule.standstill else "seconds"
+
+
+def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
+    return {"mean": float(numbers.mean()), "max": int(numbers.max())} if len(numbers) else {"mean": None, "max": None}
+
+
+def _copies(schedule: Schedule) -> dict[str, int | None]:
+    """Return the last row of `copies`, if there are servers."""
+    counted = copies(schedule) if schedule.on_servers else pd.DataFrame()
+    names = ("potential", "pushes", "fetches")
+    return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
+
+
+def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:
+    """Return when the loss, or else the error, or else the gradient norm, first reached its target; None without a target."""
+    if not run.has_target:
+        return None
+    column, goal = next(iter(run.targets.items()))
+    reached = metrics[metrics[column] <= goal]
+    first = None if reached.empty else reached.iloc[0]
+    seconds = None if first is None else _finite(first["virtual_seconds"])
+    spent = {name: None if first is None else _finite(first[name]) for name in costs.COLUMNS if name in metrics}
+    return {column: goal, "updates": None if first is None else int(first["updates"]), "seconds": seconds, **spent}
+
+
+def _diverged(metrics: pd.DataFrame) -> int | None:
+    """Return the number of updates after which the loss stayed non-finite; None if the last loss is finite."""
+    finite = np.flatnonzero(np.isfinite(metrics["loss"]))
+    first = finite[-1] + 1 if len(finite) else 0
+    return int(metrics["updates"].iloc[first]) if first < len(metrics) else None
+
+
+def _finite(value: float) -> float | None:
+    """Return None for numbers that JSON cannot represent: a diverged loss, the time of a run without a clock."""
+    return float(value) if np.isfinite(value) else None
