@@ -63,9 +63,9 @@ from fred.schedule.minibatches import key_words as key_words
 from fred.schedule.schedule import Schedule as Schedule
 from fred.schedule.schedule import Verb as Verb
 from fred.schedule.spans import spans as spans
-from fred.specification.cluster_file import load_cluster as load_cluster
 from fred.specification.loading import Scenario as Scenario
 from fred.specification.loading import load as load
+from fred.specification.loading import load_cluster as load_cluster
 from fred.specification.loading import scenario as scenario
 from fred.specification.shape import Run as Run
 from fred.specification.stopping import Evaluate as Evaluate

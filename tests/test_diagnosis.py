@@ -20,8 +20,7 @@ from fred.diagnosis.findings import CANNOT_TELL, SAVES, Diagnosis, diagnose
 from fred.diagnosis.sentences import gain, sections
 from fred.fitting import behaviour
 from fred.fitting.description import describe
-from fred.specification.cluster_file import load_cluster
-from fred.specification.loading import load
+from fred.specification.loading import load, load_cluster
 from fred.traces.reading import read
 from fred.traces.trace import Trace
 from studies.diagnosis import measure, page

@@ -17,7 +17,7 @@ from fred.components import registry
 from fred.components.one_of import OneOf
 from fred.learning.server import Server
 from fred.running.execution import execute
-from fred.specification.blame import blamed
+from fred.specification.run_names import blamed
 from tests.worlds import COMPUTE, TASK, make_run
 
 OWN = """

@@ -21,8 +21,7 @@ from fred.outcomes.tables import Tables
 from fred.results.verify import Verdict, verify
 from fred.schedule.spans import KINDS as KINDS_OF_TIME
 from fred.schedule.staleness import of_gradients
-from fred.specification.text import first_comment
-from fred.specification.writing import as_yaml
+from fred.specification.text import as_yaml, first_comment
 from fred.views import page_data, page_tables, summary_table
 from fred.views.page import Circumstances, page
 from fred.views.verdict import answer

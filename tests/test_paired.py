@@ -14,7 +14,7 @@ import fred
 from fred.base.errors import FredError
 from fred.base.intervals import Mean, intervals
 from fred.commands.printing import print_summary
-from fred.outcomes.paired import compared
+from fred.outcomes.comparisons import compared
 from fred.outcomes.tables import Tables
 from fred.views import comparison_figures
 from fred.views.paired_table import ONE_SEED, said

@@ -14,7 +14,7 @@ import pytest
 import fred
 from fred.base import environment
 from fred.base.errors import FredError
-from fred.outcomes.computed import Computed
+from fred.outcomes.outcome import Computed
 from fred.results.pin_comparison import Comparison, compare_with_pin
 from fred.results.pins import Words, write_pin
 from fred.results.result import Result

@@ -16,8 +16,8 @@ from fred.diagnosis import question, ranking
 from fred.diagnosis.answer_page import picture
 from fred.diagnosis.question import COST, ENERGY, TIME, Candidate
 from fred.diagnosis.ranking import Place, Ranking, against
+from fred.outcomes.comparisons import trade_off
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.trade_offs import trade_off
 from fred.running.execution import execute
 from fred.running.recording import Timing
 from fred.schedule.schedule import What

@@ -17,7 +17,7 @@ from fred.cluster.network import Network
 from fred.cluster.recorded import RecordedTrace
 from fred.commands.cli import main
 from fred.components import registry
-from fred.outcomes.measures import run_times
+from fred.outcomes.outcome import run_times
 from fred.protocols.asynchronous import Asynchronous
 from fred.running.execution import execute
 from fred.tables.content import contents

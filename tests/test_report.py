@@ -22,7 +22,7 @@ import fred
 from fred import FredError, Result
 from fred.base import progress
 from fred.commands import printing
-from fred.outcomes.computed import Computed
+from fred.outcomes.outcome import Computed
 from fred.results import folder, verify
 from fred.schedule.schedule import Intervals, What
 from fred.views.table import Cell, Table, show, terminal

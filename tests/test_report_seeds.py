@@ -10,7 +10,7 @@ from fred.base.errors import FredError
 from fred.commands.printing import print_comparison, save_comparison
 from fred.results.compare import compare
 from fred.results.verify import Verdict, verify
-from fred.specification.writing import as_yaml
+from fred.specification.text import as_yaml
 from tests.counted import Counted
 from tests.program import fred_command, refusal
 from tests.worlds import TASK

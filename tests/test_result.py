@@ -17,7 +17,7 @@ import fred
 from fred import FredError, Result, Verb
 from fred.components import registry
 from fred.components.one_of import OneOf
-from fred.outcomes.computed import Computed
+from fred.outcomes.outcome import Computed
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.specification.loading import Scenario

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fred import Central, Cluster, FredError, Process, Simulation, Verb
 from fred.base import streams
 from fred.commands.printing import print_summary
-from fred.outcomes.measures import run_times
+from fred.outcomes.outcome import run_times
 from fred.protocols.asynchronous import Asynchronous, Dispatcher
 from fred.protocols.gates import Gated
 from fred.protocols.synchronous import Synchronous

@@ -10,10 +10,10 @@ from scipy import stats
 
 import fred
 from fred.base.errors import FredError
-from fred.outcomes.precision import further_seeds, precision
+from fred.outcomes.comparisons import further_seeds, precision
 from fred.results.verify import Verdict, verify
 from fred.specification.loading import Scenario
-from fred.specification.until import FIRST_LOOK, Until
+from fred.specification.stopping import FIRST_LOOK, Until
 from fred.views.verdict import answer
 from tests.program import fred_command
 from tests.worlds import TASK

@@ -8,8 +8,8 @@ from fred.base.errors import FredError
 from fred.replay.helpers import LEAST_GRADIENT, LEAST_REST
 from fred.running.sharing import PROCESSES, Sharing, sharing
 from fred.running.units import doubts_of
-from fred.specification.blame import blamed
 from fred.specification.loading import Scenario, load
+from fred.specification.run_names import blamed
 from fred.specification.shipped import located
 from fred.views.table import NONE, Table, show, terminal
 

@@ -12,8 +12,7 @@ import pandas as pd
 from fred.base.contents import ASIDE, PAIRED, REPORT
 from fred.base.errors import FredError
 from fred.base.staging import said
-from fred.outcomes.paired import shared_seeds
-from fred.outcomes.precision import why_stopped
+from fred.outcomes.comparisons import shared_seeds, why_stopped
 from fred.results import result
 from fred.results.compare import Compared
 from fred.results.notes import choice, objections

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fred.base.intervals import Mean, Verdict, intervals, verdict
 from fred.diagnosis.question import COST, CRITERIA, ENERGY, TIME, By, Candidate
+from fred.outcomes.comparisons import not_dominated
 from fred.outcomes.tables import Tables
-from fred.outcomes.trade_offs import not_dominated
 
 _FEWEST_LOOKS = 10  # evaluations before the target needed to time it well
 _ALL = {"way": "ratio", "missing": 0}

@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
+import numpy as np
 import pandas as pd
 
 from fred.base.errors import FredError
 from fred.components import registry
 from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
+from fred.schedule import staleness
+from fred.schedule.schedule import Ints
 from fred.specification.loading import Scenario
 
 
@@ -228,3 +231,62 @@ class Tables:
             seeds = ", ".join(str(each.seed) for each in self.outcomes if each.name == run)
             raise FredError(f"no run `{run}` with seed {seed} here; there are seeds {seeds}")
         raise FredError(f"no run `{run}` here{registry.nearest(run, known)}; there are {', '.join(known)}")
+
+
+def pace(metrics: pd.DataFrame, parts: int) -> pd.DataFrame:
+    """Return the gradients used per second in equal parts of a run: virtual_seconds (the middle), gradients per second.
+
+    Args:
+        metrics: a run's evaluations, with columns virtual_seconds and gradients; between two of them the rate is constant.
+        parts: number of parts, at most one for each interval between evaluations.
+
+    >>> pace(pd.DataFrame({"virtual_seconds": [0.0, 1.0, 4.0], "gradients": [0, 4, 10]}), parts=2)
+       virtual_seconds  gradients per second
+    0              1.0                   3.0
+    1              3.0                   2.0
+    """
+    seconds = metrics["virtual_seconds"].to_numpy(float)
+    edges = np.linspace(0.0, seconds.max(), min(parts, max(1, len(seconds) - 1)) + 1)
+    used = np.diff(np.interp(edges, seconds, metrics["gradients"].to_numpy(float)))
+    lengths = np.diff(edges)
+    rate = np.divide(used, lengths, out=np.zeros_like(used), where=lengths > 0)
+    return pd.DataFrame({"virtual_seconds": edges[:-1] + lengths / 2, "gradients per second": rate})
+
+
+def by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """Return the names of all runs that share a timing, for each different timing.
+
+    Args:
+        outcomes: the outcomes of the runs, in the order of their seeds.
+    """
+    digests: dict[str, str] = {}
+    for each in outcomes:
+        digests[each.name] = digests.get(each.name, "") + each.schedule_digest
+    sharing: dict[str, tuple[str, ...]] = {}
+    for name, digest in digests.items():
+        sharing[digest] = (*sharing.get(digest, ()), name)
+    return list(sharing.values())
+
+
+def staleness_counts(outcomes: Sequence[Outcome]) -> dict[tuple[str, ...], Ints]:
+    """Return the number of used gradients of each staleness, from 0 to the largest, updates [largest + 1].
+
+    Args:
+        outcomes: the outcomes of the runs; all seeds of a run count together.
+
+    Returns: counts by the names of all runs that share a timing; empty counts if a run used no gradient.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> {runs: counts.tolist() for runs, counts in staleness_counts(fred.run(scenario).outcomes).items()}
+    {('asgd',): [1, 3]}
+    """
+    counts: dict[tuple[str, ...], Ints] = {}
+    for shared in by_timing(outcomes):
+        own = [staleness.of_gradients(each.schedule) for each in outcomes if each.name == shared[0]]
+        counts[shared] = np.bincount(np.maximum(np.concatenate(own), 0))  # a gradient at a newer model is not stale
+    return counts

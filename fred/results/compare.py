@@ -11,8 +11,8 @@ import pandas as pd
 
 from fred.base.errors import FredError
 from fred.base.words import briefly
+from fred.outcomes.comparisons import compared
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.paired import compared
 from fred.results.folder import load_result
 from fred.results.result import Result
 from fred.results.settings import differing, recorded

@@ -16,8 +16,8 @@ from fred.base.cores import cores
 from fred.base.errors import FredError, quoted
 from fred.base.progress import OfRuns, in_notebook, of_runs
 from fred.outcomes import sweeps
+from fred.outcomes.comparisons import further_seeds
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.precision import further_seeds
 from fred.outcomes.tables import Tables
 from fred.results import folder
 from fred.results.result import Result

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fred.outcomes import sweeps
+from fred.outcomes.comparisons import why_stopped
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.precision import why_stopped
 from fred.outcomes.tables import Tables
 from fred.specification.effects import unused_options
 from fred.views.summary_table import number

@@ -10,8 +10,8 @@ import pandas as pd
 from fred.base import environment
 from fred.base.errors import FredError
 from fred.components import registry
+from fred.outcomes.comparisons import compared
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
 from fred.views.view import FIGURES, LEARNING, SCREEN, FigureName, Look, View
 

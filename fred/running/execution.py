@@ -12,13 +12,13 @@ from fred.base import environment
 from fred.base.progress import Measured, report_measurements
 from fred.cluster import costs
 from fred.components.limits import NANOSECONDS
-from fred.outcomes.computed import Computed
+from fred.outcomes.outcome import Computed
 from fred.running.cadence import Points
 from fred.running.checkpoints import Following
 from fred.running.recording import Recording
 from fred.running.timings import Timings
 from fred.schedule.schedule import NONE, Schedule
-from fred.specification.blame import blamed
+from fred.specification.run_names import blamed
 from fred.specification.shape import Run
 from fred.specification.task import Task
 

@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fred.base import inputs
 from fred.base.errors import FredError
 from fred.components import own_code
-from fred.outcomes.model_of_run import ModelOfRun
-from fred.outcomes.outcome import Named, Outcome
+from fred.outcomes.outcome import ModelOfRun, Named, Outcome
 from fred.running import unit_checks
 from fred.running.unit import Unit
 from fred.schedule.schedule import Schedule

@@ -17,7 +17,7 @@ from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.lock import held
 from fred.components.component import own_classes
-from fred.outcomes.measures import run_times
+from fred.outcomes.outcome import run_times
 from fred.replay.lower import lower
 from fred.replay.phases import Program
 from fred.running import stored

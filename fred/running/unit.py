@@ -12,7 +12,7 @@ from fred.components.agreement import code_of_fred
 from fred.components.component import objects_of, own_classes
 from fred.components.input_path import no_path
 from fred.learning.data.dataset import data_digest
-from fred.specification.blame import blamed
+from fred.specification.run_names import blamed
 from fred.specification.shape import Run
 
 

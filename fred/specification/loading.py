@@ -19,9 +19,9 @@ from fred.specification.effects import check_effects
 from fred.specification.run_names import Name
 from fred.specification.shape import Run
 from fred.specification.source import Setting, Source, keys_of, put_back, setting
+from fred.specification.stopping import Until
 from fred.specification.sweep import Best, Criterion, Point, swept_again
-from fred.specification.text import Keys, parse
-from fred.specification.until import Until
+from fred.specification.text import Keys, as_yaml, parse
 
 _SHOWN = 20_000  # letters of a scenario in a notebook
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories that control a terminal or the text direction
@@ -164,8 +164,6 @@ class Scenario(Component):
         >>> fred.load("mine.yaml") == scenario
         True
         """
-        from fred.specification.writing import as_yaml
-
         unnamed = sorted(name for run in self.runs.values() for name in own_classes(run) if name.startswith(own_code.MAIN))
         if path is not None and (objects := objects_of(self.runs)):
             kind = next(
@@ -190,8 +188,6 @@ class Scenario(Component):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        from fred.specification.writing import as_yaml
-
         return f"<pre>{html.escape(as_yaml(self, _SHOWN))}</pre>"
 
     def _instead_of_setting(self, name: str) -> str:
@@ -393,3 +389,36 @@ def _checked(scenario: Scenario, source: Source) -> Scenario:
             "workers_time_waiting and other columns of the summary"
         )
     return scenario
+
+
+_KEY = "cluster"
+_STUB = {"algorithm": {"name": "asgd", "learning_rate": 1.0}, "stop": {"updates": 1}}  # the rest of a scenario
+
+
+def load_cluster(path: str | Path) -> Cluster:
+    """Read a cluster from a YAML file with the key `cluster`, as `fred diagnose` and `fred fit` write it (`cluster.yaml`).
+
+    Args:
+        path: the file. Paths in it, such as that of a trace, are relative to its folder.
+
+    Raises FredError for a file that cannot be read or holds anything else, with file, line and key.
+
+    >>> import fred
+    >>> from pathlib import Path
+    >>> _ = Path("cluster.yaml").write_text("cluster: {workers: 8, compute: {name: lognormal, median: 0.1, sigma: 0.3}}")
+    >>> cluster = fred.load_cluster("cluster.yaml")
+    >>> scenario = fred.scenario(cluster=cluster, algorithm={"name": "ssgd", "learning_rate": 0.1}, stop={"updates": 100})
+    >>> scenario.runs["ssgd"].cluster == cluster
+    True
+    """
+    path = Path(path)
+    document, lines, _ = parse(path)
+    if set(document) != {_KEY}:
+        keys = ", ".join(f"`{key}`" for key in document) or "nothing"
+        raise FredError(
+            f"{path}: found {keys}; expected only `{_KEY}`, as in a file of `fred fit` or `fred diagnose`; "
+            f"for the cluster of a scenario: `fred.load({str(path)!r}).runs[NAME].cluster`"
+        )
+    source = Source(path, _STUB | document, lines, [])
+    (run,) = validated(source.specification(), source.locate, folder=path.parent).runs.values()
+    return run.cluster

@@ -31,7 +31,7 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", vi
     On a screen, the points of the front have their values as names.
 
     Args:
-        points: the table from `outcomes.trade_offs.trade_off`.
+        points: the table from `outcomes.comparisons.trade_off`.
         title: title above the panel.
         means: phrase for the caption that says over how many seeds the points are means; empty for one seed.
         missed: phrase for the caption that says how many points missed the target; empty if none did.
@@ -92,7 +92,7 @@ def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
     """Draw paired differences: one panel per quantity, with the mean, 95 % interval (thick) and range (thin) of each run.
 
     Args:
-        pairs: the table from `outcomes.paired.compared`; with too few seeds there is no interval, only the range.
+        pairs: the table from `outcomes.comparisons.compared`; with too few seeds there is no interval, only the range.
         title: title above all panels.
         view: the width of the figure, and the colours of the runs.
     """

@@ -14,7 +14,7 @@ from fred.base.version import __version__
 from fred.base.words import unbroken
 from fred.components.component import objects_of, own_classes
 from fred.outcomes.tables import Tables
-from fred.specification.writing import as_yaml
+from fred.specification.text import as_yaml
 from fred.views import machines, page_data, page_tables
 from fred.views.machines import counted
 from fred.views.table import Cell, Table

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from fred.base.words import briefly
 from fred.components.limits import NANOSECONDS
 from fred.outcomes import sweeps
-from fred.outcomes.measures import staleness_counts
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.tables import Tables
+from fred.outcomes.tables import Tables, staleness_counts
 from fred.schedule import staleness
 from fred.schedule.absences import first_absence
 from fred.schedule.schedule import Ints, Schedule, Verb

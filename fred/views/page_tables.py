@@ -9,7 +9,7 @@ from pandas.api.types import is_numeric_dtype
 
 from fred.base.errors import FredError
 from fred.outcomes import sweeps
-from fred.outcomes.paired import compared
+from fred.outcomes.comparisons import compared
 from fred.outcomes.tables import Tables
 from fred.schedule.spans import KINDS
 from fred.views.paired_table import paired_table

@@ -23,7 +23,7 @@ def paired_table(pairs: pd.DataFrame) -> Table:
     With few seeds the range replaces the interval.
 
     Args:
-        pairs: the table from `outcomes.paired.compared`, for two or more seeds.
+        pairs: the table from `outcomes.comparisons.compared`, for two or more seeds.
     """
     quantities = list(dict.fromkeys(pairs["quantity"]))
     rows = []

@@ -10,12 +10,10 @@ import pandas as pd
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.outcomes import sweeps
-from fred.outcomes.measures import by_timing, staleness_counts
-from fred.outcomes.measures import pace as paces
+from fred.outcomes.comparisons import compared, shared_seeds, trade_off
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.paired import compared, shared_seeds
-from fred.outcomes.tables import Tables
-from fred.outcomes.trade_offs import trade_off
+from fred.outcomes.tables import Tables, by_timing, staleness_counts
+from fred.outcomes.tables import pace as paces
 from fred.schedule.schedule import WAYS
 from fred.schedule.spans import KINDS
 from fred.schedule.traffic import copies

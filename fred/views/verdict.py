@@ -10,8 +10,7 @@ from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.components import registry
 from fred.outcomes import sweeps
-from fred.outcomes.paired import compared
-from fred.outcomes.precision import why_stopped
+from fred.outcomes.comparisons import compared, why_stopped
 from fred.outcomes.tables import Tables
 
 _SHARES = ("cross-entropy", "squared-error")  # losses whose error is a share, unless it is the root of the loss

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fred.base.intervals import FEWEST_SEEDS, MISSES, Mean, intervals, quantile, verdict
-from fred.specification.until import FIRST_LOOK, Until
+from fred.specification.stopping import FIRST_LOOK, Until
 from studies.coverage.laws import CHOSEN_ON, JUDGED_ON, Draw, Floats, Law
 from studies.coverage.methods import METHODS, Ends, student
 

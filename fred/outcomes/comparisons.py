@@ -1,4 +1,4 @@
-"""Significance of differences between runs: paired over the seeds, with intervals and verdicts.
+"""Comparisons of runs: paired differences over the seeds with verdicts, their precision, and time against cost.
 
 Runs of a scenario with the same seed share their random streams (common random numbers), so effects of the seed cancel in each
 pair. The difference (or ratio) is taken for each seed first, then its mean and interval over the seeds. The variance that
@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fred.base import elementary
 from fred.base.errors import FredError
 from fred.base.intervals import Mean, intervals, verdict
 from fred.components import registry
 from fred.outcomes.tables import Tables
+from fred.specification.stopping import FIRST_LOOK
 
 _COLUMNS = (
     *("run", "baseline", "quantity", "way", "mean", "low", "high", "better", "least", "largest", "seeds", "missing"),
@@ -163,3 +164,117 @@ def _of_pairs(paired: NDArray[np.float64], both: NDArray[np.float64]) -> dict[st
         "largest": float(paired.max()),
         "variance_saved": 1 - float(paired.var()) / apart if apart > 0 else math.nan,
     }
+
+
+_FIRST = ("to_target", "loss", "throughput")  # the first of these that is measured counts
+
+
+def precision(tables: Tables) -> float:
+    """Return half of the widest interval of all runs, relative to the baseline; infinite if one is unknown, NaN for one run.
+
+    Args:
+        tables: outcomes of the runs.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "exponential", "scale": 0.5}},
+    ...     stop={"updates": 40},
+    ...     runs={name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
+    ...     seeds=[1, 2, 3, 4, 5],
+    ... )
+    >>> round(precision(fred.run(scenario)), 3)
+    0.179
+    """
+    pairs = compared(tables) if tables.chosen else pd.DataFrame(columns=["quantity"])
+    own = next((pairs[pairs["quantity"] == name] for name in _FIRST if (pairs["quantity"] == name).any()), pairs[:0])
+    if own.empty:
+        return math.nan
+    if own["way"].iloc[0] == "ratio":
+        halves = (own["high"] / own["low"]) ** 0.5 - 1
+    else:
+        reported = tables.with_its_best().summary
+        level = reported.loc[reported["name"] == own["baseline"].iloc[0], own["quantity"].iloc[0]].mean()
+        halves = (own["high"] - own["low"]) / 2 / abs(level)
+    return float(halves.fillna(math.inf).max())
+
+
+def further_seeds(tables: Tables) -> int:
+    """Return the number of seeds with which to go on; 0 if the comparisons are precise enough, or at the limit.
+
+    Args:
+        tables: outcomes of the runs.
+    """
+    until, count = tables.scenario.until, len(tables.scenario.reported_seeds)
+    if until is None or count >= until.seeds:
+        return 0
+    found = precision(tables)
+    return 0 if math.isnan(found) or (count >= FIRST_LOOK and found <= until.within) else until.after(count)
+
+
+def why_stopped(tables: Tables) -> list[str]:
+    """Return a sentence that says why no more seeds were added; none if the scenario asks for no precision.
+
+    Args:
+        tables: outcomes of the runs.
+    """
+    until, seeds = tables.scenario.until, len(tables.scenario.reported_seeds)
+    if until is None or math.isnan(found := precision(tables)):
+        return []
+    if found <= until.within:
+        return [f"Seeds were added until intervals were within {until.within:.3g} of the baseline: {seeds}"]
+    return [f"With {seeds} seeds, the limit, intervals are not yet within {until.within:.3g} of the baseline"]
+
+
+_ENDS = {"target_seconds": ("target_cost", "target_energy_kwh"), "virtual_seconds": ("cost_total", "energy_kwh")}
+
+
+def trade_off(tables: Tables) -> pd.DataFrame:
+    """Return the mean time and cost of each run, or point of a sweep, until the target; without one until the end.
+
+    Points that are not finite for all seeds are left out, such as those that missed the target. If everything is free, the
+    cost is the energy, kWh.
+
+    Columns: run, point (its name), seconds, cost, front (True if no other point is both faster and cheaper). `attrs["time"]`
+    and `attrs["cost"]` are their columns of the summary. Raises FredError if no run has prices.
+
+    Args:
+        tables: the tables of the runs.
+    """
+    summary = tables.summary
+    time = next(name for name in _ENDS if name in summary)
+    known = [name for name in _ENDS[time] if name in summary]
+    if not known:
+        raise FredError("nothing has a cost: the scenario has no `cluster.prices`")
+    cost = next((name for name in known if (summary[name].astype(float) > 0).any()), known[0])
+    points = tables.scenario.points
+    rows = [
+        {
+            "run": points[str(name)].of if name in points else str(name),
+            "point": str(name),
+            "seconds": means[0],
+            "cost": means[1],
+        }
+        for name, own in summary.groupby("name", sort=False)
+        if np.isfinite(means := own[[time, cost]].to_numpy(np.float64).mean(axis=0)).all()
+    ]
+    found = pd.DataFrame(rows, columns=["run", "point", "seconds", "cost"])
+    found = found.assign(front=not_dominated(found["seconds"], found["cost"]))
+    found.attrs = {"time": time, "cost": cost}
+    return found
+
+
+def not_dominated(seconds: ArrayLike, cost: ArrayLike) -> NDArray[np.bool_]:
+    """Return True for points on the Pareto front: no other is at least as fast and as cheap, and better in one of them.
+
+    Args:
+        seconds, cost: time and cost of each point [points].
+
+    >>> not_dominated([1.0, 2.0, 3.0, 3.0], [5.0, 4.0, 4.0, 1.0]).tolist()
+    [True, True, False, True]
+    """
+    seconds, cost = np.asarray(seconds, np.float64), np.asarray(cost, np.float64)
+    order = np.lexsort((cost, seconds))
+    least = np.minimum.accumulate(np.concatenate(([np.inf], cost[order])))
+    front = np.zeros(len(order), bool)
+    front[order] = cost[order] < least[:-1]
+    return front | np.array([any((seconds[front] == s) & (cost[front] == c)) for s, c in zip(seconds, cost, strict=True)], bool)
