@@ -111,7 +111,7 @@ class TestBest:
         summary = pd.DataFrame({"name": list("aabbcc"), "seed": [1, 2] * 3, "loss": losses})
         table = sweeps.table(scenario.model_copy(update={"points": points}), summary)
         assert np.isinf(table["mean"]).tolist() == [True, False, True]
-        assert sweeps.best(table)["point"].tolist() == ["b"] and sweeps.best(table[table["point"] != "b"]).empty
+        assert sweeps.best_points(table)["point"].tolist() == ["b"] and sweeps.best_points(table[table["point"] != "b"]).empty
 
     def test_the_time_to_a_target_can_be_the_criterion(self, file):
         task = json.dumps(TASK)
@@ -198,7 +198,7 @@ class TestStart:
     @staticmethod
     def searched(sweep: Sweep, values: dict[str, float]) -> list[str]:
         """Return the points that a search tries, as JSON."""
-        points = {key(point): Point(of="run", values=point, later=sweep.later(point)) for point in sweep.points()}
+        points = {key(point): Point(of="run", values=point, later=sweep.comes_later(point)) for point in sweep.points()}
         scenario: Any = SimpleNamespace(points=points)
         tried: list[str] = []
         more = [name for name, point in points.items() if not point.later]
@@ -206,7 +206,7 @@ class TestStart:
             tried += more
             assert len(tried) == len(set(tried)), "no point is tried twice"
             table = pd.DataFrame({"run": "run", "point": tried, "mean": [values[each] for each in tried]})
-            more = sweeps.following(scenario, table, sweeps.best(table))
+            more = sweeps.following(scenario, table, sweeps.best_points(table))
         return tried
 
     @pytest.mark.slow
@@ -252,5 +252,5 @@ class TestTuningOfStudies:
 
 
 def test_a_way_that_is_named_counts_for_columns_of_either_kind():
-    ways = {name: Criterion.of(name, []).way for name in ("throughput", "lowest throughput", "highest seconds")}
+    ways = {name: Criterion.from_name(name, []).way for name in ("throughput", "lowest throughput", "highest seconds")}
     assert ways == {"throughput": "highest", "lowest throughput": "lowest", "highest seconds": "highest"}

@@ -36,7 +36,7 @@ def test_each_look_is_at_more_seeds_up_to_the_limit(count, most):
     until = Until(within=0.1, seeds=most)
     looks = [count]
     while looks[-1] < most:
-        looks.append(until.after(looks[-1]))
+        looks.append(until.next_look(looks[-1]))
     assert looks == sorted(set(looks)) and (looks[-1] == most or count > most)
     assert all(look >= FIRST_LOOK for look in looks[1:]) and len(looks) < 10
 

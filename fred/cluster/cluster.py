@@ -95,10 +95,10 @@ class Cluster(Component):
     )
 
     @model_serializer(mode="wrap")
-    def _without_absent(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_absent_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave absent failures and prices out, so that files of clusters without them do not mention them."""
-        absent = [name for name in ("failures", "prices") if getattr(self, name) is None]
-        return {name: option for name, option in written(self).items() if name not in absent}
+        absent_parts = [name for name in ("failures", "prices") if getattr(self, name) is None]
+        return {name: option for name, option in serialize(self).items() if name not in absent_parts}
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "Cluster":
@@ -152,8 +152,10 @@ class Cluster(Component):
             return [None] * self.size
         if self.devices is None:
             return [network.effective.bandwidth] * self.size
-        own = self.devices.bandwidths(way, self.size)
-        return [network.effective.bandwidth if each is None else network.efficiency * each for each in own]
+        bandwidths = self.devices.bandwidths(way, self.size)
+        return [
+            network.effective.bandwidth if bandwidth is None else network.efficiency * bandwidth for bandwidth in bandwidths
+        ]
 
     def _check_latencies(self) -> None:
         members = list(zip(self.latencies(), self.worker_speeds(), strict=True))
@@ -229,7 +231,7 @@ class Cluster(Component):
         if self.times:
             numbers = range(1, self.size + 1)
             times = [_LAWS[self.times](i) for i in numbers] if isinstance(self.times, str) else self.times
-            return [1 / each for each in times]
+            return [1 / time for time in times]
         return list(self.speeds) or [1.0] * self.size
 
     def worker_rates(self) -> list[float]:
@@ -247,12 +249,14 @@ class Cluster(Component):
     @cached_property
     def gradients_per_second(self) -> float:
         """Return the approximate gradients per second of virtual time of all workers, if they wait for messages only."""
-        messages = 0.0 if self.network is None else sum(map(_usual, (self.network.latency, self.network.pull_latency)))
+        messages = (
+            0.0 if self.network is None else sum(map(_typical_seconds, (self.network.latency, self.network.pull_latency)))
+        )
         return sum(self._rates(messages))
 
     def _rates(self, messages: float) -> list[float]:
         """Return each worker's gradients per second if it waits this long, s, for the messages of each gradient."""
-        members = zip(self.of_distributions(_usual), self.worker_speeds(), strict=True)
+        members = zip(self.of_distributions(_typical_seconds), self.worker_speeds(), strict=True)
         return [1 / max(seconds / speed + messages, 1 / NANOSECONDS) for seconds, speed in members]
 
     def loads(self, seed: int) -> list[Load]:
@@ -275,7 +279,7 @@ class Cluster(Component):
         return self.node_of if of == "workers" else np.arange(self.servers)
 
 
-def _usual(latency: Latency | None) -> float:
+def _typical_seconds(latency: Latency | None) -> float:
     """Return the mean duration, s; without a finite mean, the median."""
     if latency is None:
         return 0.0

@@ -82,10 +82,10 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
     if baseline not in runs:
         raise FredError(f"no run `{baseline}` to compare with{registry.nearest(baseline, runs)}; there are {', '.join(runs)}")
     summary = reported.summary.set_index("seed")
-    by_run = {str(name): own for name, own in summary.groupby("name", sort=False)}
-    measured = [each for each in _QUANTITIES if any(_has(summary, column) for column in each.columns)]
-    others = [by_run[run] for run in runs if run != baseline]
-    families = [_family(others, by_run[baseline], quantity) for quantity in measured]
+    by_run = {str(name): rows for name, rows in summary.groupby("name", sort=False)}
+    measured = [quantity for quantity in _QUANTITIES if any(_is_measured(summary, column) for column in quantity.columns)]
+    frames = [by_run[run] for run in runs if run != baseline]
+    families = [_family(frames, by_run[baseline], quantity) for quantity in measured]
     rows = [
         {"run": run, "baseline": baseline, "quantity": quantity.name, "way": quantity.way, **pair}
         for run, pairs in zip([run for run in runs if run != baseline], zip(*families, strict=True), strict=bool(families))
@@ -102,67 +102,69 @@ def shared_seeds(tables: Tables) -> int:
         tables: outcomes of the runs, without the points of sweeps.
     """
     seeds = _seeds(tables)
-    own = seeds.pop(_baseline(tables))
-    return max((len(own & each) for each in seeds.values()), default=0)
+    baseline_seeds = seeds.pop(_baseline(tables))
+    return max((len(baseline_seeds & run_seeds) for run_seeds in seeds.values()), default=0)
 
 
 def _seeds(tables: Tables) -> dict[str, set[int]]:
     seeds: dict[str, set[int]] = {}
-    for each in tables.outcomes:
-        seeds.setdefault(each.name, set()).add(each.seed)
+    for outcome in tables.outcomes:
+        seeds.setdefault(outcome.name, set()).add(outcome.seed)
     return seeds
 
 
 def _baseline(reported: Tables) -> str:
     """Return the scenario's baseline if it is among the reported runs, else the first run."""
-    runs = [each.name for each in reported.outcomes]
+    runs = [outcome.name for outcome in reported.outcomes]
     return reported.scenario.baseline if reported.scenario.baseline in runs else runs[0]
 
 
-def _has(rows: pd.DataFrame, column: str) -> bool:
+def _is_measured(rows: pd.DataFrame, column: str) -> bool:
     return column in rows and bool(rows[column].notna().any())
 
 
-def _family(others: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: _Quantity) -> list[dict[str, Any]]:
+def _family(runs: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: _Quantity) -> list[dict[str, Any]]:
     """Compare runs with the baseline, each over the common seeds, by intervals that belong together."""
     ratio = quantity.way == "ratio"
-    pairs = [_values(run, baseline, quantity) for run in others]
-    differences = [elementary.log(both[0] / both[1]) if ratio else both[0] - both[1] for both, _ in pairs]
+    pairs = [_values(run, baseline, quantity) for run in runs]
+    differences = [elementary.log(values[0] / values[1]) if ratio else values[0] - values[1] for values, _ in pairs]
     ends = intervals([Mean.over(paired) for paired in differences])
-    found = []
-    for paired, (low, high), (both, missing) in zip(differences, ends, pairs, strict=True):
-        numbers = {**_of_pairs(paired, elementary.log(both) if ratio else both), "low": low, "high": high}
+    rows = []
+    for paired, (low, high), (values, missing) in zip(differences, ends, pairs, strict=True):
+        numbers = {**_summarise_pairs(paired, elementary.log(values) if ratio else values), "low": low, "high": high}
         if ratio:
             numbers |= {name: math.exp(value) for name, value in numbers.items() if name != "variance_saved"}
         counts = {"seeds": len(paired), "missing": missing}
         saving = (-high, -low) if quantity.larger_is_better else (low, high)
-        found.append({**numbers, "better": verdict(saving).value, **counts})
-    return found
+        rows.append({**numbers, "better": verdict(saving).value, **counts})
+    return rows
 
 
 def _values(run: pd.DataFrame, baseline: pd.DataFrame, quantity: _Quantity) -> tuple[NDArray[np.float64], int]:
     """Return the values of run and baseline [2, seeds], and the number of common seeds without two usable values."""
-    column = next((each for each in quantity.columns if _has(run, each) and _has(baseline, each)), quantity.columns[-1])
+    column = next(
+        (name for name in quantity.columns if _is_measured(run, name) and _is_measured(baseline, name)), quantity.columns[-1]
+    )
     seeds = [seed for seed in run.index if seed in baseline.index]
-    both = np.array([_numbers(rows, column, seeds) for rows in (run, baseline)])
-    usable = np.isfinite(both).all(axis=0) & ((both > 0).all(axis=0) | (quantity.way != "ratio"))
-    return both[:, usable], int((~usable).sum())
+    values = np.array([_numbers(rows, column, seeds) for rows in (run, baseline)])
+    usable = np.isfinite(values).all(axis=0) & ((values > 0).all(axis=0) | (quantity.way != "ratio"))
+    return values[:, usable], int((~usable).sum())
 
 
 def _numbers(rows: pd.DataFrame, column: str, seeds: list[int]) -> NDArray[np.float64]:
     return rows[column].reindex(seeds).to_numpy(np.float64) if column in rows else np.full(len(seeds), np.nan)
 
 
-def _of_pairs(paired: NDArray[np.float64], both: NDArray[np.float64]) -> dict[str, float]:
-    """Summarise paired differences over the seeds [seeds]; `both` has the values of run and baseline [2, seeds]."""
+def _summarise_pairs(paired: NDArray[np.float64], values: NDArray[np.float64]) -> dict[str, float]:
+    """Summarise paired differences over the seeds [seeds]; `values` has the values of run and baseline [2, seeds]."""
     if not paired.size:
         return dict.fromkeys(("mean", "least", "largest", "variance_saved"), math.nan)
-    apart = float(both.var(axis=1).sum())
+    unpaired_variance = float(values.var(axis=1).sum())
     return {
         "mean": float(paired.mean()),
         "least": float(paired.min()),
         "largest": float(paired.max()),
-        "variance_saved": 1 - float(paired.var()) / apart if apart > 0 else math.nan,
+        "variance_saved": 1 - float(paired.var()) / unpaired_variance if unpaired_variance > 0 else math.nan,
     }
 
 
@@ -186,15 +188,15 @@ def precision(tables: Tables) -> float:
     0.179
     """
     pairs = compared(tables) if tables.chosen else pd.DataFrame(columns=["quantity"])
-    own = next((pairs[pairs["quantity"] == name] for name in _FIRST if (pairs["quantity"] == name).any()), pairs[:0])
-    if own.empty:
+    rows = next((pairs[pairs["quantity"] == name] for name in _FIRST if (pairs["quantity"] == name).any()), pairs[:0])
+    if rows.empty:
         return math.nan
-    if own["way"].iloc[0] == "ratio":
-        halves = (own["high"] / own["low"]) ** 0.5 - 1
+    if rows["way"].iloc[0] == "ratio":
+        halves = (rows["high"] / rows["low"]) ** 0.5 - 1
     else:
         reported = tables.with_its_best().summary
-        level = reported.loc[reported["name"] == own["baseline"].iloc[0], own["quantity"].iloc[0]].mean()
-        halves = (own["high"] - own["low"]) / 2 / abs(level)
+        level = reported.loc[reported["name"] == rows["baseline"].iloc[0], rows["quantity"].iloc[0]].mean()
+        halves = (rows["high"] - rows["low"]) / 2 / abs(level)
     return float(halves.fillna(math.inf).max())
 
 
@@ -207,8 +209,8 @@ def further_seeds(tables: Tables) -> int:
     until, count = tables.scenario.until, len(tables.scenario.reported_seeds)
     if until is None or count >= until.seeds:
         return 0
-    found = precision(tables)
-    return 0 if math.isnan(found) or (count >= FIRST_LOOK and found <= until.within) else until.after(count)
+    half = precision(tables)
+    return 0 if math.isnan(half) or (count >= FIRST_LOOK and half <= until.within) else until.next_look(count)
 
 
 def why_stopped(tables: Tables) -> list[str]:
@@ -218,9 +220,9 @@ def why_stopped(tables: Tables) -> list[str]:
         tables: outcomes of the runs.
     """
     until, seeds = tables.scenario.until, len(tables.scenario.reported_seeds)
-    if until is None or math.isnan(found := precision(tables)):
+    if until is None or math.isnan(half := precision(tables)):
         return []
-    if found <= until.within:
+    if half <= until.within:
         return [f"Seeds were added until intervals were within {until.within:.3g} of the baseline: {seeds}"]
     return [f"With {seeds} seeds, the limit, intervals are not yet within {until.within:.3g} of the baseline"]
 
@@ -242,10 +244,10 @@ def trade_off(tables: Tables) -> pd.DataFrame:
     """
     summary = tables.summary
     time = next(name for name in _ENDS if name in summary)
-    known = [name for name in _ENDS[time] if name in summary]
-    if not known:
+    costs = [name for name in _ENDS[time] if name in summary]
+    if not costs:
         raise FredError("nothing has a cost: the scenario has no `cluster.prices`")
-    cost = next((name for name in known if (summary[name].astype(float) > 0).any()), known[0])
+    cost = next((name for name in costs if (summary[name].astype(float) > 0).any()), costs[0])
     points = tables.scenario.points
     rows = [
         {
@@ -254,13 +256,13 @@ def trade_off(tables: Tables) -> pd.DataFrame:
             "seconds": means[0],
             "cost": means[1],
         }
-        for name, own in summary.groupby("name", sort=False)
-        if np.isfinite(means := own[[time, cost]].to_numpy(np.float64).mean(axis=0)).all()
+        for name, rows_of_point in summary.groupby("name", sort=False)
+        if np.isfinite(means := rows_of_point[[time, cost]].to_numpy(np.float64).mean(axis=0)).all()
     ]
-    found = pd.DataFrame(rows, columns=["run", "point", "seconds", "cost"])
-    found = found.assign(front=not_dominated(found["seconds"], found["cost"]))
-    found.attrs = {"time": time, "cost": cost}
-    return found
+    table = pd.DataFrame(rows, columns=["run", "point", "seconds", "cost"])
+    table = table.assign(front=not_dominated(table["seconds"], table["cost"]))
+    table.attrs = {"time": time, "cost": cost}
+    return table
 
 
 def not_dominated(seconds: ArrayLike, cost: ArrayLike) -> NDArray[np.bool_]:

@@ -236,8 +236,8 @@ def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
     2          1       0      0.5     0
     3          1       1      0.5     0
     """
-    ends, unfinished = schedule["end_ns"].copy(), schedule.intervals.only(What.UNFINISHED)
-    ends[unfinished.row] = unfinished.end_ns
+    ends, late_ends = schedule["end_ns"].copy(), schedule.intervals.only(What.UNFINISHED)
+    ends[late_ends.row] = late_ends.end_ns
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     rows = rows[(schedule["step"][rows] != NONE) & (ends[rows] < UNENDING)]
     _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)

@@ -10,7 +10,7 @@ from fred.components.component import Object
 from fred.specification.loading import Scenario
 from fred.specification.sweep import Criterion, is_number, word
 
-_OWN = ("run", "point", "points", "mean", "least", "largest")  # columns that are not swept keys
+_FIXED_COLUMNS = ("run", "point", "points", "mean", "least", "largest")  # columns that are not swept keys
 
 
 def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None = None) -> pd.DataFrame:
@@ -29,25 +29,32 @@ def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None
     for name, point in scenario.points.items():
         if name not in runs:
             continue
-        own = runs[name]
-        found = own[column].astype(float) if column in own else pd.Series([np.nan])
-        found = found.where(np.isfinite(found), worst)
+        rows_of_run = runs[name]
+        values_of_criterion = rows_of_run[column].astype(float) if column in rows_of_run else pd.Series([np.nan])
+        values_of_criterion = values_of_criterion.where(np.isfinite(values_of_criterion), worst)
         values = {key: word(value) if isinstance(value, dict | list | Object) else value for key, value in point.values.items()}
         rows.append(
-            {"run": point.of, "point": name, **values, "mean": found.mean(), "least": found.min(), "largest": found.max()}
+            {
+                "run": point.of,
+                "point": name,
+                **values,
+                "mean": values_of_criterion.mean(),
+                "least": values_of_criterion.min(),
+                "largest": values_of_criterion.max(),
+            }
         )
     points = pd.DataFrame(rows, columns=None if rows else ["run", "point", "mean", "least", "largest"])
-    return points.assign(**{key: _alike(points[key]) for key in keys_of(points)})
+    return points.assign(**{key: _plottable(points[key]) for key in keys_of(points)})
 
 
-def _alike(values: pd.Series) -> pd.Series:
+def _plottable(values: pd.Series) -> pd.Series:
     """Return numeric values as they are, others as text: no axis can have both."""
     return values if pd.api.types.is_numeric_dtype(values) else values.map(str, na_action="ignore")
 
 
 def keys_of(points: pd.DataFrame) -> list[str]:
     """Return the swept keys."""
-    return [str(column) for column in points if column not in _OWN]
+    return [str(column) for column in points if column not in _FIXED_COLUMNS]
 
 
 def setting(key: str) -> str:
@@ -59,7 +66,7 @@ def setting(key: str) -> str:
     return key.rpartition(".")[2].replace("_", " ")
 
 
-def said(values: Iterable[Any]) -> list[str]:
+def value_texts(values: Iterable[Any]) -> list[str]:
     """Return values of a key as text; a dash for missing ones.
 
     Args:
@@ -68,10 +75,10 @@ def said(values: Iterable[Any]) -> list[str]:
     >>> said([0.10000, 3, "asgd", np.nan])
     ['0.1', '3', 'asgd', '–']
     """
-    return ["–" if pd.isna(each) else f"{each:g}" if isinstance(each, float) else str(each) for each in values]
+    return ["–" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value) for value in values]
 
 
-def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
+def best_points(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
     """Return the row with the best mean of each swept run; the first of equal ones. Runs without a finite mean have no row.
 
     The added column `points` is the number of points of the run.
@@ -85,8 +92,8 @@ def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
     (['a2'], ['a1'])
     """
     means = points[np.isfinite(points["mean"])].groupby("run", sort=False)["mean"]
-    found = points.loc[means.idxmax() if highest else means.idxmin()].reset_index(drop=True)
-    return found.assign(points=found["run"].map(points["run"].value_counts()))
+    rows = points.loc[means.idxmax() if highest else means.idxmin()].reset_index(drop=True)
+    return rows.assign(points=rows["run"].map(points["run"].value_counts()))
 
 
 def following(scenario: Scenario, points: pd.DataFrame, best: pd.DataFrame) -> list[str]:
@@ -99,30 +106,32 @@ def following(scenario: Scenario, points: pd.DataFrame, best: pd.DataFrame) -> l
         points: a row per point that has been tried, as returned by `table`.
         best: some of these rows: the best point of each run.
     """
-    tried, found = dict(list(points.groupby("run", sort=False)["point"])), list[str]()
-    for run, names in tried.items():
-        own = {name: point for name, point in scenario.points.items() if point.of == run}
-        if not any(point.later for point in own.values()):
+    tried_points, names_to_try = dict(list(points.groupby("run", sort=False)["point"])), list[str]()
+    for run, names in tried_points.items():
+        points_of_run = {name: point for name, point in scenario.points.items() if point.of == run}
+        if not any(point.later for point in points_of_run.values()):
             continue
-        ladders = _ladders([point.values for point in own.values()])
-        around = best[best["run"] == run]["point"].tolist() or names.tolist()
-        wanted = [values for name in around for values in _next_to(own[name].values, ladders)]
-        found += [name for name in own if own[name].values in wanted and name not in set(names)]
-    return found
+        ladders = _ladders([point.values for point in points_of_run.values()])
+        centres = best[best["run"] == run]["point"].tolist() or names.tolist()
+        neighbours = [values for name in centres for values in _neighbours(points_of_run[name].values, ladders)]
+        names_to_try += [name for name in points_of_run if points_of_run[name].values in neighbours and name not in set(names)]
+    return names_to_try
 
 
 def _ladders(points: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     """Return the increasing values of each key that has numbers."""
-    return {key: sorted({each[key] for each in points}) for key in points[0] if all(is_number(each[key]) for each in points)}
+    return {
+        key: sorted({values[key] for values in points}) for key in points[0] if all(is_number(values[key]) for values in points)
+    }
 
 
-def _next_to(values: dict[str, Any], ladders: dict[str, list[float]]) -> list[dict[str, Any]]:
+def _neighbours(values: dict[str, Any], ladders: dict[str, list[float]]) -> list[dict[str, Any]]:
     """Return the values of the points next to one."""
-    found = []
+    neighbours = []
     for key, ladder in ladders.items():
         place = ladder.index(values[key])
-        found += [values | {key: ladder[at]} for at in (place - 1, place + 1) if 0 <= at < len(ladder)]
-    return found
+        neighbours += [values | {key: ladder[at]} for at in (place - 1, place + 1) if 0 <= at < len(ladder)]
+    return neighbours
 
 
 def at_the_ends(points: pd.DataFrame, best: pd.DataFrame) -> list[tuple[str, str, float]]:
@@ -136,11 +145,11 @@ def at_the_ends(points: pd.DataFrame, best: pd.DataFrame) -> list[tuple[str, str
     >>> at_the_ends(points, points.tail(1)), at_the_ends(points, points[1:2])
     ([('a', 'rate', 0.4)], [])
     """
-    found = []
+    ends = []
     for _, row in best.iterrows():
-        own = points[points["run"] == row["run"]]
+        rows_of_run = points[points["run"] == row["run"]]
         for key in keys_of(points):
-            tried = own[key].dropna()
-            if pd.api.types.is_numeric_dtype(tried) and tried.nunique() > 2 and row[key] in (tried.min(), tried.max()):
-                found.append((str(row["run"]), key, float(row[key])))
-    return found
+            values = rows_of_run[key].dropna()
+            if pd.api.types.is_numeric_dtype(values) and values.nunique() > 2 and row[key] in (values.min(), values.max()):
+                ends.append((str(row["run"]), key, float(row[key])))
+    return ends

@@ -43,7 +43,7 @@ class Tables:
         1  asgd     0              0.5        2          2
         2  asgd     0              1.0        4          4
         """
-        frames = [each.metrics.assign(run=each.name, seed=each.seed) for each in self.outcomes]
+        frames = [outcome.metrics.assign(run=outcome.name, seed=outcome.seed) for outcome in self.outcomes]
         frame = pd.concat(frames, ignore_index=True)
         return frame[["run", "seed", *(name for name in frame if name not in ("run", "seed"))]]
 
@@ -64,12 +64,12 @@ class Tables:
         >>> print(*summary.loc[0, ["ended_by", "gradients_in_flight", "throughput", "workers_time_waiting"]])
         updates 1 4.0 0.0
         """
-        return pd.json_normalize([each.summary for each in self.outcomes], sep="_")
+        return pd.json_normalize([outcome.summary for outcome in self.outcomes], sep="_")
 
     @property
     def swept(self) -> bool:
         """Return True if any of these runs is a point of a sweep."""
-        return any(each.name in self.scenario.points for each in self.outcomes)
+        return any(outcome.name in self.scenario.points for outcome in self.outcomes)
 
     @property
     def sweep(self) -> pd.DataFrame:
@@ -92,22 +92,22 @@ class Tables:
         >>> result.best["cluster.workers"].tolist()
         [4]
         """
-        return self._sweep.copy()
+        return self._sweep_points.copy()
 
     @property
     def best(self) -> pd.DataFrame:
         """Return the best point of each swept run, if one has a finite mean. Raises FredError without a sweep."""
-        return self._best.copy()
+        return self._best_points.copy()
 
     @cached_property  # figures and the page ask for it dozens of times
-    def _sweep(self) -> pd.DataFrame:
+    def _sweep_points(self) -> pd.DataFrame:
         if not self.swept:
             raise FredError("no points: the scenario has no `sweep`")
         return sweeps.table(self.scenario, self.summary)
 
     @cached_property
-    def _best(self) -> pd.DataFrame:
-        return sweeps.best(self._sweep, self.scenario.criterion.highest)
+    def _best_points(self) -> pd.DataFrame:
+        return sweeps.best_points(self._sweep_points, self.scenario.criterion.highest)
 
     @property
     def without_best(self) -> list[str]:
@@ -125,7 +125,7 @@ class Tables:
         outcomes = self.chosen
         if not outcomes:
             raise FredError(f"no point of the sweep has a finite {self.scenario.criterion.column}, so none is the best")
-        runs = {each.name: each.run for each in outcomes}
+        runs = {outcome.name: outcome.run for outcome in outcomes}
         baseline = self.called(self.scenario.baseline or "")
         left = {"runs": runs, "points": {}, "baseline": baseline if baseline in runs else None}
         seeds = {"seeds": self.scenario.reported_seeds, "report_seeds": None}
@@ -137,7 +137,7 @@ class Tables:
         Args:
             quantity: `loss`, `error` or `gradient_norm`.
         """
-        goals = {each.run.targets.get(quantity) for each in self.outcomes}
+        goals = {outcome.run.targets.get(quantity) for outcome in self.outcomes}
         return goals.pop() if len(goals) == 1 else None
 
     def called(self, run: str) -> str:
@@ -153,8 +153,8 @@ class Tables:
     def chosen(self) -> list[Outcome]:
         """Return the outcomes of the best points, and of runs that were not swept, with the reported seeds."""
         best, seeds = set(self.best["point"]) if self.swept else set(), set(self.scenario.reported_seeds)
-        wanted = (each for each in self.outcomes if each.name not in self.scenario.points or each.name in best)
-        return [each for each in wanted if each.seed in seeds]
+        outcomes = (outcome for outcome in self.outcomes if outcome.name not in self.scenario.points or outcome.name in best)
+        return [outcome for outcome in outcomes if outcome.seed in seeds]
 
     def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
         """Return the schedule of one run, a row per verb. Raises FredError for an unknown run.
@@ -223,14 +223,14 @@ class Tables:
         {'computed': 4, 'applied': 4, 'dropped': 0, 'in_flight': 1}
         """
         run = self.called(run)
-        for each in self.outcomes:
-            if each.name == run and seed in (None, each.seed):
-                return each
-        known = list(dict.fromkeys(each.name for each in self.outcomes))
-        if run in known:
-            seeds = ", ".join(str(each.seed) for each in self.outcomes if each.name == run)
+        for outcome in self.outcomes:
+            if outcome.name == run and seed in (None, outcome.seed):
+                return outcome
+        names = list(dict.fromkeys(outcome.name for outcome in self.outcomes))
+        if run in names:
+            seeds = ", ".join(str(outcome.seed) for outcome in self.outcomes if outcome.name == run)
             raise FredError(f"no run `{run}` with seed {seed} here; there are seeds {seeds}")
-        raise FredError(f"no run `{run}` here{registry.nearest(run, known)}; there are {', '.join(known)}")
+        raise FredError(f"no run `{run}` here{registry.nearest(run, names)}; there are {', '.join(names)}")
 
 
 def pace(metrics: pd.DataFrame, parts: int) -> pd.DataFrame:
@@ -260,8 +260,8 @@ def by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
         outcomes: the outcomes of the runs, in the order of their seeds.
     """
     digests: dict[str, str] = {}
-    for each in outcomes:
-        digests[each.name] = digests.get(each.name, "") + each.schedule_digest
+    for outcome in outcomes:
+        digests[outcome.name] = digests.get(outcome.name, "") + outcome.schedule_digest
     sharing: dict[str, tuple[str, ...]] = {}
     for name, digest in digests.items():
         sharing[digest] = (*sharing.get(digest, ()), name)
@@ -287,6 +287,6 @@ def staleness_counts(outcomes: Sequence[Outcome]) -> dict[tuple[str, ...], Ints]
     """
     counts: dict[tuple[str, ...], Ints] = {}
     for shared in by_timing(outcomes):
-        own = [staleness.of_gradients(each.schedule) for each in outcomes if each.name == shared[0]]
-        counts[shared] = np.bincount(np.maximum(np.concatenate(own), 0))  # a gradient at a newer model is not stale
+        values = [staleness.of_gradients(outcome.schedule) for outcome in outcomes if outcome.name == shared[0]]
+        counts[shared] = np.bincount(np.maximum(np.concatenate(values), 0))  # a gradient at a newer model is not stale
     return counts

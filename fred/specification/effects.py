@@ -62,8 +62,8 @@ def unused_options(runs: dict[str, Run]) -> list[str]:
     ['`cluster.network.collective` has no effect: the protocol has no allreduce']
     """
     with contextlib.suppress(UnreadError):  # a result that names own classes is shown without them
-        unused = _broken_by_all(_REPORTED_RULES, runs)
-        return list(dict.fromkeys(f"`{'.'.join(map(str, keys))}` has no effect: {reason}" for _, keys, reason in unused))
+        broken_rules = _broken_by_all(_REPORTED_RULES, runs)
+        return list(dict.fromkeys(f"`{'.'.join(map(str, keys))}` has no effect: {reason}" for _, keys, reason in broken_rules))
     return []
 
 

@@ -23,9 +23,9 @@ from fred.specification.stopping import Until
 from fred.specification.sweep import Best, Criterion, Point, swept_again
 from fred.specification.text import Keys, as_yaml, parse
 
-_SHOWN = 20_000  # letters of a scenario in a notebook
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories that control a terminal or the text direction
-_OF_TEXT = "\n\t\u200c\u200d"  # exceptions that text needs: line breaks, tabs, and letter joiners
+_NOTEBOOK_LETTERS = 20_000  # letters of a scenario in a notebook
+_CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories that control a terminal or the text direction
+_TEXT_CONTROLS = "\n\t\u200c\u200d"  # exceptions that text needs: line breaks, tabs, and letter joiners
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)]
 
 
@@ -95,10 +95,10 @@ class Scenario(Component):
         >>> scenario.with_seeds(4).seeds
         (5, 2, 6, 7)
         """
-        known, used = self.reported_seeds, {*self.seeds, *self.reported_seeds}
-        unused = (seed % 2**32 for seed in itertools.count(max(used) + 1) if seed % 2**32 not in used)
-        more = (*known, *itertools.islice(unused, max(0, number - len(known))))
-        return self.model_copy(update={"report_seeds" if self.report_seeds else "seeds": more})
+        reported, used = self.reported_seeds, {*self.seeds, *self.reported_seeds}
+        free_seeds = (seed % 2**32 for seed in itertools.count(max(used) + 1) if seed % 2**32 not in used)
+        all_seeds = (*reported, *itertools.islice(free_seeds, max(0, number - len(reported))))
+        return self.model_copy(update={"report_seeds" if self.report_seeds else "seeds": all_seeds})
 
     def replace(self, settings: Mapping[str, Any] | None = None, /, **more: Any) -> "Scenario":
         """Return a copy with some settings replaced. Raises FredError.
@@ -164,14 +164,16 @@ class Scenario(Component):
         >>> fred.load("mine.yaml") == scenario
         True
         """
-        unnamed = sorted(name for run in self.runs.values() for name in own_classes(run) if name.startswith(own_code.MAIN))
+        program_classes = sorted(
+            name for run in self.runs.values() for name in own_classes(run) if name.startswith(own_code.MAIN)
+        )
         if path is not None and (objects := objects_of(self.runs)):
             kind = next(
                 kind for kind in registry.FOR_FILES if kind == "optimizer" or isinstance(objects[0], registry.base(kind))
             )
             raise FredError(f"a file cannot hold `{objects[0].kind}`, an object of a program: {registry.FOR_FILES[kind]}")
-        if path is not None and unnamed:
-            cls = unnamed[0].partition(":")[2]
+        if path is not None and program_classes:
+            cls = program_classes[0].partition(":")[2]
             raise FredError(
                 f"a file cannot name `{cls}`, a class of a notebook or program: move it to a module, such as `mine.py`, and "
                 f"import it from there; then `fred.load(path, imports=['mine'])` reads the file"
@@ -188,7 +190,7 @@ class Scenario(Component):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(as_yaml(self, _SHOWN))}</pre>"
+        return f"<pre>{html.escape(as_yaml(self, _NOTEBOOK_LETTERS))}</pre>"
 
     def _instead_of_setting(self, name: str) -> str:
         path = f"cluster.{name}" if name in Cluster.model_fields else name
@@ -207,41 +209,41 @@ class Scenario(Component):
         >>> scenario.criterion.column, scenario.criterion.way
         ('throughput', 'highest')
         """
-        return Criterion.of(self.best, [self.runs[name] for name in self.points if name in self.runs])
+        return Criterion.from_name(self.best, [self.runs[name] for name in self.points if name in self.runs])
 
     @field_validator("title", "comment")
     @classmethod
     def _printable(cls, text: str) -> str:
         for character in text:
-            if unicodedata.category(character) in _UNSEEN and character not in _OF_TEXT:
+            if unicodedata.category(character) in _CONTROL_CATEGORIES and character not in _TEXT_CONTROLS:
                 raise ValueError(f"expected text that can be printed; it has the control character U+{ord(character):04X}")
         return text
 
     @field_validator("seeds", "report_seeds")
     @classmethod
-    def _distinct(cls, seeds: tuple[int, ...] | None, known: ValidationInfo) -> tuple[int, ...] | None:
+    def _distinct(cls, seeds: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
         if seeds and len(set(seeds)) < len(seeds):
             twice = next(seed for seed in seeds if seeds.count(seed) > 1)
-            raise ValueError(f"`{known.field_name}` must differ from each other; {twice} is given twice")
+            raise ValueError(f"`{info.field_name}` must differ from each other; {twice} is given twice")
         return seeds
 
     @field_validator("report_seeds")
     @classmethod
-    def _not_those_that_choose(cls, seeds: tuple[int, ...] | None, known: ValidationInfo) -> tuple[int, ...] | None:
-        both = sorted({*(seeds or ())} & {*known.data.get("seeds", ())})
-        if both:
+    def _not_those_that_choose(cls, seeds: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
+        shared = sorted({*(seeds or ())} & {*info.data.get("seeds", ())})
+        if shared:
             raise ValueError(
-                f"{', '.join(map(str, both))} also in `seeds`, on which the best points are chosen; expected other seeds"
+                f"{', '.join(map(str, shared))} also in `seeds`, on which the best points are chosen; expected other seeds"
             )
         return seeds
 
     @field_validator("baseline")
     @classmethod
-    def _one_of_the_runs(cls, baseline: str | None, known: ValidationInfo) -> str | None:
-        runs = known.data.get("runs")
+    def _one_of_the_runs(cls, baseline: str | None, info: ValidationInfo) -> str | None:
+        runs = info.data.get("runs")
         if baseline is None or runs is None:
             return baseline
-        points = known.data.get("points", {})
+        points = info.data.get("points", {})
         names = list(dict.fromkeys(points[name].of if name in points else name for name in runs))
         if baseline not in names:
             raise ValueError(f"expected one of {', '.join(names)}{registry.nearest(baseline, names)}")
@@ -249,13 +251,13 @@ class Scenario(Component):
 
     @field_validator("until")
     @classmethod
-    def _of_comparisons(cls, until: Until | None, known: ValidationInfo) -> Until | None:
-        runs, points = known.data.get("runs"), known.data.get("points", {})
+    def _of_comparisons(cls, until: Until | None, info: ValidationInfo) -> Until | None:
+        runs, points = info.data.get("runs"), info.data.get("points", {})
         if until is None or runs is None:
             return until
         if len({points[name].of if name in points else name for name in runs}) < 2:
             raise ValueError("one run has nothing to compare with; expected two runs or more")
-        if points and not known.data.get("report_seeds"):
+        if points and not info.data.get("report_seeds"):
             raise ValueError("a sweep must not choose on the seeds that are added; expected `report_seeds` as well")
         return until
 
@@ -383,9 +385,9 @@ def _checked(scenario: Scenario, source: Source) -> Scenario:
             "`seeds`, and leave out `report_seeds`"
         )
     if scenario.points and scenario.criterion.missing:
-        found, missing = scenario.criterion.name, scenario.criterion.missing
+        name, missing = scenario.criterion.name, scenario.criterion.missing
         raise FredError(
-            f"{source.locate(source.best_at)}: found '{found}'; it needs {missing}. Without one there are throughput, seconds, "
+            f"{source.locate(source.best_at)}: found '{name}'; it needs {missing}. Without one there are throughput, seconds, "
             "workers_time_waiting and other columns of the summary"
         )
     return scenario

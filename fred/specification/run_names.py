@@ -14,13 +14,13 @@ from fred.components.component import own_classes
 from fred.components.registry import nearest
 from fred.specification.shape import Run
 
-_USUAL = re.compile(r"\w[-.\w]{0,59}")  # must not look like a command-line option
+_VALID = re.compile(r"\w[-.\w]{0,59}")  # must not look like a command-line option
 _LONGEST = 255 - len(".seed-4294967295")  # bytes: the limit of file systems, less the suffix of a work folder
 
 
-def is_usual(name: object) -> bool:
+def is_valid_name(name: object) -> bool:
     """Return True if a user may give a run this name. Names of sweep points may be longer and have other characters."""
-    return isinstance(name, str) and bool(_USUAL.fullmatch(name)) and not is_taken(name)
+    return isinstance(name, str) and bool(_VALID.fullmatch(name)) and not is_taken(name)
 
 
 def name_of_only_run(algorithm: Any) -> str:
@@ -34,7 +34,7 @@ def name_of_only_run(algorithm: Any) -> str:
     """
     name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
     name = name.__name__ if isinstance(name, type) else str(name or "run").split(":")[-1]
-    return name if is_usual(name) else "run"
+    return name if is_valid_name(name) else "run"
 
 
 def _of_a_folder(name: str) -> str:
@@ -70,11 +70,11 @@ def blamed(name: str, run: Run) -> Iterator[None]:
             raise FredError(
                 f"run `{name}`: not enough memory; use fewer workers, less data, or a smaller model or batch"
             ) from error
-        own = sorted(own_classes(run))
-        if not own:
+        user_classes = sorted(own_classes(run))
+        if not user_classes:
             raise
         where = f" ({place})" if (place := own_code.line_of(error)) else ""
-        classes = ", ".join(f"`{target}`" for target in own)
+        classes = ", ".join(f"`{target}`" for target in user_classes)
         raise FredError(f"run `{name}`, with {classes}: {type(error).__name__}: {error}{_hint(error)}{where}") from error
 
 

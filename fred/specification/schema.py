@@ -17,7 +17,7 @@ from fred.specification.shape import Run
 from fred.specification.source import OF_ALL
 from fred.specification.sweep import Sweep
 
-_OWN: dict[str, Any] = {
+_USER_CLASSES: dict[str, Any] = {
     "own": {"type": "string", "pattern": "^[\\w.]+:[\\w-]+$", "description": "a class of your own, `module:Class`"},
     "own-with-options": {"type": "object", "properties": {"name": {"$ref": "#/$defs/own"}}, "required": ["name"]},
 }
@@ -33,30 +33,30 @@ def scenario_schema() -> dict[str, Any]:
     definitions = combined["$defs"]
     for kind, table in classes.items():
         options = [
-            _named(name, definitions[mapping[cls, "validation"]["$ref"].rsplit("/", 1)[1]]) for name, cls in table.items()
+            _with_name(name, definitions[mapping[cls, "validation"]["$ref"].rsplit("/", 1)[1]]) for name, cls in table.items()
         ]
         definitions[kind] = {"anyOf": [{"enum": list(table)}, *options]}
     definitions = _resolved(definitions)
     _write_once([choice for kind in classes for choice in definitions[kind]["anyOf"][1:]], definitions)
-    definitions |= {**_OWN, "card": _CARD}
+    definitions |= {**_USER_CLASSES, "card": _CARD}
     for kind in classes:
-        definitions[kind]["anyOf"] += [{"$ref": f"#/$defs/{name}"} for name in _OWN]
+        definitions[kind]["anyOf"] += [{"$ref": f"#/$defs/{name}"} for name in _USER_CLASSES]
     shared = definitions["Run"]["properties"]
     shared["sweep"] = {
         "$ref": "#/$defs/Sweep",
         "description": "sweep: one run for each of several values of a setting",
     }
-    whole = definitions["Scenario"]["properties"]
+    scenario_properties = definitions["Scenario"]["properties"]
     runs = {
         "type": "object",
         "additionalProperties": {"anyOf": [{"$ref": "#/$defs/Run"}, {"type": "null"}]},
-        "description": whole["runs"]["description"],
+        "description": scenario_properties["runs"]["description"],
     }
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "FRED scenario",
         "type": "object",
-        "properties": {**{key: whole[key] for key in OF_ALL}, **shared, "runs": runs},
+        "properties": {**{key: scenario_properties[key] for key in OF_ALL}, **shared, "runs": runs},
         "additionalProperties": False,
     }
     return {**schema, "$defs": {name: definitions[name] for name in sorted(_reachable(schema, definitions))}}
@@ -74,12 +74,12 @@ def _resolved(schema: Any) -> Any:
     if schema == _CARD:
         return {"$ref": "#/$defs/card"}
     result = {key: _resolved(value) for key, value in schema.items() if key not in (ONE_OF, "required")}
-    if isinstance(said := result.get("description"), str):
-        result["description"] = without_example(said)
+    if isinstance(description := result.get("description"), str):
+        result["description"] = without_example(description)
     return {"$ref": f"#/$defs/{schema[ONE_OF]}", **result} if ONE_OF in schema else result
 
 
-def _named(name: str, options: dict[str, Any]) -> dict[str, Any]:
+def _with_name(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a component's options with its name among them."""
     properties = {"name": {"const": name}, **options.get("properties", {})}
     return {**options, "title": name, "properties": properties}
@@ -89,27 +89,27 @@ def _write_once(choices: list[dict[str, Any]], definitions: dict[str, Any]) -> N
     """Move options with equal descriptions in several components into shared definitions."""
     users = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
     for choice in choices:
-        for option, said in choice["properties"].items():
-            if set(said) - {"const", "$ref"}:
-                users[option, json.dumps(said)].append(choice["properties"])
+        for option, description in choice["properties"].items():
+            if set(description) - {"const", "$ref"}:
+                users[option, json.dumps(description)].append(choice["properties"])
     variants = defaultdict[str, int](int)
-    for (option, said), places in users.items():
+    for (option, description), places in users.items():
         if len(places) > 1:
             variants[option] += 1
             name = f"{option}.{variants[option]}"
-            definitions[name] = json.loads(said)
+            definitions[name] = json.loads(description)
             for properties in places:
                 properties[option] = {"$ref": f"#/$defs/{name}"}
 
 
 def _reachable(schema: Any, definitions: dict[str, Any]) -> set[str]:
     """Return the names of the definitions that a schema refers to, also through other definitions."""
-    found, waiting = set[str](), [schema]
+    names, waiting = set[str](), [schema]
     while waiting:
-        new = set(_references(waiting.pop())) - found
-        found |= new
+        new = set(_references(waiting.pop())) - names
+        names |= new
         waiting += [definitions[name] for name in new]
-    return found
+    return names
 
 
 def _references(schema: Any) -> Iterator[str]:

@@ -52,9 +52,9 @@ class Run(Component):
         if not isinstance(options, dict):
             return options
         protocol, (name, usual) = options.get("protocol"), _usual_protocol(options.get("algorithm"))
-        given = {} if protocol is None or protocol == name else protocol
-        if isinstance(given, dict) and given.get("name", name) == name:
-            options = {**options, "protocol": {"name": name, **usual, **given}}
+        options_of_protocol = {} if protocol is None or protocol == name else protocol
+        if isinstance(options_of_protocol, dict) and options_of_protocol.get("name", name) == name:
+            options = {**options, "protocol": {"name": name, **usual, **options_of_protocol}}
         return options
 
     @model_validator(mode="after")

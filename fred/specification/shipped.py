@@ -18,8 +18,8 @@ def names() -> list[str]:
     >>> shipped.names()[:4]
     ['cost', 'fair-links', 'learning-rates', 'learning-rules']
     """
-    found = [path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("**/*.yaml")]
-    return sorted(found, key=lambda name: (name.count("/"), name))
+    paths = [path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("**/*.yaml")]
+    return sorted(paths, key=lambda name: (name.count("/"), name))
 
 
 def file_of(name: str) -> Path:
@@ -38,29 +38,29 @@ def located(path: Path) -> Path:
     Raises FredError, with the nearest file or name, if there is neither.
     """
     try:
-        there = bool(path.lstat())
+        is_present = bool(path.lstat())
     except (FileNotFoundError, NotADirectoryError):
-        there = False
+        is_present = False
     except (OSError, ValueError):  # reading the file will report what is wrong with it
         return path
-    if str(path) in names() and (not there or path.is_dir()):
+    if str(path) in names() and (not is_present or path.is_dir()):
         return file_of(str(path))
     if path.is_dir():
         inside = ", ".join(str(file) for file in sorted(path.glob("*.yaml"))[:3]) or "FILE; `fred new FILE` starts one"
         raise FredError(f"{path} is a folder; expected a scenario file, such as {inside}")
-    if not there:
-        beside = [str(each) for each in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    if not is_present:
+        files = [str(file) for file in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise FredError(
             f"cannot read {path}: No such file, and no scenario of this name comes with FRED"
-            f"{_nearest(str(path), beside)}; `fred scenarios` lists those that do, `fred new FILE` starts one of your own"
+            f"{_nearest(str(path), files)}; `fred scenarios` lists those that do, `fred new FILE` starts one of your own"
         )
     return path
 
 
 def name_of(file: Path) -> str:
     """Return the name of a shipped scenario from its file, links resolved; empty for any other file."""
-    folder, found = FOLDER.resolve(), file.resolve()
-    name = found.relative_to(folder).with_suffix("").as_posix() if found.is_relative_to(folder) else ""
+    folder, path = FOLDER.resolve(), file.resolve()
+    name = path.relative_to(folder).with_suffix("").as_posix() if path.is_relative_to(folder) else ""
     return name if name in names() else ""
 
 
@@ -78,10 +78,10 @@ def promise(name: str) -> str:
     return " ".join(lines)
 
 
-def _nearest(word: str, beside: Iterable[str] = ()) -> str:
+def _nearest(word: str, files: Iterable[str] = ()) -> str:
     """Return a suggestion: the scenarios of this name in any folder, or else the nearest spelling."""
     bare = word.removesuffix(".yaml").removeprefix("scenarios/")
-    same = [name for name in names() if bare == name or bare.rpartition("/")[2] == name.rpartition("/")[2]]
-    if same:
-        return f"; did you mean {' or '.join(f'`{name}`' for name in same)}?"
-    return registry.nearest(word, beside) or registry.nearest(bare, names())
+    namesakes = [name for name in names() if bare == name or bare.rpartition("/")[2] == name.rpartition("/")[2]]
+    if namesakes:
+        return f"; did you mean {' or '.join(f'`{name}`' for name in namesakes)}?"
+    return registry.nearest(word, files) or registry.nearest(bare, names())

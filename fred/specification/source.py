@@ -13,7 +13,7 @@ from fred.base.errors import FredError, quoted
 from fred.components.component import Object, nearest_inside
 from fred.components.problems import problems
 from fred.components.registry import nearest
-from fred.specification.run_names import is_usual, name_of_only_run
+from fred.specification.run_names import is_valid_name, name_of_only_run
 from fred.specification.shape import Run
 from fred.specification.sweep import Point, Sweep, name_of
 from fred.specification.text import Keys, read_yaml
@@ -47,15 +47,15 @@ class Source:
         self.path, self.document, self._lines, self._comment = path, document, lines, comment
         self._settings = settings
         self._points: dict[str, Point] = {}
-        endless = next(itertools.chain(_endless(document), *(_endless(value, own) for own, value, _ in settings)), None)
+        endless = next(itertools.chain(_endless(document), *(_endless(value, keys) for keys, value, _ in settings)), None)
         if endless is not None:
             raise FredError(f"{self.locate(endless)}: found a number with thousands of digits; expected a smaller number")
         self.best_at: Keys = ("sweep", "best")  # keys of the criterion for the best points
-        known = (*_OF_THE_FILE, *Run.model_fields, "sweep")
+        expected = (*_OF_THE_FILE, *Run.model_fields, "sweep")
         for key in self.document:
-            if key not in known:
-                hint = nearest(str(key), known) or nearest_inside(Run, key)
-                raise FredError(f"{self.locate((key,))}: unknown key `{key}`{hint}; expected {', '.join(known)}")
+            if key not in expected:
+                hint = nearest(str(key), expected) or nearest_inside(Run, key)
+                raise FredError(f"{self.locate((key,))}: unknown key `{key}`{hint}; expected {', '.join(expected)}")
         self.runs = self._named_runs()
 
     def specification(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Source:
         result: dict[str, Any] = {"comment": self._comment} if self._comment else {}
         result |= {key: self.document[key] for key in OF_ALL if key in self.document}
         shared = {key: value for key, value in self.document.items() if key not in _OF_THE_FILE}
-        result["runs"] = {name: merged(shared, own) for name, own in self.runs.items()}
+        result["runs"] = {name: merged(shared, settings) for name, settings in self.runs.items()}
         for keys, value, text in self._settings:
             if keys[0] in OF_ALL:
                 _assign(result, keys, value, text)
@@ -92,7 +92,7 @@ class Source:
                     raise FredError(
                         f"{self.locate(('runs', name, 'sweep'))}: two points have the name {point}; change one of them"
                     )
-                self._points[point] = Point(of=name, values=values, later=sweep.later(values))
+                self._points[point] = Point(of=name, values=values, later=sweep.comes_later(values))
                 runs[point] = copy.deepcopy(run)
                 for key, value in values.items():
                     listed = (key,) if isinstance(sweep.over, dict) else (number, key)
@@ -126,8 +126,8 @@ class Source:
         try:
             return Sweep.model_validate(sweep)
         except ValidationError as error:
-            found = problems(error.errors(), ("runs", name, "sweep"))
-            raise FredError(*dict.fromkeys(f"{self.locate(keys)}: {said}" for keys, said in found)) from None
+            mistakes = problems(error.errors(), ("runs", name, "sweep"))
+            raise FredError(*dict.fromkeys(f"{self.locate(keys)}: {message}" for keys, message in mistakes)) from None
 
     def locate(self, keys: Keys) -> str:
         """Return the place of a value as `file:line: key.path`, or the text of the setting that set it.
@@ -138,28 +138,31 @@ class Source:
             point = self._points[str(keys[1])]
             swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
             keys = ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:] or ("sweep",)))
-        for own, _, text in reversed(self._settings):  # of two for one key, the last one counts
-            if _overlap(keys, self._made(own)) or (keys[:1] == ("runs",) and _overlap(keys[2:], self._made(own, keys[:2]))):
+        for setting_keys, _, text in reversed(self._settings):  # of two for one key, the last one counts
+            if _overlap(keys, self._created_keys(setting_keys)) or (
+                keys[:1] == ("runs",) and _overlap(keys[2:], self._created_keys(setting_keys, keys[:2]))
+            ):
                 return (
                     text
                     if "=" in text
-                    else ".".join(map(str, keys[2:] if keys[:1] == ("runs",) and own[:1] != ("runs",) else keys))
+                    else ".".join(map(str, keys[2:] if keys[:1] == ("runs",) and setting_keys[:1] != ("runs",) else keys))
                 )
         candidates = [keys[2:], keys] if keys[:1] == ("runs",) else [keys]
         depth, candidate = max(
-            ((self._depth(each), each) for each in candidates), key=lambda found: (found[0] == len(found[1]), found[0])
+            ((self._depth(candidate_keys), candidate_keys) for candidate_keys in candidates),
+            key=lambda pair: (pair[0] == len(pair[1]), pair[0]),
         )
         if self.path is None:
             return ".".join(map(str, candidate)) or "the scenario"
         line = self._lines[candidate[:depth]]
         return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
 
-    def _made(self, own: Keys, run: Keys = ()) -> Keys:
+    def _created_keys(self, keys: Keys, run: Keys = ()) -> Keys:
         """Return the keys of the outermost value that a setting adds to the file, or to a run in it.
 
         This is the setting's own value, or the first mapping that must be created for it.
         """
-        return own[: 1 + max(self._depth(own), self._depth((*run, *own)) - len(run))]
+        return keys[: 1 + max(self._depth(keys), self._depth((*run, *keys)) - len(run))]
 
     def _depth(self, keys: Keys) -> int:
         """Return how many of these keys exist in the file or mapping."""
@@ -177,24 +180,24 @@ class Source:
             raise FredError(
                 f"{self.locate(('runs',))}: {found}; expected run names, each with what it overrides, such as {like}"
             )
-        for name, own in runs.items():
-            if isinstance(own, dict) and "name" in own:
-                wanted = f"`algorithm: {{name: {quoted(own['name'])}, ...}}`"
-                if isinstance(own["name"], type) or self.path is None:
+        for name, settings in runs.items():
+            if isinstance(settings, dict) and "name" in settings:
+                wanted = f"`algorithm: {{name: {quoted(settings['name'])}, ...}}`"
+                if isinstance(settings["name"], type) or self.path is None:
                     wanted = f"`{{'{name}': {{'algorithm': ...}}}}`"
                 raise FredError(
                     f"{self.locate(('runs', name))}: found a component; expected settings with their names, such as {wanted}"
                 )
-            if not is_usual(name):
+            if not is_valid_name(name):
                 raise FredError(
                     f"{self.locate(('runs', name))}: a run's name has at most 60 letters, digits, `-`, `_` and `.`, and does "
                     "not start with `-` or `.`; `figures` and the names of the result's files are reserved"
                 )
-            if own is not None and not isinstance(own, dict):
+            if settings is not None and not isinstance(settings, dict):
                 raise FredError(
-                    f"{self.locate(('runs', name))}: found {quoted(own)}; expected settings that this run overrides"
+                    f"{self.locate(('runs', name))}: found {quoted(settings)}; expected settings that this run overrides"
                 )
-        return {name: own or {} for name, own in runs.items()}
+        return {name: settings or {} for name, settings in runs.items()}
 
 
 def _depth(document: Any, keys: Keys) -> int:
@@ -209,14 +212,14 @@ def _depth(document: Any, keys: Keys) -> int:
     return len(keys)
 
 
-def _overlap(keys: Keys, own: Keys) -> bool:
+def _overlap(keys: Keys, others_keys: Keys) -> bool:
     """Return True if one of two non-empty paths leads to or through the other.
 
-    If `own` has no list indices, those in `keys` are ignored.
+    If `others_keys` has no list indices, those in `keys` are ignored.
     """
-    if not any(isinstance(key, int) for key in own):
+    if not any(isinstance(key, int) for key in others_keys):
         keys = tuple(key for key in keys if not isinstance(key, int))
-    return bool(keys) and all(a == b for a, b in zip(keys, own, strict=False))
+    return bool(keys) and all(a == b for a, b in zip(keys, others_keys, strict=False))
 
 
 def merged(base: Any, override: Any) -> Any:
@@ -256,12 +259,12 @@ def _endless(value: Any, keys: Keys = ()) -> Iterator[Keys]:
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         yield keys
     elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from _endless(each, (*keys, number))
+        for number, item in enumerate(value):
+            yield from _endless(item, (*keys, number))
     elif isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             yield from _endless(key, keys)
-            yield from _endless(each, (*keys, key))
+            yield from _endless(item, (*keys, key))
 
 
 def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:

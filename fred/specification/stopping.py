@@ -39,7 +39,7 @@ class Stop(Component):
 
     @model_validator(mode="after")
     def _bounded(self) -> "Stop":
-        if all(each is None for each in (self.updates, self.gradients, self.tokens, self.seconds)):
+        if all(limit is None for limit in (self.updates, self.gradients, self.tokens, self.seconds)):
             raise ValueError("needs at least one of `updates`, `gradients`, `seconds` (as a bound for `target_loss`, too)")
         if self.gradients is not None and self.tokens is not None:
             raise ValueError("give `gradients` or `tokens`, not both")
@@ -100,9 +100,9 @@ class Evaluate(Component):
 
     @model_validator(mode="after")
     def _one_cadence(self) -> "Evaluate":
-        given = [name for name in ("points", "every_updates", "every_gradients", "every_seconds") if getattr(self, name)]
-        if len(given) > 1:
-            raise ValueError(f"give only one of {', '.join(f'`{name}`' for name in given)}")
+        options = [name for name in ("points", "every_updates", "every_gradients", "every_seconds") if getattr(self, name)]
+        if len(options) > 1:
+            raise ValueError(f"give only one of {', '.join(f'`{name}`' for name in options)}")
         return self
 
     def spacing(self, stop: Stop) -> tuple[Measure, float]:
@@ -125,7 +125,7 @@ class Evaluate(Component):
 
 
 FIRST_LOOK = 10  # seeds; looking earlier costs coverage (`results/studies/coverage.md`)
-_MORE = 1.5  # factor on the number of seeds between two looks
+_GROWTH = 1.5  # factor on the number of seeds between two looks
 
 
 class Until(Component):
@@ -136,7 +136,7 @@ class Until(Component):
     early: 1 to 2 points where differences are normal, up to 6 where they are skewed.
 
     >>> until = Until(within=0.05, seeds=40)
-    >>> until.after(3), until.after(10), until.after(30), until.after(40)
+    >>> until.next_look(3), until.next_look(10), until.next_look(30), until.next_look(40)
     (10, 15, 40, 40)
     """
 
@@ -145,10 +145,10 @@ class Until(Component):
     )
     seeds: Annotated[int, Field(ge=FIRST_LOOK, le=10_000)] = Field(default=50, description="the largest number of seeds")
 
-    def after(self, count: int) -> int:
+    def next_look(self, count: int) -> int:
         """Return the number of seeds at which precision is looked at next.
 
         Args:
             count: number of seeds so far.
         """
-        return min(self.seeds, max(FIRST_LOOK, math.ceil(_MORE * count)))
+        return min(self.seeds, max(FIRST_LOOK, math.ceil(_GROWTH * count)))

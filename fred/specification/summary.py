@@ -183,7 +183,7 @@ class Summary(_Strict):
 
 
 _LEARNED = ("loss", "error", "perplexity", "gradient_norm", "replicas_loss", "replicas_error")  # columns of evaluations
-SHOWN = Column.of_table(Summary)
+TABLE_COLUMNS = Column.of_table(Summary)
 NUMBERS = Column.of_numbers(Summary)
 
 
@@ -248,7 +248,7 @@ def summarise(run: Finished) -> dict[str, Any]:
         "algorithm": registry.name_of("algorithm", settings.algorithm),
         "protocol": registry.name_of("protocol", settings.protocol),
         "seed": run.seed,
-        "ended_by": _ended_by(run),
+        "ended_by": _limit_reached(run),
         **_of_timing(schedule, settings.protocol.has_clock),
         **_spent(run),
         **({"failures": failure_times(schedule)} if settings.cluster.failures else {}),
@@ -302,7 +302,7 @@ def _spent(run: Finished) -> dict[str, Any]:
     return {"cost": cost} | ({} if spending.kwh is None else {"energy_kwh": float(spending.kwh[0]) if has_clock else None})
 
 
-def _ended_by(run: Finished) -> str:
+def _limit_reached(run: Finished) -> str:
     """Return the limit that ended the run; of several reached at once the first in this order, the time last."""
     stop, metrics, counts = run.run.stop, run.metrics, run.schedule.counts()
     if stop.target_loss and "loss" in metrics and len(metrics) > 1 and metrics["loss"].iloc[-1] <= stop.target_loss:
@@ -319,9 +319,9 @@ def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
 
 def _copies(schedule: Schedule) -> dict[str, int | None]:
     """Return the last row of `copies`, if there are servers."""
-    counted = copies(schedule) if schedule.on_servers else pd.DataFrame()
+    table = copies(schedule) if schedule.on_servers else pd.DataFrame()
     names = ("potential", "pushes", "fetches")
-    return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
+    return dict.fromkeys(names) if table.empty else {name: int(table[name].iloc[-1]) for name in names}
 
 
 def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:

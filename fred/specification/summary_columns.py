@@ -13,11 +13,11 @@ class Need(NamedTuple):
 
     Args:
         name: the part, in words, as in "it needs {name}".
-        is_met: returns True for a run that has it.
+        applies: returns True for a run that has it.
     """
 
     name: str
-    is_met: Callable[[Run], bool]
+    applies: Callable[[Run], bool]
 
 
 TASK = Need("a `task`", lambda run: run.task is not None)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 from fred.components.component import Component, Object
 from fred.components.registry import OBJECT, nearest
 from fred.specification.shape import Run
-from fred.specification.summary import NUMBERS, SHOWN
+from fred.specification.summary import NUMBERS, TABLE_COLUMNS
 from fred.specification.summary_columns import TASK
 
 _MOST = 10_000  # points
@@ -20,7 +20,7 @@ _ENDS = {  # criterion -> its column at the target, and at the end of the run
     "cost": ("target_cost", "cost_total"),
     "energy": ("target_energy_kwh", "energy_kwh"),
 }
-_NAMES = tuple(dict.fromkeys((*_ENDS, *(name for name in SHOWN if name in NUMBERS), *NUMBERS)))
+_NAMES = tuple(dict.fromkeys((*_ENDS, *(name for name in TABLE_COLUMNS if name in NUMBERS), *NUMBERS)))
 _HIGHER_IS_BETTER = [name for name, column in NUMBERS.items() if column.better == "higher"]
 _WAYS = ("lowest", "highest")
 
@@ -47,7 +47,7 @@ class Criterion(NamedTuple):
         return f"{unit} to the target" if unit != self.column else self.column.replace("_", " ")
 
     @classmethod
-    def of(cls, best: str | None, runs: Sequence[Run]) -> "Criterion":
+    def from_name(cls, best: str | None, runs: Sequence[Run]) -> "Criterion":
         """Return the criterion of this name; by default the loss, or without a task the throughput.
 
         With a target, `seconds`, `updates`, `cost` and `energy` count until the target; otherwise until the end.
@@ -56,11 +56,11 @@ class Criterion(NamedTuple):
             best: the criterion as the user wrote it, or None.
             runs: the swept runs. Some of them must measure it.
         """
-        best = best or ("loss" if any(map(TASK.is_met, runs)) else "throughput")
+        best = best or ("loss" if any(map(TASK.applies, runs)) else "throughput")
         *way, name = best.split()
         at_target, at_end = _ENDS.get(name, (name, name))
         column = at_target if any(run.has_target for run in runs) else at_end
-        missing = [need.name for need in NUMBERS[column].needs if not any(map(need.is_met, runs))]
+        missing = [need.name for need in NUMBERS[column].needs if not any(map(need.applies, runs))]
         highest = way == ["highest"] if way else NUMBERS[column].better == "higher"
         return cls(best, column, highest, missing[0] if missing else "")
 
@@ -136,13 +136,15 @@ class Sweep(Component):
 
     @field_validator("over", mode="before")
     @classmethod
-    def _spaced(cls, over: Any, info: ValidationInfo) -> Any:
-        if isinstance(over, dict):
-            return {key: Spaced.model_validate(values) if isinstance(values, dict) else values for key, values in over.items()}
-        return over
+    def _expand_ranges(cls, ranges: Any, info: ValidationInfo) -> Any:
+        if isinstance(ranges, dict):
+            return {
+                key: Spaced.model_validate(values) if isinstance(values, dict) else values for key, values in ranges.items()
+            }
+        return ranges
 
     @model_validator(mode="after")
-    def _some(self) -> Self:
+    def _has_points(self) -> Self:
         parts = self.over.values() if isinstance(self.over, dict) else self.over
         if not self.over or any(not isinstance(part, Spaced) and not part for part in parts):
             raise ValueError("expected at least one key, and one value for it")
@@ -173,16 +175,16 @@ class Sweep(Component):
         if not isinstance(self.over, dict):
             return list(self.over)
         values = [self._values(part) for part in self.over.values()]
-        return [dict(zip(self.over, each, strict=True)) for each in itertools.product(*values)]
+        return [dict(zip(self.over, combination, strict=True)) for combination in itertools.product(*values)]
 
-    def later(self, point: dict[str, Any]) -> bool:
+    def comes_later(self, point: dict[str, Any]) -> bool:
         """Return True if a point is not among those that are tried at first.
 
         Args:
             point: its values, by key.
 
         >>> sweep = Sweep(over={"algorithm.learning_rate": [0.1, 0.2, 0.4, 0.8, 1.6]}, start=3)
-        >>> [values["algorithm.learning_rate"] for values in sweep.points() if not sweep.later(values)]
+        >>> [values["algorithm.learning_rate"] for values in sweep.points() if not sweep.comes_later(values)]
         [0.2, 0.4, 0.8]
         """
         if self.start is None or not isinstance(self.over, dict):
@@ -205,10 +207,10 @@ def swept_again(points: Mapping[str, Point], names: Sequence[str]) -> dict[str, 
     for name in names:
         if name in points:
             sweeps.setdefault(points[name].of, []).append(points[name])
-    return {run: _settings_of(own) for run, own in sweeps.items()}
+    return {run: _sweep_settings(points_of_run) for run, points_of_run in sweeps.items()}
 
 
-def _settings_of(points: Sequence[Point]) -> dict[str, Any]:
+def _sweep_settings(points: Sequence[Point]) -> dict[str, Any]:
     values = [point.values for point in points]
     ranges: dict[str, list[Any]] = {key: [] for key in values[0]}
     for key, value in (pair for point in points for pair in point.values.items()):
@@ -220,7 +222,7 @@ def _settings_of(points: Sequence[Point]) -> dict[str, Any]:
     at_first = [point.values for point in points if not point.later]
     if len(at_first) == len(points):
         return {"over": ranges}
-    return {"over": ranges, "start": max(len({repr(one[key]) for one in at_first}) for key in ranges)}
+    return {"over": ranges, "start": max(len({repr(point_values[key]) for point_values in at_first}) for key in ranges)}
 
 
 def middle(values: list[Any], number: int) -> list[Any]:
@@ -252,6 +254,6 @@ def word(value: Any) -> str:
     if isinstance(value, dict) and value.get("name") == OBJECT:
         return "-".join([value["kind"].rpartition(".")[2], *([value["digest"][:6]] if value["digest"] else [])])[:40]
     if isinstance(value, dict):
-        return "-".join(word(each) for each in value.values())
+        return "-".join(word(item) for item in value.values())
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return "".join(character if character.isalnum() or character in "+-._" else "_" for character in text)[:40]

@@ -46,8 +46,8 @@ def first_comment(text: str) -> str:
     >>> first_comment("# Look for: the fastest run.\n# yaml-language-server: $schema=schema.json\n\n# no more\ntitle: one\n")
     'Look for: the fastest run.'
     """
-    found = _FIRST_COMMENT.match(text)
-    lines = [line.strip().removeprefix("#").strip() for line in found[1].splitlines()] if found else []
+    comment = _FIRST_COMMENT.match(text)
+    lines = [line.strip().removeprefix("#").strip() for line in comment[1].splitlines()] if comment else []
     return "\n".join(line for line in lines if not line.startswith(_FOR_EDITORS)).strip("\n")
 
 
@@ -95,8 +95,8 @@ def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, i
         raise
     except Exception as error:  # such as a control character, an impossible date, `!!bool maybe`: each is a different exception
         reason = [*str(error).strip().splitlines(), ""][0]
-        known = isinstance(error, (YAMLError, ValueError, TypeError)) and reason
-        raise FredError(f"{where(1)}: {reason if known else f'a value that does not fit its tag: {reason}'}") from None
+        is_explained = isinstance(error, (YAMLError, ValueError, TypeError)) and reason
+        raise FredError(f"{where(1)}: {reason if is_explained else f'a value that does not fit its tag: {reason}'}") from None
 
 
 def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
@@ -128,23 +128,23 @@ def as_yaml(scenario: Any, most: int | None = None) -> str:
     >>> print(as_yaml(scenario).splitlines()[0])
     # Who?
     """
-    how: dict[str, Any] = {"mode": "json", "context": {"paths": name_alone}}
-    document = scenario.model_dump(**how, exclude={"points", "best", "comment"}, exclude_defaults=True)
-    brief = document.pop("runs")
+    options: dict[str, Any] = {"mode": "json", "context": {"paths": name_alone}}
+    document = scenario.model_dump(**options, exclude={"points", "best", "comment"}, exclude_defaults=True)
+    settings_of_runs = document.pop("runs")
     for name, run in scenario.runs.items():
-        brief[name].pop("protocol", None)
+        settings_of_runs[name].pop("protocol", None)
         if not run.has_usual_protocol:  # an algorithm may change its protocol's defaults, so write all options
-            brief[name]["protocol"] = run.model_dump(**how, include={"protocol"})["protocol"]
-    runs = _swept(scenario, brief)
+            settings_of_runs[name]["protocol"] = run.model_dump(**options, include={"protocol"})["protocol"]
+    runs = _swept(scenario, settings_of_runs)
     shared = _shared(list(runs.values())) if len(runs) > 1 else {}
-    whole = {**document, **shared, "runs": {name: _rest(own, shared) for name, own in runs.items()}}
+    content = {**document, **shared, "runs": {name: _rest(settings, shared) for name, settings in runs.items()}}
     text, yaml = _Bounded(most), YAML()
     yaml.width, yaml.default_flow_style, yaml.allow_unicode = 110, None, True
     comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.comment.split("\n")) if scenario.comment else ""
     if first_comment(comment) != scenario.comment:  # such as one with an empty line at its end
-        comment, whole = "", {"comment": scenario.comment, **whole}
+        comment, content = "", {"comment": scenario.comment, **content}
     try:
-        yaml.dump(whole, text)
+        yaml.dump(content, text)
     except _EnoughError:
         return f"{comment}{text.getvalue()}\n# ... the rest is in manifest.json\n"
     return comment + text.getvalue()
@@ -156,11 +156,14 @@ def _swept(scenario: Any, runs: dict[str, Any]) -> dict[str, Any]:
     members: dict[str, list[str]] = {}
     for name in scenario.runs:
         members.setdefault(scenario.run_of(name), []).append(name)
-    found = {}
-    for name, own in members.items():
-        over = [scenario.points[each].model_dump(mode="json")["values"] for each in own if each in scenario.points]
-        found[name] = {**_shared([runs[each] for each in own]), **({"sweep": {"over": over, **best}} if over else {})}
-    return found
+    merged_runs = {}
+    for name, points in members.items():
+        values = [scenario.points[point].model_dump(mode="json")["values"] for point in points if point in scenario.points]
+        merged_runs[name] = {
+            **_shared([runs[point] for point in points]),
+            **({"sweep": {"over": values, **best}} if values else {}),
+        }
+    return merged_runs
 
 
 class _Bounded(io.StringIO):
@@ -183,24 +186,24 @@ class _EnoughError(Exception):
 
 def _shared(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the entries that all these mappings share, in depth where they name the same component."""
-    first, *others = parts
-    found: dict[str, Any] = {}
+    first, *other_parts = parts
+    entries: dict[str, Any] = {}
     for key, value in first.items():
-        own = [other.get(key) for other in others]
-        alike = [each for each in own if isinstance(each, dict) and isinstance(value, dict)]
-        if all(each == value for each in own):
-            found[key] = value
-        elif len(alike) == len(own) and all(each.get("name") == value.get("name") for each in alike):
-            found[key] = _shared([value, *alike])
-    return {key: value for key, value in found.items() if value != {}}
+        values = [other.get(key) for other in other_parts]
+        mappings = [item for item in values if isinstance(item, dict) and isinstance(value, dict)]
+        if all(item == value for item in values):
+            entries[key] = value
+        elif len(mappings) == len(values) and all(item.get("name") == value.get("name") for item in mappings):
+            entries[key] = _shared([value, *mappings])
+    return {key: value for key, value in entries.items() if value != {}}
 
 
-def _rest(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+def _rest(settings: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of a mapping that are not shared."""
-    left = {}
-    for key, value in own.items():
+    rest = {}
+    for key, value in settings.items():
         if key not in shared:
-            left[key] = value
-        elif isinstance(value, dict) and (more := _rest(value, shared[key])):
-            left[key] = more
-    return left
+            rest[key] = value
+        elif isinstance(value, dict) and (inner_rest := _rest(value, shared[key])):
+            rest[key] = inner_rest
+    return rest

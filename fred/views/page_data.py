@@ -157,7 +157,7 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
     others = ["run", *(key for key in keys if key != along)]
     lines = {}
     for values, own in points.dropna(subset=[along]).groupby(others, sort=False, dropna=False):
-        settings = zip(others[1:], sweeps.said(values[1:]), strict=True)
+        settings = zip(others[1:], sweeps.value_texts(values[1:]), strict=True)
         words = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in settings if value != NONE]
         found = own.sort_values(along)
         bands = [numbers(found[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]

@@ -98,7 +98,7 @@ def of_sweep(tables: Tables) -> str:
     for _, row in points.iterrows():
         values = [
             Cell(text, float(row[key]) if isinstance(row[key], int | float) else None)
-            for key, text in zip(keys, sweeps.said(row[keys]), strict=True)
+            for key, text in zip(keys, sweeps.value_texts(row[keys]), strict=True)
         ]
         numbers = [
             Cell(f"{row[part]:.4g}" if np.isfinite(row[part]) else NONE, float(row[part]))
@@ -124,7 +124,7 @@ def sweep_table(tables: Tables) -> Table:
     rows = []
     for values, own in points.groupby(keys, sort=ordered, dropna=False):
         cells = {row["run"]: _of_point(row["mean"], row["point"] in best) for _, row in own.iterrows()}
-        rows.append([*map(Cell, sweeps.said(values)), *(cells.get(name, Cell("")) for name in runs)])
+        rows.append([*map(Cell, sweeps.value_texts(values)), *(cells.get(name, Cell("")) for name in runs)])
     return Table([*map(sweeps.setting, keys), *runs], rows, f"sweep: {criterion.words} (* best)", words=len(keys))
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.schedule.schedule import WAYS
-from fred.specification.summary import SHOWN
+from fred.specification.summary import TABLE_COLUMNS
 from fred.specification.summary_columns import TASK
 from fred.views.table import NONE, Cell, Table
 
@@ -25,7 +25,9 @@ def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
         printed: True for the terminal, which leaves out the less important columns and has means next to the largest.
     """
     frame = _with_bytes(summary)
-    shown = {name: column for name, column in SHOWN.items() if (column.printed or not printed) and _has_values(frame, name)}
+    shown = {
+        name: column for name, column in TABLE_COLUMNS.items() if (column.printed or not printed) and _has_values(frame, name)
+    }
     rows = [[Cell(str(run)), *(cell(seeds, name) for name in shown)] for run, seeds in frame.groupby("name", sort=False)]
     headings = [column.heading for column in shown.values()]
     table = Table(["run", *headings], rows, caption=_caption(frame, frame.groupby("name").size()))
@@ -55,7 +57,7 @@ def cell(rows: pd.DataFrame, name: str) -> Cell:
     """
     if name == "target":
         return _to_target(rows)
-    column = SHOWN[name]
+    column = TABLE_COLUMNS[name]
     is_learned = TASK in column.needs
     if is_learned and rows["diverged"].notna().any():
         return Cell("diverged", math.nan)

@@ -9,13 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from fred.outcomes.sweeps import keys_of, said, setting
+from fred.outcomes.sweeps import keys_of, setting, value_texts
 from fred.specification.summary import label_of
 from fred.specification.sweep import Criterion
 from fred.views.figures import BEST, Picture, caption, far_apart, headline, legend, named, panels, plain_logarithmic, style
 from fred.views.view import SCREEN, Look, View, lines, marks
 
-OF_TIMING = [Criterion.of(name, []) for name in ("seconds", "throughput", "workers_time_waiting")]
+OF_TIMING = [Criterion.from_name(name, []) for name in ("seconds", "throughput", "workers_time_waiting")]
 _PLACE = "_place"  # column with the place on the first key's axis
 _FEW = 9  # up to this number of values, each has a tick
 _LETTERS = 22  # largest length of a value that is not a number
@@ -151,7 +151,7 @@ def _are_numbers(values: pd.Series) -> bool:
 
 def _words(values: Iterable[Any]) -> list[str]:
     """Return values as text, cut to 22 letters."""
-    return [each if len(each) <= _LETTERS else f"{each[: _LETTERS - 2]} …" for each in said(values)]
+    return [each if len(each) <= _LETTERS else f"{each[: _LETTERS - 2]} …" for each in value_texts(values)]
 
 
 def _named(keys: Sequence[str], values: Iterable[Any]) -> list[str]:

@@ -75,7 +75,7 @@ def _chosen(tables: Tables) -> list[str]:
     if not len(best):
         return []
     for _, row in best.head(3).iterrows():
-        values = zip(keys, sweeps.said(row[keys]), strict=True)
+        values = zip(keys, sweeps.value_texts(row[keys]), strict=True)
         words = ", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in values if value != "–")
         said.append(f"{row['run']} with {words}")
     more = f"; and {len(best) - 3} more, in the table" if len(best) > 3 else ""

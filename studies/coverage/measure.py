@@ -89,7 +89,7 @@ def stopping(law: Law, needed: int, first: int, samples: int = TRIALS) -> dict[s
         holds[now], stopped_at[now] = ((low <= law.mean) & (law.mean <= high))[now], seeds
         if seeds == MOST:
             return {"holds": float(holds.mean()), "seeds": float(stopped_at.mean())}
-        seeds = until.after(seeds)
+        seeds = until.next_look(seeds)
 
 
 def _stopping_rows() -> Iterator[dict[str, object]]:
