@@ -29,7 +29,7 @@ SHARED = ROOT.parent / "shared" / "data"
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Result folders without figures and without what is on the page, which take longer than a small run."""
-    monkeypatch.setattr("fred.results.figure_files.drawn", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("fred.results.figure_files.figures_drawn", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("fred.results.folder.page", lambda *_: "")
 
 

@@ -22,7 +22,7 @@ from unittest import mock
 from fred.base.errors import FredError
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
-from fred.running import trained
+from fred.running import model_training
 from fred.running.execution import check, execute
 from fred.specification.loading import load
 from tests import conftest  # noqa: F401  tells all processes where JAX keeps what it has compiled
@@ -61,7 +61,7 @@ def sharing(seed: int, forced: Collection[str] = ()) -> str:
         except FredError:
             return ""
         for processes in (1, 2, 3):
-            with mock.patch.object(trained, "replay", Together(processes, stretch=10 ** (seed % 3 + 1))):
+            with mock.patch.object(model_training, "replay", Together(processes, stretch=10 ** (seed % 3 + 1))):
                 if not same(alone, execute("run", run, number)):
                     return f"{processes} executors"
     return ""

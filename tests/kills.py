@@ -40,7 +40,6 @@ def main(kills: int) -> int:
         folder = Path(name)
         (folder / "scenario.yaml").write_text(json.dumps(SCENARIO))
         start(folder, "old", "--set", "stop.updates=60").wait()
-        (folder / "old" / "notes.md").write_text("mine")
         began = time.monotonic()
         start(folder, "whole").wait()
         seconds = time.monotonic() - began
@@ -114,12 +113,12 @@ def _completed(folder: Path) -> int:
 
 @contextmanager
 def _always_there(path: Path) -> Iterator[None]:
-    """Check that a result and the user's file are there at every moment of a `with` block."""
+    """Check that a result is there at every moment of a `with` block."""
     over, missing = threading.Event(), list[str]()
 
     def watch() -> None:
         while not over.wait(0.0005):
-            missing.extend(name for name in ("manifest.json", "notes.md") if not (path / name).exists())
+            missing.extend(name for name in ("manifest.json",) if not (path / name).exists())
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -135,7 +134,7 @@ def _always_there(path: Path) -> Iterator[None]:
 def _check(folder: Path) -> None:
     check_same(folder, "whole", "out")
     assert names(folder) == ["old", "out", "scenario.yaml", "whole"]
-    assert {*names(folder / "out")} == {*names(folder / "whole"), "notes.md"}
+    assert {*names(folder / "out")} == {*names(folder / "whole")}
     shutil.rmtree(folder / "out")
     shutil.copytree(folder / "old", folder / "out")
 

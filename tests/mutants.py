@@ -166,7 +166,14 @@ def order(tests: list[str], reach: dict[str, Any], most: float) -> list[str]:
 
 def preload() -> None:
     """Import the libraries, but not FRED, once for all mutants: each is tried in a fork of this process."""
-    for name in ("fred", "fred.running.trained", "fred.results.folder", "fred.prediction.deep.training", "flax.nnx", "equinox"):
+    for name in (
+        "fred",
+        "fred.running.model_training",
+        "fred.results.folder",
+        "fred.prediction.deep.training",
+        "flax.nnx",
+        "equinox",
+    ):
         importlib.import_module(name)
     for name in [name for name in sys.modules if name.partition(".")[0] in ("fred", "tests")]:
         if name != "tests.mutants":

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fred.base import ownership, staging
+from fred.base import contents, staging
 from fred.base.contents import MANIFEST
 
 OLD = {"summary.json": "old", "asgd/seed-0/metrics.csv": "old", "ssgd/seed-0/metrics.csv": "old"}
@@ -35,7 +35,7 @@ def complete(folder: Path, files: dict[str, str]) -> None:
 def put(path: Path, files: dict[str, str]) -> None:
     """Publish a result of these files at its place."""
     with staging.opened(path) as stage:
-        ownership.keep_only(stage, [])
+        contents.keep_only(stage, [])
         complete(stage, files)
         staging.publish(stage, path)
 

@@ -11,7 +11,7 @@ from fred import FredError, Protocol, Schedule, Verb, batch_indices
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.replay import arithmetic
-from fred.running import trained
+from fred.running import model_training
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import check, execute
 from fred.running.recording import Recording
@@ -185,7 +185,7 @@ class TestWays:
         assert same(inline, whole)
         assert same(whole, execute("run", inline.run, 3, following=Following(resumed=stored[0])))
         if not inline.run.protocol.needs_values:
-            monkeypatch.setattr(trained, "replay", Together(2, 40))
+            monkeypatch.setattr(model_training, "replay", Together(2, 40))
             assert same(whole, execute("run", inline.run, 3))
 
     def test_costly_gradients_have_the_same_bits(self, monkeypatch):

@@ -116,7 +116,7 @@ def watched(
     protocol.start(simulation)
     simulation.run(seconds)
     schedule = simulation.schedule()
-    watch.over(schedule.end_ns)
+    watch.finish(schedule.end_ns)
     return schedule, witness.looks
 
 
@@ -210,13 +210,13 @@ def test_the_same_statistics_give_the_same_schedule_up_to_a_row_or_all_before_a_
     whole = recording.watched(oracle, lambda _: False)
     assert len(oracle.statistics) > 200
     assert {Verb.DROP, Verb.PULL} <= set(whole["verb"].tolist()), "some messages did not pass"
-    assert recording.up_to(rows=len(whole), statistics=oracle.statistics).digest() == whole.digest()
+    assert recording.schedule_until(rows=len(whole), statistics=oracle.statistics).digest() == whole.digest()
     update = int(whole.rows(Verb.PUSH)[90])
-    prefix = recording.up_to(rows=update + 1, statistics=oracle.statistics)
+    prefix = recording.schedule_until(rows=update + 1, statistics=oracle.statistics)
     assert_begins(whole, prefix, update + 1)
     moment = prefix.end_ns
     assert moment == whole["time_ns"][update]
-    prefix = recording.up_to(seconds=moment / 1e9, statistics=oracle.statistics)
+    prefix = recording.schedule_until(seconds=moment / 1e9, statistics=oracle.statistics)
     assert_begins(whole, prefix, int((whole["time_ns"] < moment).sum()))
     assert prefix.end_ns == moment
 

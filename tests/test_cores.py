@@ -17,6 +17,7 @@ import pytest
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
+from fred.commands.explain import PROCESSES, predict_sharing
 from fred.components import agreement, registry
 from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
@@ -24,12 +25,11 @@ from fred.replay.division import plan_of
 from fred.replay.hooks import Hooks
 from fred.replay.lower import lower
 from fred.replay.tasks import MESSAGES, tasks_of
-from fred.running import trained, work
+from fred.running import model_training, work
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
-from fred.running.sharing import PROCESSES, sharing
 from fred.running.timings import Timings
-from fred.running.unit import Unit
+from fred.running.units import Unit
 from tests.cases import CASES, SEED
 from tests.processes import children
 from tests.program import fred_command, refusal
@@ -93,7 +93,7 @@ def test_several_processes_leave_the_same_bits(case, monkeypatch):
     alone = execute(case.name, case.run, SEED)
     for processes, stretch in ((2, 10**9), (3, 40)) if case.name in FEW else ((3, 200),):
         together = Together(processes, stretch)
-        monkeypatch.setattr(trained, "replay", together)
+        monkeypatch.setattr(model_training, "replay", together)
         assert same(alone, execute(case.name, case.run, SEED))
         assert together.counts[1] >= 0.25 * together.counts[0]
 
@@ -101,7 +101,7 @@ def test_several_processes_leave_the_same_bits(case, monkeypatch):
 @pytest.mark.parametrize("name", mostly_slow(FEW, ["asgd"]))
 def test_a_run_goes_on_alone_and_together_from_each_checkpoint(name, monkeypatch):
     (case,) = [case for case in REPLAYED if case.name == name]
-    monkeypatch.setattr(trained, "replay", Together(2, 50))
+    monkeypatch.setattr(model_training, "replay", Together(2, 50))
     stored, whole = list[Checkpoint](), execute(name, case.run, SEED)
     execute(name, case.run, SEED, following=Following(save=stored.append))
     assert stored
@@ -282,8 +282,8 @@ class TestExplain:
     def test_more_processes_are_never_predicted_to_be_much_slower(self, name):
         run = next(case.run for case in REPLAYED if case.name == name)
         assert run.task is not None
-        prediction = sharing(run, run.task, SEED)
+        prediction = predict_sharing(run, run.task, SEED)
         speeds = [prediction.speed_ups[number] for number in PROCESSES]
-        assert prediction.gradients > 0 and not prediction.used
+        assert prediction.gradients > 0 and not prediction.saves_time
         assert all(speed <= number for number, speed in prediction.speed_ups.items())
         assert speeds[-1] >= 0.95 * max(speeds)

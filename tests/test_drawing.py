@@ -187,14 +187,14 @@ def test_whatever_happens_to_another_all_are_drawn(unloaded, tmp_path, monkeypat
         return [other]
 
     monkeypatch.setattr(pool, "submit", submit)
-    with figure_files.drawn(QUICK, folder):
+    with figure_files.figures_drawn(QUICK, folder):
         pass
     assert contents(folder) == WHOLE
 
 
 def test_only_this_process_draws_where_matplotlib_is_loaded_and_may_be_configured(monkeypatch, tmp_path):
     monkeypatch.setattr(pool, "number", lambda: pytest.fail("another process would draw"))
-    with figure_files.drawn(QUICK, tmp_path / "figures"):
+    with figure_files.figures_drawn(QUICK, tmp_path / "figures"):
         assert not contents(tmp_path / "figures")
     assert contents(tmp_path / "figures") == WHOLE
 
@@ -224,12 +224,12 @@ class TestAnotherProcess:
             draw().save(tmp_path / "alone" / f"{name}.svg")
         alone = contents(tmp_path / "alone")
         for number in (1, len(alone)):
-            with figure_files.drawn(swept, tmp_path / f"{number}"):
+            with figure_files.figures_drawn(swept, tmp_path / f"{number}"):
                 wait_for(tmp_path / f"{number}", number)
             assert contents(tmp_path / f"{number}") == alone
 
     def test_it_does_not_draw_on_after_an_error(self, swept, tmp_path):
-        with pytest.raises(KeyboardInterrupt), figure_files.drawn(swept, tmp_path / "figures"):
+        with pytest.raises(KeyboardInterrupt), figure_files.figures_drawn(swept, tmp_path / "figures"):
             wait_for(tmp_path / "figures", 1)
             raise KeyboardInterrupt
         number = len(contents(tmp_path / "figures"))

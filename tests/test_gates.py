@@ -13,7 +13,7 @@ from fred.outcomes.outcome import Outcome
 from fred.protocols.asynchronous import Dispatcher
 from fred.protocols.gates import Gated, Periodic
 from fred.replay.arithmetic import Arithmetic
-from fred.results.b_staleness import b_staleness
+from fred.results.extra_measures import b_staleness
 from fred.running.execution import execute
 from fred.schedule.staleness import of_gradients
 from fred.specification.summary import summarise

@@ -17,7 +17,7 @@ from fred.cluster.recorded import RecordedTrace
 from fred.components import registry
 from fred.components.input_path import InputPath
 from fred.learning.data.language import Text
-from fred.running.unit import Unit
+from fred.running.units import Unit
 from fred.specification.loading import revalidated
 from tests.conftest import ROOT
 from tests.folders import idx

@@ -240,7 +240,7 @@ class TestTraces:
                     make_run(cluster={"workers": 2, "compute": compute})
                 assert not any(word in str(error.value) for word in ("secret", "adam", "two lines"))
         (tmp_path / "unit.json").write_text("secret:x:0\nroot:*:1::\n")
-        assert "secret" not in refused(lambda: stored.read(tmp_path, make_run()), r"is not the folder of a whole run")
+        assert "secret" not in refused(lambda: stored.load(tmp_path, make_run()), r"is not the folder of a whole run")
 
 
 class TestImages:

@@ -20,7 +20,7 @@ from fred.components.component import settings_of
 from fred.learning.keys import key_of
 from fred.learning.models.adapters import Content, NNXObject
 from fred.results.verify import verify
-from fred.running.unit import Unit
+from fred.running.units import Unit
 from tests.test_own_models import Linen
 
 SETTINGS: dict[str, Any] = {

@@ -21,7 +21,7 @@ from fred.base.errors import FredError
 from fred.components import agreement, registry
 from fred.running import work
 from fred.running.execution import execute
-from fred.running.units import units_of
+from fred.running.units import stages
 from tests.conftest import ROOT
 from tests.worlds import mostly_slow
 
@@ -125,10 +125,10 @@ def test_another_value_is_recorded():
 
 def test_a_context_managers_value_counts():
     assert "jax_enable_x64" not in environment.describe()
-    (unit,) = units_of(fred.scenario(SETTINGS))
+    (unit,) = next(stages(fred.scenario(SETTINGS))).units
     with jax.enable_x64(True):
         assert environment.describe()["jax_enable_x64"] == "True"
-        (other,) = units_of(fred.scenario(SETTINGS))
+        (other,) = next(stages(fred.scenario(SETTINGS))).units
     assert unit.identity != other.identity
 
 

@@ -13,8 +13,7 @@ import pytest
 import fred
 from fred import FredError, Result
 from fred.outcomes.outcome import digest
-from fred.running.unit import Unit
-from fred.running.units import units_of
+from fred.running.units import Unit, stages
 from tests.folders import undrawn_results
 from tests.pages import KINDS, LEARNED
 from tests.worlds import make_run
@@ -96,8 +95,8 @@ def test_a_folder_of_another_format_is_refused_and_replaced_by_the_next_run(tmp_
 
 def test_a_units_identity_travels(monkeypatch):
     """To a process that would find another one, such as where other modules are loaded."""
-    unit = units_of(fred.scenario(TIMED))[0]
+    unit = next(stages(fred.scenario(TIMED))).units[0]
     sent = cloudpickle.dumps(unit)
-    monkeypatch.setattr("fred.running.unit.code_of_fred", lambda: "another")
+    monkeypatch.setattr("fred.running.units.code_of_fred", lambda: "another")
     assert Unit(unit.name, unit.run, unit.seed).identity != unit.identity
     assert pickle.loads(sent).identity == unit.identity

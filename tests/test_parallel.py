@@ -20,15 +20,16 @@ import pytest
 
 import fred
 from fred import FredError, Schedule
-from fred.base.lock import held
+from fred.base.contents import TIMINGS, WORK
+from fred.base.lock import TakenError, held
 from fred.commands import cli
 from fred.components import agreement, registry
 from fred.results import experiment
 from fred.results.compare import compare
-from fred.results.settings import replaced
-from fred.running import parallel, pool, stored, timings, work
-from fred.running.order import Order
-from fred.running.units import units_of
+from fred.results.stores import describe_replacement
+from fred.running import parallel, pool, stored, work
+from fred.running.parallel import Order
+from fred.running.units import stages
 from tests.conftest import ROOT
 from tests.counted import Counted
 from tests.folders import digests, undrawn_results
@@ -43,7 +44,7 @@ SETTINGS: dict[str, Any] = {"seeds": [1, 2], "cluster": CLUSTER_OF_3, "stop": {"
 SETTINGS["task"] = {"data": {"name": "synthetic-regression", "examples": 60, "evaluation": 12}, "model": "softmax"}
 SETTINGS["runs"] = {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "ssgd")}
 TIMED = {**SETTINGS, "task": None}
-UNITS = units_of(fred.scenario(TIMED))
+UNITS = next(stages(fred.scenario(TIMED))).units
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +83,12 @@ class TestWarmPool:
 
     def test_a_unit_that_another_process_computes_is_left_to_it_and_computed_if_it_dies(self, warm, tmp_path):
         """A process of a killed run may hold a unit for a moment longer: nobody waits for it, and nobody forgets it."""
-        own = tmp_path / work.folder_of(UNITS[1])
+        own = tmp_path / UNITS[1].work_folder
         own.mkdir(parents=True)
         lock = os.open(own, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(work.TakenError, match="another process is still at work"):
-            work.do(UNITS[1], tmp_path, patience=0)
+        with pytest.raises(TakenError, match="another process is still at work"):
+            work.complete(UNITS[1], tmp_path, patience=0)
 
         def let_go() -> bool:
             while not all((tmp_path / unit.folder).exists() for unit in UNITS if unit is not UNITS[1]):
@@ -99,10 +100,10 @@ class TestWarmPool:
 
         with ThreadPoolExecutor() as threads:
             was_computed = threads.submit(let_go)
-            parallel.in_processes(UNITS, tmp_path, lambda *_: None, 2)
+            parallel.compute_in_processes(UNITS, tmp_path, lambda *_: None, 2)
         assert not was_computed.result()
-        assert all(stored.whole(unit, tmp_path / unit.folder) for unit in UNITS)
-        assert list((tmp_path / work.AT_WORK).iterdir()) == [tmp_path / timings.FOLDER]
+        assert all(stored.find(unit, tmp_path / unit.folder) for unit in UNITS)
+        assert list((tmp_path / WORK).iterdir()) == [tmp_path / TIMINGS]
 
     def test_a_failure_in_another_process_is_reported_and_finished_units_stay(self, warm, tmp_path):
         """The other process begins with the last unit."""
@@ -225,7 +226,7 @@ def test_a_process_after_a_late_import_of_fred_names_the_cure():
     with pytest.raises(
         FredError, match=r"other results: unprepared is '' there, 'XLA_FLAGS' here; import fred before jax here$"
     ):
-        late.unpacked(b"")
+        late.unpack(b"")
 
 
 class TestDask:
@@ -312,9 +313,9 @@ def test_processes_are_not_combined_with_a_cluster(tmp_path):
 
 def test_a_unit_that_a_process_of_another_run_has_left_is_replaced(tmp_path):
     for gradients in (10, 20):
-        unit = units_of(fred.scenario({**TIMED, "stop": {"gradients": gradients}}))[0]
-        work.do(unit, tmp_path)
-    assert stored.read(tmp_path / unit.folder, unit.run).about.summary["gradients"]["applied"] == 20
+        unit = next(stages(fred.scenario({**TIMED, "stop": {"gradients": gradients}}))).units[0]
+        work.complete(unit, tmp_path)
+    assert stored.load(tmp_path / unit.folder, unit.run).record.summary["gradients"]["applied"] == 20
 
 
 def test_a_folder_that_vanishes_while_it_is_locked_is_made_again(tmp_path, monkeypatch):
@@ -374,7 +375,7 @@ class TestCompare:
 
 
 def test_a_run_warns_that_it_replaces_a_result_with_other_settings(alone, tmp_path):
-    (warning,) = replaced(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), alone)
+    (warning,) = describe_replacement(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), alone)
     assert warning.startswith(f"{alone} has a result with") and warning.endswith("keeps it: stop.gradients 40 and 30")
-    assert replaced(fred.scenario(SETTINGS).replace({"seeds": [1, 2, 3]}), alone) == []
-    assert replaced(fred.scenario(SETTINGS), tmp_path / "elsewhere") == []
+    assert describe_replacement(fred.scenario(SETTINGS).replace({"seeds": [1, 2, 3]}), alone) == []
+    assert describe_replacement(fred.scenario(SETTINGS), tmp_path / "elsewhere") == []

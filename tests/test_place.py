@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 import fred
-from fred.base import exchange, staging
-from fred.base.contents import MANIFEST, WRITTEN, is_taken
+from fred.base import contents, staging
+from fred.base.contents import MANIFEST, REPLACED, UNFINISHED, WRITTEN, is_reserved
 from fred.base.errors import FredError
-from fred.base.ownership import REPLACED, UNFINISHED
 from tests.conftest import ROOT
-from tests.folders import undrawn_results
 from tests.places import NEW, OLD, complete, fill, names, put, tree
 
 A, B = "asgd/seed-0/metrics.csv", "ssgd/seed-0/metrics.csv"
@@ -77,68 +75,77 @@ class TestWorkFolder:
             assert names(tmp_path) == ["r"]
 
 
+@pytest.mark.parametrize(
+    "add",
+    [
+        *(
+            lambda path, name=name: fill(path, {name: "mine"})
+            for name in ("notes.md", A.replace("csv", "txt"), "b/c/sweep.csv")
+        ),
+        lambda path: (path / "link").symlink_to("summary.json"),
+        lambda path: (path / "folder").symlink_to(path.parent),
+        lambda path: os.mkfifo(path / "pipe"),
+        lambda path: fill(path, {REPLACED: "mine"}),
+    ],
+)
+def test_files_that_are_not_the_results_are_refused_and_stay(add, tmp_path):
+    """Before the work begins: moved away, they are in nobody's way."""
+    path = tmp_path / "r"
+    put(path, OLD)
+    add(path)
+    before = tree(path)
+    with pytest.raises(FredError, match=r"r holds files that are not the result's: .*; move them, or choose another"):
+        put(path, NEW)
+    assert tree(path) == before and names(tmp_path) == ["r"]
+    (tmp_path / "away").mkdir()
+    for name in before.keys() - {*OLD, MANIFEST}:
+        (path / name).rename(tmp_path / "away" / Path(name).name)
+    put(path, NEW)
+    assert tree(path) == WHOLE
+
+
+def test_the_results_files_are_replaced_even_if_changed_and_file_managers_may_add_theirs(tmp_path):
+    path = tmp_path / "r"
+    put(path, OLD)
+    fill(path, {A: "changed", ".DS_Store": "icons", "asgd/.DS_Store": "icons"})
+    (path / "summary.json").unlink()
+    (path / "summary.json").symlink_to(tmp_path)
+    (path / "empty" / "inner").mkdir(parents=True)
+    put(path, NEW)
+    assert tree(path) == WHOLE and names(tmp_path) == ["r"]
+
+
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
-class TestFilesOfUsers:
-    @pytest.fixture
-    def path(self, way, monkeypatch, tmp_path) -> Path:
-        if way != "exchange":
-            monkeypatch.setattr(staging, "exchanged", lambda *_: False)
-        put(tmp_path / "r", OLD)
-        return tmp_path / "r"
+def test_a_file_that_comes_while_the_result_is_replaced_stays_and_is_named(way, tmp_path, monkeypatch):
+    path, check = tmp_path / "r", contents.check_files
+    old = tmp_path / ".r.unfinished" if way == "exchange" else path / contents.OLD
+    put(path, OLD)
 
-    def test_files_links_pipes_and_folders_stay(self, path, tmp_path):
-        mine = {"notes.md": "mine", "asgd/seed-9/a.csv": "mine", "asgd/seed-0/params.txt": "mine", "ssgd/best.txt": "mine"}
-        fill(path, mine | {"old.txt": "old"})
-        (path / "link").symlink_to("notes.md")
-        (path / "ssgd/seed-0/metrics.csv").unlink()
-        (path / "ssgd/seed-0/metrics.csv").symlink_to("../../old.txt")  # listed, but no longer the file that FRED wrote
-        (path / "away").symlink_to(tmp_path)
-        (path / "empty" / "inner").mkdir(parents=True)
-        os.mkfifo(path / "pipe")
-        numbers = {name: (path / name).stat().st_ino for name in mine}
-        put(path, NEW)
-        others = {"link": "-> notes.md", "away": f"-> {tmp_path}", "empty/inner": "empty", "pipe": "fifo", "old.txt": "old"}
-        assert tree(path) == {**WHOLE, **mine, **others, "ssgd/seed-0/metrics.csv": "-> ../../old.txt"}
-        assert {name: (path / name).stat().st_ino for name in mine} == numbers, "the very files, no copies"
-        assert names(tmp_path) == ["r"]
+    def late(folder: Path) -> None:
+        check(folder)
+        if (tmp_path / ".r.unfinished" / MANIFEST).exists():
+            fill(path, {"asgd/notes.md": "mine"})
 
-    def test_a_file_whose_name_the_result_needs_is_set_aside_and_stays_there(self, path):
-        fill(path, {"sweep.csv": "mine", "b/seed-0/metrics.csv": "mine", "set-aside/sweep.csv": "mine, too"})
-        aside = {"set-aside/sweep.csv": "mine, too", "set-aside/b/seed-0/metrics.csv": "mine", "set-aside-2/sweep.csv": "mine"}
-        for _ in range(2):
+    if way != "exchange":
+        monkeypatch.setattr(staging, "exchange", lambda *_: False)
+    for check_files in (late, check):  # the next run finds the file, too
+        monkeypatch.setattr(contents, "check_files", check_files)
+        with pytest.raises(FredError, match=rf"{old.name} holds files that came while .*: asgd/notes\.md; move them"):
             put(path, NEW)
-            assert tree(path) == {**WHOLE, **aside}
-
-    @pytest.mark.parametrize(
-        ("mine", "aside"),
-        [
-            ({"sweep.csv": "mine", "set-aside": "mine, too"}, {"set-aside": "mine, too", "set-aside-2/sweep.csv": "mine"}),
-            # a file where the result needs a folder, and the reverse
-            ({"b": "mine", "sweep.csv/a.md": "mine"}, {"set-aside/b": "mine", "set-aside/sweep.csv/a.md": "mine"}),
-            # files of FRED that somebody has changed
-            (dict.fromkeys((A, B), "changed"), dict.fromkeys((f"set-aside/{A}", B), "changed")),
-        ],
-    )
-    def test_names_that_collide(self, path, mine, aside):
-        fill(path, mine)
-        put(path, NEW)
-        assert tree(path) == {**WHOLE, **aside}
-
-    def test_a_users_file_with_the_name_of_a_marker_is_refused(self, path):
-        fill(path, {REPLACED: "mine"})
-        with pytest.raises(FredError, match=r"\.fred-replaced is not FRED's"):
-            put(path, NEW)
-        assert tree(path) == {**OLD, MANIFEST: "manifest", REPLACED: "mine"}
+        assert (old / "asgd/notes.md").read_text() == "mine" and (path / "summary.json").read_text() == "new"
+    (old / "asgd/notes.md").unlink()
+    put(path, NEW)
+    assert tree(path) == WHOLE
 
 
 def test_two_folders_exchange_their_names_where_the_system_can(tmp_path, monkeypatch):
     one, other = tmp_path / "one", tmp_path / "other"
     fill(tmp_path, {"one/a": "1", "other/b": "2"})
-    if not exchange.exchanged(one, other):
+    if not staging.exchange(one, other):
         pytest.skip("this system or file system has no such step")
     assert tree(tmp_path) == {"one/b": "2", "other/a": "1"}
     with pytest.raises(FileNotFoundError):
-        exchange.exchanged(one, tmp_path / "none")
+        staging.exchange(one, tmp_path / "none")
     for number in (errno.EINVAL, errno.ENOSYS, None):
 
         def lacking(*_: Any, number: int | None = number) -> int:
@@ -147,7 +154,7 @@ def test_two_folders_exchange_their_names_where_the_system_can(tmp_path, monkeyp
 
         library = SimpleNamespace(renameat2=lacking, renamex_np=lacking) if number else object()
         monkeypatch.setattr(ctypes, "CDLL", lambda *_, library=library, **__: library)
-        assert not exchange.exchanged(one, other)
+        assert not staging.exchange(one, other)
 
 
 def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
@@ -159,7 +166,7 @@ def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
             raise OSError(5, "Input/output error")
         return rename(self, to)
 
-    monkeypatch.setattr(staging, "exchanged", lambda *_: False)
+    monkeypatch.setattr(staging, "exchange", lambda *_: False)
     with monkeypatch.context() as patch, pytest.raises(FredError, match=r"cannot write .*Input/output error"):
         patch.setattr(Path, "rename", failing)
         put(tmp_path / "r", NEW)
@@ -210,27 +217,21 @@ def is_killed_at(step, path):
 
 way, top = sys.argv[1], Path(sys.argv[2])
 if way != "exchange":
-    staging.exchanged = lambda *_: False
-mine = {"notes.md": "mine", "asgd/seed-0/params.txt": "mine", "sweep.csv": "mine"}
-aside = {"notes.md": "mine", "asgd/seed-0/params.txt": "mine", "set-aside/sweep.csv": "mine", "empty": "empty"}
+    staging.exchange = lambda *_: False
 step, seen, more = 0, set(), True
 while more:
     folder = top / str(step)
     path = folder / "r"
     put(path, OLD)
-    fill(path, mine)
-    (path / "empty").mkdir()
     more = is_killed_at(step, path)
     if way == "exchange":
         files = tree(path)
         assert staging.is_result(path), f"step {step}: neither the old result nor the new one is there"
-        assert all(files.get(name) == "mine" for name in ("notes.md", "asgd/seed-0/params.txt")), (step, files)
-        assert "mine" in (files["sweep.csv"], files.get("set-aside/sweep.csv")), (step, files)
         seen.add(files["summary.json"])
     with staging.opened(path) as stage:
         assert staging.is_result(path), f"step {step}: and nothing brings it back"
     put(path, NEW)
-    assert tree(path) == {**NEW, **aside, MANIFEST: "manifest"}, (step, tree(path))
+    assert tree(path) == {**NEW, MANIFEST: "manifest"}, (step, tree(path))
     assert names(folder) == ["r"], (step, names(folder))
     shutil.rmtree(folder)
     step += 1
@@ -242,7 +243,7 @@ print(step)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
 def test_the_next_run_finishes_a_replacement_that_was_killed_at_any_step(way, tmp_path):
-    """With an exchange of names a result is there at every moment, and users' files in it."""
+    """With an exchange of names a result is there at every moment."""
     environment, command = {**os.environ, "PYTHONPATH": str(ROOT)}, [sys.executable, "-c", _KILLED, way, str(tmp_path)]
     assert int(subprocess.check_output(command, env=environment)) > 20, "steps at which it was killed"
 
@@ -252,25 +253,17 @@ TIMED = {"cluster": {"workers": 2}, "stop": {"updates": 4}, "algorithm": {"name"
 
 @pytest.mark.slow
 def test_every_name_in_a_result_is_known_and_occurs(tmp_path):
-    """A result with all that one can have, replaced twice although users' files have its names."""
+    """A result with all that one can have."""
     out = tmp_path / "out"
     swept = {"sweep": {"over": {"algorithm.learning_rate": [0.1, 0.2]}}}
-    scenario = fred.scenario(TIMED, seeds=[1, 2], runs={"swept": swept, "plain": {}})
-    with undrawn_results():
-        fred.run(scenario, out=out)
-        fill(out, {"summary.csv": "mine"})
-        fred.run(scenario, out=out)
-    fill(out, {"set-aside/summary.csv": "another", "summary.csv": "mine again"})
-    fred.run(scenario, out=out)
-    own = {name for name in names(out) if not name.startswith(("swept,", "plain"))}
-    assert all(map(is_taken, own))
-    assert {name for name in own if not name.startswith("set-aside-")} == set(WRITTEN)
-    assert "set-aside-2" in own
+    fred.run(fred.scenario(TIMED, seeds=[1, 2], runs={"swept": swept, "plain": {}}), out=out)
+    files = {name for name in names(out) if not name.startswith(("swept,", "plain"))}
+    assert all(map(is_reserved, files)) and files == set(WRITTEN)
 
 
 def test_no_run_can_have_a_name_of_freds_files():
     scenario = fred.scenario(TIMED)
-    for name in (change(name) for name in (*WRITTEN, "set-aside-2", ".hidden") for change in (str, str.upper, str.title)):
+    for name in (change(name) for name in (*WRITTEN, ".hidden") for change in (str, str.upper, str.title)):
         with pytest.raises(FredError, match="reserved"):
             fred.scenario(TIMED, runs={name: {}})
         with pytest.raises(ValueError, match="reserved"):

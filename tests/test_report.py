@@ -220,7 +220,7 @@ class TestVerify:
             shutil.copytree(saved / "figures", figures)
             yield
 
-        monkeypatch.setattr("fred.results.figure_files.drawn", drawn)
+        monkeypatch.setattr("fred.results.figure_files.figures_drawn", drawn)
         return Path(shutil.copytree(saved, tmp_path / "out"))
 
     @contextlib.contextmanager

@@ -17,7 +17,7 @@ from unittest.mock import MagicMock
 import IPython.display
 import pytest
 
-from fred.base import ownership, progress, signals, staging
+from fred.base import contents, progress, signals, staging
 from fred.base.progress import COMPILED, Tally
 from fred.commands import printing
 from fred.specification import loading
@@ -174,7 +174,7 @@ class TestCommand:
         settings = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 3}\nseeds: [0, 1]\n"
         Path("x.yaml").write_text(settings)
         for units, words in ((0, "nothing was written"), (1, "1 unit is kept"), (2, "2 units are kept")):
-            for where in ((loading, "load"), (staging, "check_free"), (ownership, "cut_links")):
+            for where in ((loading, "load"), (staging, "check_free"), (contents, "cut_links")):
                 with staging.opened(Path("out")) as stage:
                     fill(stage, {f"asgd/seed-{seed}/unit.json": "" for seed in range(units)})
                 text = message(*where)
@@ -183,7 +183,7 @@ class TestCommand:
         assert message(printing, "print_summary") == "fred: interrupted; the result is complete: out"
         assert staging.is_result(Path("out"))
         Path("x.yaml").write_text(settings.replace("3", "2"))
-        assert "the result is complete: " in message(ownership, "hand_over"), "between the exchange and the end"
+        assert "the result is complete: " in message(staging, "_remove"), "between the exchange and the end"
 
 
 class TestProgress:

@@ -254,7 +254,7 @@ def test_each_moment_of_random_scenarios_is_of_one_kind_whenever_the_run_ends(se
         return  # a later failure undoes work of the shorter run
     seen_later = ("wasted", "network") if getattr(run.protocol, "overlap", 0) is True else ("wasted",)
     for share in (0.3, 0.7):
-        shorter = Recording(run, seed).up_to(seconds=share * longer.end_ns / 1e9)
+        shorter = Recording(run, seed).schedule_until(seconds=share * longer.end_ns / 1e9)
         whole = until(longer, shorter.end_ns, seen_later)
         for worker, part in until(shorter, shorter.end_ns, seen_later).items():
             last = part[-1][1] if part else 0

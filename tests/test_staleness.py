@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fred import Cluster, FredError, Result, Schedule, Verb, batch_indices
 from fred.outcomes.outcome import Outcome
-from fred.results.b_staleness import b_staleness, by_staleness
+from fred.results.extra_measures import b_staleness, by_staleness
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE
 from fred.schedule.staleness import in_gradients

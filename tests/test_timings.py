@@ -12,6 +12,7 @@ import pytest
 
 import fred
 from fred import Cluster, FredError
+from fred.base.contents import TIMINGS, UNIT, WORK
 from fred.components import registry
 from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower
@@ -20,9 +21,8 @@ from fred.results.verify import Verdict, verify
 from fred.running import timings, work
 from fred.running.execution import execute
 from fred.running.recording import Recording, Timing
-from fred.running.stored import ABOUT
 from fred.running.timings import Timings
-from fred.running.units import units_of
+from fred.running.units import stages
 from tests.places import names
 from tests.worlds import COMPUTE, TASK, make_run, same
 
@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
 }
 TIMED = {**SETTINGS, "task": None}
 SCENARIO = fred.scenario(TIMED)
-ONE = units_of(SCENARIO, only="asgd,learning_rate=0.01")[0]
+ONE = next(stages(SCENARIO, only="asgd,learning_rate=0.01")).units[0]
 
 
 @pytest.fixture
@@ -85,17 +85,17 @@ class TestOnce:
             assert digests(fred.run(SCENARIO, out=out, jobs=jobs)) == in_memory
             assert jobs == 2 or made["schedules"] == 2
             assert list(Counter(file.stat().st_ino for file in schedule_files(out)).values()) == [12, 12]
-            assert not (out / work.AT_WORK).exists()
+            assert not (out / WORK).exists()
             listed = {*names(out / "asgd,learning_rate=0.01" / "seed-1")}
-            assert {"schedule.parquet", "schedule-intervals.parquet", "run-times.parquet", ABOUT} < listed
+            assert {"schedule.parquet", "schedule-intervals.parquet", "run-times.parquet", UNIT} < listed
             assert "files.json" not in listed
         made.clear()
         assert verify(out) == (Verdict.SAME, f"{out}: 24 runs, all digests the same") and made["schedules"] == 2
 
     def test_a_timing_that_another_process_has_recorded_is_read(self, made, tmp_path):
         for only, schedules in (("asgd,learning_rate=0.01", 2), ("fasgd", 2)):
-            for unit in units_of(SCENARIO, only=only):
-                work.do(unit, tmp_path, timings=Timings(tmp_path / timings.FOLDER))
+            for unit in next(stages(SCENARIO, only=only)).units:
+                work.complete(unit, tmp_path, timings=Timings(tmp_path / TIMINGS))
             assert made["schedules"] == schedules
         assert len(inodes(tmp_path)) == 2
 
@@ -140,9 +140,9 @@ class TestDamage:
 
     @pytest.mark.parametrize("name", ["schedule.parquet", "schedule-intervals.parquet", "files.json"])
     def test_a_damaged_timing_is_recorded_again(self, name, tmp_path, made):
-        other = units_of(SCENARIO, only="asgd,learning_rate=0.02")[0]
-        work.do(ONE, tmp_path, timings=Timings(tmp_path / timings.FOLDER))
-        (place,) = (tmp_path / timings.FOLDER).iterdir()
+        other = next(stages(SCENARIO, only="asgd,learning_rate=0.02")).units[0]
+        work.complete(ONE, tmp_path, timings=Timings(tmp_path / TIMINGS))
+        (place,) = (tmp_path / TIMINGS).iterdir()
         there = (place / name).read_bytes()
         alone = execute(other.name, other.run, other.seed).schedule_digest
         for content in (b"", b"{}", b"PAR1 and what follows", None):
@@ -150,7 +150,7 @@ class TestDamage:
             (place / name).unlink()  # so that the unit's own file stays as it is
             if content is not None:
                 (place / name).write_bytes(content)
-            work.do(other, tmp_path, timings=Timings(tmp_path / timings.FOLDER))
+            work.complete(other, tmp_path, timings=Timings(tmp_path / TIMINGS))
             assert made["schedules"] == 1 and (place / name).read_bytes() == there
             assert fred.Schedule.load(tmp_path / other.folder / "schedule.parquet").digest() == alone
             shutil.rmtree(tmp_path / other.folder)
@@ -165,7 +165,7 @@ class TestDamage:
 
     def test_timings_of_a_run_that_fails_are_removed(self, monkeypatch, tmp_path):
         def fail(*_: Any, **__: Any) -> None:
-            assert len(list(tmp_path.glob(f".out.unfinished/{timings.FOLDER}/*/files.json"))) == 1
+            assert len(list(tmp_path.glob(f".out.unfinished/{TIMINGS}/*/files.json"))) == 1
             raise FredError("later")
 
         monkeypatch.setattr("fred.running.stored.write", fail)

@@ -1,4 +1,4 @@
-"""Units in a result folder: which are computed again, whose files stay, what a killed run leaves; checkpoints."""
+"""Units in a result folder: which are computed again, what is refused there, what a killed run leaves; checkpoints."""
 
 import dataclasses
 import json
@@ -16,14 +16,13 @@ import pytest
 import fred
 from fred import FredError, load_result
 from fred.base import staging
-from fred.commands import printing
+from fred.base.contents import CHECKPOINT
 from fred.replay.memory import Snapshot
-from fred.results.folder import changed, read_manifest
-from fred.results.verify import Verdict, verify
+from fred.results.folder import read_manifest
 from fred.running import checkpoints, stored, work
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
-from fred.running.unit import Unit
+from fred.running.units import Unit
 from tests.conftest import ROOT
 from tests.counted import Counted
 from tests.folders import digests
@@ -113,22 +112,17 @@ class TestReuse:
         assert count.units == ["asgd/seed-2"]
         assert result.summary.equals(summary) and load_result(out).summary.equals(summary)
 
-    def test_units_of_a_run_that_is_renamed_with_its_folder_are_computed_again(self, out):
-        (out / "asgd").rename(out / "async")
-        result = fred.run(fred.scenario({**SETTINGS, "runs": {"async": RUNS["asgd"], "ssgd": RUNS["ssgd"]}}), out=out)
-        assert result.reused == 2, "those of the other run"
-        assert load_result(out).summary["name"].tolist() == ["async", "async", "ssgd", "ssgd"]
-        assert verify(out) == (Verdict.SAME, f"{out}: 4 runs, all digests the same")
-
 
 class TestPlace:
-    @pytest.mark.filterwarnings("ignore:.*computed again")
-    def test_a_units_file_that_somebody_changed_is_set_aside(self, out, capsys):
-        (out / "asgd" / "seed-2" / "metrics.csv").write_text("mine")
-        printing.print_summary(fred.run(SCENARIO, out=out), out)
-        assert (out / "set-aside" / "asgd" / "seed-2" / "metrics.csv").read_text() == "mine"
-        assert "your files whose names the result needs were moved to" in capsys.readouterr().out
-        assert not changed(out, read_manifest(out)[0])
+    def test_files_that_are_not_the_results_are_refused_before_anything_is_computed(self, out, monkeypatch):
+        (out / "asgd" / "notes.md").write_text("mine")
+        count = Counted(monkeypatch)
+        with pytest.raises(FredError, match=r"out holds files that are not the result's: asgd/notes.md; move them, or choose"):
+            fred.run(SCENARIO, out=out, fresh=True)
+        assert not count.units and (out / "asgd" / "notes.md").read_text() == "mine"
+        (out / "asgd" / "notes.md").rename(out.parent / "notes.md")
+        fred.run(SCENARIO, out=out, fresh=True)
+        assert len(count.units) == 4
 
     def test_another_scenarios_result_is_never_replaced(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -194,7 +188,7 @@ class TestCheckpoints:
 
     def test_a_unit_resumes_from_its_last_one(self, tmp_path, monkeypatch):
         unit = Unit("asgd", make_run(stop={"updates": 40}, evaluate={"points": 8}), 5)
-        monkeypatch.setattr(checkpoints, "EVERY", 0.0)
+        monkeypatch.setattr(checkpoints, "INTERVAL", 0.0)
         shares: list[float] = []
 
         def note(share: float) -> None:
@@ -203,11 +197,11 @@ class TestCheckpoints:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            work.do(unit, tmp_path, note)
-        assert work.begun(unit, tmp_path)
-        work.do(unit, tmp_path, note)
+            work.complete(unit, tmp_path, note)
+        assert work.has_checkpoint(unit, tmp_path)
+        work.complete(unit, tmp_path, note)
         assert min(shares[5:]) > shares[2]
-        outcome = stored.whole(unit, tmp_path / unit.folder)
+        outcome = stored.find(unit, tmp_path / unit.folder)
         assert outcome is not None and same(outcome, execute("asgd", unit.run, 5))
         assert names(tmp_path) == [".at-work", "asgd"] and names(tmp_path / ".at-work") == []
 
@@ -215,7 +209,7 @@ class TestCheckpoints:
         checkpoint = Checkpoint([{"loss": 0.1, "error": np.nan}], Snapshot({"row": 3}, [np.arange(300.0)]))
         loaded = from_a_file(checkpoint, tmp_path)
         assert loaded is not None and repr(loaded) == repr(checkpoint)
-        file = tmp_path / checkpoints.FILE
+        file = tmp_path / CHECKPOINT
         content = file.read_bytes()
         for damaged in (content[:-200], b"", b"PK" + content[4:]):
             file.write_bytes(damaged)

@@ -124,10 +124,10 @@ def _differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
 @contextlib.contextmanager
 def _figures(saved: bool) -> Iterator[None]:
     """Without them a case takes a third of the time."""
-    usual = figure_files.drawn
+    usual = figure_files.figures_drawn
     if not saved:
-        figure_files.drawn = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
+        figure_files.figures_drawn = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
     try:
         yield
     finally:
-        figure_files.drawn = usual
+        figure_files.figures_drawn = usual

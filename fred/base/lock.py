@@ -1,8 +1,20 @@
 """Locks on folders. The operating system releases a lock when its process ends, even if it is killed."""
 
 import fcntl
+import math
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from fred.base.errors import FredError
+
+_PAUSE = 0.02  # seconds between two attempts
+
+
+class TakenError(FredError):
+    """An error: another process has locked a folder."""
 
 
 def held(folder: Path) -> int | None:
@@ -30,6 +42,25 @@ def held(folder: Path) -> int | None:
             return None
         if is_still(lock, folder):
             return lock
+        os.close(lock)
+
+
+@contextmanager
+def locked(folder: Path, patience: float = math.inf) -> Iterator[None]:
+    """Lock a folder during a `with` block. Raises TakenError if another process has it locked for longer than `patience`, s.
+
+    Args:
+        folder: the folder, which is created if it does not exist.
+        patience: time to wait for another process, such as one that is about to end because its parent was killed.
+    """
+    deadline = time.monotonic() + patience
+    while (lock := held(folder)) is None:
+        if time.monotonic() > deadline:
+            raise TakenError(f"another process is still at work in {folder}; wait for it")
+        time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
         os.close(lock)
 
 

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from fred.base import ownership
+from fred.base import contents
 from fred.base.errors import FredError
 from fred.base.inputs import replaced
 
@@ -51,7 +51,7 @@ def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: Fal
     fred.FredError: mine.svg is there already, and not what this command writes; choose another place with --out, or ...
     """
     check_places(file)
-    result = next((folder for folder in Path(os.path.realpath(file)).parents if ownership.has(folder, file)), None)
+    result = next((folder for folder in Path(os.path.realpath(file)).parents if contents.has(folder, file)), None)
     if result is not None:
         raise FredError(
             f"{file} is part of the result in {result}, which `fred verify` checks; choose another place with --out"

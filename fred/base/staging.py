@@ -1,23 +1,33 @@
 """The work folder in which a result is written.
 
 It lies next to the result's place, survives interruptions, and becomes the result when it is complete.
+
+A result that is there already is replaced in one step: Linux (`renameat2`) and macOS (`renamex_np`) exchange the names of two
+folders, so that there is a result at every moment; then the old one is removed. Some systems and file systems have no such call
+(NFS, some of FUSE, some C libraries). There, the old result is renamed into the new one, which then takes the place; a process
+that is killed between these two steps leaves no visible result. Marker files tell the next run how far a killed process came:
+it completes the replacement before anything else (`_recover`). The lock of the old folder stays on it while it is renamed, so
+that no other run replaces it at the same time.
 """
 
+import ctypes
 import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fred.base import ownership, signals
-from fred.base.contents import MANIFEST
+from fred.base import contents, signals
+from fred.base.contents import MANIFEST, OLD, REPLACED, UNFINISHED, UNIT, is_marked, read_facts
 from fred.base.errors import FredError
-from fred.base.exchange import exchanged
 from fred.base.lock import held, is_still
-from fred.base.ownership import REPLACED, UNFINISHED, is_marked, manifest_of
+from fred.base.words import briefly
 
-_OLD = ".fred-old"  # the old result inside the new one, on systems without an atomic exchange
+_CURRENT_FOLDER = -100  # AT_FDCWD on Linux
+_EXCHANGE = 2  # RENAME_EXCHANGE on Linux, RENAME_SWAP on macOS
+_LACKING = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 @contextmanager
@@ -25,7 +35,7 @@ def opened(path: Path) -> Iterator[Path]:
     """Open and lock the work folder of a result, with everything that an interrupted run has left in it.
 
     If the folder is empty at the end, it is removed. Raises FredError if the place cannot be written, holds anything but a
-    result of FRED, or is used by another run.
+    result of FRED and its files, or is used by another run.
 
     Args:
         path: the place of the result. The work folder lies next to it, as `.NAME.unfinished`.
@@ -41,7 +51,7 @@ def opened(path: Path) -> Iterator[Path]:
             yield stage
         finally:
             if is_still(lock, stage):
-                ownership.prune(stage)
+                contents.prune(stage)
             for folder in made:
                 with suppress(OSError):
                     folder.rmdir()
@@ -49,7 +59,7 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def publish(stage: Path, path: Path) -> None:
-    """Move a complete work folder to its place, together with the user's files from the old result.
+    """Move a complete work folder to its place. Raises FredError if the place holds files that are not the result's.
 
     Args:
         stage: the folder that `opened` yielded, with a manifest in it.
@@ -64,7 +74,7 @@ def publish(stage: Path, path: Path) -> None:
             else:
                 stage.rename(path)
         finally:
-            ownership.unmark(path)
+            contents.unmark(path)
 
 
 @contextmanager
@@ -80,11 +90,13 @@ def _standing() -> Iterator[None]:
 
 
 def check_free(path: Path) -> None:
-    """Raise FredError if the place cannot be written, or holds anything but a result of FRED."""
+    """Raise FredError if the place cannot be written, or holds anything but a result of FRED and its files."""
     with said(path):
         path = Path(os.path.realpath(path))
         if path.exists() and not is_result(path) and (not path.is_dir() or any(path.iterdir())):
             raise FredError(f"{path} exists and is not a result folder; choose another with --out, or remove it")
+        if is_result(path):
+            contents.check_files(path)
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         there = next(folder for folder in path.parents if folder.exists())
@@ -96,7 +108,7 @@ def check_free(path: Path) -> None:
 
 def is_result(path: Path) -> bool:
     """Return True if a folder has a manifest of FRED."""
-    return bool(manifest_of(path))
+    return bool(read_facts(path))
 
 
 def is_free(path: Path) -> bool:
@@ -111,7 +123,7 @@ def is_free(path: Path) -> bool:
 
 def title_of(path: Path) -> tuple[str, str]:
     """Return the file and the title of the scenario whose result is at this place; empty if unknown or if there is none."""
-    manifest = manifest_of(path)
+    manifest = read_facts(path)
     scenario = manifest.get("scenario")
     return str(manifest.get("file", "")), str(scenario.get("title", "")) if isinstance(scenario, dict) else ""
 
@@ -123,7 +135,7 @@ def left(path: Path) -> str:
         path: the place of the result.
     """
     stage = _stage(Path(os.path.realpath(path)))
-    units = len(list(stage.glob("*/seed-*/unit.json"))) if is_marked(stage, UNFINISHED) else 0
+    units = len(list(stage.glob(f"*/seed-*/{UNIT}"))) if is_marked(stage, UNFINISHED) else 0
     kept = "1 unit is" if units == 1 else f"{units} units are"
     return f"nothing new was written; {kept} kept in {stage} from an earlier run" if units else "nothing was written"
 
@@ -145,15 +157,15 @@ def _locked(path: Path) -> tuple[Path, int]:
     """Return the work folder and its lock, which holds as long as this process lives. Raises FredError."""
     stage = _stage(path)
     if stage.is_symlink() or (stage.exists() and not stage.is_dir()):
-        raise ownership.not_ours(stage)
+        raise contents.not_ours(stage)
     while True:
         lock = _holding(stage, path)
         try:
-            ownership.check(stage)
+            contents.check_marked(stage)
             _recover(path, stage)
             if is_still(lock, stage):
-                ownership.cut_links(lock)
-                ownership.mark(stage, UNFINISHED)
+                contents.cut_links(lock)
+                contents.mark(stage, UNFINISHED)
                 return stage, lock
         except BaseException:
             with suppress(OSError):
@@ -174,42 +186,69 @@ def _replace(path: Path, stage: Path) -> None:
     """Replace the old result by the new one, atomically if the system supports it, so that there always is a result."""
     lock = _holding(path, path)  # the lock stays on the old folder when it is renamed
     try:
-        ownership.mark(path, REPLACED)
-        ownership.share(path, stage)
+        contents.mark(path, REPLACED)
         old = stage
-        if not exchanged(path, stage):
-            old = path / _OLD
-            path.rename(stage / _OLD)
+        if not exchange(path, stage):
+            old = path / OLD
+            path.rename(stage / OLD)
             try:
                 stage.rename(path)
             except BaseException:
                 with suppress(OSError):
-                    (stage / _OLD).rename(path)
+                    (stage / OLD).rename(path)
                 raise
-        _remove(old, path)
+        _remove(old)
     finally:
         os.close(lock)
 
 
-def _remove(old: Path, path: Path) -> None:
-    """Move the user's files from a replaced result into the new one, and remove the rest."""
-    ownership.hand_over(old, path)
-    for names in ([MANIFEST], []):  # the manifest goes last: it lists FRED's files
-        ownership.keep_only(old, names)
-    ownership.prune(old)
+def _remove(old: Path) -> None:
+    """Remove a replaced result. Raises FredError, and leaves them, if it has files that came after the check of the place."""
+    foreign = contents.foreign_files(old)
+    for names in ([*foreign, MANIFEST], foreign):  # the manifest goes last: it lists FRED's files
+        contents.keep_only(old, names)
+    contents.prune(old)
+    if foreign:
+        raise FredError(f"{old} holds files that came while the result was replaced: {briefly(foreign)}; move them")
 
 
 def _recover(path: Path, stage: Path) -> None:
     """Finish a replacement that was killed halfway. The work folder may be gone afterwards."""
-    within = stage / _OLD
+    within = stage / OLD
     if is_marked(within, REPLACED) and not is_result(path):
         (stage if is_result(stage) else within).rename(path)
     elif is_marked(stage, REPLACED) and not is_result(path):
         stage.rename(path)
     elif is_marked(stage, REPLACED) or is_marked(within, REPLACED):
-        _remove(within if is_marked(within, REPLACED) else stage, path)
-    elif is_marked(path / _OLD, REPLACED):
+        _remove(within if is_marked(within, REPLACED) else stage)
+    elif is_marked(path / OLD, REPLACED):
         lock = _holding(path, path)
-        _remove(path / _OLD, path)
-        os.close(lock)
-    ownership.unmark(path)
+        try:
+            _remove(path / OLD)
+        finally:
+            os.close(lock)
+    contents.unmark(path)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders in one step. Raises OSError.
+
+    Return True if it is done, and False if the system or the file system does not support it; then nothing has changed.
+
+    Args:
+        one: a folder or file.
+        other: another folder or file on the same file system.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    first, second = os.fsencode(one), os.fsencode(other)
+    try:
+        if sys.platform == "darwin":
+            failed = library.renamex_np(first, second, ctypes.c_uint(_EXCHANGE))
+        else:
+            failed = library.renameat2(_CURRENT_FOLDER, first, _CURRENT_FOLDER, second, ctypes.c_uint(_EXCHANGE))
+    except AttributeError:  # a C library without the call
+        return False
+    number = ctypes.get_errno()
+    if failed and number not in _LACKING:
+        raise OSError(number, os.strerror(number), str(one), None, str(other))
+    return not failed

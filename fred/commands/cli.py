@@ -260,8 +260,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     if all_to_do and jobs == 2 and not one:  # start one process now; whether more help is known once the scenario is read
         pool.begin(1)
     from fred.base.progress import of_runs
-    from fred.results.settings import replaced
-    from fred.running.units import doubts_of, number_at_first, number_of_units
+    from fred.running.units import count_units, doubts_of
     from fred.specification.effects import unused_options
     from fred.specification.loading import load
     from fred.specification.shipped import located
@@ -270,13 +269,13 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
     if all_to_do:
-        pool.begin(min(jobs, number_at_first(scenario, only)) - 1)
-    from fred.results import experiment  # takes about as long as the processes take to start
+        pool.begin(min(jobs, count_units(scenario, only)) - 1)
+    from fred.results import experiment, stores  # takes about as long as the processes take to start
 
-    experiment.check_place(out, file)
-    for line in (*doubts_of(scenario, only), *unused_options(scenario.runs), *replaced(scenario, out)):
+    stores.check_place(out, file)
+    for line in (*doubts_of(scenario, only), *unused_options(scenario.runs), *stores.describe_replacement(scenario, out)):
         print(f"fred: {line}", file=sys.stderr)
-    with of_runs(number_of_units(scenario, only), options.quiet) as progress:
+    with of_runs(count_units(scenario, only), options.quiet) as progress:
         settled = {"fresh": options.fresh, "inline": options.inline, "file": file, "report": options.report}
         return experiment.run(scenario, only, out=out, jobs=jobs, dask=options.dask, progress=progress, **settled)
 

@@ -85,10 +85,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _pictures(result: "Result", only: list[str], view: View) -> "dict[str, Callable[[], Picture]]":
     """Return the figures that can be drawn of these runs; each run keeps its colour from the whole result."""
-    from fred.running.units import wanted_runs
+    from fred.running.units import select_runs
     from fred.views.pictures import coloured
 
-    wanted = wanted_runs(result.scenario, only)
+    wanted = select_runs(result.scenario, only)
     some = replace(result, outcomes=[each for each in result.outcomes if each.name in wanted])
     return some.pictures(coloured(result, view))
 

@@ -3,22 +3,48 @@
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from fred.base.errors import FredError
-from fred.replay.helpers import LEAST_GRADIENT, LEAST_REST
-from fred.running.sharing import PROCESSES, Sharing, sharing
+from fred.replay import helpers
+from fred.replay.executor import Side
+from fred.running.problem import Problem
+from fred.running.recording import Recording
+from fred.running.timings import Timings
 from fred.running.units import doubts_of
 from fred.specification.loading import Scenario, load
 from fred.specification.run_names import blamed
+from fred.specification.shape import Run
 from fred.specification.shipped import located
+from fred.specification.task import Task
 from fred.views.table import NONE, Table, show, terminal
 
+PROCESSES = (2, 4, 8, 16, 64)
 _CAPTION = (
     "Seconds: by one process. `shared`: whether `--jobs` lets several processes share the run: its gradients take "
-    f"{LEAST_GRADIENT * 1000:g} ms or more, the run {LEAST_REST:g} s or more, and the plan is faster. Below, by number of "
-    "processes: the speed-up predicted from the schedule, with the waits of tasks for each other and the values that cross. "
-    "Helpers take about 5 s to start. Several units, such as seeds, go first: each process takes one."
+    f"{helpers.LEAST_GRADIENT * 1000:g} ms or more, the run {helpers.LEAST_REST:g} s or more, and the plan is faster. Below, "
+    "by number of processes: the speed-up predicted from the schedule, with the waits of tasks for each other and the values "
+    "that cross. Helpers take about 5 s to start. Several units, such as seeds, go first: each process takes one."
 )
+
+
+class Sharing(NamedTuple):
+    """The predicted gain of sharing a run.
+
+    Args:
+        gradients: number of gradients of the run.
+        seconds: time of a gradient in this process, s; 0 if the run is too short to measure it.
+        speed_ups: predicted speed-up against one process, by number of processes.
+    """
+
+    gradients: int
+    seconds: float
+    speed_ups: dict[int, float]
+
+    @property
+    def saves_time(self) -> bool:
+        """Return True if two processes share the run: its gradients, and the run, take long enough, and the plan is faster."""
+        return helpers.is_worthwhile(self.seconds, self.gradients) and self.speed_ups[2] >= helpers.LEAST_SPEED_UP
 
 
 def explain(file: Path, settings: Sequence[str], only: Collection[str], modules: Sequence[str]) -> int:
@@ -57,7 +83,7 @@ def _rows(scenario: Scenario, only: Collection[str]) -> Iterator[tuple[str, Shar
             yield of, None, "timing needs values"
         else:
             with blamed(name, run):
-                yield of, sharing(run, run.task, scenario.seeds[0]), ""
+                yield of, predict_sharing(run, run.task, scenario.seeds[0]), ""
 
 
 def _cells(found: Sharing | None, why: str) -> list[str]:
@@ -65,4 +91,23 @@ def _cells(found: Sharing | None, why: str) -> list[str]:
         return [NONE, NONE, NONE, why, *[NONE] * len(PROCESSES)]
     speed_ups = [f"{speed_up:.2f}" for speed_up in found.speed_ups.values()]
     times = [f"{found.seconds * 1000:.2g}", f"{found.gradients * found.seconds:.3g}"] if found.seconds else [NONE, "< 1"]
-    return [f"{found.gradients}", *times, "yes" if found.used else "no", *speed_ups]
+    return [f"{found.gradients}", *times, "yes" if found.saves_time else "no", *speed_ups]
+
+
+def predict_sharing(run: Run, task: Task, seed: int) -> Sharing:
+    """Record a run's schedule, time one gradient, and plan the work for several processes. Raises FredError.
+
+    Args:
+        run: a run whose protocol needs no values.
+        task: its task.
+        seed: seed of every random draw.
+    """
+    problem, timings = Problem(task, run, seed), Timings()
+    recording, arithmetic = Recording(run, seed, problem.sizes), problem.arithmetic
+    schedule = timings.schedule(recording)
+    program = timings.program(schedule, recording.cadence.points(schedule).rows, arithmetic)
+    side = Side(program, arithmetic, problem.params, problem.examples, problem.batches)
+    first = helpers.stretch(program, 0, 0)
+    speed_ups = {number: helpers.plan_stretch(side, first, number).speed_up for number in PROCESSES}
+    seconds = helpers.seconds_of_a_gradient(side, problem.models)
+    return Sharing(int(helpers.gradients_before(program)[-1]), seconds, speed_ups)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
-from fred.base.contents import ASIDE, PAIRED, REPORT
+from fred.base.contents import PAIRED, REPORT
 from fred.base.errors import FredError
 from fred.base.staging import said
 from fred.outcomes.comparisons import shared_seeds, why_stopped
@@ -36,9 +36,8 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
     """
     console = terminal()
     warnings = objections(outcome)
-    moved = [f"your files whose names the result needs were moved to: {folder}" for folder in sorted(out.glob(f"{ASIDE}*"))]
     if quiet:
-        for line in warnings + moved:
+        for line in warnings:
             print(f"fred: {line}", file=sys.stderr)
         print(out)
         return
@@ -53,7 +52,7 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
     say(console, [f"{line}." for line in why_stopped(outcome)])
     say(console, warnings, style="bold red")
     report = [f"report for a browser: {out / REPORT}"] if (out / REPORT).is_file() else []
-    say(console, [f"results: {out}", *report, *moved], soft_wrap=True)
+    say(console, [f"results: {out}", *report], soft_wrap=True)
 
 
 def tables(outcome: result.Result, out: Path) -> list[Table]:

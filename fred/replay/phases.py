@@ -5,14 +5,16 @@ So one compiled loop per kind, nested in a loop over phases, executes any schedu
 phases form a chunk of fixed size, so that one compiled loop fits all chunks; each is moved to the device once.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.later import jax
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import Ints
 
@@ -123,7 +125,7 @@ class _Placed:
     position: Ints
     operands: Operands
 
-    def select(self, mask: NDArray[np.bool_]) -> "_Placed":
+    def select(self, mask: NDArray[np.bool_]) -> _Placed:
         return _Placed(self.position[mask], {name: array[mask] for name, array in self.operands.items()})
 
 

@@ -1,7 +1,7 @@
-"""Comparison of result folders: their numbers, equality of digests, and the first difference of two schedules."""
+"""Comparison of results: their numbers, the settings that differ, and the first difference of two schedules."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, quoted
 from fred.base.words import briefly
 from fred.outcomes.comparisons import compared
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result
-from fred.results.settings import differing, recorded
 from fred.results.verify import first_difference
+from fred.specification.shape import Run
 
-_SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "gradient_norm", "target_seconds")
+_LONGEST = 60  # characters of a value
+_COLUMNS = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "gradient_norm", "target_seconds")
 
 
 def compare(*results: Result | str | Path, **named: Result | str | Path) -> "Compared":
@@ -83,16 +84,18 @@ class Compared:
     @property
     def _reported(self) -> dict[str, Result]:
         """Return the results without seeds and points that only served to find the best points of sweeps."""
-        reported = self.results.items()
-        return {label: each.with_its_best() if each.scenario.report_seeds else each for label, each in reported}
+        results = self.results.items()
+        return {label: result.with_its_best() if result.scenario.report_seeds else result for label, result in results}
 
     def together(self) -> Result:
         """Return all outcomes in one result, with the folder in each run's name."""
         outcomes = [
-            each.renamed(f"{label}: {each.name}") for label, result in self._reported.items() for each in result.outcomes
+            outcome.renamed(f"{label}: {outcome.name}")
+            for label, result in self._reported.items()
+            for outcome in result.outcomes
         ]
-        own: dict[str, Any] = {"title": " / ".join(self.results), "points": {}, "baseline": None, "report_seeds": None}
-        scenario = next(iter(self._reported.values())).scenario.model_copy(update=own)
+        changes: dict[str, Any] = {"title": " / ".join(self.results), "points": {}, "baseline": None, "report_seeds": None}
+        scenario = next(iter(self._reported.values())).scenario.model_copy(update=changes)
         return Result(scenario, outcomes)
 
     def table(self) -> pd.DataFrame:
@@ -100,8 +103,8 @@ class Compared:
         frames = []
         for label, result in self._reported.items():
             summary = result.summary
-            shown = [column for column in _SHOWN if column in summary and summary[column].notna().any()]
-            means = summary.groupby("name", sort=False)[shown].mean().reset_index().rename(columns={"name": "run"})
+            columns = [column for column in _COLUMNS if column in summary and summary[column].notna().any()]
+            means = summary.groupby("name", sort=False)[columns].mean().reset_index().rename(columns={"name": "run"})
             frames.append(means.assign(folder=label))
         table = pd.concat(frames, ignore_index=True)
         order = list(dict.fromkeys(table["run"]))
@@ -117,43 +120,67 @@ class Compared:
         first = next(iter(self.results))
         by_run: dict[str, list[Outcome]] = {}
         for label, result in self.results.items():
-            for each in result.chosen:
-                name = result.scenario.run_of(each.name)
-                by_run.setdefault(name, []).append(each.renamed(label))
-        whole = self.together()
-        together = {run: replace(whole, outcomes=own) for run, own in by_run.items()}
-        pairs = [compared(each).assign(of=run) for run, each in together.items() if each.outcomes[0].name == first]
-        several = [each for each in pairs if len(each)]  # the columns of empty tables hold no numbers
-        found = pd.concat(several or [pd.DataFrame(columns=["of"])], ignore_index=True)
-        return found[_differ(found)] if len(found) else found
+            for outcome in result.chosen:
+                by_run.setdefault(result.scenario.run_of(outcome.name), []).append(outcome.renamed(label))
+        together = self.together()
+        results = {run: replace(together, outcomes=outcomes) for run, outcomes in by_run.items() if outcomes[0].name == first}
+        tables = [compared(result).assign(of=run) for run, result in results.items()]
+        filled = [table for table in tables if len(table)]  # the columns of empty tables hold no numbers
+        pairs = pd.concat(filled or [pd.DataFrame(columns=["of"])], ignore_index=True)
+        return pairs[_differ(pairs)] if len(pairs) else pairs
 
     def settings(self) -> list[str]:
         """Return a line for each pair of neighbouring folders whose runs of the same name have different settings."""
         lines = []
-        for (one, mine), (other, their) in itertools.pairwise(self.results.items()):
-            own, theirs = ({each.name: recorded(each.run) for each in result.outcomes} for result in (mine, their))
-            if found := differing(own, theirs):
-                lines.append(
-                    f"{one} and {other} have runs of the same name with other settings: {briefly(found, between='; ')}"
-                )
+        settings = {label: {run.name: recorded(run.run) for run in result.outcomes} for label, result in self.results.items()}
+        for label, other in itertools.pairwise(settings):
+            if differences := differing(settings[label], settings[other]):
+                text = briefly(differences, between="; ")
+                lines.append(f"{label} and {other} have runs of the same name with other settings: {text}")
         return lines
 
     def agreement(self) -> list[str]:
         """Return, for every run and seed that neighbouring folders share, that all bits agree, or the first difference."""
         lines = []
-        labels = list(self.results)
-        for one, other in itertools.pairwise(labels):
-            theirs = {(each.name, each.seed): each for each in self.results[other].outcomes}
-            pairs = [
-                (each, theirs[each.name, each.seed]) for each in self.results[one].outcomes if (each.name, each.seed) in theirs
-            ]
-            same = [f"{mine.name}, seed {mine.seed}" for mine, their in pairs if _digests(mine) == _digests(their)]
-            shared = f"{len(same)} of {len(pairs)} shared runs have the same digests"
-            lines.append(f"{one} and {other}: {shared if pairs else 'no run of the same name and seed'}")
-            for mine, their in pairs:
-                if _digests(mine) != _digests(their):
-                    lines.append(f"  {mine.name}, seed {mine.seed}: {_difference(mine, their)}")
+        for label, other in itertools.pairwise(self.results):
+            outcomes = {(outcome.name, outcome.seed): outcome for outcome in self.results[other].outcomes}
+            shared = [outcome for outcome in self.results[label].outcomes if (outcome.name, outcome.seed) in outcomes]
+            pairs = [(outcome, outcomes[outcome.name, outcome.seed]) for outcome in shared]
+            unequal = [(old, new) for old, new in pairs if _digests(old) != _digests(new)]
+            count = f"{len(pairs) - len(unequal)} of {len(pairs)} shared runs have the same digests"
+            lines.append(f"{label} and {other}: {count if pairs else 'no run of the same name and seed'}")
+            lines += [f"  {old.name}, seed {old.seed}: {_difference(old, new)}" for old, new in unequal]
         return lines
+
+
+def recorded(run: Run, folder: Path = Path()) -> dict[str, Any]:
+    """Return a run's settings as a manifest records them.
+
+    Args:
+        run: the run.
+        folder: folder that paths of input files are relative to.
+    """
+    return run.model_dump(mode="json", context={"paths": lambda path: path.seen_from(folder)})
+
+
+def differing(settings: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a text for each setting in which runs of the same name differ, with both values and the names of the runs.
+
+    Args:
+        settings: settings by the name of the run.
+        other: the same of another result.
+
+    >>> one = {"asgd": {"stop": {"updates": 40}, "cluster": {"workers": 8}}, "ssgd": {"cluster": {"workers": 8}}}
+    >>> other = {"asgd": {"stop": {"updates": 20}, "cluster": {"workers": 16}}, "ssgd": {"cluster": {"workers": 16}}}
+    >>> differing(one, other)
+    ['stop.updates 40 and 20 (asgd)', 'cluster.workers 8 and 16']
+    """
+    shared = [name for name in settings if name in other]
+    runs: dict[str, list[str]] = {}
+    for name in shared:
+        for text in _differences(settings[name], other[name]):
+            runs.setdefault(text, []).append(name)
+    return [text if len(names) == len(shared) else f"{text} ({', '.join(names)})" for text, names in runs.items()]
 
 
 def _differ(pairs: pd.DataFrame) -> pd.Series:
@@ -166,15 +193,17 @@ def _digests(outcome: Outcome) -> tuple[str, str | None]:
     return outcome.schedule_digest, outcome.params_digest
 
 
-def _difference(mine: Outcome, their: Outcome) -> str:
-    if mine.schedule_digest != their.schedule_digest:
-        return first_difference(mine.schedule, their.schedule)
-    old, new = mine.metrics, their.metrics
-    rows = min(len(old), len(new))
-    shared = [column for column in old if column in new]
-    unlike = np.flatnonzero((old[shared].iloc[:rows] != new[shared].iloc[:rows]).any(axis=1))
-    at = f"first measured after {int(old['updates'].iloc[unlike[0]]):,} updates" if len(unlike) else "measured the same"
-    return f"timing is the same, arithmetic differs, {at}"
+def _difference(old: Outcome, new: Outcome) -> str:
+    if old.schedule_digest != new.schedule_digest:
+        return first_difference(old.schedule, new.schedule)
+    columns = [column for column in old.metrics if column in new.metrics]
+    rows = min(len(old.metrics), len(new.metrics))
+    tables = [outcome.metrics[columns].iloc[:rows] for outcome in (old, new)]
+    unequal = np.flatnonzero((tables[0] != tables[1]).any(axis=1))
+    if not len(unequal):
+        return "timing is the same, arithmetic differs, measured the same"
+    updates = int(tables[0]["updates"].iloc[unequal[0]])
+    return f"timing is the same, arithmetic differs, first measured after {updates:,} updates"
 
 
 def _labels(folders: Sequence[Path]) -> list[str]:
@@ -184,3 +213,25 @@ def _labels(folders: Sequence[Path]) -> list[str]:
         if len(set(labels)) == len(labels):
             return labels
     return [str(path) for path in paths]
+
+
+def _differences(old: Any, new: Any, key: str = "") -> Iterator[str]:
+    """Yield each setting that differs; of components with different names only the names."""
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, pair in enumerate(zip(old, new, strict=True)):
+            yield from _differences(*pair, f"{key}.{number}")
+        return
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        if old != new:
+            yield f"{key} {_brief(old)} and {_brief(new)}"
+        return
+    names = ["name"] if old.get("name") != new.get("name") else list(dict.fromkeys((*old, *new)))
+    for name in names:
+        yield from _differences(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
+
+
+def _brief(value: Any) -> str:
+    if value is None:
+        return "absent"
+    text = value if isinstance(value, str) else quoted(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -208,10 +208,10 @@ def _check_effect(scenario: Scenario, path: str, values: Sequence[Any]) -> None:
             if effects[-1] != effects[0]:
                 return
     if len(effects) > 1:
-        over = f"{{'{path}': {quoted([*values])[:80]}}}"
+        sweep = f"{{'{path}': {quoted([*values])[:80]}}}"
         raise FredError(
             f"{path}: the timing does not depend on it, and `fred.explore` simulates the timing only; to see its effect on "
-            f"training, sweep it: `fred.run(scenario.replace({{'sweep': {{'over': {over}}}}}))`"
+            f"training, sweep it: `fred.run(scenario.replace({{'sweep': {{'over': {sweep}}}}}))`"
         )
 
 

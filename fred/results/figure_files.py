@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def drawn(result: Result, folder: Path) -> Iterator[None]:
+def figures_drawn(result: Result, folder: Path) -> Iterator[None]:
     """Let worker processes draw figures during this context; at its end, draw the rest here.
 
     Args:
@@ -24,40 +24,41 @@ def drawn(result: Result, folder: Path) -> Iterator[None]:
         folder: folder for an SVG file of each figure.
     """
     folder.mkdir(exist_ok=True)
-    others = _others(result, folder)
+    futures = _start(result, folder)
     try:
         yield
-        _finish(result, folder, others)
+        _finish(result, folder, futures)
     finally:
-        if not all(other.done() or other.cancel() for other in others):
+        if not all(future.done() or future.cancel() for future in futures):
             pool.end()  # otherwise they would draw in the folder of a later result
 
 
-def _others(result: Result, folder: Path) -> list[Future[list[str]]]:
+def _start(result: Result, folder: Path) -> list[Future[list[str]]]:
+    """Let idle worker processes draw; no more than they, as this process draws as well."""
     with suppress(Exception):  # they have just died: continue without them
         number = pool.number() if _same_everywhere(result) else 0
-        return pool.submit(_taken, [(result, folder, k / (number + 1)) for k in range(number)])
+        return pool.submit(_draw, [(result, folder, k / (number + 1)) for k in range(number)])
     return []
 
 
 def _same_everywhere(result: Result) -> bool:
     """Return True if another process would draw the same: a notebook may have changed matplotlib's settings."""
-    return "matplotlib" not in sys.modules and not any(own_classes(each.run) for each in result.outcomes)
+    return "matplotlib" not in sys.modules and not any(own_classes(outcome.run) for outcome in result.outcomes)
 
 
-def _finish(result: Result, folder: Path, others: Sequence[Future[list[str]]]) -> None:
-    pictures, drawn = result.pictures(), {*_taken(result, folder, 1.0)}
-    ended = as_completed([other for other in others if not other.cancel()])
-    while pictures.keys() - drawn and (other := next(ended, None)):
+def _finish(result: Result, folder: Path, futures: Sequence[Future[list[str]]]) -> None:
+    pictures, names = result.pictures(), {*_draw(result, folder, 1.0)}
+    running = as_completed([future for future in futures if not future.cancel()])
+    while pictures.keys() - names and (future := next(running, None)):
         with suppress(Exception):  # figures that it has taken are drawn here
-            drawn |= {*other.result()}
-    for name in pictures.keys() - drawn:
+            names |= {*future.result()}
+    for name in pictures.keys() - names:
         _save(pictures[name], _file(folder, name))
 
 
-def _taken(result: Result, folder: Path, share: float) -> list[str]:
+def _draw(result: Result, folder: Path, share: float) -> list[str]:
     """Draw figures that no process has begun, from this share of the list on, then the earlier ones; return their names."""
-    taken, pictures = [], [*result.pictures().items()]
+    names, pictures = [], [*result.pictures().items()]
     first = round(share * len(pictures))
     for name, draw in [*pictures[first:], *reversed(pictures[:first])]:
         try:
@@ -65,8 +66,8 @@ def _taken(result: Result, folder: Path, share: float) -> list[str]:
         except FileExistsError:
             continue
         _save(draw, _file(folder, name))
-        taken.append(name)
-    return taken
+        names.append(name)
+    return names
 
 
 def _save(draw: "Callable[[], Picture]", file: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from fred.base import environment, inputs, ownership, places, staging
+from fred.base import contents, environment, inputs, places, staging
 from fred.base.contents import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
 from fred.base.errors import FredError
 from fred.base.version import __version__
@@ -20,7 +20,7 @@ from fred.results import figure_files
 from fred.results.result import Result
 from fred.running import stored
 from fred.running.stored import Stored, write_json
-from fred.running.unit import Unit
+from fred.running.units import Unit
 from fred.specification.loading import Scenario, validated
 from fred.specification.summary import Digests
 from fred.views.page import MARK, Circumstances, page
@@ -64,7 +64,7 @@ class Listed(BaseModel):
 class AboutResult:
     """Facts about a result in addition to its runs."""
 
-    beside: Path  # the folder that contains it, or will
+    parent: Path  # the folder that contains it, or will
     file: str = ""  # of the scenario
     inline: bool = False
     report: bool = True  # whether it has a page
@@ -79,41 +79,41 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
         inline: True if timing and arithmetic were computed at once; recorded in the manifest.
     """
     with staging.opened(path) as stage, staging.said(path):
-        ownership.keep_only(stage, [])
+        contents.keep_only(stage, [])
         done = list[Stored]()
         for outcome in result.outcomes:
             unit = Unit(outcome.name, outcome.run, outcome.seed, inline)
             (stage / unit.folder).mkdir(parents=True)
             stored.write(outcome, unit, stage / unit.folder, time.monotonic())
-            done.append(stored.read(stage / unit.folder, outcome.run))
+            done.append(stored.load(stage / unit.folder, outcome.run))
         complete(stage, result.scenario, done, AboutResult(Path(os.path.realpath(path)).parent, inline=inline))
         staging.publish(stage, path)
 
 
-def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> None:
+def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], facts: AboutResult) -> None:
     """Write everything except the units to a result folder: summary, figures, report and, last, the manifest.
 
     Args:
         stage: the folder, which holds the units.
         scenario: the scenario; the units are its runs, or some of them.
         units: the units in the folder.
-        about: further facts to record.
+        facts: further facts to record.
     """
     stored.share(units)
-    scenario = _computed(scenario, {each.name for each in units})
+    scenario = _computed(scenario, {unit.name for unit in units})
     result = Result(scenario, units)
-    write_json(stage / SUMMARY, [each.summary for each in units])
+    write_json(stage / SUMMARY, [unit.summary for unit in units])
     result.summary.to_csv(stage / SUMMARY_TABLE, index=False)
     if result.swept:
         result.sweep.to_csv(stage / SWEEP, index=False)
         result.best.to_csv(stage / BEST, index=False)
     if result.chosen and len(pairs := result.paired):
         pairs.to_csv(stage / PAIRED, index=False)
-    with figure_files.drawn(result, stage / FIGURES):
-        if about.report:
-            text = page(result, Circumstances(about.file, environment.describe()))
+    with figure_files.figures_drawn(result, stage / FIGURES):
+        if facts.report:
+            text = page(result, Circumstances(facts.file, environment.describe()))
             (stage / REPORT).write_text(text, encoding="utf-8")
-    write_json(stage / MANIFEST, _manifest(stage, scenario, units, about))
+    write_json(stage / MANIFEST, _manifest(stage, scenario, units, facts))
 
 
 def load_result(path: str | Path) -> Result:
@@ -141,7 +141,7 @@ def load_result(path: str | Path) -> Result:
     place = path.resolve()  # outcomes are read later, possibly from another working directory
     of_manifest = f"{path / MANIFEST}: "
     scenario = validated(manifest.scenario, lambda keys: of_manifest + ".".join(map(str, keys)), place.parent, recorded=True)
-    units = [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows]
+    units = [stored.load(place / row.folder, scenario.runs[row.name]) for row in rows]
     for row, unit in zip(rows, units, strict=True):
         if (row.name, row.seed) != (unit.name, unit.seed):
             raise FredError(f"{path / row.folder} is not the folder of run `{row.name}` with seed {row.seed}")
@@ -162,13 +162,13 @@ def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise FredError(f"{path} is not a whole result folder: {error.title} {where}: {first['msg']}") from None
-    known = recorded.scenario.get("runs", {})
+    runs = recorded.scenario.get("runs", {})
     if (
         not rows
-        or not isinstance(known, dict)
+        or not isinstance(runs, dict)
         or len({row.folder for row in rows}) < len(rows)
         or {row.folder for row in rows} != recorded.data.keys()
-        or any(row.name not in known for row in rows)
+        or any(row.name not in runs for row in rows)
     ):
         raise FredError(f"{path} is not a whole result folder: manifest.json and summary.json do not name the same runs")
     return recorded, rows
@@ -220,36 +220,37 @@ def _computed(scenario: Scenario, names: Collection[str]) -> Scenario:
     """Return the scenario with only the runs that were computed."""
     runs = {name: run for name, run in scenario.runs.items() if name in names}
     points = {name: point for name, point in scenario.points.items() if name in names}
-    known = {*runs, *(point.of for point in points.values())}
-    baseline = scenario.baseline if scenario.baseline in known else None
+    names_of_runs = {*runs, *(point.of for point in points.values())}
+    baseline = scenario.baseline if scenario.baseline in names_of_runs else None
     return scenario.model_copy(update={"runs": runs, "points": points, "baseline": baseline})
 
 
-def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> dict[str, Any]:
-    resolved = scenario.model_dump(mode="json", context={"paths": lambda path: path.seen_from(about.beside)})
+def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], facts: AboutResult) -> dict[str, Any]:
+    resolved = scenario.model_dump(mode="json", context={"paths": lambda path: path.seen_from(facts.parent)})
     manifest = {
         "format": FORMAT,
         "fred": __version__,
-        "file": about.file,
-        "inline": about.inline,
+        "file": facts.file,
+        "inline": facts.inline,
         "environment": environment.describe(),
-        "written_by": written_by(),
-        "data": {each.folder.relative_to(stage).as_posix(): each.data_digest for each in units},
+        "written_by": writers(),
+        "data": {unit.folder.relative_to(stage).as_posix(): unit.data_digest for unit in units},
         "scenario": resolved,
-        "files": {name: inputs.digest(stage / name) for name in written(stage)},
-        "date": stored.now(),
-        "seconds": round(sum(each.about.seconds for each in units), 3),
+        "files": {name: inputs.digest(stage / name) for name in result_files(stage)},
+        "date": stored.date(),
+        "seconds": round(sum(unit.record.seconds for unit in units), 3),
     }
     return manifest | {"digest": _digest(manifest)}
 
 
-def written(stage: Path) -> list[str]:
+def result_files(stage: Path) -> list[str]:
     """Return the files of a result folder, finished or not; by path."""
-    own = {stage / name for name in (MANIFEST, *ownership.MARKS)}
-    return [file.relative_to(stage).as_posix() for file in sorted(stage.rglob("*")) if file.is_file() and file not in own]
+    excluded = {stage / name for name in (MANIFEST, *contents.MARKS)}
+    files = [file for file in sorted(stage.rglob("*")) if file.is_file() and file not in excluded]
+    return [file.relative_to(stage).as_posix() for file in files]
 
 
-def written_by() -> dict[str, str]:
+def writers() -> dict[str, str]:
     """Return the versions of the packages that make tables and figures."""
     return {package: importlib.metadata.version(package) for package in ("matplotlib", "pandas", "pyarrow")}
 
@@ -266,10 +267,10 @@ def _no_number(word: str) -> None:
 
 def _results_near(path: Path) -> str:
     """Return the names of results in a folder, in its `results`, or next to it, to append to a message."""
-    places = (path, path / "results", path.parent, Path("results"))
-    found = dict.fromkeys(place for folder in places for place in sorted(folder.glob("*")) if (place / MANIFEST).is_file())
-    if found:
-        return f"; there is {', '.join(map(str, list(found)[:3]))}"
+    folders = (path, path / "results", path.parent, Path("results"))
+    results = dict.fromkeys(place for folder in folders for place in sorted(folder.glob("*")) if (place / MANIFEST).is_file())
+    if results:
+        return f"; there is {', '.join(map(str, list(results)[:3]))}"
     return "; expected a folder that `fred run` or `fred.run(..., out=...)` wrote"
 
 

@@ -85,8 +85,8 @@ def compare_with_pin(file: Path, result: Result, words: Words, tolerance: float)
         return Comparison(True, remark)
     changed = other_environment(old.environment, new.environment)
     count = f"{len(differences)} of {len(runs)} runs {'differs' if len(differences) == 1 else 'differ'} from {words.file}"
-    about = f"numeric environment: {f'another one{chr(10)}{changed}' if changed else 'the same'}"
-    return Comparison(False, "\n".join([f"{count}:", *differences, about, f"If this is intended: {words.update}"]))
+    environment = f"numeric environment: {f'another one{chr(10)}{changed}' if changed else 'the same'}"
+    return Comparison(False, "\n".join([f"{count}:", *differences, environment, f"If this is intended: {words.update}"]))
 
 
 class _Pair(NamedTuple):

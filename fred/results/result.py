@@ -59,9 +59,9 @@ class Result(Tables):
     ['staleness', 'throughput', 'timeline', 'workers-time']
     """
 
-    reused: int = 0  # cached outcomes, which were not computed again
-    recomputed: tuple[str, ...] = ()  # reasons for computing cached outcomes again
-    folder: str = ""  # in which it is stored
+    reused: int = 0
+    recomputed: tuple[str, ...] = ()
+    folder: str = ""
 
     def __repr__(self) -> str:
         reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""
@@ -153,7 +153,7 @@ class Result(Tables):
         Columns: row (of the schedule), worker, staleness (changes), b_staleness; statistic, if the algorithm has one.
         Raises FredError for an unknown run, and for one without a task.
         """
-        from fred.results.b_staleness import b_staleness  # imports jax
+        from fred.results.extra_measures import b_staleness  # imports jax
 
         return b_staleness(self.outcome(run, seed), every)
 
@@ -182,7 +182,7 @@ class Result(Tables):
         1       1         20       479
         2       2          0       479
         """
-        from fred.results.by_worker import by_worker  # imports jax
+        from fred.results.extra_measures import by_worker  # imports jax
 
         return by_worker(self.outcome(run, seed))
 
@@ -231,34 +231,33 @@ class Result(Tables):
         if figure not in FIGURES:
             raise FredError(f"no figure `{figure}`{registry.nearest(figure, FIGURES)}; there are {', '.join(FIGURES)}")
         for option, value in {"against": against, "begin": begin, "end": end, "workers": workers}.items():
-            able = LEARNING if option == "against" else ("timeline",)
-            if value is not None and figure not in able:
-                raise FredError(f"`{option}` is for the figure{'s' * (len(able) > 1)} {', '.join(able)}; got `{figure}`")
+            figures = LEARNING if option == "against" else ("timeline",)
+            if value is not None and figure not in figures:
+                raise FredError(f"`{option}` is for the figure{'s' * (len(figures) > 1)} {', '.join(figures)}; got `{figure}`")
         if ax is not None and not hasattr(ax, "plot"):
             raise FredError(f"ax: found a {type(ax).__name__}; expected axes for one panel, such as `axes[0]` of several")
         if ax is not None and figure == "timeline":
             raise FredError("a timeline has a panel for each run, which do not fit into one `ax`; draw it without `ax`")
-        against = (against,) if isinstance(against, str) else against
-        axes = View().against if against is None else tuple(against)
+        axes = View().against if against is None else (against,) if isinstance(against, str) else tuple(against)
         if ax is not None and against is None:
             axes = axes[:1]
-        shown, looks = self._shown(runs, labels or {})
+        result, looks = self._selection(runs, labels or {})
         view = View(None, axes, begin, end, None if workers is None else tuple(workers), looks, ax)
-        return _pictures().DRAWN[figure](shown, view=view)
+        return _pictures().DRAWN[figure](result, view=view)
 
-    def _shown(self, runs: Sequence[str] | None, labels: Mapping[str, str]) -> "tuple[Result, dict[str, Look]]":
+    def _selection(self, runs: Sequence[str] | None, labels: Mapping[str, str]) -> "tuple[Result, dict[str, Look]]":
         """Return the result with some of its runs, under other names, and their looks. Raises FredError for an unknown run."""
         if runs is None and not labels:
             return self, {}
         for name in (*(runs or ()), *labels):
             self.outcome(name)
-        known = list(dict.fromkeys(each.name for each in self.outcomes))
-        order = known if runs is None else [self.called(name) for name in ((runs,) if isinstance(runs, str) else runs)]
+        names = list(dict.fromkeys(outcome.name for outcome in self.outcomes))
+        order = names if runs is None else [self.called(name) for name in ((runs,) if isinstance(runs, str) else runs)]
         named = {self.called(name): label for name, label in labels.items()}
-        outcomes = [each for name in order for each in self.outcomes if each.name == name]
+        outcomes = [outcome for name in order for outcome in self.outcomes if outcome.name == name]
         looks = _pictures().coloured(self, SCREEN).looks
-        shown = replace(self, outcomes=[each.renamed(named.get(each.name, each.name)) for each in outcomes])
-        return shown, {named.get(name, name): looks[name] for name in order if name in looks}
+        renamed = [outcome.renamed(named.get(outcome.name, outcome.name)) for outcome in outcomes]
+        return replace(self, outcomes=renamed), {named.get(name, name): looks[name] for name in order if name in looks}
 
     def plot_b_staleness(self, every: int = 1) -> "Picture":
         """Draw the mean B-staleness of gradients against their staleness, for the first seed; runs are computed again.
@@ -268,7 +267,7 @@ class Result(Tables):
 
         Larger dots: more gradients had that staleness. Raises FredError for runs without a task.
         """
-        from fred.results.b_staleness import by_staleness
+        from fred.results.extra_measures import by_staleness
 
         means = {name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs}
         return _pictures().curves.b_staleness(means)

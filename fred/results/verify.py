@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fred.base import cached, environment
-from fred.base.contents import MANIFEST, REPORT
+from fred.base.contents import MANIFEST, REPORT, UNIT
 from fred.base.errors import FredError
 from fred.base.progress import OfRuns
 from fred.components import registry
@@ -24,9 +24,9 @@ from fred.results.folder import Manifest
 from fred.running import stored
 from fred.running.checkpoints import Following
 from fred.running.execution import execute
-from fred.running.stored import ABOUT, Stored
+from fred.running.stored import Stored
 from fred.running.timings import Timings, in_order
-from fred.running.unit import Unit
+from fred.running.units import Unit
 from fred.schedule.schedule import Schedule
 from fred.specification.loading import Scenario, revalidated
 
@@ -59,82 +59,81 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
         return Verdict.CANNOT, f"{path / altered} is not the file that was written (its digest differs): {stored.RESTORE}"
     elsewhere = other_environment(manifest.environment, environment.describe())
     with TemporaryDirectory() as scratch:
-        verdict, difference = _again(path, manifest, Path(scratch), progress)
+        verdict, difference = _repeat(path, manifest, Path(scratch), progress)
     if difference:
         return verdict, difference + (f"\nThis may be due to another numeric environment:\n{elsewhere}" if elsewhere else "")
-    others = {name: version for name, version in manifest.written_by.items() if folder.written_by().get(name) != version}
-    untold = f"; tables and figures, written by {', '.join(map(' '.join, others.items()))}, not compared" if others else ""
-    same = f"{path}: {len(rows)} runs, all digests the same{untold}"
-    return verdict, same + (f"; in another numeric environment:\n{elsewhere}" if elsewhere else "")
+    writers = folder.writers()
+    packages = [f"{name} {version}" for name, version in manifest.written_by.items() if writers.get(name) != version]
+    remark = f"; tables and figures, written by {', '.join(packages)}, not compared" if packages else ""
+    message = f"{path}: {len(rows)} runs, all digests the same{remark}"
+    return verdict, message + (f"; in another numeric environment:\n{elsewhere}" if elsewhere else "")
 
 
-def other_environment(recorded: Mapping[str, str], here: Mapping[str, str]) -> str:
+def other_environment(recorded: Mapping[str, str], current: Mapping[str, str]) -> str:
     """Return the differences between two numeric environments, a line each; empty if there are none.
 
     Args:
         recorded: facts by name, as in a manifest.
-        here: those of this process, or of the runs that are compared.
+        current: those of this process, or of the runs that are compared.
 
     >>> print(other_environment({"jax": "0.10.1", "numpy": "2.4.6"}, {"jax": "0.11.0", "numpy": "2.4.6"}))
       jax: recorded '0.10.1', here '0.11.0'
     """
-    differing = [name for name in sorted(here.keys() | recorded.keys()) if here.get(name) != recorded.get(name)]
-    return "\n".join(f"  {name}: recorded {recorded.get(name)!r}, here {here.get(name)!r}" for name in differing)
+    differing = [name for name in sorted(current.keys() | recorded.keys()) if current.get(name) != recorded.get(name)]
+    return "\n".join(f"  {name}: recorded {recorded.get(name)!r}, here {current.get(name)!r}" for name in differing)
 
 
-def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> tuple[Verdict, str]:
+def _repeat(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> tuple[Verdict, str]:
     """Run everything, and write it to `scratch`; return the verdict, and the first difference."""
-    result, again, shared = folder.load_result(path), dict[Unit, Stored](), Timings()
+    result, repeated, timings = folder.load_result(path), dict[Unit, Stored](), Timings()
     runs = _with_inputs(result.scenario).runs
-    cached.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
-    recorded = {Unit(each.name, runs[each.name], each.seed, manifest.inline): each for each in result.outcomes}
+    cached.forget(compiled=any(own_classes(outcome.run) for outcome in result.outcomes))
+    recorded = {Unit(old.name, runs[old.name], old.seed, manifest.inline): old for old in result.outcomes}
     for unit in in_order(list(recorded)):
-        each, began, told = recorded[unit], time.monotonic(), partial(progress, unit.name, unit.seed)
-        outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told), shared)
+        old, began, following = recorded[unit], time.monotonic(), Following(partial(progress, unit.name, unit.seed))
+        outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following, timings)
         progress(unit.name, unit.seed, 1.0)
-        if outcome.data_digest != manifest.data[unit.folder] or outcome.data_digest != each.data_digest:
+        if outcome.data_digest != manifest.data[unit.folder] or outcome.data_digest != old.data_digest:
             return Verdict.CANNOT, f"{unit.folder}: the data are not the recorded ones (their digest differs)"
-        difference = difference_of(each, outcome)
+        difference = difference_of(old, outcome)
         if difference:
             return Verdict.DIFFERENT, f"{unit.folder}: {difference}"
         (scratch / unit.folder).mkdir(parents=True)
         stored.write(outcome, unit, scratch / unit.folder, began)
-        again[unit] = stored.read(scratch / unit.folder, unit.run)
-    whole = [again[unit] for unit in recorded]
+        repeated[unit] = stored.load(scratch / unit.folder, unit.run)
     about = folder.AboutResult(path.resolve().parent, manifest.file, manifest.inline, REPORT in manifest.files)
-    folder.complete(scratch, result.scenario, whole, about)
-    if manifest.written_by != folder.written_by():
+    folder.complete(scratch, result.scenario, [repeated[unit] for unit in recorded], about)
+    if manifest.written_by != folder.writers():
         return Verdict.SAME, ""
-    difference = _unlike(path, manifest, scratch)
+    difference = _differing_file(path, manifest, scratch)
     return (Verdict.DIFFERENT, difference) if difference else (Verdict.SAME, "")
 
 
 def _with_inputs(scenario: Scenario) -> Scenario:
     """Return a result's scenario, to be run again. Raises FredError if an input is missing or has changed."""
-    absent = []
+    errors = []
     for path in inputs_of(scenario):
         try:
             path.again().located()
         except FredError as error:
-            absent.append(str(error))
-    if absent:
-        raise FredError(*absent)
+            errors.append(str(error))
+    if errors:
+        raise FredError(*errors)
     checked: Scenario = revalidated(scenario)
     return checked
 
 
-def _unlike(path: Path, manifest: Manifest, scratch: Path) -> str:
+def _differing_file(path: Path, manifest: Manifest, scratch: Path) -> str:
     """Return the first file that the runs do not reproduce; dates, durations and identities in unit.json may differ."""
-    names, apart = folder.written(scratch), {MANIFEST}
+    names, ignored = folder.result_files(scratch), {MANIFEST}
     if other_environment(manifest.environment, environment.describe()):
-        apart.add(REPORT)  # which names the environment
-    for name in sorted({*names, *manifest.files} - apart):
+        ignored.add(REPORT)  # which names the environment
+    for name in sorted({*names, *manifest.files} - ignored):
         old, new = path / name, scratch / name
         if not new.is_file() or name not in manifest.files:
             return f"{name}: {'is missing' if new.is_file() else 'these runs write no such file'}"
-        if old.name == ABOUT:
-            facts = [json.loads(file.read_text(encoding="utf-8")) for file in (old, new)]
-            if any(facts[0][key] != facts[1][key] for key in ("name", "seed", "data", "summary", "files")):
+        if old.name == UNIT:
+            if stored.read_record(old.parent).facts() != stored.read_record(new.parent).facts():
                 return f"{name}: differs from the file that the run writes"
         elif old.read_bytes() != new.read_bytes():
             return f"{name}: differs from the file that the runs write{_first_line(old, new)}"
@@ -146,9 +145,9 @@ def _first_line(old: Path, new: Path) -> str:
     if old.suffix != ".csv":
         return ""
     lines = [file.read_text(encoding="utf-8", errors="replace").splitlines() for file in (old, new)]
-    for number, (before, now) in enumerate(itertools.zip_longest(*lines, fillvalue="")):
-        if before != now:
-            return f"; first in line {number + 1}\n  recorded {before}\n  now      {now}"
+    for number, (recorded, current) in enumerate(itertools.zip_longest(*lines, fillvalue="")):
+        if recorded != current:
+            return f"; first in line {number + 1}\n  recorded {recorded}\n  now      {current}"
     return ""
 
 
@@ -161,7 +160,7 @@ def difference_of(old: Outcome, new: Outcome) -> str:
     """
     if not (old.schedule.digest() == old.schedule_digest == new.schedule_digest):
         return f"timing differs: {first_difference(old.schedule, new.schedule)}"
-    if not (digest(old.final) == old.params_digest == new.params_digest) or not _same(old.initial, new.initial):
+    if not (digest(old.final) == old.params_digest == new.params_digest) or not _equal(old.initial, new.initial):
         return f"arithmetic differs, timing is the same: {_first_value(old, new)}"
     if not old.metrics.equals(new.metrics):
         return f"metrics differ, digests are the same: {_first_value(old, new)}"
@@ -172,7 +171,7 @@ def difference_of(old: Outcome, new: Outcome) -> str:
     return ""
 
 
-def _same(old: Named, new: Named) -> bool:
+def _equal(old: Named, new: Named) -> bool:
     return old.keys() == new.keys() and all(np.array_equal(old[name], new[name], equal_nan=True) for name in old)
 
 
@@ -204,7 +203,7 @@ def first_difference(old: Schedule, new: Schedule) -> str:
     ...     stop={"updates": 4},
     ... )
     >>> shorter = scenario.replace({"stop.updates": 2})
-    >>> print(first_difference(*(fred.run(each).outcome("asgd").schedule for each in (scenario, shorter))))
+    >>> print(first_difference(*(fred.run(one).outcome("asgd").schedule for one in (scenario, shorter))))
     recorded 9 rows, now 5; the first 5 are the same
     """
     if unlike := _first_unlike("row", old.frame(), new.frame()):
@@ -218,7 +217,7 @@ def first_difference(old: Schedule, new: Schedule) -> str:
     return "rows and intervals are the same, but the recorded digest differs"
 
 
-def _first_unlike(what: str, old: pd.DataFrame, new: pd.DataFrame) -> str:
+def _first_unlike(line: str, old: pd.DataFrame, new: pd.DataFrame) -> str:
     """Return the first line in which two tables of the same columns differ; empty if there is none."""
     lines = min(len(old), len(new))
     unlike = np.zeros(lines, bool)
@@ -227,20 +226,20 @@ def _first_unlike(what: str, old: pd.DataFrame, new: pd.DataFrame) -> str:
     if unlike.any():
         first = int(np.argmax(unlike))
         recorded, now = (", ".join(f"{name} {value}" for name, value in table.iloc[first].items()) for table in (old, new))
-        return f"first at {what} {first}\n  recorded {recorded}\n  now      {now}"
-    return "" if len(old) == len(new) else lengths(what, len(old), len(new), lines)
+        return f"first at {line} {first}\n  recorded {recorded}\n  now      {now}"
+    return "" if len(old) == len(new) else lengths(line, len(old), len(new), lines)
 
 
-def lengths(what: str, old: int, new: int, same: int) -> str:
+def lengths(line: str, old: int, new: int, equal: int) -> str:
     """Return the words for two tables of different lengths, whose first lines are the same.
 
     Args:
-        what: name of a line.
+        line: name of a line.
         old: number of recorded lines.
         new: number of lines now.
-        same: number of lines at the beginning that are known to be the same.
+        equal: number of lines at the beginning that are known to be the same.
 
     >>> lengths("row", 9, 5, 5)
     'recorded 9 rows, now 5; the first 5 are the same'
     """
-    return f"recorded {old} {what}s, now {new}; the first {same} are the same"
+    return f"recorded {old} {line}s, now {new}; the first {equal} are the same"

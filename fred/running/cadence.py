@@ -115,7 +115,7 @@ class Watch:
         self.recorder: Recorder | None = None  # its counters determine the points
         self._number = 1  # of the next point
         self._moment = cadence.moment(1) if cadence.unit == "seconds" else math.inf  # ns
-        self._enough_at = math.inf  # ns
+        self._reached_at = math.inf  # ns
         self.statistic = listener.statistic
         self.forget_mailbox, self.forget_message = listener.forget_mailbox, listener.forget_message
 
@@ -123,7 +123,7 @@ class Watch:
         """Process one more row."""
         assert self.recorder is not None
         self._pass(row.time_ns)
-        if row.time_ns > self._enough_at:
+        if row.time_ns > self._reached_at:
             self.recorder.stop()
             return
         self._listener.execute(row)
@@ -135,7 +135,7 @@ class Watch:
                 if self._look():
                     self.recorder.stop()
 
-    def over(self, end_ns: int) -> None:
+    def finish(self, end_ns: int) -> None:
         """Evaluate at the remaining points before the end of the recording."""
         self._pass(end_ns - 1)
 
@@ -143,8 +143,8 @@ class Watch:
         """Evaluate at the points until this time."""
         if time_ns >= self._moment:
             self._cadence.check(time_ns)
-        while self._moment <= time_ns and math.isinf(self._enough_at):
+        while self._moment <= time_ns and math.isinf(self._reached_at):
             if self._look():
-                self._enough_at = self._moment
+                self._reached_at = self._moment
             self._number += 1
             self._moment = self._cadence.moment(self._number)

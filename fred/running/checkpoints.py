@@ -1,20 +1,28 @@
-"""Checkpoints of a run: every array that the rest of it needs, and all measurements so far; in memory and on disk."""
+"""Checkpoints of a run: every array that the rest of it needs, and all measurements so far; in memory and on disk.
+
+A checkpoint is written at an evaluation point, as plain arrays and JSON, because a pickle would execute code when it is read.
+Measurements are hexadecimal numbers, which keep all bits, and NaN: a resumed run has the bits of an undisturbed one. A damaged
+checkpoint only costs time, so it is deleted, and the run starts from the beginning.
+"""
 
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fred.base import inputs
+from fred.base.contents import CHECKPOINT
 from fred.base.errors import FredError
 from fred.base.progress import Measured
-from fred.replay.memory import Snapshot
 
-EVERY = 30.0  # least number of seconds between two checkpoints of a unit
-FILE = "checkpoint.npz"
+if TYPE_CHECKING:  # it imports jax
+    from fred.replay.memory import Snapshot
+
+INTERVAL = 30.0  # least number of seconds between two checkpoints of a unit
 Progress = Callable[[float], None]  # called with the fraction done
 
 
@@ -27,8 +35,8 @@ class Checkpoint:
         reached: arrays and facts from which the replay or interpreter resumes.
     """
 
-    measured: Measured  # so far
-    reached: Snapshot  # everything that the rest needs
+    measured: Measured
+    reached: "Snapshot"
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Following:
     progress: Progress = lambda _: None
     save: Callable[[Checkpoint], None] | None = None
     resumed: Checkpoint | None = None
-    due: Callable[[], bool] = lambda: True  # True if a checkpoint is due
+    due: Callable[[], bool] = lambda: True
     evaluated: Callable[[Measured], None] = lambda _: None
 
     def report(self, fraction: float, measured: Measured) -> None:
@@ -69,9 +77,9 @@ def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
         checkpoint: progress of the unit; numbers keep all their bits.
     """
     facts, arrays = checkpoint.reached
-    about = {"identity": identity, "facts": facts, "measured": [_hexed(point) for point in checkpoint.measured]}
+    header = {"identity": identity, "facts": facts, "measured": [_hexed(point) for point in checkpoint.measured]}
     named = {f"leaf-{number}": leaf for number, leaf in enumerate(arrays)}
-    inputs.write_arrays(folder / FILE, {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **named})
+    inputs.write_arrays(folder / CHECKPOINT, {"about": np.frombuffer(json.dumps(header).encode(), np.uint8), **named})
 
 
 def load(folder: Path, identity: str) -> Checkpoint | None:
@@ -81,17 +89,19 @@ def load(folder: Path, identity: str) -> Checkpoint | None:
         folder: working folder of the unit.
         identity: identity of the unit; a checkpoint of another unit is ignored and kept.
     """
-    file = folder / FILE
+    file = folder / CHECKPOINT
     if not file.exists():
         return None
+    from fred.replay.memory import Snapshot  # imports jax
+
     try:
         named = inputs.arrays(file, inputs.ANY_NUMBER)
-        about = json.loads(named.pop("about").tobytes())
+        header = json.loads(named.pop("about").tobytes())
         leaves = [named[f"leaf-{number}"] for number in range(len(named))]
-        if about["identity"] != identity:
+        if header["identity"] != identity:
             return None
-        measured = [{name: float.fromhex(value) for name, value in point.items()} for point in about["measured"]]
-        return Checkpoint(measured, Snapshot(about["facts"], leaves))
+        measured = [{name: float.fromhex(value) for name, value in point.items()} for point in header["measured"]]
+        return Checkpoint(measured, Snapshot(header["facts"], leaves))
     except (FredError, ValueError, KeyError, TypeError, AttributeError):
         print(f"fred: {file} is damaged or from another version: this run starts from the beginning", file=sys.stderr)
         file.unlink()

@@ -50,11 +50,11 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
             "padded to one size if `task.batch_size` is a list: give `task.batch_size` one number"
         )
     loss = Loss.of(task.model, task.loss, data, task.l2)
-    do = Arithmetic.build(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size, task.context or 1)
-    _ = do.sizes  # as the algorithm counts them
-    if do.hooks.remembers:
-        check_memories(do, params)
-    return do
+    arithmetic = Arithmetic.build(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size, task.context or 1)
+    _ = arithmetic.sizes  # as the algorithm counts them
+    if arithmetic.hooks.remembers:
+        check_memories(arithmetic, params)
+    return arithmetic
 
 
 @cached.data(8)  # for points of a sweep, which usually share both
@@ -72,7 +72,7 @@ def _check_loss(function: LossFunction | None, data: Data, seed: int) -> None:
 
 def _check_apart(model: Model, data: Dataset, seed: int, params: Params) -> None:
     """Raise FredError if a model has the same initial parameters with every seed."""
-    leaves = (jax.tree.leaves(each) for each in (params, initial_params(model, data, seed + 1)))
+    leaves = map(jax.tree.leaves, (params, initial_params(model, data, seed + 1)))
     if all(np.array_equal(*pair) for pair in zip(*leaves, strict=True)):
         raise FredError(
             f"`task.replicas_start: apart` needs a model that draws its initial parameters, and those of "
@@ -87,23 +87,23 @@ def check_division(task: Task, data: Dataset, workers: int) -> None:
     if task.division == "by-owner":
         number = 0 if data.owners is None else len(np.unique(data.owners))
         if number != workers:
-            found = "name no owners" if data.owners is None else f"have {number:,} owners, and there are {workers:,} workers"
-            raise FredError(f"`division: by-owner`: the data {found}: give `train_owners`, with as many owners as workers")
+            owners = "name no owners" if data.owners is None else f"have {number:,} owners, and there are {workers:,} workers"
+            raise FredError(f"`division: by-owner`: the data {owners}: give `train_owners`, with as many owners as workers")
     if task.division in ("by-label", "dirichlet") and data.tokens:
         raise FredError(f"`division: {task.division}` needs a class for each example, and these are sequences: take `divided`")
     if task.division in ("by-label", "dirichlet") and not data.classifies:
         raise FredError(f"`division: {task.division}` needs classes, and these data are values to predict: take `divided`")
 
 
-def check_memories(do: Arithmetic, params: Params) -> None:
+def check_memories(arithmetic: Arithmetic, params: Params) -> None:
     """Raise FredError if the memories of all workers do not fit into this machine's."""
-    shapes = jax.tree.leaves(jax.eval_shape(do.remember, params))
-    each = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes)
-    if each * do.workers > (there := memory_here()):
+    shapes = jax.tree.leaves(jax.eval_shape(arithmetic.remember, params))
+    size, available = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes), memory_here()
+    if size * arithmetic.workers > available:
         raise FredError(
-            f"`{registry.name_of('algorithm', do.server_with_rate)}` stores {each / 1e6:,.1f} MB for each of "
-            f"{do.workers:,} workers, {each * do.workers / 1e9:,.0f} GB in total, and this machine has {there / 1e9:,.0f} GB; "
-            "use a smaller model, fewer workers, or an algorithm and codec without memory"
+            f"`{registry.name_of('algorithm', arithmetic.server_with_rate)}` stores {size / 1e6:,.1f} MB for each of "
+            f"{arithmetic.workers:,} workers, {size * arithmetic.workers / 1e9:,.0f} GB in total, and this machine has "
+            f"{available / 1e9:,.0f} GB; use a smaller model, fewer workers, or an algorithm and codec without memory"
         )
 
 
@@ -119,35 +119,35 @@ def check_outputs(model: Model, params: Params, data: Dataset) -> None:
     """Raise FredError unless a model returns one number per class, or per value to predict, for each example."""
     inputs = jax.ShapeDtypeStruct((2, *data.train.inputs.shape[1:]), jnp.float32)
     name = model.kind if isinstance(model, Object) else registry.name_of("model", model)
-    meant = "classes" if data.classifies else "values to predict"
+    unit = "classes" if data.classifies else "values to predict"
     ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {f"model `{name}`": (model.apply, (params, inputs))}
     if model.draws:
         ways[f"`training` of model `{name}`"] = model.training, (params, inputs, key_of(0))
-    for who, (way, arguments) in ways.items():
-        with _given(who, inputs.shape):
-            found = jax.eval_shape(way, *arguments)
+    for subject, (function, arguments) in ways.items():
+        with _naming_inputs(subject, inputs.shape):
+            output = jax.eval_shape(function, *arguments)
         expected = (2, *(data.train.answers.shape[1:] if data.tokens else ()), data.outputs)
-        if getattr(found, "shape", None) != expected:
+        if getattr(output, "shape", None) != expected:
             places = " at each place of a sequence" if data.tokens else ""
             raise FredError(
-                f"{who} gives {_shape(found)} for 2 examples; expected {list(expected)}: one number for each of the "
-                f"{data.outputs} {meant}{places}"
+                f"{subject} gives {_shape(output)} for 2 examples; expected {list(expected)}: one number for each of the "
+                f"{data.outputs} {unit}{places}"
             )
 
 
 @contextmanager
-def _given(who: str, shape: tuple[int, ...]) -> Iterator[None]:
+def _naming_inputs(subject: str, shape: tuple[int, ...]) -> Iterator[None]:
     """Report errors in a user's model together with the model's input."""
     try:
         yield
     except FredError:
         raise
     except Exception as error:
-        place, said = own_code.line_of(error), str(error).strip().split("\n")[0]
+        place, message = own_code.line_of(error), str(error).strip().split("\n")[0]
         where = f" ({place})" if place else ""
-        said += "; is a `return` missing?" if "NoneType" in said else ""
+        message += "; is a `return` missing?" if "NoneType" in message else ""
         raise FredError(
-            f"{who} cannot take these inputs, here 2 examples, {list(shape)}{where}: {type(error).__name__}: {said}"
+            f"{subject} cannot take these inputs, here 2 examples, {list(shape)}{where}: {type(error).__name__}: {message}"
         ) from error
 
 
@@ -159,20 +159,19 @@ def check_loss(function: LossFunction, data: Dataset) -> None:
         return  # FRED's own, which its tests check
     outputs = jax.ShapeDtypeStruct((2, *(data.train.answers.shape[1:] if data.tokens else ()), data.outputs), jnp.float32)
     answers = jax.ShapeDtypeStruct((2, *data.train.answers.shape[1:]), data.train.answers.dtype)
-    for hook, shape, meant in (("losses", (2,), "one number for each example"), ("error", (), "one number for all of them")):
-        way = getattr(function, hook)
-        found = jax.eval_shape(way, outputs, answers)
-        if getattr(found, "shape", None) != shape or not jnp.issubdtype(found.dtype, jnp.floating):
-            kind = f" {found.dtype}" if hasattr(found, "dtype") else ""
-            said = f"gives {_shape(found)}{kind} for 2 examples; expected {list(shape)} float32: {meant}"
-            raise FredError(f"`{hook}` of loss `{name}` {said}")
+    for hook, shape, content in (("losses", (2,), "one number for each example"), ("error", (), "one number for all of them")):
+        output = jax.eval_shape(getattr(function, hook), outputs, answers)
+        if getattr(output, "shape", None) != shape or not jnp.issubdtype(output.dtype, jnp.floating):
+            kind = f" {output.dtype}" if hasattr(output, "dtype") else ""
+            expected = f"expected {list(shape)} float32: {content}"
+            raise FredError(f"`{hook}` of loss `{name}` gives {_shape(output)}{kind} for 2 examples; {expected}")
 
 
-def _shape(found: Any) -> Any:
-    return list(found.shape) if hasattr(found, "shape") else type(found).__name__
+def _shape(output: Any) -> Any:
+    return list(output.shape) if hasattr(output, "shape") else type(output).__name__
 
 
-def _drawn() -> tuple[Any, ...]:
+def _generator_states() -> tuple[Any, ...]:
     """Return the states of Python's and NumPy's global generators, which change with every draw."""
     _, words, place, *_ = np.random.get_state()
     return random.getstate(), np.asarray(words).tobytes(), place
@@ -181,7 +180,7 @@ def _drawn() -> tuple[Any, ...]:
 def check_divisible(server: Server, params: Params) -> None:
     """Raise FredError unless messages have the shapes of the parameters, so that each server can get a block."""
     message = jax.eval_shape(lambda params: server.send(server.memory(params), params, params)[0], params)
-    shapes = [[(jax.tree.structure(each), leaf.shape) for leaf in jax.tree.leaves(each)] for each in (message, params)]
+    shapes = [[(jax.tree.structure(tree), leaf.shape) for leaf in jax.tree.leaves(tree)] for tree in (message, params)]
     if shapes[0] != shapes[1]:
         raise FredError(
             f"messages of `{registry.name_of('algorithm', server)}` are not shaped like the parameters, so several servers "
@@ -193,10 +192,10 @@ def check_whole_matrices(server: Server, layout: Layout) -> None:
     """Raise FredError if an optimizer that treats arrays as matrices would get parts of them."""
     for part in server.optimizer:
         if part.of_matrices and layout.cut != "layers":
-            doing = "may treat" if isinstance(part, Object) else "treats"
+            verb = "may treat" if isinstance(part, Object) else "treats"
             name = part.kind if isinstance(part, Object) else part.name
             raise FredError(
-                f"optimizer `{name}` {doing} arrays of two dimensions as matrices, and blocks are parts of these: "
+                f"optimizer `{name}` {verb} arrays of two dimensions as matrices, and blocks are parts of these: "
                 "`cluster.servers` must be 1, or blocks whole layers"
             )
 
@@ -211,17 +210,17 @@ def check_server(server: Server, params: Params, workers: int) -> None:
         raise FredError(f"`init` of `{name}` returns {type(state).__name__}; expected the State that `super().init` makes")
     model = server.model(state.params)
     message, _ = server.send(server.memory(params), model, jax.tree.map(jnp.zeros_like, model))
-    joined = server.contribute(state, message, state.clock, 0)
+    contribution = server.contribute(state, message, state.clock, 0)
     update: dict[str, Callable[[State], Any]] = {
         "apply_update": lambda state: server.apply_update(state, message, state.clock, 0),
-        "apply_round": lambda state: server.apply_round(state, joined, state.clock, 1),
+        "apply_round": lambda state: server.apply_round(state, contribution, state.clock, 1),
     }
-    for hook in [each for each in update if server.overrides(each)]:
+    for hook in filter(server.overrides, update):
         _check_update(f"`{hook}` of `{name}`", update[hook], state.replace(clock=jnp.int32(_CLOCK)))
 
 
 def _check_update(name: str, update: Callable[[State], Any], state: State) -> None:
-    drawn = _drawn()
+    states = _generator_states()
     try:
         after = jax.eval_shape(update, state)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
@@ -231,7 +230,7 @@ def _check_update(name: str, update: Callable[[State], Any], state: State) -> No
             f"{name} uses the value of a traced array{where}; expected `jnp.where` instead of `if`, and "
             "functions of `jax.numpy` instead of those of `math` and `numpy`"
         ) from error
-    if drawn != _drawn():
+    if states != _generator_states():
         raise FredError(
             f"{name} draws from `random` or `numpy.random`, which would give one constant when it is compiled; expected "
             "`jax.random`, with a key from the state"
@@ -240,11 +239,14 @@ def _check_update(name: str, update: Callable[[State], Any], state: State) -> No
         raise FredError(f"{name} returns nothing; a `return` is missing")
     if not isinstance(after, State):
         raise FredError(f"{name} returns {type(after).__name__}; expected the new state, such as `self.step(state, grads)`")
-    before, now = (dict(vars(each)) for each in (state, after))
-    if before.keys() != now.keys():
-        raise FredError(f"{name} returns a state with {sorted(now)}; expected the fields that `init` made: {sorted(before)}")
-    for field in before:
-        shapes = [[(leaf.shape, np.dtype(leaf.dtype)) for leaf in jax.tree.leaves(each[field])] for each in (before, now)]
+    fields, new_fields = dict(vars(state)), dict(vars(after))
+    if fields.keys() != new_fields.keys():
+        raise FredError(
+            f"{name} returns a state with {sorted(new_fields)}; expected the fields that `init` made: {sorted(fields)}"
+        )
+    for field, values in fields.items():
+        leaves = [jax.tree.leaves(values), jax.tree.leaves(new_fields[field])]
+        shapes = [[(leaf.shape, np.dtype(leaf.dtype)) for leaf in arrays] for arrays in leaves]
         if shapes[0] != shapes[1]:
             raise FredError(f"{name} changes the shapes or types in `{field}`: {shapes[0]} became {shapes[1]}")
     clock = int(jax.jit(lambda state: update(state).clock)(state))

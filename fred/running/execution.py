@@ -1,6 +1,6 @@
 """Execution of a run: record its schedule, compute its parameters if it has a task, and measure at the points."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -8,16 +8,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base import environment
-from fred.base.progress import Measured, report_measurements
+from fred.base import cached, environment
+from fred.base.progress import COMPILED, Measured, report_measurements
 from fred.cluster import costs
+from fred.components.component import own_classes
 from fred.components.limits import NANOSECONDS
 from fred.outcomes.outcome import Computed
 from fred.running.cadence import Points
 from fred.running.checkpoints import Following
 from fred.running.recording import Recording
 from fred.running.timings import Timings
+from fred.running.units import seeds_of
 from fred.schedule.schedule import NONE, Schedule
+from fred.specification.loading import Scenario
 from fred.specification.run_names import blamed
 from fred.specification.shape import Run
 from fred.specification.task import Task
@@ -42,6 +45,20 @@ def check(name: str, run: Run, seed: int) -> Hashable:
 
         arithmetic = check_task(run.task, run, seed)
     return None if run.protocol.needs_values else (arithmetic, run.protocol)
+
+
+def check_runs(scenario: Scenario, names: Iterable[str], inline: bool = False) -> None:
+    """Check runs as `check` does, before any of them begins, and announce the number of programs to compile.
+
+    Args:
+        scenario: the runs and their seeds.
+        names: names of runs.
+        inline: True to compute timing and arithmetic at once, which compiles no replay.
+    """
+    runs = {name: scenario.runs[name] for name in names}
+    cached.forget(compiled=any(map(own_classes, runs.values())))
+    programs = {check(name, run, seeds_of(scenario, name)[0]) for name, run in runs.items()}
+    COMPILED.expect(0 if inline else len(programs - {None}))
 
 
 def execute(
@@ -88,11 +105,11 @@ def _execute(name: str, run: Run, seed: int, inline: bool, following: Following,
         return Computed(
             name, seed, run, schedule, _metrics(run, schedule, recording.cadence.points(schedule), []), {}, {}, None
         )
-    from fred.running.trained import trained  # imports jax
+    from fred.running.model_training import train  # imports jax
 
-    done = trained(run, run.task, seed, inline, following, timings, cores)
-    metrics = _metrics(run, done.schedule, done.points, done.measured)
-    return Computed(name, seed, run, done.schedule, metrics, done.initial, done.final, done.data)
+    trained = train(run, run.task, seed, inline, following, timings, cores)
+    metrics = _metrics(run, trained.schedule, trained.points, trained.measured)
+    return Computed(name, seed, run, trained.schedule, metrics, trained.initial, trained.final, trained.data)
 
 
 def _metrics(run: Run, schedule: Schedule, points: Points, measured: Measured) -> pd.DataFrame:
@@ -104,8 +121,8 @@ def _metrics(run: Run, schedule: Schedule, points: Points, measured: Measured) -
     if run.cluster.prices is not None:
         times = np.rint(points.seconds * NANOSECONDS).astype(np.int64)
         spent = costs.spent(schedule, run.cluster, times, points.rows)
-        found = zip(costs.COLUMNS, (spent.total, spent.kwh), strict=True)
-        frame = frame.assign(**{name: each if run.protocol.has_clock else np.nan for name, each in found if each is not None})
+        columns, has_clock = zip(costs.COLUMNS, (spent.total, spent.kwh), strict=True), run.protocol.has_clock
+        frame = frame.assign(**{name: column if has_clock else np.nan for name, column in columns if column is not None})
     if measured:
         frame = pd.concat([frame, pd.DataFrame(measured)], axis=1)
     return frame

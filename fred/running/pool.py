@@ -1,4 +1,11 @@
-"""Worker processes on this machine, which compute units in parallel. They start early, because each start takes seconds."""
+"""Worker processes on this machine, which compute units in parallel. They start early, because each start takes seconds.
+
+They must end with the program, however it ends. A terminal sends Ctrl-C to all processes of a command, so the worker processes
+ignore it; the program itself kills them, after it has reported the stored units. They inherit this from a short time in which
+Ctrl-C is blocked here: a handler of their own would come too late, after the second of their imports. Loky would start its
+trackers of resources with Ctrl-C unblocked, so they are started here, too. A killed program cannot kill other processes. So a
+thread in each worker process looks once a second whether its parent is still the same.
+"""
 
 import os
 import signal
@@ -32,13 +39,13 @@ def number() -> int:
     return sum(process.is_alive() for executor in _EXECUTORS for process in [*executor._processes.values()])
 
 
-def submit(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Future[Any]]:
+def submit(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Future[Any]]:
     """Call a function in worker processes, one for each tuple of arguments, and return the futures.
 
     Without shared memory no process can start. Then this warns, and returns no future: the caller goes on alone.
 
     Args:
-        do: a function that other processes can import.
+        function: a function that other processes can import.
         arguments: the arguments of each call.
     """
     if not arguments:
@@ -46,7 +53,7 @@ def submit(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list
     try:
         with _ignoring_ctrl_c():
             executor = _executor(len(arguments))
-            return [executor.submit(do, *each) for each in arguments]
+            return [executor.submit(function, *values) for values in arguments]
     except (OSError, ImportError) as error:  # of the semaphores, before any process has started
         end()
         _warn_once(str(getattr(error, "strerror", None) or error))
@@ -65,7 +72,7 @@ def _executor(number: int) -> Any:
     # An idle process ends after `_IDLE` s, and loky starts another: no news for a user.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
     number = max([number, *(executor._max_workers for executor in _EXECUTORS)])
-    executor = get_reusable_executor(max_workers=number, timeout=_IDLE, initializer=_ready, initargs=(os.getpid(),))
+    executor = get_reusable_executor(max_workers=number, timeout=_IDLE, initializer=_initialize, initargs=(os.getpid(),))
     _EXECUTORS[:] = [executor]
     return executor
 
@@ -85,12 +92,12 @@ def end() -> None:
         _EXECUTORS.pop().shutdown(kill_workers=True)
 
 
-def _ready(parent: int) -> None:
+def _initialize(parent: int) -> None:
     """Initialise a worker process: make it end with its parent, and import the modules that units need."""
     _end_with(parent)
     garbage.seldom_looked_for()
     with suppress(Exception):  # the main process, or the first unit, will report the error
-        from fred.running import checks, trained, work  # noqa: F401
+        from fred.running import checks, model_training, work  # noqa: F401
 
         environment.check()
 
@@ -134,7 +141,7 @@ def _mute() -> Iterator[None]:
     Trackers would warn about resources of processes that are killed.
     """
     try:
-        kept = os.dup(2)
+        stderr = os.dup(2)
     except OSError:  # it is closed already
         yield
         return
@@ -143,6 +150,6 @@ def _mute() -> Iterator[None]:
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.close(null)

@@ -58,20 +58,20 @@ class Problem:
         Args:
             states: states of the replicas that are the answer, in order.
         """
-        do = self.arithmetic
-        asked = do.answer(states), self.evaluation, self.seen
-        found = dict(zip(("loss", "error"), plain(self.loss.evaluate(*asked)).tolist(), strict=True))
+        arithmetic = self.arithmetic
+        operands = arithmetic.answer(states), self.evaluation, self.seen
+        values = dict(zip(("loss", "error"), plain(self.loss.evaluate(*operands)).tolist(), strict=True))
         if self._of_tokens:
-            nats = found["loss"] if self._of_tokens == self.loss else float(plain(self._of_tokens.evaluate(*asked))[0])
-            found["perplexity"] = math.exp(nats) if nats < 700 else math.inf
+            nats = values["loss"] if self._of_tokens == self.loss else float(plain(self._of_tokens.evaluate(*operands))[0])
+            values["perplexity"] = math.exp(nats) if nats < 700 else math.inf
         if self._norm:
-            found["gradient_norm"] = float(plain(self.loss.gradient_norm(*asked)))
+            values["gradient_norm"] = float(plain(self.loss.gradient_norm(*operands)))
         if len(self.layout.answer) == 1:
-            return found
-        replicas = jax.vmap(lambda *blocks: do.blocks.join(blocks))(*(state.params for state in states))
-        own_loss, own_error = plain(do.mean_replica_loss(states, self.evaluation, self._judged, self.seen)).tolist()
-        apart = float(plain(do.disagreement(replicas)))
-        return {**found, "disagreement": apart, "replicas_loss": own_loss, "replicas_error": own_error}
+            return values
+        replicas = jax.vmap(lambda *blocks: arithmetic.blocks.join(blocks))(*(state.params for state in states))
+        loss, error = plain(arithmetic.mean_replica_loss(states, self.evaluation, self._judged, self.seen)).tolist()
+        disagreement = float(plain(arithmetic.disagreement(replicas)))
+        return {**values, "disagreement": disagreement, "replicas_loss": loss, "replicas_error": error}
 
 
 def _judged(examples: int, replicas: int) -> NDArray[np.int32]:

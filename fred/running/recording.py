@@ -55,8 +55,8 @@ class Timing(NamedTuple):
     @classmethod
     def of(cls, run: Run, seed: int, sizes: Sizes | int = 0) -> "Timing":
         """Return the part of a run that determines its schedule."""
-        wanted = {"updates": run.stop.updates, "gradients": run.stop.gradients}
-        limits = tuple((name, number) for name, number in wanted.items() if number)
+        stop = {"updates": run.stop.updates, "gradients": run.stop.gradients}
+        limits = tuple((name, number) for name, number in stop.items() if number)
         cluster = run.cluster.model_copy(update={"prices": None}) if run.cluster.prices else run.cluster
         weights = run.task.weights(run.cluster.size) if run.task else ()
         return cls(cluster, run.protocol, limits, run.stop.seconds or math.inf, seed, sizes, weights)
@@ -123,18 +123,18 @@ class Recording:
             look: called at each evaluation point, except the first and those at the end.
         """
 
-        wanted = dict(self.timing.limits).get("updates", math.inf)
+        limit = dict(self.timing.limits).get("updates", math.inf)
 
         def looked() -> bool:
-            return look(min(1.0, recorder.updates / max(1.0, wanted)))
+            return look(min(1.0, recorder.updates / max(1.0, limit)))
 
         watch = Watch(self.cadence, listener, looked)
         watch.recorder = recorder = self.timing.recorder(watch)
         schedule = self.timing.recorded(recorder)
-        watch.over(schedule.end_ns)
+        watch.finish(schedule.end_ns)
         return schedule
 
-    def up_to(
+    def schedule_until(
         self, seconds: float = math.inf, rows: float = math.inf, since: int = 0, statistics: Sequence[float] = ()
     ) -> Schedule:
         """Record the run up to a moment, or to the first update at or after a row; timing gets the same statistics as before.

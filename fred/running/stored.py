@@ -1,4 +1,8 @@
-"""Outcomes on disk: one run with one seed, complete, identified by a hash, and read in parts on demand."""
+"""Units on disk: the outcome of one run with one seed, complete, identified by a hash, and read in parts on demand.
+
+The folder of a unit is complete when it has `unit.json`, which is written last and lists the digests of the other files. Only
+`read_record` reads it.
+"""
 
 import hashlib
 import json
@@ -18,22 +22,21 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fred.base import inputs
+from fred.base.contents import METRICS, METRICS_TABLE, PARAMS, RUN_TIMES, SCHEDULE, UNIT
 from fred.base.errors import FredError
 from fred.components import own_code
 from fred.outcomes.outcome import ModelOfRun, Named, Outcome
 from fred.running import unit_checks
-from fred.running.unit import Unit
+from fred.running.units import Unit
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]  # in the unit's own folder
 RESTORE = "restore it, or run the scenario again into this folder with `--fresh`"
-ABOUT = "unit.json"  # written last, so that a folder with this file is complete
-SCHEDULE, RUN_TIMES = "schedule.parquet", "run-times.parquet"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
 
 
-class AboutUnit(BaseModel):
+class UnitRecord(BaseModel):
     """The content of unit.json."""
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -49,7 +52,11 @@ class AboutUnit(BaseModel):
     late: str = ""  # actions of the user's code during the run that the identity does not cover
     digest: str = ""  # of all of this
 
-    def signed(self) -> "AboutUnit":
+    def facts(self) -> dict[str, Any]:
+        """Return the part that a run writes again; dates, durations and identities may differ."""
+        return self.model_dump(include={"name", "seed", "data", "summary", "files"})
+
+    def signed(self) -> "UnitRecord":
         """Return a copy with the correct digest."""
         covered = json.dumps(self.model_dump(exclude={"digest"}), sort_keys=True)
         return self.model_copy(update={"digest": hashlib.sha256(covered.encode()).hexdigest()})
@@ -61,32 +68,32 @@ class Stored(ModelOfRun):
 
     folder: Path
     run: Run
-    about: AboutUnit
+    record: UnitRecord
 
     @property
     def name(self) -> str:
         """Return the run's name."""
-        return self.about.name
+        return self.record.name
 
     @property
     def seed(self) -> int:
         """Return the run's seed."""
-        return self.about.seed
+        return self.record.seed
 
     @property
     def has_clock(self) -> bool:
         """Return True if virtual time passes in the run."""
-        return RUN_TIMES in self.about.files
+        return RUN_TIMES in self.record.files
 
     @property
     def summary(self) -> dict[str, Any]:
         """Return the row of summary.json."""
-        return self.about.summary
+        return self.record.summary
 
     @property
     def data_digest(self) -> str | None:
         """Return the SHA-256 of the data."""
-        return self.about.data
+        return self.record.data
 
     @property
     def schedule_digest(self) -> str:
@@ -102,17 +109,17 @@ class Stored(ModelOfRun):
     @property
     def schedule(self) -> Schedule:
         """Return the schedule. Raises FredError for a damaged file, as do the others."""
-        return self._read(SCHEDULE, unit_checks.schedule)
+        return self._content(SCHEDULE, unit_checks.schedule)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """Return one row per evaluation point."""
-        return self._read("metrics.parquet", unit_checks.metrics)
+        return self._content(METRICS, unit_checks.metrics)
 
     @property
     def run_times(self) -> pd.DataFrame:
         """Return the compute time of each gradient."""
-        return self._read(RUN_TIMES, unit_checks.run_times)
+        return self._content(RUN_TIMES, unit_checks.run_times)
 
     @property
     def initial(self) -> Named:
@@ -127,19 +134,18 @@ class Stored(ModelOfRun):
     def renamed(self, name: str) -> "Stored":
         """Return the same outcome under another name."""
         changed = {"name": name, "summary": self.summary | {"name": name}}
-        return replace(self, about=self.about.model_copy(update=changed))
+        return replace(self, record=self.record.model_copy(update=changed))
 
     def _params(self, when: str) -> Named:
-        if "params.npz" not in self.about.files:
+        if PARAMS not in self.record.files:
             return {}
-        named = self._read("params.npz", unit_checks.params)
+        named = self._content(PARAMS, unit_checks.params)
         return {name.removeprefix(when): array for name, array in named.items() if name.startswith(when)}
 
-    def _read(self, name: str, read: Any) -> Any:
+    def _content(self, name: str, read: Any) -> Any:
         """Return the content of one file. Raises FredError if it is unreadable, or another run has replaced this one."""
         try:
-            there = AboutUnit.model_validate_json(inputs.text(self.folder / ABOUT))
-            if there.files.get(name) != self.about.files.get(name):
+            if read_record(self.folder).files.get(name) != self.record.files.get(name):
                 raise FredError(f"{self.folder} holds another result now; load it again")
             return read(self.folder / name, self.run)
         except _UNREADABLE as error:
@@ -174,26 +180,26 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict
     else:
         for name, file in timing.items():
             link(file, folder / name)
-    outcome.metrics.to_parquet(folder / "metrics.parquet", index=False)
-    outcome.metrics.to_csv(folder / "metrics.csv", index=False)
+    outcome.metrics.to_parquet(folder / METRICS, index=False)
+    outcome.metrics.to_csv(folder / METRICS_TABLE, index=False)
     if outcome.final:
         arrays = {f"{when}/{path}": array for when in ("initial", "final") for path, array in getattr(outcome, when).items()}
-        np.savez(folder / "params.npz", allow_pickle=False, **arrays)
-    about = AboutUnit(
+        np.savez(folder / PARAMS, allow_pickle=False, **arrays)
+    record = UnitRecord(
         identity=unit.identity,
         name=unit.name,
         seed=unit.seed,
         data=outcome.data_digest,
         summary=outcome.summary,
         files={file.name: inputs.digest(file) for file in sorted(folder.iterdir())},
-        finished=now(),
+        finished=date(),
         seconds=round(time.monotonic() - began, 3),
-        late=own_code.late() if unit.own else "",
+        late=own_code.late() if unit.has_own_classes else "",
     )
-    write_json(folder / ABOUT, about.signed().model_dump())
+    write_json(folder / UNIT, record.signed().model_dump())
 
 
-def read(folder: Path, run: Run) -> Stored:
+def load(folder: Path, run: Run) -> Stored:
     """Return the outcome that `write` wrote. Raises FredError if there is none.
 
     Args:
@@ -201,61 +207,65 @@ def read(folder: Path, run: Run) -> Stored:
         run: specification of the run, which the folder does not contain. Tables and arrays are read on demand.
     """
     try:
-        about = AboutUnit.model_validate_json(inputs.text(folder / ABOUT))
+        record = read_record(folder)
     except ValidationError as error:  # its own text quotes the file
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: {where}: {first['msg']}") from None
+        raise FredError(f"{folder} is not the folder of a whole run: {UNIT}: {where}: {first['msg']}") from None
     except FredError as error:
         raise FredError(f"{folder} is not the folder of a whole run: {error}") from None
-    if (about.summary["name"], about.summary["seed"]) != (about.name, about.seed):
-        raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: `summary` is that of another run")
-    if about != about.signed():
-        raise FredError(f"{folder / ABOUT} is not what was written (its digest differs): {RESTORE}")
-    return Stored(folder, run, about)
+    if (record.summary["name"], record.summary["seed"]) != (record.name, record.seed):
+        raise FredError(f"{folder} is not the folder of a whole run: {UNIT}: `summary` is that of another run")
+    if record != record.signed():
+        raise FredError(f"{folder / UNIT} is not what was written (its digest differs): {RESTORE}")
+    return Stored(folder, run, record)
 
 
-def holds(unit: Unit, folder: Path) -> bool:
-    """Return True if this unit's outcome has been written there."""
-    return _found(unit, folder) is not None
+def read_record(folder: Path) -> UnitRecord:
+    """Return the content of a unit's unit.json. Raises FredError, or pydantic's ValidationError."""
+    return UnitRecord.model_validate_json(inputs.text(folder / UNIT))
 
 
-def lasting(unit: Unit, folder: Path) -> bool:
-    """Return True if this unit's outcome is there, and another process will recognize it."""
-    found = _found(unit, folder)
-    return found is not None and not (found.about.late or unit.unknown)
-
-
-def whole(unit: Unit, folder: Path) -> Stored | None:
-    """Return this unit's outcome, if it is there, unchanged, and would be the same again; else None."""
-    found = _found(unit, folder)
-    return found if found and not found.about.late and _unchanged(found) else None
-
-
-def objection(unit: Unit, folder: Path) -> str:
-    """Return why a folder that seems to hold this unit's outcome cannot be reused; empty if it can, or holds none."""
+def find(unit: Unit, folder: Path) -> Stored | None:
+    """Return this unit's outcome, if it has been written there; its other files may have changed since."""
     try:
-        found = read(folder, unit.run)
-    except FredError:
-        return "the stored result is damaged" if (folder / ABOUT).exists() else ""
-    if unit.unknown or found.about.identity != unit.identity:
-        return unit.unknown
-    return found.about.late or ("" if _unchanged(found) else "the stored result is damaged")
-
-
-def _unchanged(found: Stored) -> bool:
-    """Return True if its files are as written."""
-    files = {found.folder / name: digest for name, digest in found.about.files.items()}
-    return all(file.is_file() and inputs.digest(file) == digest for file, digest in files.items())
-
-
-def _found(unit: Unit, folder: Path) -> Stored | None:
-    """Return this unit's outcome, if it is there."""
-    try:
-        found = read(folder, unit.run)
+        outcome = load(folder, unit.run)
     except FredError:
         return None
-    return found if found.about.identity == unit.identity else None
+    return outcome if outcome.record.identity == unit.identity else None
+
+
+def recall(unit: Unit, folder: Path) -> tuple[Stored | None, str]:
+    """Return this unit's outcome, if it is there, unchanged, and would be the same again; else the reason against it.
+
+    The reason is empty if nothing is there, or the outcome of a unit with another identity.
+    """
+    try:
+        outcome = load(folder, unit.run)
+    except FredError:
+        return None, "the stored result is damaged" if (folder / UNIT).exists() else ""
+    record = outcome.record
+    if unit.unknown or record.identity != unit.identity:
+        return None, unit.unknown
+    if record.late:
+        return None, record.late
+    files = {folder / name: digest for name, digest in record.files.items()}
+    unchanged = all(file.is_file() and inputs.digest(file) == digest for file, digest in files.items())
+    return (outcome, "") if unchanged else (None, "the stored result is damaged")
+
+
+def link_unit(outcome: Stored, folder: Path) -> Stored:
+    """Return the outcome in another folder, which gets links to its files.
+
+    Args:
+        outcome: a unit on disk.
+        folder: the other folder; an existing one is replaced.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in (*outcome.record.files, UNIT):
+        link(outcome.folder / name, folder / name)
+    return replace(outcome, folder=folder)
 
 
 def share(units: Sequence[Stored]) -> None:
@@ -264,14 +274,14 @@ def share(units: Sequence[Stored]) -> None:
     Args:
         units: units whose files are as written.
     """
-    known = dict[str, Path]()
-    for file, digest in ((unit.folder / name, digest) for unit in units for name, digest in unit.about.files.items()):
-        one = known.setdefault(digest, file)
-        if not file.samefile(one):
+    originals = dict[str, Path]()
+    for file, digest in ((unit.folder / name, digest) for unit in units for name, digest in unit.record.files.items()):
+        original = originals.setdefault(digest, file)
+        if not file.samefile(original):
             spare = file.with_name(f".{file.name}")
             spare.unlink(missing_ok=True)
             with suppress(OSError):
-                os.link(one, spare)
+                os.link(original, spare)
                 spare.replace(file)
 
 
@@ -293,6 +303,6 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def now() -> str:
+def date() -> str:
     """Return date and time, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

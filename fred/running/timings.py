@@ -1,34 +1,34 @@
 """Timings shared by units: a timing is recorded once, lowered once, and stored once.
 
-Each process caches its last timing, so units are computed timing by timing (`in_order`). In the unfinished result folder, every
-timing has its own folder, from which other processes read it; units' files are hard links to the files there.
+Units that differ only in their learning rate have the same schedule. Each process has its last timing and its program in
+memory, one of each, so that memory does not grow. Therefore units are computed timing by timing (`in_order`). In the unfinished
+result folder, every timing has a folder of its own, from which other processes read it; its lock makes them wait while one
+records it. Units' files are hard links to the files there. A timing with the user's own classes is recorded for every unit,
+because their code may depend on other facts.
 """
 
 import hashlib
 import json
-import os
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fred.base import inputs
+from fred.base.contents import SCHEDULE
 from fred.base.errors import FredError
-from fred.base.lock import held
+from fred.base.lock import locked
 from fred.components.component import own_classes
 from fred.outcomes.outcome import run_times
 from fred.replay.lower import lower
 from fred.replay.phases import Program
 from fred.running import stored
 from fred.running.recording import Recording, Timing
-from fred.running.unit import Unit, circumstances
+from fred.running.units import Unit, circumstances
 from fred.schedule.schedule import Ints, Schedule
 
 if TYPE_CHECKING:  # it imports jax
     from fred.replay.arithmetic import Arithmetic
 
-FOLDER = ".at-work/timings"  # next to the finished units
 _LIST = "files.json"  # written last: the digests of a timing's files
 
 
@@ -62,71 +62,56 @@ class Timings:
         timing = recording.timing
         if self._schedule is None or timing != self._timing:
             self._timing = self._schedule = self._place = self._program = None  # freed before the next one exists
-            if own_classes(timing.cluster) or own_classes(timing.protocol):  # their code may depend on facts outside the timing
+            if own_classes(timing.cluster) or own_classes(timing.protocol):
                 return timing.schedule()
-            self._schedule = self._found(timing)
+            self._schedule = self._stored_schedule(timing)
             self._timing = timing
         return self._schedule
 
-    def program(self, schedule: Schedule, marks: Ints, do: "Arithmetic") -> Program:
+    def program(self, schedule: Schedule, marks: Ints, arithmetic: "Arithmetic") -> Program:
         """Return the program that the replay executes.
 
         Args:
             schedule: the schedule.
             marks: rows before which the state is read.
-            do: arithmetic of the run; its blocks and hooks, and whether gradients are small, are used.
+            arithmetic: arithmetic of the run; its blocks and hooks, and whether gradients are small, are used.
         """
-        key = marks.tobytes(), do.blocks.group_of_each, do.hooks, do.stores_gradients
+        groups, hooks, is_small = arithmetic.blocks.group_of_each, arithmetic.hooks, arithmetic.stores_gradients
+        key = marks.tobytes(), groups, hooks, is_small
         if schedule is not self._schedule:
-            return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.stores_gradients)
+            return lower(schedule, marks, groups, hooks, turns=is_small)
         if self._program is None or self._program[0] != key:
             self._program = None
-            self._program = key, lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.stores_gradients)
+            self._program = key, lower(schedule, marks, groups, hooks, turns=is_small)
         return self._program[1]
 
     def files(self, schedule: Schedule) -> dict[str, Path] | None:
         """Return the timing's files by name, if `schedule` belongs to it and they are stored."""
         if self._place is None or schedule is not self._schedule:
             return None
-        return {name: self._place / name for name in _whole(self._place)} or None
+        return {name: self._place / name for name in _intact_files(self._place)} or None
 
-    def _found(self, timing: Timing) -> Schedule:
+    def _stored_schedule(self, timing: Timing) -> Schedule:
+        """Return the schedule of a timing, from its folder if another process has recorded it."""
         if self._folder is None:
             return timing.schedule()
-        facts = json.dumps([timing.described(), circumstances(own=False)], sort_keys=True)
+        facts = json.dumps([timing.described(), circumstances(has_own_classes=False)], sort_keys=True)
         self._place = self._folder / hashlib.sha256(facts.encode()).hexdigest()
-        with _alone(self._place):
-            if (there := _read(self._place)) is not None:
-                return there
+        with locked(self._place):
+            if _intact_files(self._place):
+                return Schedule.load(self._place / SCHEDULE)
             schedule = timing.schedule()
             _write(schedule, timing, self._place)
         return schedule
 
 
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Keep other processes from recording this timing at the same time."""
-    while (lock := held(place)) is None:
-        time.sleep(0.02)
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-def _whole(place: Path) -> list[str]:
+def _intact_files(place: Path) -> list[str]:
     """Return the names of the files there if they are as written; else none."""
     try:
-        listed = json.loads(inputs.text(place / _LIST))
-        whole = all(inputs.digest(place / name) == digest for name, digest in listed.items())
-        return list(listed) if whole else []
+        digests = json.loads(inputs.text(place / _LIST))
+        return list(digests) if all(inputs.digest(place / name) == digest for name, digest in digests.items()) else []
     except (FredError, OSError, ValueError):
         return []
-
-
-def _read(place: Path) -> Schedule | None:
-    """Return the schedule there, if its files are as written."""
-    return Schedule.load(place / stored.SCHEDULE) if _whole(place) else None
 
 
 def _write(schedule: Schedule, timing: Timing, place: Path) -> None:

@@ -41,13 +41,13 @@ def schedule(file: Path, run: Run) -> Schedule:
         file: file of the rows; intervals have their own file.
         run: its cluster and protocol determine the valid content.
     """
-    found = Schedule.load(file)
+    loaded = Schedule.load(file)
     try:
         layout = run.protocol.layout(run.cluster)
     except UnreadError:  # the protocol is the user's own, and was not imported
-        layout = Layout(found.replicas, range(found.replicas), found.on_servers, found.blocks)
-    check_bounds(found, run.cluster.size, run.cluster.servers, layout)
-    return found
+        layout = Layout(loaded.replicas, range(loaded.replicas), loaded.on_servers, loaded.blocks)
+    check_bounds(loaded, run.cluster.size, run.cluster.servers, layout)
+    return loaded
 
 
 def metrics(file: Path, run: Run) -> pd.DataFrame:

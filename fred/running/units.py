@@ -1,63 +1,139 @@
-"""The units of work of a scenario: its runs (all, or some) with every seed. Invalid runs are refused here."""
+"""The units of work of a scenario: runs with a seed each, known by a hash, and the stages in which they are computed.
 
-from collections.abc import Iterable
+Which units a result needs depends on outcomes: those of the points of a sweep determine which points are tried next, and which
+are the best, and these alone get the reported seeds; `until` adds seeds until the comparisons are precise enough. So units come
+in stages, and each stage is asked for when the outcomes of the one before are known.
+"""
 
-from fred.base import cached
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fred.base import environment
+from fred.base.contents import unit_folder, work_folder
 from fred.base.errors import FredError
-from fred.base.progress import COMPILED
-from fred.components import registry
-from fred.components.component import own_classes
-from fred.running.unit import Unit
+from fred.components import own_code, registry
+from fred.components.agreement import code_of_fred
+from fred.components.component import objects_of, own_classes
+from fred.components.input_path import no_path
+from fred.learning.data.dataset import data_digest
+from fred.outcomes import sweeps
+from fred.outcomes.comparisons import further_seeds
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.tables import Tables
 from fred.specification.loading import Scenario
+from fred.specification.run_names import blamed
+from fred.specification.shape import Run
 
 
-def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False) -> list[Unit]:
-    """Return all units of a scenario, or `only` those of some runs. Raises FredError for runs that cannot be computed.
+@dataclass(frozen=True)
+class Unit:
+    """One run with one seed. Raises FredError if its data cannot be read.
+
+    Args:
+        name: name of the run, and of its folder in a result.
+        run: specification of the run.
+        seed: seed of this repetition.
+        inline: True if timing and arithmetic are computed at once.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2}, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"updates": 4}
+    ... )
+    >>> one, same, other = (Unit("asgd", scenario.runs["asgd"], seed) for seed in (0, 0, 1))
+    >>> one.identity == same.identity, one.identity == other.identity
+    (True, False)
+    """
+
+    name: str
+    run: Run
+    seed: int
+    inline: bool = False
+    data: str | None = field(init=False, compare=False)  # SHA-256; None: no data, or data generated from options and seed
+    environment: dict[str, str] = field(init=False, compare=False)  # numeric environment
+    unknown: str = field(init=False, compare=False)  # why its identity is incomplete, hence not cached
+    identity: str = field(init=False, compare=False)  # SHA-256 of everything that its outcome depends on
+
+    def __post_init__(self) -> None:
+        """Determine everything now that is sent along: later, or in another process, the user's modules may differ."""
+        with blamed(self.name, self.run):
+            object.__setattr__(self, "data", data_digest(self.run.task.data) if self.run.task else None)
+        modules = {name.partition(":")[0] for name in own_classes(self.run)}
+        object.__setattr__(self, "environment", environment.describe())
+        unread = [f"the content of `{part.kind}` cannot be read" for part in objects_of(self.run) if not part.digest]
+        object.__setattr__(self, "unknown", next(iter(unread), own_code.unknown(modules) if modules else ""))
+        object.__setattr__(self, "identity", self._identity())
+
+    @property
+    def folder(self) -> str:
+        """Return the path of its files in a result folder."""
+        return unit_folder(self.name, self.seed)
+
+    @property
+    def work_folder(self) -> str:
+        """Return the path of the folder in which it is computed."""
+        return work_folder(self.name, self.seed)
+
+    @property
+    def has_own_classes(self) -> bool:
+        """Return True if the user's own classes take part."""
+        return bool(own_classes(self.run))
+
+    def _identity(self) -> str:
+        facts = {
+            "name": self.name,
+            "run": self.run.model_dump(mode="json", context={"paths": no_path}),
+            "seed": self.seed,
+            "inline": self.inline,
+            "data": self.data,
+            **circumstances(self.has_own_classes, bool(objects_of(self.run))),
+            "unknown": uuid.uuid4().hex if self.unknown else "",  # never the same twice
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def circumstances(has_own_classes: bool, has_objects: bool = False) -> dict[str, Any]:
+    """Return everything except the specification that the bits depend on.
+
+    Args:
+        has_own_classes: True if the user's own classes take part.
+        has_objects: True if objects of other libraries take part.
+    """
+    return {
+        "environment": environment.describe(),
+        "fred": code_of_fred(),
+        "own": own_code.facts() if has_own_classes or registry.imported() else {},
+        "installed": own_code.installed() if has_own_classes or has_objects else [],
+    }
+
+
+class Stage(NamedTuple):
+    """The units that a result needs, as far as the outcomes until now tell.
+
+    Args:
+        scenario: the runs, with all seeds so far.
+        units: units of this stage and of the earlier ones with these seeds, in the order of the result.
+    """
+
+    scenario: Scenario
+    units: list[Unit]
+
+
+def stages(
+    scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False, outcomes: Mapping[Unit, Outcome] | None = None
+) -> Iterator[Stage]:
+    """Yield the stages of a scenario: points to tune by, the best ones with the reported seeds, further seeds for precision.
+
+    The last stage has all units of the result. Raises FredError for an unknown run.
 
     Args:
         scenario: the runs and their seeds.
         only: name of one run, or several; for a swept run, all its points are meant.
         inline: True to compute timing and arithmetic at once; part of the units' identity.
-
-    >>> import fred
-    >>> scenario = fred.scenario(
-    ...     cluster={"workers": 2}, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"updates": 4}, seeds=[1, 2]
-    ... )
-    >>> [unit.folder for unit in units_of(scenario)]
-    ['asgd/seed-1', 'asgd/seed-2']
-    """
-    from fred.running.execution import check  # imports jax
-
-    wanted, first = wanted_runs(scenario, only), runs_at_first(scenario, only)
-    cached.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
-    programs = {check(name, scenario.runs[name], _seeds_of(name, scenario)[0]) for name in wanted}
-    COMPILED.expect(0 if inline else len(programs - {None}))
-    return further_units(scenario, first, inline)
-
-
-def further_units(scenario: Scenario, names: Iterable[str], inline: bool = False) -> list[Unit]:
-    """Return the units of runs, such as the points that a sweep tries next.
-
-    Args:
-        scenario: the runs and their seeds.
-        names: names of the runs.
-        inline: True to compute timing and arithmetic at once.
-    """
-    return [Unit(name, scenario.runs[name], seed, inline) for name in names for seed in _seeds_of(name, scenario)]
-
-
-def _seeds_of(name: str, scenario: Scenario) -> tuple[int, ...]:
-    """Return a run's seeds: for points of sweeps, those that determine the best ones; for other runs, the reported ones."""
-    return scenario.seeds if name in scenario.points else scenario.reported_seeds
-
-
-def reported_units(scenario: Scenario, points: Iterable[str], inline: bool = False) -> list[Unit]:
-    """Return the units that follow once the best points are known on `seeds`: those with the `report_seeds`, if any.
-
-    Args:
-        scenario: the runs and their seeds.
-        points: names of the best points.
-        inline: True to compute timing and arithmetic at once.
+        outcomes: receives, from the caller, the outcomes of a stage before it asks for the next one.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -68,71 +144,72 @@ def reported_units(scenario: Scenario, points: Iterable[str], inline: bool = Fal
     ...     report_seeds=[3],
     ...     sweep={"over": {"cluster.workers": [2, 4]}},
     ... )
-    >>> len(units_of(scenario)), [unit.folder for unit in reported_units(scenario, ["asgd,workers=4"])]
-    (4, ['asgd,workers=4/seed-3'])
+    >>> from fred.running.execution import execute
+    >>> outcomes = {}
+    >>> for stage in stages(scenario, outcomes=outcomes):
+    ...     print([unit.folder for unit in stage.units if unit not in outcomes])
+    ...     outcomes |= {unit: execute(unit.name, unit.run, unit.seed) for unit in stage.units}
+    ['asgd,workers=2/seed-1', 'asgd,workers=2/seed-2', 'asgd,workers=4/seed-1', 'asgd,workers=4/seed-2']
+    ['asgd,workers=4/seed-3']
     """
-    return [Unit(name, scenario.runs[name], seed, inline) for name in points for seed in scenario.report_seeds or ()]
+    outcomes, selected = outcomes if outcomes is not None else {}, select_runs(scenario, only)
+    while True:
+        units, names = list[Unit](), _first_runs(scenario, only)
+        while names:
+            units = [*units, *(_unit(scenario, name, seed, inline) for name in names for seed in seeds_of(scenario, name))]
+            yield Stage(scenario, units)
+            tables = Tables(scenario, [outcomes[unit] for unit in units])
+            points = sweeps.following(scenario, tables.sweep, tables.best) if tables.swept else []
+            names = [name for name in points if name in selected]
+        if scenario.report_seeds and tables.swept:
+            best = tables.best["point"]
+            units = [*units, *(_unit(scenario, name, seed, inline) for name in best for seed in scenario.report_seeds)]
+            yield Stage(scenario, units)
+        count = further_seeds(Tables(scenario, [outcomes[unit] for unit in units]))
+        if not count:
+            return
+        scenario = scenario.with_seeds(count)
 
 
-def number_of_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
+def count_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
     """Return the number of units, assuming that each sweep has a best point among those that it tries first.
 
-    With `until` it is the largest possible number.
+    With `until` it is the largest possible number. Raises FredError for an unknown run.
 
     Args:
         scenario: the runs and their seeds.
         only: name of one run, or several; default: all.
     """
-    scenario = widest(scenario)
-    swept = {scenario.points[name].of for name in wanted_runs(scenario, only) if name in scenario.points}
-    return number_at_first(scenario, only) + len(swept) * len(scenario.report_seeds or ())
+    scenario = _with_all_seeds(scenario)
+    swept = {scenario.points[name].of for name in select_runs(scenario, only) if name in scenario.points}
+    first = sum(len(seeds_of(scenario, name)) for name in _first_runs(scenario, only))
+    return first + len(swept) * len(scenario.report_seeds or ())
 
 
-def widest(scenario: Scenario) -> Scenario:
-    """Return the scenario with all seeds that it may need.
-
-    Args:
-        scenario: the runs and their seeds.
-    """
-    return scenario.with_seeds(scenario.until.seeds) if scenario.until else scenario
-
-
-def number_at_first(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
-    """Return the number of units that can be computed before anything else is known.
+def possible_units(scenario: Scenario, only: str | Iterable[str] = ()) -> list[tuple[str, int]]:
+    """Return name and seed of all units that stages can have, whichever points are best, and however many seeds are needed.
 
     Args:
         scenario: the runs and their seeds.
         only: name of one run, or several; default: all.
     """
-    return sum(len(_seeds_of(name, scenario)) for name in runs_at_first(scenario, only))
+    scenario = _with_all_seeds(scenario)
+    seeds = dict.fromkeys((*scenario.seeds, *(scenario.report_seeds or ())))
+    return [(name, seed) for name in select_runs(scenario, only) for seed in seeds]
 
 
-def runs_at_first(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """Return the names of the wanted runs without points that a sweep tries later, unless `only` names them.
-
-    Args:
-        scenario: the runs.
-        only: name of one run, or several; default: all.
-    """
-    named = {only} if isinstance(only, str) else {*only}
-    points = scenario.points
-    wanted = wanted_runs(scenario, only)
-    return [name for name in wanted if name in named or name not in points or not points[name].later]
-
-
-def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """Return known objections to the runs, in words, such as a predictor never significantly different from a constant.
+def seeds_of(scenario: Scenario, name: str) -> tuple[int, ...]:
+    """Return the seeds of a run's first stage: for points of sweeps, those to tune by; for other runs, the reported ones.
 
     Args:
-        scenario: the runs.
-        only: name of one run, or several; default: all.
+        scenario: the runs and their seeds.
+        name: name of a run.
     """
-    runs = (scenario.runs[name] for name in wanted_runs(scenario, only))
-    return list(dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts())))
+    return scenario.seeds if name in scenario.points else scenario.reported_seeds
 
 
-def wanted_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """Return the names of the wanted runs: all, or `only` these; for a swept run, all its points are meant.
+def select_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
+    """Return the names of all runs, or `only` of these; for a swept run, all its points are meant.
 
     Args:
         scenario: the runs.
@@ -145,14 +222,46 @@ def wanted_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]
     ...     stop={"updates": 4},
     ...     sweep={"over": {"cluster.workers": [2, 4]}},
     ... )
-    >>> wanted_runs(scenario, only="asgd")
+    >>> select_runs(scenario, only="asgd")
     ['asgd,workers=2', 'asgd,workers=4']
     """
-    wanted: list[str] = []
+    names: list[str] = []
     swept = [point.of for point in scenario.points.values()]
-    for name in dict.fromkeys([only] if isinstance(only, str) else only):
+    for name in dict.fromkeys(_names(only)):
         if name not in scenario.runs and name not in swept:
-            known = [*dict.fromkeys(swept), *(run for run in scenario.runs if run not in scenario.points)]
-            raise FredError(f"no run `{name}`{registry.nearest(name, [*known, *scenario.runs])}; there are {', '.join(known)}")
-        wanted += [name] if name in scenario.runs else [run for run, point in scenario.points.items() if point.of == name]
-    return wanted or list(scenario.runs)
+            choices = [*dict.fromkeys(swept), *(run for run in scenario.runs if run not in scenario.points)]
+            near = registry.nearest(name, [*choices, *scenario.runs])
+            raise FredError(f"no run `{name}`{near}; there are {', '.join(choices)}")
+        names += [name] if name in scenario.runs else [run for run, point in scenario.points.items() if point.of == name]
+    return names or list(scenario.runs)
+
+
+def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
+    """Return known objections to the runs, in words, such as a predictor never significantly different from a constant.
+
+    Args:
+        scenario: the runs.
+        only: name of one run, or several; default: all.
+    """
+    runs = (scenario.runs[name] for name in select_runs(scenario, only))
+    return list(dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts())))
+
+
+def _names(only: str | Iterable[str]) -> list[str]:
+    return [only] if isinstance(only, str) else [*only]
+
+
+def _first_runs(scenario: Scenario, only: str | Iterable[str]) -> list[str]:
+    """Return the selected runs without points that a sweep tries later, unless `only` names them."""
+    points, named = scenario.points, _names(only)
+    names = select_runs(scenario, only)
+    return [name for name in names if name in named or name not in points or not points[name].later]
+
+
+def _with_all_seeds(scenario: Scenario) -> Scenario:
+    """Return the scenario with all seeds that `until` may ask for."""
+    return scenario.with_seeds(scenario.until.seeds) if scenario.until else scenario
+
+
+def _unit(scenario: Scenario, name: str, seed: int, inline: bool) -> Unit:
+    return Unit(name, scenario.runs[name], seed, inline)

@@ -1,7 +1,12 @@
-"""The computation of one unit in its own folder: it reports progress, saves checkpoints, and resumes from the last one."""
+"""The computation of one unit in its work folder: it reports progress, saves checkpoints, and resumes from the last one.
+
+A unit is computed in a folder of its own, and one rename moves its files to their place, so that the place is empty or has the
+whole unit. The folder's lock keeps other processes out; the system releases it when its process dies. A killed process leaves a
+folder with its last checkpoint, and the next process that takes the lock resumes from it. An exception leaves the checkpoint
+only, because nothing else would be used again.
+"""
 
 import gc
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -9,35 +14,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fred.base import environment
+from fred.base.contents import CHECKPOINT
 from fred.base.errors import FredError
-from fred.base.lock import held
+from fred.base.lock import locked
 from fred.components import own_code
 from fred.running import checkpoints, stored
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
 from fred.running.timings import Timings
-from fred.running.unit import Unit
+from fred.running.units import Unit
 
-AT_WORK = ".at-work"  # folder next to the finished units
-_TOLD = "progress"  # file with the fraction done
-_EVERY = 0.2  # seconds between two progress reports
-_LONG = 100_000  # rows of a schedule from which on the garbage of simulated processes (in cycles) is collected at once
+_PROGRESS = "progress"  # file with the fraction done
+_INTERVAL = 0.2  # seconds between two progress reports
+_LONG_SCHEDULE = 100_000  # rows from which on the garbage of simulated processes (in cycles) is collected at once
 _PATIENCE = 10.0  # seconds to wait for another process that is about to end
 
 
-def folder_of(unit: Unit) -> str:
-    """Return the working folder of a unit."""
-    return f"{AT_WORK}/{unit.folder.replace('/', '.')}"
-
-
-class TakenError(FredError):
-    """An error: another process is computing this unit."""
-
-
-def do(
+def complete(
     unit: Unit,
     stage: Path,
-    tell: Callable[[float], None] = lambda share: None,
+    report: Callable[[float], None] = lambda share: None,
     patience: float = _PATIENCE,
     timings: Timings | None = None,
     cores: int = 1,
@@ -49,28 +45,24 @@ def do(
     Args:
         unit: unit to compute.
         stage: the unfinished result folder; the unit's own folder in it is `unit.folder`.
-        tell: called with the fraction done.
+        report: called with the fraction done.
         patience: time to wait for another process that is about to end, s.
         timings: cache of schedules, for units with the same timing; None: the schedule is recorded.
         cores: largest number of processes for this unit.
     """
-    own, place = stage / folder_of(unit), stage / unit.folder
-    if stored.holds(unit, place):
+    folder, place = stage / unit.work_folder, stage / unit.folder
+    if stored.find(unit, place):
         return
-    with _alone(own, patience):
-        if not stored.holds(unit, place):
-            with _leaving_checkpoints_only(own):
-                _compute(unit, own, place, tell, timings or Timings(), cores)
-        shutil.rmtree(own, ignore_errors=True)
-
-
-def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None], timings: Timings, cores: int) -> None:
-    done = own / "done"
-    shutil.rmtree(done, ignore_errors=True)
-    done.mkdir()
-    (own / _TOLD).write_text("0")
-    compute(unit, done, _Diary(unit, own, tell).following(), timings, cores)
-    put(done, place)
+    with locked(folder, patience):
+        if not stored.find(unit, place):
+            with _leaving_checkpoints_only(folder):
+                files = folder / "done"
+                shutil.rmtree(files, ignore_errors=True)
+                files.mkdir()
+                (folder / _PROGRESS).write_text("0")
+                compute(unit, files, _Diary(unit, folder, report).following(), timings or Timings(), cores)
+                put(files, place)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def compute(unit: Unit, folder: Path, following: Following, timings: Timings, cores: int = 1) -> None:
@@ -93,20 +85,20 @@ def compute(unit: Unit, folder: Path, following: Following, timings: Timings, co
             f"{unit.folder}: {names} changed while it ran; set options of JAX when a module is imported, or earlier"
         )
     stored.write(outcome, unit, folder, began, timings.files(outcome.schedule))
-    if len(outcome.schedule) > _LONG:
+    if len(outcome.schedule) > _LONG_SCHEDULE:
         gc.collect()
 
 
-def put(done: Path, place: Path) -> None:
+def put(files: Path, place: Path) -> None:
     """Move a unit's files to their place.
 
     Args:
-        done: the folder that holds them, on the same file system.
+        files: the folder that holds them, on the same file system.
         place: the new folder; an existing one is removed.
     """
     place.parent.mkdir(exist_ok=True)
     shutil.rmtree(place, ignore_errors=True)  # of a process that outlived its killed run for a moment
-    done.rename(place)
+    files.rename(place)
 
 
 def progress(stage: Path, unit: Unit) -> float | None:
@@ -117,41 +109,42 @@ def progress(stage: Path, unit: Unit) -> float | None:
         unit: a unit that another process may be computing.
     """
     try:
-        return float((stage / folder_of(unit) / _TOLD).read_text() or 0)
+        return float((stage / unit.work_folder / _PROGRESS).read_text() or 0)
     except (OSError, ValueError):
         return None
 
 
-def begun(unit: Unit, stage: Path) -> bool:
+def has_checkpoint(unit: Unit, stage: Path) -> bool:
     """Return True if there is a checkpoint to resume from."""
-    return (stage / folder_of(unit) / checkpoints.FILE).exists()
+    return (stage / unit.work_folder / CHECKPOINT).exists()
 
 
 class _Diary:
     """The reports of a unit during its computation."""
 
-    def __init__(self, unit: Unit, folder: Path, tell: Callable[[float], None]):
-        self._unit, self._folder, self._listener = unit, folder, tell
-        self._told = self._saved = time.monotonic()
+    def __init__(self, unit: Unit, folder: Path, report: Callable[[float], None]):
+        self._unit, self._folder, self._listener = unit, folder, report
+        self._reported_at = self._saved_at = time.monotonic()
 
     def following(self) -> Following:
         """Return the callbacks for `execute`, and the checkpoint from which it resumes."""
-        return Following(self._tell, self._save, checkpoints.load(self._folder, self._unit.identity), self._due)
+        return Following(self._report, self._save, checkpoints.load(self._folder, self._unit.identity), self._is_due)
 
-    def _tell(self, fraction: float) -> None:
+    def _report(self, fraction: float) -> None:
         self._listener(fraction)
-        if time.monotonic() - self._told > _EVERY:
-            self._told = time.monotonic()
-            (self._folder / _TOLD).write_text(f"{fraction:.4f}")
+        if time.monotonic() - self._reported_at > _INTERVAL:
+            self._reported_at = time.monotonic()
+            (self._folder / _PROGRESS).write_text(f"{fraction:.4f}")
 
-    def _due(self) -> bool:
-        if time.monotonic() - self._saved <= checkpoints.EVERY:
+    def _is_due(self) -> bool:
+        if time.monotonic() - self._saved_at <= checkpoints.INTERVAL:
             return False
-        return not self._unit.unknown and not (self._unit.own and own_code.late())  # otherwise no process could resume from it
+        is_late = bool(self._unit.has_own_classes and own_code.late())
+        return not self._unit.unknown and not is_late  # otherwise no process could resume from it
 
     def _save(self, checkpoint: Checkpoint) -> None:
         checkpoints.save(self._folder, self._unit.identity, checkpoint)
-        self._saved = time.monotonic()
+        self._saved_at = time.monotonic()
 
 
 @contextmanager
@@ -160,23 +153,9 @@ def _leaving_checkpoints_only(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for found in folder.iterdir():
-            if found.is_dir():
-                shutil.rmtree(found)
-            elif found.name != checkpoints.FILE:
-                found.unlink()
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != CHECKPOINT:
+                path.unlink()
         raise
-
-
-@contextmanager
-def _alone(folder: Path, patience: float) -> Iterator[None]:
-    """Keep other processes out of this folder. One whose parent was killed may take a moment to end: wait for it."""
-    deadline = time.monotonic() + patience
-    while (lock := held(folder)) is None:
-        if time.monotonic() > deadline:
-            raise TakenError(f"another process is still at work in {folder}; wait for it")
-        time.sleep(0.1)
-    try:
-        yield
-    finally:
-        os.close(lock)

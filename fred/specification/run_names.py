@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from fred.base.contents import is_taken
+from fred.base.contents import is_reserved
 from fred.base.errors import FredError
 from fred.components import own_code
 from fred.components.component import own_classes
@@ -20,7 +20,7 @@ _LONGEST = 255 - len(".seed-4294967295")  # bytes: the limit of file systems, le
 
 def is_valid_name(name: object) -> bool:
     """Return True if a user may give a run this name. Names of sweep points may be longer and have other characters."""
-    return isinstance(name, str) and bool(_VALID.fullmatch(name)) and not is_taken(name)
+    return isinstance(name, str) and bool(_VALID.fullmatch(name)) and not is_reserved(name)
 
 
 def name_of_only_run(algorithm: Any) -> str:
@@ -38,7 +38,7 @@ def name_of_only_run(algorithm: Any) -> str:
 
 
 def _of_a_folder(name: str) -> str:
-    if not name or "/" in name or not name.isprintable() or is_taken(name):
+    if not name or "/" in name or not name.isprintable() or is_reserved(name):
         raise ValueError(
             "a run's name is also its folder in the result: expected one that is not empty, has no `/` or control characters, "
             "and is not reserved"
