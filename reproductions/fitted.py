@@ -142,16 +142,16 @@ def _measured(trace: Trace, kind: str, seed: int) -> list[dict[str, Any]]:
         began = time.perf_counter()
         fitted = fit(trace, {"file": str(file)})
         took = time.perf_counter() - began
-        say(f"fitted: {kind}, {seed}: {fitted.chosen.name}")
+        say(f"fitted: {kind}, {seed}: {fitted.choice.name}")
         about = {"kind": kind, "seed": seed, "rounds": trace.iterations, "workers": len(trace.workers), "seconds": took}
-        chosen = {"chosen": _chosen(fitted), "name": fitted.chosen.name}
+        chosen = {"chosen": _chosen(fitted), "name": fitted.choice.name}
         return [{**about, **chosen, **gains} for gains in _gains(fitted)]
 
 
 def _chosen(fitted: Fitted) -> str:
     if not fitted.behaviour.holds:
         return "warning"
-    return "fitted" if fitted.chosen.model is not None else "recorded"
+    return "fitted" if fitted.choice.model is not None else "recorded"
 
 
 def _gains(fitted: Fitted) -> list[dict[str, float]]:

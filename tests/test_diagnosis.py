@@ -75,7 +75,7 @@ class TestOneWorkerThatIsAlwaysSlow:
         for sentence in (parts["Verdict"][0], parts["What is lost"][0]):
             assert sentence.replace(f"Waiting for all {WORKERS} workers", "waiting for all") in fitted
         assert f"Always waiting for {WORKERS - 1} of {WORKERS}: +150 % gradients per second" in fitted
-        known, gains = behaviour.known(ONE_SLOW, alone), {each.remedy.name: each.ratio.value for each in one_slow.gains}
+        known, gains = behaviour.measure_trace(ONE_SLOW, alone), {each.remedy.name: each.ratio.value for each in one_slow.gains}
         measured = dict(zip(known.names, known.values, strict=True))
         for name in ("1 backup worker", "2 backup workers"):
             assert measured[f"the gain of {name}"] == pytest.approx(gains[name])

@@ -61,7 +61,7 @@ def test_one_slow_worker_is_named_and_a_backup_worker_gains_as_much_as_in_the_tr
     assert one_slow.sentences == ["Worker w4 is always 6.0 times slower than the median worker."]
     assert one_slow.block.options["speeds"][4] == pytest.approx(1 / 6, rel=0.02)
     assert "contention" not in one_slow.block.options
-    again = behaviour.simulated(Cluster.model_validate(one_slow.block.options), 500, seed=7)
+    again = behaviour.simulate_rounds(Cluster.model_validate(one_slow.block.options), 500, seed=7)
     assert gain(again) == pytest.approx(gain(one_slow.trace.seconds), rel=0.03)
     assert one_slow.behaviour.holds
 
@@ -127,7 +127,7 @@ def test_a_worker_that_drifts_and_a_daily_cycle_are_told_by_their_shape():
     assert drift.slowdown == pytest.approx(3.0, rel=0.2)
     assert {each.entities for each in (drift, *rest)} == {(3,)}
     cluster = {"workers": 12, "compute": COMPUTE, "contention": [{"name": "diurnal", "slowdown": 2.0, "period": 100.0}]}
-    day = fit_model(behaviour.simulated(Cluster.model_validate(cluster), 200), ALONE).regimes[0]
+    day = fit_model(behaviour.simulate_rounds(Cluster.model_validate(cluster), 200), ALONE).regimes[0]
     assert isinstance(day, InWaves) and day.of == "cluster"
     assert day.period == pytest.approx(100.0, rel=0.03)
     assert day.slowdown == pytest.approx(2.0, rel=0.1)
@@ -140,7 +140,7 @@ def test_noise_that_persists_is_neither_spells_nor_a_wave():
         {"name": "persistent-noise", "deviation": 0.1, "persistence": 0.95, "every": 0.35, "of": "node"},
     ]
     cluster = Cluster.model_validate({"workers": 24, "nodes": 6, "compute": COMPUTE, "contention": noise})
-    model = fit_model(behaviour.simulated(cluster, 600), cluster.node_of)
+    model = fit_model(behaviour.simulate_rounds(cluster, 600), cluster.node_of)
     assert model.regimes == ()
     assert model.white == pytest.approx(np.full(24, 0.1), rel=0.07)
     assert model.noise.worker and model.noise.worker.deviation == pytest.approx(0.08, rel=0.15)
@@ -211,7 +211,7 @@ def test_waiting_for_exponential_times_loses_what_their_harmonic_number_says():
 
 def test_arrivals_and_gains_are_those_of_numpy():
     seconds = times(10, (60, 5)) * [1, 1, 1, 1, 2]
-    found = behaviour.known(seconds, np.zeros(5, np.int64)).compare(seconds, np.zeros(5, np.int64))
+    found = behaviour.measure_trace(seconds, np.zeros(5, np.int64)).compare(seconds, np.zeros(5, np.int64))
     ordered = np.sort(seconds, 1)
     assert [each.cluster for each in found.arrivals] == pytest.approx(ordered[:, 2:].mean(0))
     assert [each.trace for each in found.gains] == pytest.approx([gain(seconds, 1) * 4 / 5, gain(seconds, 2) * 3 / 5])
@@ -230,12 +230,12 @@ def test_intervals_hold_the_mean_of_independent_rounds_nineteen_times_in_twenty(
 
 def test_a_cluster_unlike_the_trace_is_told_by_what_is_off(one_slow):
     cluster = Cluster.model_validate({**one_slow.block.options, "speeds": [1.0] * 12})
-    alike = behaviour.known(one_slow.trace.seconds, ALONE).judge(cluster)
+    alike = behaviour.measure_trace(one_slow.trace.seconds, ALONE).judge(cluster)
     first = alike.gains[0]
     assert not alike.holds and first in alike.outside and first.bounds[0] >= first.low
-    assert first.beyond == pytest.approx(first.bounds[0] / first.cluster - 1)
+    assert first.excess == pytest.approx(first.bounds[0] / first.cluster - 1)
     wide = behaviour.Measure("the gain of 1 backup worker", trace=3.0, low=1.0, high=9.0, cluster=4.0)  # a third off
-    assert not wide.inside and wide.beyond == pytest.approx(4.0 / 3.6 - 1)
+    assert not wide.inside and wide.excess == pytest.approx(4.0 / 3.6 - 1)
 
 
 @pytest.mark.slow
@@ -246,9 +246,9 @@ def test_where_nothing_simple_fits_the_cluster_takes_the_recorded_times(tmp_path
     fitted = fit(trace(seconds), {"file": str(written(tmp_path / "times.csv", seconds))})
     assert fitted.verdict.startswith("No simple cluster behaves like this trace")
     assert fitted.text.startswith("# fred fit: No simple cluster")
-    assert all(candidate.behaviour.outside for candidate in fitted.tried[:-1])
+    assert all(candidate.behaviour.outside for candidate in fitted.candidates[:-1])
     assert fitted.block.options["compute"]["name"] == "trace"
-    again = behaviour.simulated(Cluster.model_validate(fitted.block.options), 3000)
+    again = behaviour.simulate_rounds(Cluster.model_validate(fitted.block.options), 3000)
     assert {*np.round(again[:, 0], 6)} <= {*np.round(seconds[:, 0], 6)}
     assert gain(again) == pytest.approx(gain(seconds), rel=0.1)
 
@@ -263,7 +263,7 @@ def test_rounds_are_simulated_as_the_protocol_records_them():
     schedule = record(Cutoff(rule="all"), cluster, gradients=50 * cluster.size)
     rows, seconds = schedule.rows(Verb.ADD), np.zeros((50, cluster.size))
     seconds[schedule["step"][rows], schedule["worker"][rows]] = (schedule["end_ns"] - schedule["begin_ns"])[rows] / 1e9
-    assert (behaviour.simulated(cluster, 50) == seconds).all()
+    assert (behaviour.simulate_rounds(cluster, 50) == seconds).all()
 
 
 @pytest.mark.parametrize("shape", mostly_slow([((8, 2),), ((9, 1),), ((40, 1),), ((12, 100),)], [((8, 2),)]))
@@ -276,7 +276,7 @@ def test_small_traces_are_fitted_without_complaint_but_not_too_few_iterations(sh
 
 def test_workers_that_never_vary_are_fitted(recwarn):
     fitted = fit(trace(np.ones((50, 4)) * [1.0, 1.0, 2.0, 2.0]))
-    again = behaviour.simulated(Cluster.model_validate(fitted.block.options), 10)
+    again = behaviour.simulate_rounds(Cluster.model_validate(fitted.block.options), 10)
     assert again == pytest.approx(np.ones((10, 4)) * [1.0, 1.0, 2.0, 2.0], rel=0.01)
     assert not [str(each.message) for each in recwarn]
 

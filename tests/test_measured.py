@@ -9,7 +9,7 @@ from fred.cluster.bandwidths import Connection
 from fred.cluster.cluster import Cluster
 from fred.cluster.collectives import LIBRARIES
 from fred.cluster.network import Network
-from fred.fitting.communication import Unknowns, errors, fit, fit_network, predicted
+from fred.fitting.communication import Unknowns, errors, fit, fit_network, predict_seconds
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
 from fred.timing.fair_links import FairLinks
@@ -71,10 +71,10 @@ def test_gloos_ring_waits_for_every_segment():
 def test_a_fit_finds_the_network_that_made_the_times():
     made, sizes = Unknowns(latency=0.002, bandwidth=2e8), (2**16, 2**20, 2**24, 2**27)
     table = [Measurement("gloo", operation, 4, size, 1.0) for operation in ("allreduce", "broadcast") for size in sizes]
-    table = [Measurement(**{**vars(each), "seconds": predicted(each, made)}) for each in table]
+    table = [Measurement(**{**vars(each), "seconds": predict_seconds(each, made)}) for each in table]
     result, network = fit(table), fit_network(table)
     assert (result.latency, result.bandwidth) == pytest.approx((0.002, 2e8), rel=1e-3)
-    assert network.collective == "gloo" and not network.tried
+    assert network.collective == "gloo" and not network.algorithm_errors
     assert max(np.abs(off).max() for off in network.errors.values()) < 1e-2
     Network.model_validate(network.options)
 

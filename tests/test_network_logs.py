@@ -116,7 +116,7 @@ def test_several_programs_in_one_log_are_those_in_several_files(tmp_path):
 def test_several_files_tell_the_algorithms_of_allreduces_apart(tmp_path):
     paths = [written(tmp_path, f"n{members}.log", log(members)) for members in (2, 4)]
     fitted = fit_network(read(*paths))
-    assert fitted.collective == "nccl" and set(fitted.tried) >= {"nccl", "ring", "tree"}
+    assert fitted.collective == "nccl" and set(fitted.algorithm_errors) >= {"nccl", "ring", "tree"}
     assert (fitted.latency, fitted.bandwidth) == pytest.approx((2e-5, 1e10), rel=0.01)
     out = fred_command("fit-network", *paths).out
     assert "n4.log, nccl-tests: allreduce, 4 members on 4 machines, 3 times, 1 KiB to 64 MiB" in out
@@ -268,7 +268,7 @@ def test_times_between_two_members_tell_the_algorithm_of_one_number_of_members(t
     ]
     pair = written(tmp_path, "pair.txt", osu("Latency", rows[0]))
     reduced = written(tmp_path, "np8.txt", osu("Allreduce Latency", rows[1]))
-    assert fit_network(read(reduced)).tried == {}
+    assert fit_network(read(reduced)).algorithm_errors == {}
     fitted = fit_network(read(pair, reduced))
     assert fitted.collective == "ring"
     assert (fitted.latency, fitted.bandwidth) == pytest.approx((2e-6, 1e9), rel=0.01)

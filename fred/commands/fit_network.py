@@ -73,8 +73,8 @@ def _print(fitted: FittedNetwork, files: Sequence[MeasuredFile]) -> None:
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     rows = [_row(name, off) for name, off in fitted.errors.items()]
     show(Table(["operation", "median error", "within 15 %", "worst"], rows, "times predicted by the network below"), console)
-    if fitted.tried:
-        rows = [_row(name, off, strong=name == fitted.collective) for name, off in fitted.tried.items()]
+    if fitted.algorithm_errors:
+        rows = [_row(name, off, strong=name == fitted.collective) for name, off in fitted.algorithm_errors.items()]
         caption = "each allreduce is predicted by a fit to other measurements"
         show(Table(["allreduce", "median error", "within 15 %", "worst"], rows, "algorithms of allreduces", caption), console)
 
@@ -92,7 +92,7 @@ def _tested(fitted: FittedNetwork) -> list[str]:
     """Return a sentence if the measurements do not tell the algorithm of allreduces."""
     if "allreduce" not in fitted.errors:
         return [f"No allreduce was measured: `collective: {fitted.collective}` is the usual one, not a result."]
-    if fitted.tried:
+    if fitted.algorithm_errors:
         return []
     return [
         "With allreduces of one number of members, all algorithms fit alike: "

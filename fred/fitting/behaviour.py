@@ -61,7 +61,7 @@ class Measure:
         return low <= self.cluster <= high or abs(self.cluster / self.trace - 1) <= _NEGLIGIBLE
 
     @property
-    def beyond(self) -> float:
+    def excess(self) -> float:
         """Return the relative distance of the cluster's value from the bounds; 0 inside."""
         low, high = self.bounds
         return 0.0 if self.inside else max(low / self.cluster, self.cluster / high) - 1
@@ -98,7 +98,7 @@ class Behaviour:
     @property
     def outside(self) -> list[Measure]:
         """Return the measures outside the trace's interval, furthest first."""
-        return sorted((each for each in self.measures if not each.inside), key=lambda each: -each.beyond)
+        return sorted((measure for measure in self.measures if not measure.inside), key=lambda measure: -measure.excess)
 
     @property
     def holds(self) -> bool:
@@ -107,7 +107,7 @@ class Behaviour:
 
 
 @dataclass(frozen=True)
-class Known:
+class TraceMeasures:
     """The measures of a trace: values and 95 % intervals."""
 
     rounds: int
@@ -125,12 +125,12 @@ class Known:
             cluster: cluster, of which compute times, speeds and contention count, and the network does not.
         """
         rounds = max(_FEWEST_ROUNDS, min(_MOST_GRADIENTS // cluster.size, max(_TIMES * self.rounds, 10 * _FEWEST_ROUNDS)))
-        times = simulated(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
+        times = simulate_rounds(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
         arrivals = np.sort(times, axis=1).mean(0)[-1 - cluster.size // 2 :]
-        usual = self.values[: len(arrivals)]
-        if (np.abs(np.log(arrivals / usual)) > _FAR).any():
+        expected = self.values[: len(arrivals)]
+        if (np.abs(np.log(arrivals / expected)) > _FAR).any():
             return self.compare(times, cluster.node_of)
-        return self.compare(simulated(cluster, rounds), cluster.node_of)
+        return self.compare(simulate_rounds(cluster, rounds), cluster.node_of)
 
     def compare(self, seconds: Matrix, node_of: NodeOf) -> Behaviour:
         """Compare the measures of other compute times with the same number of workers.
@@ -148,7 +148,7 @@ class Known:
         )
 
 
-def known(seconds: Matrix, node_of: NodeOf) -> Known:
+def measure_trace(seconds: Matrix, node_of: NodeOf) -> TraceMeasures:
     """Measure a trace, with intervals.
 
     Args:
@@ -157,8 +157,8 @@ def known(seconds: Matrix, node_of: NodeOf) -> Known:
 
     Example: one of four workers is slow. A backup worker makes rounds 2.8 times as fast, with three quarters of the gradients.
         >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
-        >>> of_trace = known(seconds, np.zeros(4, int))
-        >>> of_trace.names[3], of_trace.values[3].round(1).tolist()
+        >>> measures = measure_trace(seconds, np.zeros(4, int))
+        >>> measures.names[3], measures.values[3].round(1).tolist()
         ('the gain of 1 backup worker', 2.1)
     """
     workers = seconds.shape[1]
@@ -169,10 +169,10 @@ def known(seconds: Matrix, node_of: NodeOf) -> Known:
     names += [f"{_GAIN} {b} backup worker{'s' if b > 1 else ''}" for b in range(1, backups + 1)]
     names += [f"the throughput of `{rule}`" for rule in RULES]
     values = np.concatenate([_ratios(part) for part in sums])
-    return Known(len(seconds), tuple(names), values, np.concatenate(lows), np.concatenate(highs))
+    return TraceMeasures(len(seconds), tuple(names), values, np.concatenate(lows), np.concatenate(highs))
 
 
-def simulated(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
+def simulate_rounds(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
     """Return compute times, s [rounds, workers], of a cluster whose rounds wait for all, one after the other.
 
     Args:
@@ -181,7 +181,7 @@ def simulated(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
         seed: seed of the draws.
 
     >>> from fred import Cluster
-    >>> simulated(Cluster(workers=2, compute={"name": "constant", "seconds": 2}, speeds=[1, 4]), 2).tolist()
+    >>> simulate_rounds(Cluster(workers=2, compute={"name": "constant", "seconds": 2}, speeds=[1, 4]), 2).tolist()
     [[2.0, 0.5], [2.0, 0.5]]
     """
     draws: Any = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
@@ -201,14 +201,14 @@ def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.flo
     late = ordered[:, workers - backups - 1 :]
     slowest = np.broadcast_to(ordered[:, -1:], (len(ordered), backups))
     arrivals = np.stack([late, np.ones_like(late)])
-    used = np.arange(workers - 1, workers - backups - 1, -1) / workers  # share of gradients
-    gains = np.stack([used * slowest, late[:, -2::-1]])
+    share = np.arange(workers - 1, workers - backups - 1, -1) / workers  # share of gradients
+    gains = np.stack([share * slowest, late[:, -2::-1]])
     episode = min(episode, _MOST_RULED)
     warm_up = min(_WARM_UP, episode // 4)
     count = max(1, min(_MOST_RULED, len(seconds)) // episode)  # rules restart as often as in the trace
     parts = [seconds[number * episode : (number + 1) * episode] for number in range(count)]
-    played = [Rounds.joined([run(rule, part, node_of, warm_up) for part in parts]) for rule in RULES.values()]
-    rules = np.stack([np.stack([each.cutoff, each.time / NANOSECONDS]) for each in played], axis=2)
+    results = [Rounds.joined([run(rule, part, node_of, warm_up) for part in parts]) for rule in RULES.values()]
+    rules = np.stack([np.stack([rounds.cutoff, rounds.time / NANOSECONDS]) for rounds in results], axis=2)
     return [arrivals, gains, rules.astype(np.float64)]
 
 

@@ -33,7 +33,7 @@ _MOSTLY = (  # prefixes if most lines have them
     re.compile(r"> ?"),  # a quotation
     re.compile(r"[A-Za-z][\w./-]* +\| ?(?!.*\|)"),  # docker compose, kubetail; with further bars it is a table
 )
-_LAUNCHED = re.compile(  # up to the program, whose -n is another one
+_LAUNCHER = re.compile(  # up to the program, whose -n is another one
     r"\b(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|flux run)\b(?:(?!osu_|_perf|IMB|nccom).)*?"
     r"\s(?:-np?|--np|--ntasks)[ =]?(\d{1,9})\b"
 )
@@ -83,25 +83,25 @@ class BenchmarkLog:
         contradicts --values.
         """
         place, stem = f"{self.path}:{line}" if line else f"{self.path}", self.path.stem
-        for key, value, read in (("library", library, LIBRARY_NAMES.get), ("operation", operation, operations_in)):
-            if value and key in self.values and read(self.values[key].lower()) != read(value.lower()):
+        for key, value, normalise in (("library", library, LIBRARY_NAMES.get), ("operation", operation, operations_in)):
+            if value and key in self.values and normalise(self.values[key].lower()) != normalise(value.lower()):
                 raise FredError(f"--values {key}={self.values[key]}: {place} has `{value}`; leave it out")
-        in_name = [word for word in re.split("[^a-z]", stem.lower()) if word in LIBRARY_NAMES]
-        name = library or self.values.get("library") or (in_name or [""])[0]
+        libraries = [word for word in re.split("[^a-z]", stem.lower()) if word in LIBRARY_NAMES]
+        name = library or self.values.get("library") or (libraries or [""])[0]
         if name and name.lower() not in LIBRARY_NAMES:
             expected = " or ".join(LIBRARY_NAMES)
             raise FredError(f"{place}: unknown library `{name}`{nearest(name.lower(), LIBRARY_NAMES)}; expected {expected}")
         words = operation or self.values.get("operation") or stem
-        named = operations_in(words)
-        if len(named) > 1:
-            raise FredError(f"{place}: `{words}` names several operations: {listed(named)}")
-        if not named and words != stem:
+        operations = operations_in(words)
+        if len(operations) > 1:
+            raise FredError(f"{place}: `{words}` names several operations: {listed(operations)}")
+        if not operations and words != stem:
             raise FredError(f"{place}: unknown operation `{words}`; expected one of {listed(tuple(LIBRARIES['nccl']))}")
         if nodes == 1:
             raise FredError(f"{place}: one member, which sends no message; measure at least two")
-        members = self._members(nodes, place) or (2 if named == ["point-to-point"] else 0)
-        self._require(place, name, named, members)
-        return Setting(LIBRARY_NAMES[name.lower()], named[0], members)
+        members = self._members(nodes, place) or (2 if operations == ["point-to-point"] else 0)
+        self._require(place, name, operations, members)
+        return Setting(LIBRARY_NAMES[name.lower()], operations[0], members)
 
     def _members(self, nodes: int, place: str) -> int:
         """Return the number of members: of the file, of --values, or of the file's name; 0: unknown."""
@@ -111,19 +111,19 @@ class BenchmarkLog:
             raise FredError(f"--values {key}={self.values[key]}: expected a whole number from 2 on")
         if nodes and number and nodes != number:
             raise FredError(f"--values {key}={self.values[key]}: {place} has {nodes} members; leave it out")
-        named = _NAMED_MEMBERS.search(self.path.stem.lower())
-        in_name = int(named[1] or named[2]) if named else 0
+        match = _NAMED_MEMBERS.search(self.path.stem.lower())
+        in_name = int(match[1] or match[2]) if match else 0
         return nodes or int(number) or (in_name if in_name > 1 else 0)
 
     def _require(self, place: str, library: str, operations: Sequence[str], members: int) -> None:
         """Raise FredError for everything that is missing, with one command that adds it all."""
-        in_name = re.findall(r"(?<![0-9a-zA-Z])\d{1,5}(?![0-9a-zA-Z])", self.path.stem)
-        lacks = [
+        numbers = re.findall(r"(?<![0-9a-zA-Z])\d{1,5}(?![0-9a-zA-Z])", self.path.stem)
+        requirements = [
             ("the library", "library=nccl", library),
             ("the operation", "operation=allreduce", operations),
-            ("the number of members", f"nodes={(in_name or ['N'])[-1]}", members),
+            ("the number of members", f"nodes={(numbers or ['N'])[-1]}", members),
         ]
-        if missing := [(name, cure) for name, cure, value in lacks if not value]:
+        if missing := [(name, cure) for name, cure, value in requirements if not value]:
             cures = ",".join([f"{key}={value}" for key, value in self.values.items()] + [cure for _, cure in missing])
             names = listed([name for name, _ in missing])
             example = " (N: that number; in a file's name: np8)" if "nodes=N" in cures else ""
@@ -136,11 +136,11 @@ class BenchmarkLog:
             kinds: values that the file has, of `library`, `operation`, `nodes`.
         """
         stem = self.path.stem.lower()
-        named = {"library": bool({*re.split("[^a-z]", stem)} & {*LIBRARY_NAMES}), "operation": bool(operations_in(stem))}
-        named["nodes"] = bool(self._members(0, str(self.path)))
-        lacks = {"library": "nccl", "operation": "allreduce", "nodes": "8"}
-        lacks = {name: value for name, value in lacks.items() if name not in kinds and not named.get(name)}
-        return ",".join(f"{name}={value}" for name, value in {**lacks, **self.values}.items())
+        is_in_name = {"library": bool({*re.split("[^a-z]", stem)} & {*LIBRARY_NAMES}), "operation": bool(operations_in(stem))}
+        is_in_name["nodes"] = bool(self._members(0, str(self.path)))
+        defaults = {"library": "nccl", "operation": "allreduce", "nodes": "8"}
+        defaults = {name: value for name, value in defaults.items() if name not in kinds and not is_in_name.get(name)}
+        return ",".join(f"{name}={value}" for name, value in {**defaults, **self.values}.items())
 
     def command(self, **options: str) -> str:
         """Return the command line that reads this file with other options; those without a value are left out."""
@@ -165,14 +165,14 @@ class BenchmarkLog:
             raise FredError(f"{place}: `{name}` is {brief}; expected a number between {least:g} and {_MOST:g}")
         return value
 
-    def launched(self, line: int) -> int:
+    def count_launched(self, line: int) -> int:
         """Return the number of processes in the last command (mpirun, srun) before a line, or 0.
 
         Args:
             line: number of the line, from 1.
         """
         commands = [
-            match for _, text in zip(range(line), self.text.splitlines(), strict=False) if (match := _LAUNCHED.search(text))
+            match for _, text in zip(range(line), self.text.splitlines(), strict=False) if (match := _LAUNCHER.search(text))
         ]
         return int(commands[-1][1]) if commands else 0
 

@@ -60,12 +60,12 @@ def families(model: Model) -> list[str]:
     scores = {}
     for name in FITS:
         try:
-            fitted = [(FITS[name](times), times) for times in _times(model)]
+            fitted = [(FITS[name](times), times) for times in _compute_times(model)]
             likelihood = sum(float(log_density(latency, times).sum()) for latency, times in fitted)
         except ValueError:  # the latency cannot fit such times
             continue
-        numbers = sum(3 * len(latency.components) - 1 if isinstance(latency, Mixture) else 2 for latency, _ in fitted)
-        scores[name] = likelihood - 0.5 * numbers * np.log(model.rest.size)
+        parameters = sum(3 * len(latency.components) - 1 if isinstance(latency, Mixture) else 2 for latency, _ in fitted)
+        scores[name] = likelihood - 0.5 * parameters * np.log(model.rest.size)
     return sorted((name for name in scores if np.isfinite(scores[name])), key=lambda name: -scores[name])
 
 
@@ -82,37 +82,39 @@ def cluster_block(model: Model, family: str, rounds: NDArray[np.float64], group_
     """
     order = np.argsort(group_of, kind="stable")
     sizes = np.bincount(group_of).tolist()
-    latencies = [_rounded(OneOf("latency").dump(FITS[family](times))) for times in _times(model)]
-    speeds = [_short(speed) for speed in np.exp(np.median(model.levels) - model.levels)[order]]
+    latencies = [_round_options(OneOf("latency").dump(FITS[family](times))) for times in _compute_times(model)]
+    speeds = [_round(speed) for speed in np.exp(np.median(model.levels) - model.levels)[order]]
     options: dict[str, Any] = {"workers": len(order)}
     kind_of = model.kind_of[order]
-    usual = int(np.bincount(kind_of).argmax())
-    options["compute"] = latencies[usual]
+    main_kind = int(np.bincount(kind_of).argmax())
+    options["compute"] = latencies[main_kind]
     if len(latencies) > 1:
-        options["groups"] = _groups(speeds, [None if kind == usual else latencies[kind] for kind in kind_of])
+        options["groups"] = _worker_groups(speeds, [None if kind == main_kind else latencies[kind] for kind in kind_of])
     elif np.ptp(np.log(speeds)) > _LEAST:
         options["speeds"] = speeds
     if len(sizes) > 1:
         options["nodes"] = len(sizes) if len(set(sizes)) == 1 else sizes
     if regimes := [
         *_noise(model, float(rounds.mean()), sizes),
-        *(_regime(each, order, group_of, rounds) for each in model.regimes),
+        *(_contention(regime, order, group_of, rounds) for regime in model.regimes),
     ]:
         options["contention"] = regimes
     return Block(options, order, family)
 
 
-def _times(model: Model) -> list[NDArray[np.float64]]:
+def _compute_times(model: Model) -> list[NDArray[np.float64]]:
     """Return the compute times of each kind of workers without levels, regimes and noise, s."""
+    # The block simulates persistent and shared noise as contention. The latency must not contain them a second time, so the
+    # remaining logarithms are scaled down to the deviation of the independent noise; their shape stays.
     deviation = np.maximum(model.rest.std(0), 1e-12)
     rest = model.rest * np.minimum(model.white / deviation, 1.0) if model.noisy else model.rest
     centred = np.exp(np.median(model.levels) + rest)
     return [centred[:, model.kind_of == kind].ravel() for kind in range(int(model.kind_of.max()) + 1)]
 
 
-def _groups(speeds: list[float], latencies: list[dict[str, Any] | None]) -> list[dict[str, Any]]:
+def _worker_groups(speeds: list[float], latencies: list[dict[str, Any] | None]) -> list[dict[str, Any]]:
     """Merge successive equal workers into groups; a group without a latency uses the cluster's."""
-    runs = [(key, len(list(own))) for key, own in groupby(zip(speeds, latencies, strict=True))]
+    runs = [(key, len(list(members))) for key, members in groupby(zip(speeds, latencies, strict=True))]
     return [
         {"workers": count, "speed": speed} | ({"compute": deepcopy(latency)} if latency else {})
         for (speed, latency), count in runs
@@ -123,34 +125,34 @@ def _noise(model: Model, mean: float, sizes: list[int]) -> list[dict[str, Any]]:
     shared = "node" if len(sizes) > 1 else "cluster"
     white = Noise(model.noise.node_white, 0.0)
     noises = [("worker", model.noise.worker), (shared, model.noise.node), (shared, white)]
-    return [_persistent(noise, of, mean) for of, noise in noises if noise is not None and noise.deviation > _LEAST]
+    return [_persistent(noise, scope, mean) for scope, noise in noises if noise is not None and noise.deviation > _LEAST]
 
 
-def _persistent(noise: Noise, of: str, mean: float) -> dict[str, Any]:
+def _persistent(noise: Noise, scope: str, mean: float) -> dict[str, Any]:
     return {
         "name": "persistent-noise",
-        "deviation": _short(noise.deviation),
+        "deviation": _round(noise.deviation),
         "persistence": round(noise.persistence ** (1 / _PARTS), 5),
-        "every": _short(mean / _PARTS),
-        "of": of,
+        "every": _round(mean / _PARTS),
+        "of": scope,
     }
 
 
-def _regime(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: NDArray[np.float64]) -> dict[str, Any]:
+def _contention(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: NDArray[np.float64]) -> dict[str, Any]:
     if isinstance(regime, InSpells):
-        seconds = {"fast_seconds": _short(regime.fast_seconds), "slow_seconds": _short(regime.slow_seconds)}
-        options = {"name": "markov-switching", "slowdown": _short(regime.slowdown), **seconds, "of": regime.of}
+        seconds = {"fast_seconds": _round(regime.fast_seconds), "slow_seconds": _round(regime.slow_seconds)}
+        options = {"name": "markov-switching", "slowdown": _round(regime.slowdown), **seconds, "of": regime.of}
     elif isinstance(regime, InWaves):
-        times = {"period": _short(regime.period), "peak": _short(regime.peak), "steps": _STEPS}
+        times = {"period": _round(regime.period), "peak": _round(regime.peak), "steps": _STEPS}
         shape = "linear" if regime.linear else "cosine"
-        options = {"name": "diurnal", "slowdown": _short(regime.slowdown), **times, "shape": shape}
+        options = {"name": "diurnal", "slowdown": _round(regime.slowdown), **times, "shape": shape}
     else:
         options = _persistent(Noise(regime.deviation, regime.persistence), regime.of, float(rounds.mean()))
-    only = _places(regime, order, group_of)
-    return {**options, "only": only} if only else options
+    workers = _affected_workers(regime, order, group_of)
+    return {**options, "only": workers} if workers else options
 
 
-def _places(regime: Regime, order: NDArray[np.int64], group_of: Groups) -> list[int]:
+def _affected_workers(regime: Regime, order: NDArray[np.int64], group_of: Groups) -> list[int]:
     """Return the cluster's workers that a regime applies to; empty: all."""
     if regime.of == "cluster" or not regime.entities:
         return []
@@ -158,13 +160,13 @@ def _places(regime: Regime, order: NDArray[np.int64], group_of: Groups) -> list[
     return np.flatnonzero(np.isin(entity_of[order], regime.entities)).tolist()
 
 
-def _rounded(options: Any) -> Any:
+def _round_options(options: Any) -> Any:
     if isinstance(options, dict):
-        return {name: _rounded(value) for name, value in options.items() if value not in (None, 0.0)}
+        return {name: _round_options(value) for name, value in options.items() if value not in (None, 0.0)}
     if isinstance(options, list | tuple):
-        return [_rounded(value) for value in options]
-    return _short(options) if isinstance(options, float) else options
+        return [_round_options(value) for value in options]
+    return _round(options) if isinstance(options, float) else options
 
 
-def _short(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")

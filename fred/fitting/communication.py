@@ -15,10 +15,10 @@ from fred.cluster.bandwidths import Connection
 from fred.cluster.collectives import ALLREDUCE, CONNECTIONS, LIBRARIES, SEGMENT, Effort
 from fred.fitting.measurement import TEXTBOOK, Measurement
 
-_FIRST = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes
+_STARTS = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes
 _BOUNDS = {"latency": (1e-7, 1.0), "bandwidth": (1e3, 1e13), "window": (1e3, 1e12)}
-_USUAL = {TEXTBOOK: "rabenseifner"}  # algorithm of a library's allreduces, if it is not one of its own
-_SURE = 0.1  # mean error by which another algorithm must be better than that of the library
+_DEFAULT_ALGORITHMS = {TEXTBOOK: "rabenseifner"}  # algorithm of a library's allreduces, if it is not one of its own
+_MARGIN = 0.1  # mean error by which another algorithm must be better than that of the library
 _LARGE = 0.25  # error of a logarithm from which on a larger one hardly counts more
 _SUMMED = ("rounds", "volume", "segments", "starts")  # fields of an effort
 _PRECISION: Any = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}  # of Nelder and Mead's search
@@ -44,7 +44,7 @@ class Unknowns:
     constants: Mapping[str, float] = field(default_factory=dict)
     fitted: tuple[str, ...] = ()
 
-    def completing(self, measurement: Measurement) -> tuple[float, float]:
+    def complete(self, measurement: Measurement) -> tuple[float, float]:
         """Return the latency, s, and the bandwidth, bytes/s, of a measurement, or those fitted where it has none.
 
         Args:
@@ -54,7 +54,7 @@ class Unknowns:
         return latency, self.bandwidth if measurement.bandwidth is None else measurement.bandwidth
 
 
-def predicted(measurement: Measurement, unknowns: Unknowns, form: Form | None = None) -> float:
+def predict_seconds(measurement: Measurement, unknowns: Unknowns, form: Form | None = None) -> float:
     """Return the duration that FRED predicts, s.
 
     Args:
@@ -64,10 +64,10 @@ def predicted(measurement: Measurement, unknowns: Unknowns, form: Form | None = 
 
     Example: NCCL's allreduce of 128 MiB among four nodes at 5 Gbit/s and 1 ms took .329 s.
         >>> shaped = Measurement("nccl", "allreduce", 4, 2**27, 0.329, latency=0.001, bandwidth=6.25e8)
-        >>> round(predicted(shaped, Unknowns()), 3)
+        >>> round(predict_seconds(shaped, Unknowns()), 3)
         0.33
     """
-    latency, bandwidth = unknowns.completing(measurement)
+    latency, bandwidth = unknowns.complete(measurement)
     if measurement.is_rate:
         return measurement.size / Connection(latency, bandwidth, unknowns.window or math.inf).rate
     form = form or LIBRARIES[measurement.library][measurement.operation]
@@ -80,9 +80,9 @@ def errors(measurements: Iterable[Measurement], unknowns: Unknowns, form: Form |
 
     Args:
         measurements: measured times.
-        unknowns, form: as of `predicted`.
+        unknowns, form: as of `predict_seconds`.
     """
-    return np.array([predicted(each, unknowns, form) / each.seconds - 1 for each in measurements])
+    return np.array([predict_seconds(measurement, unknowns, form) / measurement.seconds - 1 for measurement in measurements])
 
 
 def fit(
@@ -94,57 +94,67 @@ def fit(
 
     Args:
         measurements: of one source.
-        form: as of `predicted`.
+        form: as of `predict_seconds`.
         constants: first values of constants of the form that are fitted, too, by name.
 
     Example: a link of 1 GB/s, with 1 ms.
-        >>> made = [Measurement("nccl", "allreduce", 4, size, 0.004 + 1.5165 * size / 1e9) for size in (1e4, 1e6, 1e8)]
-        >>> found = fit(made)
-        >>> round(found.latency, 5), round(found.bandwidth / 1e9, 2)
+        >>> rows = [Measurement("nccl", "allreduce", 4, size, 0.004 + 1.5165 * size / 1e9) for size in (1e4, 1e6, 1e8)]
+        >>> unknowns = fit(rows)
+        >>> round(unknowns.latency, 5), round(unknowns.bandwidth / 1e9, 2)
         (0.001, 1.0)
     """
     constants = constants or {}
-    links = _open(measurements)
+    links = _unknown_quantities(measurements)
     names = (*links, *constants)
     if not names:
         return Unknowns()
-    concerned = [
-        each for each in measurements if constants or "window" in links or each.latency is None or each.bandwidth is None
+    informative = [
+        measurement
+        for measurement in measurements
+        if constants or "window" in links or measurement.latency is None or measurement.bandwidth is None
     ]
 
     def unknowns(logs: Floats) -> Unknowns:
         values = dict(zip(names, np.exp(logs).tolist(), strict=True))
-        own = {name: values.pop(name) for name in constants}
-        return Unknowns(**values, constants=own, fitted=names)
+        fitted_constants = {name: values.pop(name) for name in constants}
+        return Unknowns(**values, constants=fitted_constants, fitted=names)
 
-    predict = _predictor(concerned, form) if set(names) <= {"latency", "bandwidth"} else None
-    measured = np.array([each.seconds for each in concerned])
+    predict = _predictor(informative, form) if set(names) <= {"latency", "bandwidth"} else None
+    measured = np.array([measurement.seconds for measurement in informative])
 
     def loss(logs: Floats) -> float:
         values = unknowns(logs)
-        seconds = predict(values) if predict else np.array([predicted(each, values, form) for each in concerned])
-        off = np.abs(np.log(np.maximum(seconds / measured, 1e-12)))
-        return float(np.mean(off**1.5 / (1 + (off / _LARGE) ** 1.5)))
+        seconds = (
+            predict(values)
+            if predict
+            else np.array([predict_seconds(measurement, values, form) for measurement in informative])
+        )
+        log_errors = np.abs(np.log(np.maximum(seconds / measured, 1e-12)))
+        return float(np.mean(log_errors**1.5 / (1 + (log_errors / _LARGE) ** 1.5)))
 
     low, high = _BOUNDS["bandwidth"]
-    first = {**_FIRST, "bandwidth": min(max(_bandwidth(concerned, form), low), high), **constants}
+    first = {**_STARTS, "bandwidth": min(max(_bandwidth(informative, form), low), high), **constants}
     bounds = [(math.log(low), math.log(high)) for low, high in (_BOUNDS.get(name, (1e-3, 1e3)) for name in names)]
-    latencies = sorted({_FIRST["latency"], 1e-6, 1e-2}) if "latency" in links else [1.0]
-    searched = [
-        minimize(loss, _logs({**first, "latency": latency}, names), method="Nelder-Mead", bounds=bounds, options=_PRECISION)
+    latencies = sorted({_STARTS["latency"], 1e-6, 1e-2}) if "latency" in links else [1.0]
+    searches = [
+        minimize(
+            loss, _log_values({**first, "latency": latency}, names), method="Nelder-Mead", bounds=bounds, options=_PRECISION
+        )
         for latency in latencies
     ]
-    return unknowns(min(searched, key=lambda each: float(each.fun)).x)
+    return unknowns(min(searches, key=lambda search: float(search.fun)).x)
 
 
 def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callable[[Unknowns], Floats]:
     """Return a function that predicts all durations at once, s [measurements]: a fit asks for thousands of predictions."""
-    efforts = [(form or LIBRARIES[each.library][each.operation])(each.nodes) for each in measurements]
-    rounds, volume, segments, starts = (np.array([float(getattr(each, name)) for each in efforts]) for name in _SUMMED)
-    sizes = np.array([each.size for each in measurements])
-    windows = np.array([CONNECTIONS[each.library].window for each in measurements])
+    efforts = [
+        (form or LIBRARIES[measurement.library][measurement.operation])(measurement.nodes) for measurement in measurements
+    ]
+    rounds, volume, segments, starts = (np.array([float(getattr(effort, name)) for effort in efforts]) for name in _SUMMED)
+    sizes = np.array([measurement.size for measurement in measurements])
+    windows = np.array([CONNECTIONS[measurement.library].window for measurement in measurements])
     latencies, bandwidths = (
-        np.array([getattr(each, name) for each in measurements], float) for name in ("latency", "bandwidth")
+        np.array([getattr(measurement, name) for measurement in measurements], float) for name in ("latency", "bandwidth")
     )
     waits = np.maximum(rounds, segments * sizes / SEGMENT)
     slow = np.flatnonzero(starts).tolist()  # operations that begin with a small window
@@ -154,30 +164,30 @@ def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callab
         bandwidth = np.where(np.isnan(bandwidths), unknowns.bandwidth, bandwidths)
         rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))
         seconds: Floats = waits * latency + volume * sizes / rate
-        for at in slow:
-            connection = CONNECTIONS[measurements[at].library]._replace(latency=latency[at], bandwidth=bandwidth[at])
-            seconds[at] += starts[at] * connection.lost(sizes[at])
+        for place in slow:
+            connection = CONNECTIONS[measurements[place].library]._replace(latency=latency[place], bandwidth=bandwidth[place])
+            seconds[place] += starts[place] * connection.lost(sizes[place])
         return seconds
 
     return predict
 
 
-def _logs(values: Mapping[str, float], names: Sequence[str]) -> Floats:
+def _log_values(values: Mapping[str, float], names: Sequence[str]) -> Floats:
     return np.log([values[name] for name in names])
 
 
 def _bandwidth(measurements: Sequence[Measurement], form: Form | None) -> float:
     """Return the bandwidth that the fastest measurement shows, if latency costs nothing, bytes/s."""
-    instant = [replace(each, latency=0.0, bandwidth=None) for each in measurements]
-    return max(predicted(each, Unknowns(bandwidth=1.0), form) / each.seconds for each in instant)
+    instant = [replace(measurement, latency=0.0, bandwidth=None) for measurement in measurements]
+    return max(predict_seconds(measurement, Unknowns(bandwidth=1.0), form) / measurement.seconds for measurement in instant)
 
 
-def held_out(
+def held_out_errors(
     measurements: Sequence[Measurement],
     settings: Sequence[object],
     form: Form | None = None,
     constants: Mapping[str, float] | None = None,
-    unseen: Form | None = None,
+    held_out_form: Form | None = None,
 ) -> Floats:
     """Return the error of each measurement by a fit to the others, without those of its setting [measurements].
 
@@ -187,26 +197,28 @@ def held_out(
         measurements: of one source.
         settings: setting of each, such as its number of nodes.
         form, constants: as of `fit`.
-        unseen: cost of the operation in a setting that is left out, if something is known from that setting alone.
+        held_out_form: cost of the operation in a setting that is left out, if something is known from that setting alone.
     """
-    found = np.empty(len(measurements))
+    deviations = np.empty(len(measurements))
     for setting in dict.fromkeys(settings):
-        out = [place for place, own in enumerate(settings) if own == setting]
-        rest = [each for place, each in enumerate(measurements) if place not in out]
-        left_out = [measurements[place] for place in out]
-        unknowns = fit(rest, form, constants)
-        if set(_open(left_out)) - set(unknowns.fitted):  # nothing else says what their latency and bandwidth are
+        places = [place for place, other in enumerate(settings) if other == setting]
+        training = [measurement for place, measurement in enumerate(measurements) if place not in places]
+        test = [measurements[place] for place in places]
+        unknowns = fit(training, form, constants)
+        if set(_unknown_quantities(test)) - set(unknowns.fitted):  # nothing else says what their latency and bandwidth are
             fixed = partial(form, **unknowns.constants) if form else None
-            found[out] = errors(left_out, fit(left_out, fixed), fixed)
+            deviations[places] = errors(test, fit(test, fixed), fixed)
         else:
-            found[out] = errors(left_out, unknowns, unseen or form)
-    return found
+            deviations[places] = errors(test, unknowns, held_out_form or form)
+    return deviations
 
 
-def _open(measurements: Sequence[Measurement]) -> list[str]:
+def _unknown_quantities(measurements: Sequence[Measurement]) -> list[str]:
     """Return the names of what the measurements leave open."""
-    names = [name for name in ("latency", "bandwidth") if any(getattr(each, name) is None for each in measurements)]
-    return [*names, "window"] if any(each.is_rate for each in measurements) else names
+    names = [
+        name for name in ("latency", "bandwidth") if any(getattr(measurement, name) is None for measurement in measurements)
+    ]
+    return [*names, "window"] if any(measurement.is_rate for measurement in measurements) else names
 
 
 @dataclass(frozen=True)
@@ -218,7 +230,8 @@ class FittedNetwork:
         collective: the library, or the algorithm that predicts its allreduces clearly better.
         latency: time of a message in one direction, s.
         bandwidth: bandwidth of each member, bytes/s.
-        tried: each algorithm, and the errors of its predictions from other measurements [measurements]; empty if none tells.
+        algorithm_errors: each algorithm, and the errors of its predictions from other measurements [measurements]; empty if no
+            measurements tell algorithms apart.
         errors: each operation, and the errors of its predictions by this network [measurements].
     """
 
@@ -226,7 +239,7 @@ class FittedNetwork:
     collective: str
     latency: float
     bandwidth: float
-    tried: dict[str, Floats]
+    algorithm_errors: dict[str, Floats]
     errors: dict[str, Floats]
 
     @property
@@ -258,50 +271,50 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
 
     Raises FredError for several libraries or clusters, measured rates, a single size, and times that no network explains.
     """
-    library = _one_cluster(measurements)
-    reduced = [each for each in measurements if each.operation == "allreduce"]
-    usual = _USUAL.get(library, library)
-    forms = {usual: LIBRARIES[library]["allreduce"], **ALLREDUCE}
-    settings = [(each.nodes, each.size) for each in reduced]
-    direct = [each for each in measurements if each.operation == "point-to-point"]
-    tried: dict[str, Floats] = {}
+    library = _require_one_cluster(measurements)
+    allreduces = [measurement for measurement in measurements if measurement.operation == "allreduce"]
+    default = _DEFAULT_ALGORITHMS.get(library, library)
+    forms = {default: LIBRARIES[library]["allreduce"], **ALLREDUCE}
+    settings = [(measurement.nodes, measurement.size) for measurement in allreduces]
+    transfers = [measurement for measurement in measurements if measurement.operation == "point-to-point"]
+    algorithm_errors: dict[str, Floats] = {}
     if len({nodes for nodes, _ in settings}) > 1:
-        tried = {name: held_out(reduced, settings, form) for name, form in forms.items()}
-    elif reduced and len({each.size for each in direct}) > 1:
-        between_two = fit(direct)
-        tried = {name: errors(reduced, between_two, form) for name, form in forms.items()}
-    off = {name: float(np.mean(np.abs(values))) for name, values in tried.items()}
-    best = min(off, key=lambda name: off[name] - (_SURE if name == usual else 0.0), default=usual)
-    unknowns = fit(measurements) if best == usual else fit(reduced, forms[best])
-    latency, bandwidth = unknowns.completing(measurements[0])
+        algorithm_errors = {name: held_out_errors(allreduces, settings, form) for name, form in forms.items()}
+    elif allreduces and len({measurement.size for measurement in transfers}) > 1:
+        between_two = fit(transfers)
+        algorithm_errors = {name: errors(allreduces, between_two, form) for name, form in forms.items()}
+    mean_errors = {name: float(np.mean(np.abs(values))) for name, values in algorithm_errors.items()}
+    best = min(mean_errors, key=lambda name: mean_errors[name] - (_MARGIN if name == default else 0.0), default=default)
+    unknowns = fit(measurements) if best == default else fit(allreduces, forms[best])
+    latency, bandwidth = unknowns.complete(measurements[0])
     if not _BOUNDS["bandwidth"][0] * 2 < bandwidth < _BOUNDS["bandwidth"][1] / 2:
         raise FredError(f"no network explains these times: a bandwidth of {bandwidth:.3g} bytes/s; check the units")
-    off_by_operation = {}
-    for operation in dict.fromkeys(each.operation for each in measurements):
-        own = [each for each in measurements if each.operation == operation]
-        off_by_operation[operation] = errors(own, unknowns, forms[best] if operation == "allreduce" else None)
-    return FittedNetwork(library, best, latency, bandwidth, tried, off_by_operation)
+    operation_errors = {}
+    for operation in dict.fromkeys(measurement.operation for measurement in measurements):
+        rows = [measurement for measurement in measurements if measurement.operation == operation]
+        operation_errors[operation] = errors(rows, unknowns, forms[best] if operation == "allreduce" else None)
+    return FittedNetwork(library, best, latency, bandwidth, algorithm_errors, operation_errors)
 
 
-def _one_cluster(measurements: Sequence[Measurement]) -> str:
+def _require_one_cluster(measurements: Sequence[Measurement]) -> str:
     """Return the library of the measurements. Raises FredError if they are not of one library and cluster, or of one size."""
-    libraries = sorted({each.library for each in measurements})
+    libraries = sorted({measurement.library for measurement in measurements})
     if len(libraries) > 1 or libraries[0] == "in use":
         raise FredError(
             f"the measurements are of {' and '.join(libraries)}; expected one library: fit the files of each by themselves"
         )
-    if any(each.is_rate for each in measurements):
+    if any(measurement.is_rate for measurement in measurements):
         raise FredError("the measurements are rates of point-to-point transfers between regions; expected durations")
-    if len({(each.latency, each.bandwidth, each.where) for each in measurements}) > 1:
+    if len({(measurement.latency, measurement.bandwidth, measurement.where) for measurement in measurements}) > 1:
         raise FredError("delays, bandwidths or sources differ between the measurements; expected one cluster as it is")
-    shared = sorted({each.nodes / each.machines for each in measurements if each.machines})
+    shared = sorted({measurement.nodes / measurement.machines for measurement in measurements if measurement.machines})
     if len(shared) > 1:
         raise FredError(
             f"ranks per machine differ between the measurements ({', '.join(f'{number:g}' for number in shared)}): ranks that "
             "share a machine share its links; fit the files of each by themselves"
         )
     latency_is_known = measurements[0].latency is not None
-    if not latency_is_known and (len({each.size for each in measurements}) < 2 or len(measurements) < 3):
+    if not latency_is_known and (len({measurement.size for measurement in measurements}) < 2 or len(measurements) < 3):
         raise FredError(
             "too few measurements: expected at least 3, of at least 2 sizes, such as with -b 8 -e 1G -f 2 of nccl-tests, "
             "or -a of perftest; with the latency, such as --values delay_ms=0.1, one time of 1 MiB or more is enough"

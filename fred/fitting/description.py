@@ -63,9 +63,9 @@ def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
     centred = logs - logs.mean(0)
     means = group_means(centred, group_of)
     ordered = np.sort(seconds, axis=1)
-    everybody = seconds.size / ordered[:, -1].sum()
-    static = static_throughput(ordered)
-    within, between = correlations(centred, group_of)
+    full_throughput = seconds.size / ordered[:, -1].sum()
+    static_rates = static_throughput(ordered)
+    within_groups, between_groups = correlations(centred, group_of)
     return Description(
         iterations=len(seconds),
         workers=len(group_of),
@@ -78,13 +78,13 @@ def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
         spread_of_workers=float(logs.mean(0).std()),
         worker_persistence=_persistence(centred - means[:, group_of]),
         group_persistence=_persistence(means),
-        within_groups=within,
-        between_groups=between,
+        within_groups=within_groups,
+        between_groups=between_groups,
         slowdown=float(ordered[:, -1].mean() / np.median(seconds, axis=1).mean()),
         lost_waiting=1 - float(seconds.mean() / ordered[:, -1].mean()),
-        oracle_speedup=oracle_throughput(ordered) / everybody,
-        best_static=int(static.argmax()) + 1,
-        static_speedup=float(static.max() / everybody),
+        oracle_speedup=oracle_throughput(ordered) / full_throughput,
+        best_static=int(static_rates.argmax()) + 1,
+        static_speedup=float(static_rates.max() / full_throughput),
     )
 
 
@@ -152,8 +152,8 @@ def correlations(centred: Matrix, group_of: NDArray[np.int64]) -> tuple[float, f
     workers, pairs = len(group_of), float((sizes * (sizes - 1)).sum())
     together = float((sums**2).mean(0).sum())
     everything = float((sums.sum(1) ** 2).mean())
-    others = workers * (workers - 1) - pairs
-    return (together - workers) / pairs if pairs else np.nan, (everything - together) / others if others else np.nan
+    other_pairs = workers * (workers - 1) - pairs
+    return (together - workers) / pairs if pairs else np.nan, (everything - together) / other_pairs if other_pairs else np.nan
 
 
 def _persistence(series: Matrix) -> dict[int, float]:

@@ -13,15 +13,15 @@ from fred.fitting.entity_regimes import Regime, Wanders, fit_regimes
 from fred.fitting.moments import Noise, autocovariances, fit_noise
 
 Groups = NDArray[np.int64]
-_SEEN = 0.5  # share of a regime's effect that a worker must show to follow it
-_MOST = 0.8  # share of an entity's workers that must follow
-_BY_CHANCE = 0.001  # significance level of a difference in scatter,
-_FACTOR = 1.25  # and its least size
+_LEAST_SHARE = 0.5  # share of a regime's effect that a worker must show to follow it
+_LEAST_FOLLOWERS = 0.8  # share of an entity's workers that must follow
+_SIGNIFICANCE = 0.001  # significance level of a difference in scatter,
+_LEAST_RATIO = 1.25  # and its least size
 _LAGS = 10  # lags of the autocorrelation that makes a scatter less certain
-_DEVIATIONS = 3.0  # standard errors by which noise shared in a node must differ from 0
+_STANDARD_ERRORS = 3.0  # standard errors by which noise shared in a node must differ from 0
 _LEAST_VARIANCE = 1e-8
 _LEAST_NOISE = 0.1  # share of the deviation below which noise is left out
-_LEAST_WHITE = 0.1  # least share of a variance that is white noise
+_LEAST_WHITE_SHARE = 0.1  # least share of a variance that is white noise
 
 
 @dataclass(frozen=True)
@@ -86,35 +86,37 @@ def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bo
         ([1.0, 1.0, 1.0, 3.0], [0.1, 0.1, 0.1, 0.1], ())
     """
     logs = np.log(seconds)
-    usual = np.median(logs, axis=0)
-    rest, found = _without_regimes(logs - usual, seconds.max(1), group_of) if regimes else (logs - usual, [])
-    levels = worker_levels(usual + rest)
-    rest = usual + rest - levels
-    own = np.zeros(len(group_of))  # variance of workers with wandering speed
-    for regime in found:
+    medians = np.median(logs, axis=0)
+    rest, fitted = _subtract_regimes(logs - medians, seconds.max(1), group_of) if regimes else (logs - medians, [])
+    levels = worker_levels(medians + rest)
+    rest = medians + rest - levels
+    wandering_variances = np.zeros(len(group_of))  # variance of workers with wandering speed
+    for regime in fitted:
         if isinstance(regime, Wanders) and regime.of == "worker":
-            own[list(regime.entities)] = regime.deviation**2
-    steady = own == 0
+            wandering_variances[list(regime.entities)] = regime.deviation**2
+    steady = wandering_variances == 0
     shared = (
-        _noises(rest[:, steady], np.unique(group_of[steady], return_inverse=True)[1]) if noise and steady.any() else Shared()
+        _fit_shared_noise(rest[:, steady], np.unique(group_of[steady], return_inverse=True)[1])
+        if noise and steady.any()
+        else Shared()
     )
     kind_of = kinds(rest)
     variances = np.array([rest[:, kind_of == kind].var() for kind in range(int(kind_of.max()) + 1)])[kind_of]
-    white = np.maximum(variances - np.where(steady, shared.variance, own), _LEAST_WHITE * variances)
-    return Model(levels, tuple(found), shared, rest, np.sqrt(np.maximum(white, _LEAST_VARIANCE)), kind_of)
+    white = np.maximum(variances - np.where(steady, shared.variance, wandering_variances), _LEAST_WHITE_SHARE * variances)
+    return Model(levels, tuple(fitted), shared, rest, np.sqrt(np.maximum(white, _LEAST_VARIANCE)), kind_of)
 
 
-def _without_regimes(rest: Matrix, rounds: NDArray[np.float64], group_of: Groups) -> tuple[Matrix, list[Regime]]:
+def _subtract_regimes(rest: Matrix, rounds: NDArray[np.float64], group_of: Groups) -> tuple[Matrix, list[Regime]]:
     """Subtract regimes from the logarithms; return the rest, and the regimes."""
-    found: list[Regime] = []
-    for of, entity_of in _scopes(group_of):
-        series = rest if of == "worker" else _medians(rest, entity_of)
-        own = fit_regimes(series, rounds, of, partial(_followed, rest, entity_of))
-        found += own.regimes
-        rest = rest - own.added[:, entity_of]
-        if of == "cluster" and any(isinstance(regime, Wanders) for regime in own.regimes):
-            rest = rest - (series - own.added - (series - own.added).mean())
-    return rest, found
+    regimes: list[Regime] = []
+    for scope, entity_of in _scopes(group_of):
+        series = rest if scope == "worker" else _medians(rest, entity_of)
+        fitted = fit_regimes(series, rounds, scope, partial(_is_followed, rest, entity_of))
+        regimes += fitted.regimes
+        rest = rest - fitted.effect[:, entity_of]
+        if scope == "cluster" and any(isinstance(regime, Wanders) for regime in fitted.regimes):
+            rest = rest - (series - fitted.effect - (series - fitted.effect).mean())
+    return rest, regimes
 
 
 def _scopes(group_of: Groups) -> list[tuple[Scope, Groups]]:
@@ -133,12 +135,12 @@ def _medians(rest: Matrix, entity_of: Groups) -> Matrix:
     return np.stack([np.median(rest[:, entity_of == entity], axis=1) for entity in range(int(entity_of.max()) + 1)], 1)
 
 
-def _followed(rest: Matrix, entity_of: Groups, entity: int, added: NDArray[np.float64]) -> bool:
-    """Return True if most workers of an entity show the regime's effect on it, `added` [iterations]."""
-    centred = added - added.mean()
-    own = rest[:, entity_of == entity]
-    seen = centred @ (own - own.mean(0)) / (centred @ centred)
-    return bool((seen > _SEEN).mean() >= _MOST)
+def _is_followed(rest: Matrix, entity_of: Groups, entity: int, effect: NDArray[np.float64]) -> bool:
+    """Return True if most workers of an entity show the regime's effect on it [iterations]."""
+    centred = effect - effect.mean()
+    logs = rest[:, entity_of == entity]
+    slopes = centred @ (logs - logs.mean(0)) / (centred @ centred)
+    return bool((slopes > _LEAST_SHARE).mean() >= _LEAST_FOLLOWERS)
 
 
 def kinds(rest: Matrix) -> Groups:
@@ -154,7 +156,7 @@ def kinds(rest: Matrix) -> Groups:
     error = 0.5 * np.sqrt(max(kurtosis - 1, 0.0) * persistent / len(rest))  # standard error of a log deviation
     scatter = np.log(np.maximum(rest.std(0), 1e-12))
     kind_of = np.zeros(rest.shape[1], np.int64)
-    for kind, members in enumerate(_split(np.argsort(scatter, kind="stable"), scatter, float(error))):
+    for kind, members in enumerate(_split_by_scatter(np.argsort(scatter, kind="stable"), scatter, float(error))):
         kind_of[members] = kind
     return kind_of
 
@@ -166,38 +168,42 @@ def _shape(rest: Matrix) -> tuple[float, float]:
     return float((standard**4).mean()), 1 + 2 * sum(float((standard[lag:] * standard[:-lag]).mean()) ** 2 for lag in lags)
 
 
-def _split(members: Groups, scatter: NDArray[np.float64], error: float) -> list[Groups]:
+def _split_by_scatter(members: Groups, scatter: NDArray[np.float64], error: float) -> list[Groups]:
     """Split workers, sorted by scatter, where they differ most, as long as the difference is significant."""
-    own = scatter[members]
-    if len(own) < 2 or ((own - own.mean()) ** 2).sum() < error**2 * chi2.isf(_BY_CHANCE, len(own) - 1):
+    ordered = scatter[members]
+    if len(ordered) < 2 or ((ordered - ordered.mean()) ** 2).sum() < error**2 * chi2.isf(_SIGNIFICANCE, len(ordered) - 1):
         return [members]
-    within = [own[:cut].var() * cut + own[cut:].var() * (len(own) - cut) for cut in range(1, len(own))]
-    cut = int(np.argmin(within)) + 1
-    if own[cut:].mean() - own[:cut].mean() < np.log(_FACTOR):
+    misfits = [ordered[:cut].var() * cut + ordered[cut:].var() * (len(ordered) - cut) for cut in range(1, len(ordered))]
+    cut = int(np.argmin(misfits)) + 1
+    if ordered[cut:].mean() - ordered[:cut].mean() < np.log(_LEAST_RATIO):
         return [members]
-    return [*_split(members[:cut], scatter, error), *_split(members[cut:], scatter, error)]
+    return [*_split_by_scatter(members[:cut], scatter, error), *_split_by_scatter(members[cut:], scatter, error)]
 
 
-def _noises(rest: Matrix, groups: Groups) -> Shared:
+def _fit_shared_noise(rest: Matrix, groups: Groups) -> Shared:
     """Fit noise of workers within their node, and of nodes, to autocovariances."""
     iterations = len(rest)
     sizes = np.bincount(groups).astype(float)
-    company = sizes[groups] > 1
+    has_neighbours = sizes[groups] > 1
     rest = rest - rest.mean(0)
     means = group_means(rest, groups)
-    beside = (rest - means[:, groups])[:, company] / np.sqrt(1 - 1 / sizes[groups][company]) if company.any() else means
-    variance, worker = fit_noise(autocovariances(beside), iterations, beside.shape[1])
+    deviations = (
+        (rest - means[:, groups])[:, has_neighbours] / np.sqrt(1 - 1 / sizes[groups][has_neighbours])
+        if has_neighbours.any()
+        else means
+    )
+    variance, worker = fit_noise(autocovariances(deviations), iterations, deviations.shape[1])
     least = _LEAST_NOISE * float(rest.std())
-    kept = worker if worker and worker.deviation > least else None
-    if not company.any():
-        return Shared(kept)
+    worker_noise = worker if worker and worker.deviation > least else None
+    if not has_neighbours.any():
+        return Shared(worker_noise)
     covariances = autocovariances(means)
     lags = np.arange(len(covariances))
     of_workers = (worker.deviation**2 * worker.persistence**lags if worker else 0 * lags) + variance * (lags == 0)
     node_variance, node = fit_noise(covariances - of_workers * (1 / sizes).mean(), iterations, len(sizes))
-    if node_variance < _DEVIATIONS * float(covariances[0]) * np.sqrt(2 / (iterations * len(sizes))):
+    if node_variance < _STANDARD_ERRORS * float(covariances[0]) * np.sqrt(2 / (iterations * len(sizes))):
         node_variance = 0.0
-    return Shared(kept, float(np.sqrt(node_variance)), node if node and node.deviation > least else None)
+    return Shared(worker_noise, float(np.sqrt(node_variance)), node if node and node.deviation > least else None)
 
 
 def worker_levels(logs: Matrix) -> NDArray[np.float64]:
@@ -211,13 +217,13 @@ def worker_levels(logs: Matrix) -> NDArray[np.float64]:
     >>> worker_levels(np.array([[0.0, 1.0], [0.0, 1.0]])).tolist()
     [0.0, 1.0]
     """
-    centre = logs.mean()
-    own = logs.mean(0) - centre
+    mean = logs.mean()
+    offsets = logs.mean(0) - mean
     half = len(logs) // 2
     first, second = logs[:half].mean(0), logs[half:].mean(0)
     agreement = float(((first - first.mean()) * (second - second.mean())).mean())
-    variance = float((own**2).mean())
-    by_chance = float(logs.var(0).mean()) / len(logs) * chi2.isf(_BY_CHANCE, max(len(own) - 1, 1))
-    if variance * len(own) <= by_chance:
-        return np.full_like(own, centre)
-    return centre + own * np.clip(agreement / variance, 0, 1)
+    variance = float((offsets**2).mean())
+    chance_variance = float(logs.var(0).mean()) / len(logs) * chi2.isf(_SIGNIFICANCE, max(len(offsets) - 1, 1))
+    if variance * len(offsets) <= chance_variance:
+        return np.full_like(offsets, mean)
+    return mean + offsets * np.clip(agreement / variance, 0, 1)

@@ -12,7 +12,7 @@ from fred.views.figures import COLOURS, Picture, style
 from fred.views.view import marks
 
 _MOST_CELLS = 600  # largest number of image cells in each direction
-_SHOWN = ("normal", "lognormal", "gamma", "pareto")
+_FAMILIES = ("normal", "lognormal", "gamma", "pareto")
 
 
 def picture(fitted: Fitted) -> Picture:
@@ -30,7 +30,7 @@ def picture(fitted: Fitted) -> Picture:
         _times(axes["times"], fitted)
         _density(axes["density"], fitted.trace.seconds)
         _cutoff(axes["cutoff"], fitted)
-        title = f"{fitted.trace.source}: {fitted.chosen.name}"
+        title = f"{fitted.trace.source}: {fitted.choice.name}"
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
     return figure
 
@@ -38,10 +38,10 @@ def picture(fitted: Fitted) -> Picture:
 def _times(axis: Axes, fitted: Fitted) -> None:
     iterations, workers = fitted.trace.seconds.shape
     order = np.argsort(fitted.group_of, kind="stable")
-    shown = _coarse(_coarse(fitted.trace.seconds[:, order], iterations).T, workers)
-    low, high = np.quantile(shown, (0.005, 0.995))
+    cells = _coarse(_coarse(fitted.trace.seconds[:, order], iterations).T, workers)
+    low, high = np.quantile(cells, (0.005, 0.995))
     image = axis.imshow(
-        shown,
+        cells,
         norm=LogNorm(low, max(high, low * 1.001)),
         aspect="auto",
         cmap="viridis",
@@ -67,7 +67,7 @@ def _density(axis: Axes, seconds: Matrix) -> None:
     per_log = np.diff(np.log(edges))
     axis.stairs(counts / per_log, edges, fill=True, color="#C8C8C8", label="trace")
     grid = np.geomspace(low, high, 400)
-    for colour, name in zip(COLOURS, _SHOWN, strict=False):
+    for colour, name in zip(COLOURS, _FAMILIES, strict=False):
         density = np.exp(log_density(FITS[name](seconds.ravel()), grid)) * grid
         axis.plot(grid, density, color=colour, linewidth=1.3, label=name, **marks(colour))
     axis.set(xscale="log" if high > 5 * low else "linear", xlabel="compute time, s", ylabel="density of the logarithm")

@@ -10,7 +10,7 @@ from fred.base import streams
 from fred.base.errors import FredError
 from fred.base.intervals import block_length
 from fred.cluster.cluster import Cluster
-from fred.fitting.behaviour import Behaviour, Known, known
+from fred.fitting.behaviour import Behaviour, TraceMeasures, measure_trace
 from fred.fitting.block import Block, cluster_block, families
 from fred.fitting.description import Description, Matrix, describe
 from fred.fitting.entities import Groups, Model, fit_model
@@ -21,9 +21,9 @@ from fred.traces.trace import Trace
 
 Progress = Callable[[float], None]  # called with the share that is done
 MARK = "fred fit: "  # first words of every block
-_FEWEST = 8  # iterations needed
+_FEWEST_ITERATIONS = 8  # iterations needed
 _FAMILIES = 2  # latencies tried with each model
-_PLAYED = 300_000  # compute times drawn from the trace to judge the trace itself
+_DRAWN_TIMES = 300_000  # compute times drawn from the trace to judge the trace itself
 _SHORT = 3  # rows; shorter blocks become single rows
 
 
@@ -56,39 +56,41 @@ class Fitted:
         group_of: node of each worker, as given in the trace or as found [workers].
         description: summary statistics of the trace.
         model: model of the first candidate, with slow workers and nodes.
-        tried: clusters in the order in which they were tried.
-        chosen: the first that behaves like the trace, or the trace itself.
+        candidates: clusters in the order in which they were tried.
+        choice: the first that behaves like the trace, or the trace itself.
     """
 
     trace: Trace
     group_of: Groups
     description: Description
     model: Model
-    tried: tuple[Candidate, ...]
-    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+    choice: Candidate
 
     @property
     def block(self) -> Block:
         """Return the chosen cluster."""
-        return self.chosen.block
+        return self.choice.block
 
     @property
     def behaviour(self) -> Behaviour:
         """Return the chosen cluster's behaviour."""
-        return self.chosen.behaviour
+        return self.choice.behaviour
 
     @property
     def verdict(self) -> str:
         """Say whether the cluster behaves like the trace, or which measure is furthest off, and by how much."""
         outside = self.behaviour.outside
         if outside:
-            more = f" (and {len(outside) - 1} more)" if outside[1:] else ""
-            return f"UNLIKE the trace: {outside[0]}, {outside[0].beyond:.1%} outside{more}"
-        if self.chosen.model is None:
-            closest = min((each.behaviour.outside[0] for each in self.tried[:-1]), key=lambda measure: measure.beyond)
+            rest = f" (and {len(outside) - 1} more)" if outside[1:] else ""
+            return f"UNLIKE the trace: {outside[0]}, {outside[0].excess:.1%} outside{rest}"
+        if self.choice.model is None:
+            closest = min(
+                (candidate.behaviour.outside[0] for candidate in self.candidates[:-1]), key=lambda measure: measure.excess
+            )
             return (
                 "No simple cluster behaves like this trace: the cluster uses the recorded times themselves. For the closest, "
-                f"{closest}, {closest.beyond:.1%} outside"
+                f"{closest}, {closest.excess:.1%} outside"
             )
         return "The cluster behaves like the trace: arrivals, backup workers and cutoff rules are inside its 95 % intervals"
 
@@ -101,7 +103,7 @@ class Fitted:
     def comments(self) -> list[str]:
         """Return the comment lines above the block."""
         size = f"{self.description.iterations:,} iterations x {self.description.workers:,} workers"
-        lines = [f"{MARK}{self.verdict}.", f"Fitted to {self.trace.source} ({size}): {self.chosen.name}.", *self.sentences]
+        lines = [f"{MARK}{self.verdict}.", f"Fitted to {self.trace.source} ({size}): {self.choice.name}.", *self.sentences]
         if (self.block.order[1:] < self.block.order[:-1]).any():
             lines.append("Workers sorted by node: " + " ".join(self.trace.workers[worker] for worker in self.block.order))
         return lines
@@ -134,36 +136,38 @@ def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progr
     """
     refuse_doubtful(trace)
     seconds = trace.seconds
-    if len(seconds) < _FEWEST:
-        raise FredError(f"the trace has {len(seconds)} complete iterations; expected at least {_FEWEST}, to fit and to judge")
+    if len(seconds) < _FEWEST_ITERATIONS:
+        raise FredError(
+            f"the trace has {len(seconds)} complete iterations; expected at least {_FEWEST_ITERATIONS}, to fit and to judge"
+        )
     group_of = find_groups(seconds) if trace.node_of is None else trace.node_of
-    of_trace = known(seconds, group_of)
+    trace_measures = measure_trace(seconds, group_of)
     models = _models(seconds, group_of)
-    tried: list[Candidate] = []
-    for number, (model, family) in enumerate(_combinations(models)):
+    candidates: list[Candidate] = []
+    for number, (model, family) in enumerate(_pair_families(models)):
         progress(number / (_FAMILIES * len(models) + 1))
         block = cluster_block(model, family, seconds.max(1), group_of)
-        behaviour = of_trace.judge(Cluster.model_validate(block.options))
-        tried.append(Candidate(_name(model, family), block, behaviour, model))
+        behaviour = trace_measures.judge(Cluster.model_validate(block.options))
+        candidates.append(Candidate(_name(model, family), block, behaviour, model))
         if behaviour.holds:
             break
     else:
-        tried.append(_itself(trace, group_of, {"file": trace.source, **(recorded or {})}, of_trace))
-    return Fitted(trace, group_of, describe(seconds, group_of), models[0], tuple(tried), tried[-1])
+        candidates.append(_resample_rows(trace, group_of, {"file": trace.source, **(recorded or {})}, trace_measures))
+    return Fitted(trace, group_of, describe(seconds, group_of), models[0], tuple(candidates), candidates[-1])
 
 
 def _models(seconds: Matrix, group_of: Groups) -> list[Model]:
     """Fit the complete model, one without shared noise, and one without regimes."""
-    whole = fit_model(seconds, group_of)
-    models = [whole]
-    if whole.noise.variance:
+    complete = fit_model(seconds, group_of)
+    models = [complete]
+    if complete.noise.variance:
         models.append(fit_model(seconds, group_of, noise=False))
-    if whole.regimes:
+    if complete.regimes:
         models.append(fit_model(seconds, group_of, regimes=False))
     return models
 
 
-def _combinations(models: list[Model]) -> Iterator[tuple[Model, str]]:
+def _pair_families(models: list[Model]) -> Iterator[tuple[Model, str]]:
     for model in models:
         for family in families(model)[:_FAMILIES]:
             yield model, family
@@ -174,19 +178,19 @@ def _name(model: Model, family: str) -> str:
     return ", ".join([f"{family} times", *sorted(regimes)])
 
 
-def _itself(trace: Trace, group_of: Groups, recorded: Mapping[str, Any], of_trace: Known) -> Candidate:
+def _resample_rows(trace: Trace, group_of: Groups, recorded: Mapping[str, Any], trace_measures: TraceMeasures) -> Candidate:
     """Resample the trace's own rows, in blocks as long as its spells; repeat them in order if blocks behave differently."""
     seconds = trace.seconds
     slowest = seconds.max(1)
     length = block_length(slowest / slowest.mean()) if np.ptp(slowest) > 0 else 1
     length = length if length >= _SHORT else 1
-    count = max(1, _PLAYED // (length * len(group_of)))
+    count = max(1, _DRAWN_TIMES // (length * len(group_of)))
     starts = (streams.uniforms(0, "played", 0, 0, count) * len(seconds)).astype(np.int64)
-    drawn = (starts[:, None] + np.arange(length)).ravel() % len(seconds)
-    behaviour = of_trace.compare(seconds[drawn], group_of)
+    numbers = (starts[:, None] + np.arange(length)).ravel() % len(seconds)
+    behaviour = trace_measures.compare(seconds[numbers], group_of)
     rows: dict[str, Any] = {"rows": "block", "block": length} if length > 1 else {"rows": "resampled"}
     if not behaviour.holds:
-        behaviour, rows = of_trace.compare(seconds, group_of), {"rows": "cycled"}
+        behaviour, rows = trace_measures.compare(seconds, group_of), {"rows": "cycled"}
     options: dict[str, Any] = {"workers": len(group_of), "compute": {"name": "trace", **recorded, **rows}}
     sizes = np.bincount(group_of).tolist()
     if len(sizes) > 1 and (np.diff(group_of) >= 0).all():

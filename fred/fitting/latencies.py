@@ -22,13 +22,13 @@ _LEAST = 1e-6  # least value of a parameter that must be above 0, relative to th
 def normal(times: Times) -> Normal:
     """Fit a normal distribution by mean and deviation; this is exact if the floor cuts nothing off."""
     mean = float(times.mean())
-    return Normal(mu=mean, sigma=_at_least(times.std(), mean), floor=min(1e-3, float(times.min())))
+    return Normal(mu=mean, sigma=_limit_below(times.std(), mean), floor=min(1e-3, float(times.min())))
 
 
 def lognormal(times: Times) -> LogNormal:
     """Fit a log-normal distribution by mean and deviation of the logarithms."""
     logs = np.log(times)
-    return LogNormal(median=math.exp(logs.mean()), sigma=_at_least(logs.std(), 1.0))
+    return LogNormal(median=math.exp(logs.mean()), sigma=_limit_below(logs.std(), 1.0))
 
 
 def gamma_stages(times: Times) -> Gamma:
@@ -58,24 +58,26 @@ def weibull(times: Times) -> Weibull:
 def shifted_exponential(times: Times) -> ShiftedExponential:
     """Fit a shifted exponential distribution by the shortest time, and the mean of the rest."""
     shift = float(times.min())
-    return ShiftedExponential(shift=shift, scale=_at_least(times.mean() - shift, shift))
+    return ShiftedExponential(shift=shift, scale=_limit_below(times.mean() - shift, shift))
 
 
 def power_law(times: Times) -> Pareto:
     """Fit a Pareto distribution by the shortest time, and the inverse mean logarithm of the times relative to it."""
-    return Pareto(minimum=float(times.min()), alpha=1 / _at_least(np.log(times / times.min()).mean(), 1.0))
+    return Pareto(minimum=float(times.min()), alpha=1 / _limit_below(np.log(times / times.min()).mean(), 1.0))
 
 
 def mixture(times: Times) -> Latency:
     """Fit a mixture of two or three log-normals by expectation maximisation; the number has the best BIC."""
     logs = np.log(times).ravel()
     logs = np.sort(logs)[:: max(1, len(logs) // _MOST)]
-    found = [_mixed(logs, count) for count in (2, 3)]
-    scores = [log_density(each, times).sum() - 1.5 * count * math.log(len(logs)) for count, each in enumerate(found, start=2)]
-    return found[int(np.argmax(scores))]
+    mixtures = [_fit_mixture(logs, count) for count in (2, 3)]
+    scores = [
+        log_density(fitted, times).sum() - 1.5 * count * math.log(len(logs)) for count, fitted in enumerate(mixtures, start=2)
+    ]
+    return mixtures[int(np.argmax(scores))]
 
 
-def _mixed(logs: Times, count: int) -> Mixture:
+def _fit_mixture(logs: Times, count: int) -> Mixture:
     """Fit a mixture, starting with few times in the components above the usual one."""
     shares = np.array([0.9, 0.1]) if count == 2 else np.array([0.85, 0.12, 0.03])
     ordered = np.sort(logs)
@@ -90,8 +92,8 @@ def _mixed(logs: Times, count: int) -> Mixture:
         totals = np.maximum(weights.sum(0), 1e-9)
         shares, centres = totals / len(logs), weights.T @ logs / totals
         deviations = np.sqrt((weights * (logs[:, None] - centres) ** 2).sum(0) / totals)
-    parts_of = [LogNormal(median=math.exp(c), sigma=max(float(d), least)) for c, d in zip(centres, deviations, strict=True)]
-    return Mixture(components=tuple(parts_of), weights=tuple((shares / shares.sum()).tolist()))
+    components = [LogNormal(median=math.exp(c), sigma=max(float(d), least)) for c, d in zip(centres, deviations, strict=True)]
+    return Mixture(components=tuple(components), weights=tuple((shares / shares.sum()).tolist()))
 
 
 FITS: dict[str, Callable[[Times], Latency]] = {
@@ -132,5 +134,5 @@ def _distribution(latency: Latency) -> Any:
     raise TypeError(f"no density for {type(latency).__name__}")
 
 
-def _at_least(value: float, size: float) -> float:
+def _limit_below(value: float, size: float) -> float:
     return max(float(value), _LEAST * size)

@@ -27,7 +27,8 @@ class Format(NamedTuple):
 
 
 FORMATS = tuple(
-    Format(each.TOOL, each.sniff, each.read) for each in (nccl_tests, rccl_tests, osu, imb, ds_bench, nccom, iperf, perftest)
+    Format(module.TOOL, module.sniff, module.read)
+    for module in (nccl_tests, rccl_tests, osu, imb, ds_bench, nccom, iperf, perftest)
 )
 _TABLE = Format(measurement_table.TOOL, measurement_table.sniff, measurement_table.read)
 
@@ -56,16 +57,16 @@ class MeasuredFile:
         >>> MeasuredFile(Path("a.log"), "nccl-tests", rows, {"had size 0": 1}).sentence
         'read: a.log, nccl-tests: allreduce, 4 members on 4 machines, 2 times, 1 KiB to 128 MiB; 1 row left out: had size 0'
         """
-        sizes = [each.size for each in self.measurements]
-        operations = list(dict.fromkeys(each.operation for each in self.measurements))
-        members = sorted({each.nodes for each in self.measurements})
-        machines = sorted({each.machines for each in self.measurements if each.machines})
-        on = f" on {listed([*map(str, machines)])} machine{'s' * (machines != [1])}" if machines else ""
+        sizes = [measurement.size for measurement in self.measurements]
+        operations = list(dict.fromkeys(measurement.operation for measurement in self.measurements))
+        members = sorted({measurement.nodes for measurement in self.measurements})
+        machines = sorted({measurement.machines for measurement in self.measurements if measurement.machines})
+        place = f" on {listed([*map(str, machines)])} machine{'s' * (machines != [1])}" if machines else ""
         rows = "".join(f"; {n} row{'s' * (n > 1)} left out: {why}" for why, n in self.skipped.items())
         span = _bytes(min(sizes)) if min(sizes) == max(sizes) else f"{_bytes(min(sizes))} to {_bytes(max(sizes))}"
         times = f"{len(sizes)} time{'s' * (len(sizes) > 1)}"
-        of = f"{self.tool}: {listed(operations)}, {listed([*map(str, members)])} members{on}"
-        return f"read: {self.path}, {of}, {times}, {span}{rows}"
+        summary = f"{self.tool}: {listed(operations)}, {listed([*map(str, members)])} members{place}"
+        return f"read: {self.path}, {summary}, {times}, {span}{rows}"
 
 
 def read(*paths: Path) -> tuple[Measurement, ...]:
@@ -76,7 +77,7 @@ def read(*paths: Path) -> tuple[Measurement, ...]:
 
     Raises FredError as `read_file` does.
     """
-    return tuple(each for path in paths for each in read_file(path).measurements)
+    return tuple(measurement for path in paths for measurement in read_file(path).measurements)
 
 
 def read_file(path: Path, columns: Mapping[str, str] | None = None, values: Mapping[str, str] | None = None) -> MeasuredFile:
@@ -96,47 +97,48 @@ def read_file(path: Path, columns: Mapping[str, str] | None = None, values: Mapp
                 f"--values {name}={values[name]}: unknown{nearest(name, VALUES)}; expected some of {listed(VALUES)}"
             )
     log = BenchmarkLog(path, without_prefixes(content(path).text), values, dict(columns or {}))
-    matching = [] if columns else [each for each in FORMATS if each.sniff(log.text, path.name)]
+    matching = [] if columns else [candidate for candidate in FORMATS if candidate.sniff(log.text, path.name)]
     if len(matching) > 1:
         raise FredError(
-            f"{path}: the output of {' and '.join(each.tool for each in matching)}; put each into a file of its own"
+            f"{path}: the output of {' and '.join(candidate.tool for candidate in matching)}; put each into a file of its own"
         )
     form = (matching or [_TABLE])[0]
     rows = list(form.read(log))
-    measurements = tuple(_completed(each, log) for each in rows if isinstance(each, Measurement))
-    skipped = [each for each in rows if isinstance(each, Skipped)]
+    measurements = tuple(_complete(row, log) for row in rows if isinstance(row, Measurement))
+    skipped = [row for row in rows if isinstance(row, Skipped)]
     if not measurements:
         _refuse_empty(path, form.tool, skipped)
-    return MeasuredFile(path, form.tool, measurements, Counter(each.reason for each in skipped))
+    return MeasuredFile(path, form.tool, measurements, Counter(row.reason for row in skipped))
 
 
 def _refuse_empty(path: Path, tool: str, skipped: list[Skipped]) -> None:
     """Raise FredError for a file without a measurement, with the reason of its rows."""
     if not skipped:
-        of = (
+        expected = (
             "rows of a table"
             if tool == measurement_table.TOOL
             else f"a row for each size, as {tool} prints them at the end of a run"
         )
-        raise FredError(f"{path}: no measurement; expected {of}")
-    reason, number = Counter(each.reason for each in skipped).most_common(1)[0]
-    cure = next((each.cure for each in skipped if each.cure), "")
+        raise FredError(f"{path}: no measurement; expected {expected}")
+    reason, number = Counter(row.reason for row in skipped).most_common(1)[0]
+    cure = next((row.cure for row in skipped if row.cure), "")
     raise FredError(f"{path}: no measurement: {number} rows {reason}" + (f"; run instead: {cure}" if cure else ""))
 
 
-def _completed(measurement: Measurement, log: BenchmarkLog) -> Measurement:
+def _complete(measurement: Measurement, log: BenchmarkLog) -> Measurement:
     """Return a measurement with the latency and bandwidth that the command line adds."""
 
-    def added(*factors: tuple[str, float]) -> float | None:
+    def convert(*factors: tuple[str, float]) -> float | None:
         return next(
-            (log.number(log.values[name], name, "--values", 0.0) * by for name, by in factors if name in log.values), None
+            (log.number(log.values[name], name, "--values", 0.0) * factor for name, factor in factors if name in log.values),
+            None,
         )
 
     latency, bandwidth = measurement.latency, measurement.bandwidth
     return replace(
         measurement,
-        latency=added(("delay_ms", 1e-3), ("round_trip_ms", 0.5e-3)) if latency is None else latency,
-        bandwidth=added(("gbit_per_s", 1e9 / 8)) if bandwidth is None else bandwidth,
+        latency=convert(("delay_ms", 1e-3), ("round_trip_ms", 0.5e-3)) if latency is None else latency,
+        bandwidth=convert(("gbit_per_s", 1e9 / 8)) if bandwidth is None else bandwidth,
     )
 
 

@@ -38,16 +38,19 @@ def fit_noise(covariances: NDArray[np.float64], iterations: int, columns: int) -
     weights = np.where(lags == 0, _EXACT, 1.0)
     white = (lags == 0) - 1 / iterations
     best = (math.inf, 0.0, 0.0, 0.0)
-    for kept in _PERSISTENCES:
-        persistent = kept**lags - variance_of_mean(kept, iterations)
-        parts, misfit = nnls(np.stack([white, persistent], 1) * weights[:, None], covariances * weights)
-        best = min(best, (float(misfit), float(parts[0]), float(parts[1]), float(kept)))
-    _, own, shared, kept = best
-    if shared * kept < _DEVIATIONS * covariances[0] / math.sqrt(iterations * columns):
+    for persistence in _PERSISTENCES:
+        covariance = persistence**lags - variance_of_mean(persistence, iterations)
+        parts, misfit = nnls(np.stack([white, covariance], 1) * weights[:, None], covariances * weights)
+        best = min(best, (float(misfit), float(parts[0]), float(parts[1]), float(persistence)))
+    _, white_variance, persistent_variance, persistence = best
+    if persistent_variance * persistence < _DEVIATIONS * covariances[0] / math.sqrt(iterations * columns):
         return max(float(covariances[0]) * iterations / (iterations - 1), 0.0), None
-    return own, Noise(math.sqrt(shared), kept)
+    return white_variance, Noise(math.sqrt(persistent_variance), persistence)
 
 
-def variance_of_mean(kept: float, iterations: int) -> float:
+def variance_of_mean(persistence: float, iterations: int) -> float:
     """Return the variance of a mean over steps of autoregressive noise, relative to that of one step."""
-    return ((1 + kept) / (1 - kept) - 2 * kept * (1 - kept**iterations) / (iterations * (1 - kept) ** 2)) / iterations
+    return (
+        (1 + persistence) / (1 - persistence)
+        - 2 * persistence * (1 - persistence**iterations) / (iterations * (1 - persistence) ** 2)
+    ) / iterations

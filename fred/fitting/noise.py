@@ -30,25 +30,28 @@ def fit_wandering(values: Matrix) -> Wandering:
     >>> state = np.zeros(2000)
     >>> for step in range(1, 2000):
     ...     state[step] = 0.9 * state[step - 1] + math.sqrt(1 - 0.9**2) * rng.normal()
-    >>> found = fit_wandering((0.2 * state + 0.1 * rng.normal(size=2000))[:, None])
-    >>> found.persistence.tolist(), found.deviation.round(1).tolist()
+    >>> fitted = fit_wandering((0.2 * state + 0.1 * rng.normal(size=2000))[:, None])
+    >>> fitted.persistence.tolist(), fitted.deviation.round(1).tolist()
     ([0.9], [0.2])
     """
-    kept, share = (grid.ravel()[:, None] for grid in np.meshgrid(_PERSISTENCES, _SHARES))
+    persistence, share = (grid.ravel()[:, None] for grid in np.meshgrid(_PERSISTENCES, _SHARES))
     centred = values - values.mean(0)
-    state, variance = np.zeros((len(kept), values.shape[1])), share.copy()
-    squares, logs = np.zeros_like(state), np.zeros_like(kept)
+    state, variance = np.zeros((len(persistence), values.shape[1])), share.copy()
+    squares, logs = np.zeros_like(state), np.zeros_like(persistence)
+    # A Kalman filter of all grid points and series at once, scaled so that the variance of an observation is 1: `share` of it
+    # is persistent and the rest is white. The true scale follows in closed form: the likelihood is largest at the mean of the
+    # squared errors, divided by their predicted variances. So the grid has two dimensions instead of three.
     for observed in centred:
         total = variance + 1 - share
         error = observed - state
         squares += error**2 / total
         logs += np.log(total)
         gain = variance / total
-        state = kept * (state + gain * error)
-        variance = kept**2 * variance * (1 - gain) + (1 - kept**2) * share
+        state = persistence * (state + gain * error)
+        variance = persistence**2 * variance * (1 - gain) + (1 - persistence**2) * share
     scale = np.maximum(squares / len(values), 1e-12)
     likelihood = -0.5 * (len(values) * (np.log(2 * math.pi * scale) + 1) + logs)
     best = likelihood.argmax(0)
     columns = np.arange(values.shape[1])
     deviation = np.sqrt(scale[best, columns] * share[best, 0])
-    return Wandering(kept[best, 0], deviation, likelihood[best, columns])
+    return Wandering(persistence[best, 0], deviation, likelihood[best, columns])

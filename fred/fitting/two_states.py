@@ -55,8 +55,8 @@ def fit_spells(values: Matrix) -> Spells:
 
     >>> rng = np.random.default_rng(0)
     >>> slow = np.repeat([0, 1, 0, 1], 50)
-    >>> found = fit_spells((slow * 0.7 + 0.1 * rng.normal(size=200))[:, None])
-    >>> found.jump.round(1).tolist(), found.changes.round(1).tolist(), bool((found.slow[:, 0].round() == slow).all())
+    >>> fitted = fit_spells((slow * 0.7 + 0.1 * rng.normal(size=200))[:, None])
+    >>> fitted.jump.round(1).tolist(), fitted.changes.round(1).tolist(), bool((fitted.slow[:, 0].round() == slow).all())
     ([0.7], [1.5], True)
     """
     low, middle, high = np.quantile(values, (0.02, 0.5, 0.98), axis=0)
@@ -64,18 +64,20 @@ def fit_spells(values: Matrix) -> Spells:
     below_mean = np.where(above, 0, values).sum(0) / np.maximum((~above).sum(0), 1)
     above_mean = np.where(above, values, 0).sum(0) / np.maximum(above.sum(0), 1)
     starts = np.concatenate((middle, below_mean)), np.concatenate((high - middle, above_mean - below_mean))
-    both = _maximised(np.tile(values, (1, 2)), *starts)
+    # Both starts run as one batch of twice as many columns: series do not depend on each other, and the loop over iterations,
+    # which is in Python, runs once instead of twice.
+    fits = _maximise(np.tile(values, (1, 2)), *starts)
     count = values.shape[1]
-    first = both.likelihood[:count] >= both.likelihood[count:]
-    return both.part(np.arange(count) + np.where(first, 0, count))
+    first = fits.likelihood[:count] >= fits.likelihood[count:]
+    return fits.part(np.arange(count) + np.where(first, 0, count))
 
 
-def _maximised(values: Matrix, level: Row, jump: Row) -> Spells:
+def _maximise(values: Matrix, level: Row, jump: Row) -> Spells:
     variance = np.maximum(np.minimum((values - level) ** 2, (values - level - jump) ** 2).mean(0), _LEAST)
     to_slow, to_fast = np.full_like(level, 0.05), np.full_like(level, 0.1)
     for number in range(_ROUNDS):
         share = to_slow / (to_slow + to_fast)
-        slow, up, down, likelihood = _smoothed(values - level, jump, variance, to_slow, to_fast)
+        slow, up, down, likelihood = _smooth(values - level, jump, variance, to_slow, to_fast)
         if number == _ROUNDS - 1:
             break
         slow_time, fast_time = slow.sum(0), (1 - slow).sum(0)
@@ -94,17 +96,19 @@ def _densities(rest: Matrix, jump: Row, variance: Row) -> tuple[Matrix, Matrix]:
     return normal - rest**2 / (2 * variance), normal - (rest - jump) ** 2 / (2 * variance)
 
 
-def _smoothed(rest: Matrix, jump: Row, variance: Row, to_slow: Row, to_fast: Row) -> tuple[Matrix, Row, Row, Row]:
+def _smooth(rest: Matrix, jump: Row, variance: Row, to_slow: Row, to_fast: Row) -> tuple[Matrix, Row, Row, Row]:
     """Return the slow state's probability [iterations, series], expected changes to slow and to fast, and log-likelihood."""
     fast, late = _densities(rest, jump, variance)
+    # The filter needs only the ratio of the two densities, which one exponential gives. The densities themselves underflow far
+    # from both levels, and 0 / 0 would spoil all later iterations; the clip keeps the ratio within the range of a float.
     odds = np.exp(np.clip(late - fast, -500, 500))
     prior, filtered = np.empty_like(rest), np.empty_like(rest)
-    before = to_slow / (to_slow + to_fast)
+    predicted = to_slow / (to_slow + to_fast)
     for step, ratio in enumerate(odds):
-        prior[step] = before
-        weighted = before * ratio
-        filtered[step] = weighted / (weighted + 1 - before)
-        before = to_slow + filtered[step] * (1 - to_fast - to_slow)
+        prior[step] = predicted
+        weighted = predicted * ratio
+        filtered[step] = weighted / (weighted + 1 - predicted)
+        predicted = to_slow + filtered[step] * (1 - to_fast - to_slow)
     prior = np.clip(prior, 1e-12, 1 - 1e-12)
     likelihood = np.logaddexp(fast + np.log1p(-prior), late + np.log(prior)).sum(0)
     slow = filtered.copy()

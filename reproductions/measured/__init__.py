@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.fitting.communication import Unknowns, errors, fit, held_out, predicted
+from fred.fitting.communication import Unknowns, errors, fit, held_out_errors, predict_seconds
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
 from fred.views import figures
@@ -112,7 +112,9 @@ def _rows(source: Source) -> Iterator[dict[str, object]]:
     group = Group(source.name, own, fit(own))
     ways = settings(own).items()
     unseen = {"number of nodes": source.unseen}
-    out = {f"without its {way}": held_out(own, keys, source.form, source.constants, unseen.get(way)) for way, keys in ways}
+    out = {
+        f"without its {way}": held_out_errors(own, keys, source.form, source.constants, unseen.get(way)) for way, keys in ways
+    }
     out["plain"] = _plain(source, own)
     fitted = fit(own, source.form, source.constants)
     refitted = "; ".join(f"{name} {value:.4g}" for name, value in fitted.constants.items())
@@ -126,7 +128,7 @@ def _tried(source: Source) -> Iterator[dict[str, object]]:
     constants = fit(own, source.form, source.constants).constants
     named = "; ".join(f"{name} {value:.3g}" for name, value in constants.items()) or "none"
     for way, keys in settings(own).items():
-        off = held_out(own, keys, source.form, source.constants)
+        off = held_out_errors(own, keys, source.form, source.constants)
         yield {"name": source.name, "constants": named, "left out": way, **dict(zip(page.COLUMNS, summary(off), strict=True))}
 
 
@@ -147,7 +149,7 @@ def _described(name: str, group: Group) -> Iterator[dict[str, object]]:
             "bytes": each.size,
             "latency": each.latency,
             "bandwidth": each.bandwidth,
-            "predicted": predicted(each, group.unknowns),
+            "predicted": predict_seconds(each, group.unknowns),
             "error": error,
             "fitted": _fitted(group.unknowns),
         }

@@ -62,7 +62,7 @@ def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
         end = report["end"]
         _check_protocol(log, report.get("start", {}).get("test_start", {}).get("protocol", "TCP"))
         total = end["sum_received"]
-        streams = [each.get("sender", {}).get("min_rtt", 0) for each in end.get("streams", [])]
+        streams = [stream.get("sender", {}).get("min_rtt", 0) for stream in end.get("streams", [])]
         numbers = float(total["bits_per_second"]) / 8, float(total["seconds"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FredError(

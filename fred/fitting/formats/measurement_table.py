@@ -298,8 +298,8 @@ def _with_points(log: BenchmarkLog, names: Sequence[str], rows: Sequence[tuple[i
         try:
             columns.append(quantities.with_points(column, comma=True))
         except quantities.CellError as error:
-            found = f"found {quoted(column[error.row])} in `{names[place]}`"
-            raise FredError(f"{log.path}:{rows[error.row][0]}: expected {error.expected}; {found}") from None
+            cause = f"found {quoted(column[error.row])} in `{names[place]}`"
+            raise FredError(f"{log.path}:{rows[error.row][0]}: expected {error.expected}; {cause}") from None
     return [(number, [column[row] for column in columns[: len(cells)]]) for row, (number, cells) in enumerate(rows)]
 
 

@@ -170,7 +170,7 @@ def _check_bandwidths(log: BenchmarkLog, rows: Sequence[Sequence[str]], place: i
 
 def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     devices = log.records("devices")
-    hosts = [str(each.get("hostname")) for each in devices if each.get("group") == devices[0].get("group")]
+    hosts = [str(device.get("hostname")) for device in devices if device.get("group") == devices[0].get("group")]
     if len(hosts) == 1:
         raise FredError(f"{log.path}: one rank, which sent no message; start at least two: `{_RUN} -J {log.path.name}`")
     arguments = re.search(r'"args"\s*:\s*(\[[^\]]*\])', log.text)

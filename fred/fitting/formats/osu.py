@@ -57,7 +57,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
                 place = f"{log.path}:{number}"
                 library = "nccl" if "NCCL" in title else TEXTBOOK
                 if setting is None:
-                    processes = 0 if operation == "point-to-point" else log.launched(number)
+                    processes = 0 if operation == "point-to-point" else log.count_launched(number)
                     setting = log.setting(library, operation, processes, number)
                 size = log.number(words[0], "Size", place) * (setting.nodes if operation in PARTS else 1)
                 yield Measurement(*setting, size, log.number(words[times[0]], columns[times[0]], place) * 1e-6)

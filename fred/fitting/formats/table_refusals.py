@@ -15,7 +15,7 @@ _SPAN = 4  # times the smallest size is the largest of a benchmark, at least
 _QUANTITIES = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}
 _TYPE = re.compile("half|double|64|32|16|8")  # such as bfloat16
 _WIDTHS = {"half": 2, "double": 8, "64": 8, "32": 4, "16": 2, "8": 1}  # bytes
-_ALONE = (
+_ALTERNATIVES = (
     "write a table with the header `library,operation,nodes,bytes,microseconds`, a row for each time; a latency or a bandwidth "
     "alone goes into the scenario: `network: {latency: {name: constant, seconds: 0.0001}, bandwidth: 1250000000}` in s (half a "
     "round trip) and bytes/s, or as tables or files into `network: {regions: {latency: ..., bandwidth: ...}}`"
@@ -42,25 +42,25 @@ def refusal_of(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
     if not is_header(names):
         return FredError(
             f"{log.path}: no table, nor a log that FRED knows: nccl-tests, rccl-tests, OSU, IMB-MPI1, ds_bench, nccom-test, "
-            f"iperf3, perftest; {_ALONE}"
+            f"iperf3, perftest; {_ALTERNATIVES}"
         )
     kinds = {column.kind for name in [*names, *log.columns] if (column := recognise(name))}
     if {"iteration", "step", "worker", "rank"} & {name.lower() for name in names} and "time" in kinds:
         return FredError(f"{log.path}: step times of workers, not times of messages: `fred fit {log.path}` reads them")
     missing = " and no ".join(columns_of_kind for kind, columns_of_kind in _QUANTITIES.items() if kind not in kinds)
-    found = f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}"
+    problem = f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}"
     elements = next((name for name in names if ELEMENTS.search(name.lower())), "")
     if "size" not in kinds and elements:
         cells = [cell for row in rows[1:2] for name, cell in zip(names, row, strict=False) if "type" in name.lower()]
         width = next((bits[0] for cell in cells if (bits := [_WIDTHS[word] for word in _TYPE.findall(cell)])), 4)
         size = written(content(log.path), f".assign(bytes=lambda t: t['{elements}'] * {width})")
-        return FredError(f"{found}; if `{elements}` are numbers of {width} bytes, write their sizes: {size}")
+        return FredError(f"{problem}; if `{elements}` are numbers of {width} bytes, write their sizes: {size}")
     guesses = _guesses(names, rows[1:], kinds)
     if len(guesses) < len({"size", "time"} - kinds):
-        return FredError(f"{found}; {_ALONE}")
+        return FredError(f"{problem}; {_ALTERNATIVES}")
     columns = [f"{ours}={theirs}" for ours, theirs in [*log.columns.items(), *guesses]]
     command = log.command(columns=",".join(columns), values=log.examples(kinds))
-    return FredError(f"{found}; name yours, and what the file does not say, as in: {command}")
+    return FredError(f"{problem}; name yours, and what the file does not say, as in: {command}")
 
 
 def _guesses(names: Sequence[str], rows: Sequence[Sequence[str]], kinds: Collection[str]) -> list[tuple[str, str]]:
