@@ -157,7 +157,7 @@ def _chosen(fitted: Fitted) -> str:
 def _gains(fitted: Fitted) -> list[dict[str, float]]:
     """Measure gains of backup workers: in the trace, with the interval; of the cluster in rounds of all, and in own runs."""
     cluster, rounds = Cluster.model_validate(fitted.block.options), _ROUNDS * fitted.trace.iterations
-    ordered = np.sort(np.concatenate([behaviour.simulated(cluster, rounds, seed) for seed in _RUNS]), axis=1).mean(0)
+    ordered = np.sort(np.concatenate([behaviour.simulate_rounds(cluster, rounds, seed) for seed in _RUNS]), axis=1).mean(0)
     numbers = sorted({1, 2, max(1, cluster.size // 4)} & set(range(1, len(fitted.behaviour.gains) + 1)))
     rules = {"all": "all", "backup": {"name": "count", "workers": cluster.size - 1}}
     runs = {name: {"protocol": {"name": "cutoff", "rule": rule}} for name, rule in rules.items()}
